@@ -530,7 +530,7 @@ def _chunks(
     """Indices of chosen items whose cells have equally many nodes, cell by cell."""
     keys = [cell, number]
     if table.meta["mixture"]:  # neighbours share the components that count
-        keys = [y / n if table.family.positive else y, *keys]
+        keys = [y / np.maximum(n, 1e-300) if table.family.positive else y, *keys]
     order = chosen[np.lexsort([key[chosen] for key in keys])]
     ends = np.flatnonzero(np.diff(number[order])) + 1
     for part in np.split(order, ends):

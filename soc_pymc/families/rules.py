@@ -9,15 +9,9 @@ import numpy as np
 
 from .._lib.arrays import Floats
 
-Rule = tuple[Floats, Floats, Floats]  # weights and both curves at the nodes
-
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 _ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
 _LEAST = 1e-7  # least norm of a polynomial of standardised draws, unless they take few values
-
-# three-point Gauss-Hermite rule, exact for polynomials up to degree 5
-_NODE = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0])
-_WEIGHT = np.array([1.0, 4.0, 1.0]) / 6.0
 
 
 @_jit
@@ -110,19 +104,3 @@ def gauss_rules(first: Floats, second: Floats, number: int) -> Floats:
     out = np.empty((len(first), 3, number**2))
     _fill(np.ascontiguousarray(first), np.ascontiguousarray(second), number, out)
     return out
-
-
-def product_rule(
-    log_mean: Floats, log_cv2: Floats, var_mean: Floats, both: Floats, var_cv2: Floats
-) -> Rule:
-    """Nine nodes with given means and covariances: three-point Gauss-Hermite rules, multiplied.
-
-    Takes the means, variances and covariance of both curves, (n,); gives weights (9,) and both
-    curves (9, n).
-    """
-    sd = np.sqrt(np.maximum(var_mean, 0.0))
-    slope = np.divide(both, sd, out=np.zeros_like(sd), where=sd > 0)
-    rest = np.sqrt(np.maximum(var_cv2 - slope**2, 0.0))
-    first, second = (x.ravel()[:, None] for x in np.meshgrid(_NODE, _NODE, indexing="ij"))
-    weight = np.outer(_WEIGHT, _WEIGHT).ravel()
-    return weight, log_mean + first * sd, log_cv2 + first * slope + second * rest

@@ -80,7 +80,10 @@ class Posterior(Protocol):
         """Log density (probability) of the outcomes given score and size, (draws, n)."""
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
-        """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous."""
+        """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous.
+
+        They are those of the prior table, to about 1e-4.
+        """
 
     def cdf_by_draw(self, columns: Columns, draws: Ints) -> Floats:
         """P(Y < y) and P(Y <= y) under some draws of the curves, (2, draws, n)."""
@@ -137,6 +140,11 @@ def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
         return columns[outcome.observed], columns[outcome.size]
     n = len(columns["score"])
     return np.zeros(n), np.full(n, outcome.no_information)
+
+
+def without_outcomes(outcome: Outcome, columns: Columns) -> dict[str, NDArray[Any]]:
+    """Columns of items whose outcomes are not seen yet."""
+    return {name: values for name, values in columns.items() if name != outcome.observed}
 
 
 def in_chunks(one_chunk: Scorer, step: int, columns: Columns) -> Floats:

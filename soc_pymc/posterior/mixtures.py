@@ -13,8 +13,8 @@ from ..families.mixtures import draw_moments, summaries
 from ..families.priors import COMPONENTS
 from ..families.zeros import with_zero
 from ..inference.results import Fit
-from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, proper
-from .scoring import further_interval, scorer_of
+from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, without_outcomes
+from .scoring import outcome_interval, scorer_of
 from .weights import BinWeights, SmoothWeights, Weights
 
 _TINY = 1e-300
@@ -90,10 +90,8 @@ class _MixturePosterior:
         return self._in_chunks(some, columns)
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
-        def some(part: Columns) -> Floats:
-            return np.einsum("nr,ern->en", self._weights.mean(part), self._ends(part))
-
-        return proper(*self._in_chunks(some, columns))
+        given = without_outcomes(self.outcome, columns)
+        return outcome_interval(self, self._fit, given, *self._own(columns))
 
     def cdf_by_draw(self, columns: Columns, draws: Ints) -> Floats:
         def some(part: Columns) -> Floats:
@@ -107,7 +105,7 @@ class _MixturePosterior:
     def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
-        return further_interval(self, self._fit, columns, outcome, size)
+        return outcome_interval(self, self._fit, columns, outcome, size)
 
     def _ends(self, columns: Columns) -> Floats:
         """P(Y < y) and P(Y <= y) under each component, (2, R, n)."""

@@ -12,17 +12,18 @@ from ..families.family import family_of
 from ..families.mixtures import over_draws
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
-from .curves import average_curves, curves_at, own_terms, some_curves
+from .curves import average_curves, curves_at, items_at_once, some_curves
 from .interface import (
     Columns,
     Posterior,
     Scorer,
     ThetaMixture,
+    in_chunks,
     own_outcomes,
     proper,
+    without_outcomes,
 )
-from .quadrature import representative_nodes
-from .scoring import further_interval, scorer_of
+from .scoring import outcome_interval, scorer_of
 
 
 def posterior_of(fit: Fit) -> Posterior:
@@ -58,10 +59,6 @@ class _FamilyPosterior:
         at = self._at(columns)
         return curves_at(self._fit, *at) if draws is None else some_curves(self._fit, draws, *at)
 
-    def _nodes(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        score, group, size = self._at(columns)
-        return representative_nodes(self._fit, score, **own_terms(self._fit, group, size))
-
     def _widened(self, columns: Columns, first: Floats, second: Floats) -> tuple[Floats, Floats]:
         """Curves of theta, including the spread of an item."""
         if "spread" not in columns:
@@ -82,11 +79,8 @@ class _FamilyPosterior:
         return np.asarray(self.family.log_density(*self._own(columns), *curves))
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
-        """As in `Posterior`, over quadrature points."""
-        weight, first, second = self._nodes(columns)
-        nodes = self._widened(columns, first, second)
-        below, upto = self.family.cdf_interval(*self._own(columns), *nodes)
-        return proper(weight @ below, weight @ upto)
+        given = without_outcomes(self.outcome, columns)
+        return outcome_interval(self, self._fit, given, *self._own(columns))
 
     def cdf_by_draw(self, columns: Columns, draws: Ints) -> Floats:
         curves = self._widened(columns, *self._draws(columns, draws))
@@ -95,7 +89,7 @@ class _FamilyPosterior:
     def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
-        return further_interval(self, self._fit, columns, outcome, size)
+        return outcome_interval(self, self._fit, columns, outcome, size)
 
     def simulate(
         self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
@@ -151,6 +145,14 @@ class _MeanOnly(_FamilyPosterior):
     ) -> dict[str, Floats]:
         found = super().curves(score, group, exposure)
         return _MeanCurves({name: found[name] for name in ("mean", self.family.curves[0])})
+
+    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
+        def over_all(part: Columns) -> Floats:
+            curves = self._widened(part, *self._draws(part))
+            ends = self.family.cdf_interval(*self._own(part), *curves)
+            return np.mean(ends, axis=1)
+
+        return proper(*in_chunks(over_all, items_at_once(self._fit), columns))
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
         raise FitError(f"Var(theta | t, y) is not known: {MEAN_ONLY}")

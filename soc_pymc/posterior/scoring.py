@@ -53,28 +53,37 @@ def _arguments(posterior: Posterior, fit: Fit, columns: Columns) -> tuple[Any, A
     return columns["score"], outcome, size, term, group
 
 
-def thetas(posterior: Posterior, fit: Fit, columns: Columns) -> Iterator[tuple[Ints, ThetaMixture]]:
-    """Theta of items given their outcomes, part by part: by the table, or over all draws."""
+def thetas(
+    posterior: Posterior, fit: Fit, columns: Columns, *, closely: bool = True
+) -> Iterator[tuple[Ints, ThetaMixture]]:
+    """Theta of items given their outcomes, part by part: by the table, or over all draws.
+
+    Those that the table does not represent `closely` come again over all draws.
+    """
     left = np.arange(len(columns["score"]))
     if not why_no_table(fit):
-        flagged = np.ones(len(left), dtype=bool)
-        for part in posterior_nodes(table_of(fit), *_arguments(posterior, fit, columns), skip=True):
-            flagged[part.items] = part.flagged
+        flagged = np.full(len(left), closely)
+        given = table_of(fit), *_arguments(posterior, fit, columns)
+        for part in posterior_nodes(*given, skip=closely):
+            flagged[part.items] = part.flagged & closely
             yield part.items, ThetaMixture(part.a, part.b, part.weight, part.zero)
         left = np.flatnonzero(flagged)
-    for begin in range(0, len(left), items_at_once(fit)):  # these come again
+    for begin in range(0, len(left), items_at_once(fit)):
         at = left[begin : begin + items_at_once(fit)]
         yield at, posterior.theta(select(columns, at))
 
 
-def further_interval(
+def outcome_interval(
     posterior: Posterior, fit: Fit, columns: Columns, outcome: Floats, size: Floats
 ) -> tuple[Floats, Floats]:
-    """P(Y < y) and P(Y <= y) of a further outcome of items, given their own, each (n,)."""
+    """P(Y < y) and P(Y <= y) of an outcome given the columns' own, if they have one, each (n,)."""
     family, out = posterior.family, np.empty((2, len(outcome)))
-    for at, mixture in thetas(posterior, fit, columns):
+    closely = posterior.outcome.observed in columns
+    for at, mixture in thetas(posterior, fit, columns, closely=closely):
         theta = mixture.listed(family)
         curves = family.to_curves(theta.first, theta.second)
+        if "spread" in columns:
+            curves = family.widened(*curves, columns["spread"][at])
         for row, ends in zip(out, family.cdf_interval(outcome[at], size[at], *curves), strict=True):
             row[at] = theta.average(ends)
     return proper(*out)

@@ -64,9 +64,6 @@ class Weights(Protocol):
     def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
         """Weights of items, for all draws or some."""
 
-    def mean(self, columns: Columns) -> Floats:
-        """Weights averaged over the draws, (n, R)."""
-
     def curves(self, columns: Columns) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (draws, n)."""
 
@@ -103,7 +100,7 @@ class BinWeights(Weights):
     def curves(self, columns: Columns) -> dict[str, Floats]:
         family = family_of(self._fit.prior)
         theta = family.mixtures.parameters(*self.components(columns))
-        means, own, weight = family.mean(*theta), family.variance(*theta), self.mean(columns)
+        means, own, weight = family.mean(*theta), family.variance(*theta), self._of(columns)
         mean = np.einsum("nr,nr->n", weight, means)
         variance = np.einsum("nr,nr->n", weight, (means - mean[:, None]) ** 2 + own)
         found = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
@@ -113,16 +110,15 @@ class BinWeights(Weights):
 
     @override
     def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
-        weight, number = self.mean(columns)[None], 1 if draws is None else len(draws)
+        weight, number = self._of(columns)[None], 1 if draws is None else len(draws)
         yield np.arange(weight.shape[1]), np.broadcast_to(weight, (number, *weight.shape[1:]))
 
-    @override
-    def mean(self, columns: Columns) -> Floats:
+    def _of(self, columns: Columns) -> Floats:
         return np.asarray(self._weight[bin_of(self._fit, columns["score"])])
 
     @override
     def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
-        return self.mean(columns) * density
+        return self._of(columns) * density
 
 
 # --- weights that are smooth in the score --------------------------------------------------------
@@ -169,7 +165,6 @@ class _Solved:
     ) -> None:
         self.position, self._solve = position, solve
         self._log_weight = np.empty((len(position), *shape), dtype=np.float32)
-        self._mean = np.empty((len(position), shape[1]))
         self._known, self._lock = np.zeros(len(position), dtype=bool), threading.Lock()
 
     def log_weight(self, points: Ints | None = None) -> NDArray[np.float32]:
@@ -180,8 +175,8 @@ class _Solved:
             step = max(1, _AT_ONCE // self._log_weight[0].size)
             parts = np.split(new, range(step, len(new), step)) if len(new) else []
             for part, weight in zip(parts, ordered_map(self._solve, parts), strict=True):
-                own = np.log(np.maximum(weight, np.exp(LOWEST))).transpose(1, 0, 2)
-                self._log_weight[part], self._mean[part] = own, weight.mean(axis=0)
+                floor = np.exp(LOWEST)
+                self._log_weight[part] = np.log(np.maximum(weight, floor)).transpose(1, 0, 2)
             self._known[new] = True
         return self._log_weight
 
@@ -199,20 +194,6 @@ class _Solved:
         out = np.empty((len(draws), len(position), self._log_weight.shape[2]))
         interpolated(position, *self.position[:2], self._log_weight, draws, out)
         return out
-
-    def mean_at(self, position: Floats) -> Floats:
-        """Weights averaged over the draws at positions, (n, R), by cubic interpolation."""
-        begin = self._near(position)
-        x = (position - self.position[begin]) / (self.position[1] - self.position[0])
-        shares = (
-            -(x - 1.0) * (x - 2.0) * (x - 3.0) / 6.0,
-            x * (x - 2.0) * (x - 3.0) / 2.0,
-            -x * (x - 1.0) * (x - 3.0) / 2.0,
-            x * (x - 1.0) * (x - 2.0) / 6.0,
-        )
-        mean = sum(share[:, None] * self._mean[begin + k] for k, share in enumerate(shares))
-        mean = np.maximum(mean, 0.0)  # cubics may be below 0 where weights are next to nothing
-        return np.asarray(mean / mean.sum(axis=1, keepdims=True))
 
 
 _SOLVED_OF: dict[int, dict[str, _Solved]] = {}  # by id of a fit's data, while these exist
@@ -381,19 +362,6 @@ class SmoothWeights(Weights):
                 of = order[start[k] : start[k + 1]]
                 weight[of] = average_weights(np.ascontiguousarray(own), density[of])
         return weight
-
-    @override
-    def mean(self, columns: Columns) -> Floats:
-        """Weights averaged over the draws."""
-        mean = np.empty((len(columns["score"]), self._number))
-        labels, code, position = self._along(columns)
-        for number, label in enumerate(labels):
-            at = code == number
-            mean[at] = self._solved(label).mean_at(position[at])
-        rest = np.flatnonzero(code < 0)
-        for at, weights in self.blocks(select(columns, rest)):
-            mean[rest[at]] = weights.mean(axis=0)
-        return mean
 
     @cached_property
     def _grid(self) -> Floats:
