@@ -58,33 +58,33 @@ def _stirling(z: Any) -> Any:
     return (1 / 12 - (1 / 360 - 1 / (1260 * z * z)) / (z * z)) / z
 
 
-def _log_rise(x: Any, k: Any, of: Any) -> Any:
+def _log_rise(x: Any, k: Any, xp: Any) -> Any:
     """Log of Gamma(x + k) / Gamma(x), with all digits where x is large."""
     z, u, low, high = x + 8.0, k / (x + 8.0), 1.0, 1.0  # two products, for k up to 1e77
     for i in range(4):
         low, high = low * (1.0 + k / (x + i)), high * (1.0 + k / (x + i + 4))
     small = u * (1.0 - u * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u / 5))))
-    log1p = of.where(u < 1e-3, small, of.log(1.0 + u))
-    more = _stirling(z + k) - _stirling(z) - of.log(low) - of.log(high)
-    return (z - 0.5) * log1p + k * (of.log(z + k) - 1.0) + more
+    log1p = xp.where(u < 1e-3, small, xp.log(1.0 + u))
+    more = _stirling(z + k) - _stirling(z) - xp.log(low) - xp.log(high)
+    return (z - 0.5) * log1p + k * (xp.log(z + k) - 1.0) + more
 
 
-def _normal_cdf(z: Any, of: Any) -> Any:
+def _normal_cdf(z: Any, xp: Any) -> Any:
     """Normal distribution function to 1e-7 (Abramowitz and Stegun 1964, 26.2.17)."""
-    u = 1.0 / (1.0 + 0.2316419 * of.high(z, -z))
+    u = 1.0 / (1.0 + 0.2316419 * xp.high(z, -z))
     poly = 1.330274429
     for c in (-1.821255978, 1.781477937, -0.356563782, 0.31938153):
         poly = poly * u + c
-    tail = of.exp(-0.5 * z * z) * u * poly / math.sqrt(2.0 * math.pi)
-    return of.where(z > 0, 1.0 - tail, tail)
+    tail = xp.exp(-0.5 * z * z) * u * poly / math.sqrt(2.0 * math.pi)
+    return xp.where(z > 0, 1.0 - tail, tail)
 
 
-def _bend(ratio: Any, of: Any) -> Any:
+def _bend(ratio: Any, xp: Any) -> Any:
     """The function g of Peizer and Pratt (1968), (1 - u^2 + 2 u log u) / (1 - u)^2."""
-    u = of.keep(of.low(of.high(ratio, 1e-9), 1e6))
-    e, near = u - 1.0, of.high(u - 1.0, 1.0 - u) < 0.02
-    whole = (1.0 - u * u + 2.0 * u * of.log(u)) / of.where(near, 1.0, e * e)
-    return of.where(near, e * (e * (1 / 6 - e * (1 / 10 - e / 15)) - 1 / 3), whole)
+    u = xp.keep(xp.low(xp.high(ratio, 1e-9), 1e6))
+    e, near = u - 1.0, xp.high(u - 1.0, 1.0 - u) < 0.02
+    whole = (1.0 - u * u + 2.0 * u * xp.log(u)) / xp.where(near, 1.0, e * e)
+    return xp.where(near, e * (e * (1 / 6 - e * (1 / 10 - e / 15)) - 1 / 3), whole)
 
 
 def _raised(a: Any, *by: Any) -> Any:
@@ -92,33 +92,33 @@ def _raised(a: Any, *by: Any) -> Any:
     return (1.0 + by[0] / (a + 1.0) * (1.0 + by[1] / (a + 2.0) * (1.0 + by[2] / (a + 3.0)))) / a
 
 
-def _gamma_law(a: Any, b: Any, norm: Any, t: Any, of: Any) -> tuple[Any, Any]:
+def _gamma_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
     """Distribution function at theta = exp(t) and density of t, by Peizer and Pratt at a + 4."""
-    x = of.keep(of.low(of.high(b * of.exp(of.low(t, 690.0)), 1e-290), 1e90))
-    density = of.keep(of.exp(norm + a * t - x))
+    x = xp.keep(xp.low(xp.high(b * xp.exp(xp.low(t, 690.0)), 1e-290), 1e90))
+    density = xp.keep(xp.exp(norm + a * t - x))
     away = x - a - 4.0 + 1 / 3 - 0.02 / (a + 4.0)
-    z = of.keep(away * of.sqrt((1.0 + _bend((a + 3.5) / x, of)) / x))
-    return _normal_cdf(z, of) + density * _raised(a, x, x, x), density
+    z = xp.keep(away * xp.sqrt((1.0 + _bend((a + 3.5) / x, xp)) / x))
+    return _normal_cdf(z, xp) + density * _raised(a, x, x, x), density
 
 
-def _beta_law(a: Any, b: Any, norm: Any, t: Any, of: Any) -> tuple[Any, Any]:
+def _beta_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
     """The same at theta = 1 / (1 + exp(-t)), for both parameters."""
-    t, m, c, d = of.keep(of.low(of.high(t, -690.0), 690.0)), a + b, a + 4.0, b + 4.0
-    p, q = of.keep(1.0 / (1.0 + of.exp(-t))), of.keep(1.0 / (1.0 + of.exp(t)))
-    density = of.keep(of.exp(norm + a * of.log(p) + b * of.log(q)))
+    t, m, c, d = xp.keep(xp.low(xp.high(t, -690.0), 690.0)), a + b, a + 4.0, b + 4.0
+    p, q = xp.keep(1.0 / (1.0 + xp.exp(-t))), xp.keep(1.0 / (1.0 + xp.exp(t)))
+    density = xp.keep(xp.exp(norm + a * xp.log(p) + b * xp.log(q)))
     other = density * p * m / a * (p * (m + 1) / (a + 1)) * (p * (m + 2) / (a + 2))
     other = other * (p * (m + 3) / (a + 3)) * _raised(b, q * (m + 4), q * (m + 5), q * (m + 6))
     more = 0.02 * (q / c - p / d + (q - 0.5) / (m + 8.0))
-    bend = q * _bend((a + 3.5) / (m + 7.0) / p, of) + p * _bend((b + 3.5) / (m + 7.0) / q, of)
+    bend = q * _bend((a + 3.5) / (m + 7.0) / p, xp) + p * _bend((b + 3.5) / (m + 7.0) / q, xp)
     away = (m + 7.0 + 1 / 3) * p - a - 3.5 - 1 / 6 - more
-    z = of.keep(away * of.sqrt((1.0 + bend) / ((m + 7.0 + 1 / 6) * p * q)))
+    z = xp.keep(away * xp.sqrt((1.0 + bend) / ((m + 7.0 + 1 / 6) * p * q)))
     raised = _raised(a, p * m, p * (m + 1), p * (m + 2))
-    return _normal_cdf(z, of) + density * raised - other, density
+    return _normal_cdf(z, xp) + density * raised - other, density
 
 
-def _normal_law(a: Any, b: Any, norm: Any, t: Any, of: Any) -> tuple[Any, Any]:
-    z = of.keep((t - a) / of.sqrt(b))
-    return _normal_cdf(z, of), of.exp(norm - 0.5 * z * z)
+def _normal_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
+    z = xp.keep((t - a) / xp.sqrt(b))
+    return _normal_cdf(z, xp), xp.exp(norm - 0.5 * z * z)
 
 
 def _normal_update(a: Any, b: Any, value: Any, noise_sd: Any) -> tuple[Any, Any]:
@@ -126,84 +126,84 @@ def _normal_update(a: Any, b: Any, value: Any, noise_sd: Any) -> tuple[Any, Any]
     return a * keep + value * (1.0 - keep), b * keep
 
 
-def _normal_log(a: Any, b: Any, value: Any, noise_sd: Any, of: Any) -> Any:
+def _normal_log(a: Any, b: Any, value: Any, noise_sd: Any, xp: Any) -> Any:
     whole = b + noise_sd * noise_sd
-    return -0.5 * ((value - a) * (value - a) / whole + of.log(of.low(whole, 1e300)))
+    return -0.5 * ((value - a) * (value - a) / whole + xp.log(xp.low(whole, 1e300)))
 
 
-def _log_cumulants(a: Any, of: Any) -> tuple[Any, Any, Any]:
+def _log_cumulants(a: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Mean, variance and third central moment, nearly, of the log of a Gamma of this shape."""
     return (
-        of.log(a + 0.5) - 1.0 / a,
+        xp.log(a + 0.5) - 1.0 / a,
         1.0 / (a * a) + 1.0 / (a + 0.5),
         -2.0 / (a * a * a) - 1.0 / ((a + 0.5) * (a + 0.5)),
     )
 
 
-def _gamma_cumulants(a: Any, b: Any, of: Any) -> tuple[Any, Any, Any]:
-    one, two, three = _log_cumulants(a, of)
-    return one - of.log(b), two, three
+def _gamma_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
+    one, two, three = _log_cumulants(a, xp)
+    return one - xp.log(b), two, three
 
 
-def _beta_cumulants(a: Any, b: Any, of: Any) -> tuple[Any, Any, Any]:
-    one, two = _log_cumulants(a, of), _log_cumulants(b, of)
+def _beta_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
+    one, two = _log_cumulants(a, xp), _log_cumulants(b, xp)
     return one[0] - two[0], one[1] + two[1], one[2] - two[2]
 
 
 FAMILIES = {
     "Gamma": SimpleNamespace(
-        parameters=lambda f, s, of: (of.exp(-s), of.exp(-s - f)),  # of both curves
+        parameters=lambda f, s, xp: (xp.exp(-s), xp.exp(-s - f)),  # of both curves
         update=lambda a, b, y, n: (a + y, b + n),
         mean=lambda a, b: a / b,
         variance=lambda a, b: a / b / b,
         matched=lambda mean, variance: (mean / variance * mean, mean / variance),
-        log_density=lambda a, b, y, n, of: (  # of outcomes, up to what is the same for all nodes
-            _log_rise(a, y, of) - a * of.log(1.0 + n / b) - y * of.log(b + n)),
-        at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),  # the same where theta is 0
-        theta=lambda t, of: of.exp(t),  # from t on the whole line
+        log_density=lambda a, b, y, n, xp: (  # of outcomes, up to what is the same for all nodes
+            _log_rise(a, y, xp) - a * xp.log(1.0 + n / b) - y * xp.log(b + n)),
+        at_zero=lambda y, n, xp: xp.where(y > 0, xp.never, 0.0),  # the same where theta is 0
+        theta=lambda t, xp: xp.exp(t),  # from t on the whole line
         line=lambda theta: np.log(np.maximum(theta, 1e-300)),
         unit=lambda mean: mean,  # of theta's sd
         cumulants=_gamma_cumulants,  # of t, nearly
         # log norm of t's density; distribution function and density at t
-        norm=lambda a, b, of: of.log(a) + a * of.log(b) - _log_rise(1.0, a, of),
+        norm=lambda a, b, xp: xp.log(a) + a * xp.log(b) - _log_rise(1.0, a, xp),
         law=_gamma_law,
         positive=True, none=0.0,  # whether theta is; size without information
         good=lambda y, n: (y >= 0) & (n >= 0) & ((n > 0) | (y == 0)) & (y + n < math.inf) & (
             y == np.floor(y))),
     "Beta": SimpleNamespace(
-        parameters=lambda f, s, of: (
-            of.exp(-s) * (1.0 + of.exp(f)), of.exp(-s) * (1.0 + of.exp(-f))),
+        parameters=lambda f, s, xp: (
+            xp.exp(-s) * (1.0 + xp.exp(f)), xp.exp(-s) * (1.0 + xp.exp(-f))),
         update=lambda a, b, y, n: (a + y, b + (n - y)),
         mean=lambda a, b: a / (a + b),
         variance=lambda a, b: a / (a + b) * (b / (a + b)) / (a + b + 1.0),
         matched=lambda mean, variance: (
             mean * (mean * (1.0 - mean) / variance - 1.0),
             (1.0 - mean) * (mean * (1.0 - mean) / variance - 1.0)),
-        log_density=lambda a, b, y, n, of: (
-            _log_rise(a, y, of) + _log_rise(b, n - y, of) - _log_rise(a + b, n, of)),
-        at_zero=lambda y, n, of: of.where(y > 0, of.never, 0.0),
-        theta=lambda t, of: 1.0 / (1.0 + of.exp(-t)),
+        log_density=lambda a, b, y, n, xp: (
+            _log_rise(a, y, xp) + _log_rise(b, n - y, xp) - _log_rise(a + b, n, xp)),
+        at_zero=lambda y, n, xp: xp.where(y > 0, xp.never, 0.0),
+        theta=lambda t, xp: 1.0 / (1.0 + xp.exp(-t)),
         line=lambda theta: np.log(np.maximum(theta, 1e-300) / np.maximum(1.0 - theta, 1e-17)),
         unit=lambda mean: mean * (1.0 - mean),
         cumulants=_beta_cumulants,
-        norm=lambda a, b, of: of.log(a) + _log_rise(b, a, of) - _log_rise(1.0, a, of),
+        norm=lambda a, b, xp: xp.log(a) + _log_rise(b, a, xp) - _log_rise(1.0, a, xp),
         law=_beta_law,
         positive=True, none=0.0,
         good=lambda y, n: (y >= 0) & (n >= y) & (n < math.inf) & (y == np.floor(y)) & (
             n == np.floor(n))),
     "Normal": SimpleNamespace(
-        parameters=lambda f, s, of: (f, of.exp(s)),
+        parameters=lambda f, s, xp: (f, xp.exp(s)),
         update=_normal_update,
         mean=lambda a, b: a,
         variance=lambda a, b: b,
         matched=lambda mean, variance: (mean, variance),
         log_density=_normal_log,
-        at_zero=lambda y, n, of: _normal_log(0.0, 0.0, y, n, of),
-        theta=lambda t, of: t,
+        at_zero=lambda y, n, xp: _normal_log(0.0, 0.0, y, n, xp),
+        theta=lambda t, xp: t,
         line=lambda theta: theta,
         unit=lambda mean: mean,
-        cumulants=lambda a, b, of: (a, b, 0.0 * b),
-        norm=lambda a, b, of: -0.5 * of.log(2.0 * math.pi * b),
+        cumulants=lambda a, b, xp: (a, b, 0.0 * b),
+        norm=lambda a, b, xp: -0.5 * xp.log(2.0 * math.pi * b),
         law=_normal_law,
         positive=False, none=1e150,
         good=lambda y, n: (abs(y) < math.inf) & (n > 0) & (n < math.inf)),
@@ -655,13 +655,13 @@ def mixture_rows(
     return np.array(out if zero is None else [*out, zero])
 
 
-def split_level(level: Any, zero: Any, below: Any, of: Any) -> tuple[Any, Any]:
+def split_level(level: Any, zero: Any, below: Any, xp: Any) -> tuple[Any, Any]:
     """The level among thetas that are not 0, of which a part is below 0; and whether it is at 0."""
-    rest = of.high(1.0 - zero, 1e-290)
+    rest = xp.high(1.0 - zero, 1e-290)
     under = rest * below
-    share = of.where(level < under, level, of.high(level - zero, under)) / rest
+    share = xp.where(level < under, level, xp.high(level - zero, under)) / rest
     at_zero = (level >= under) & (level < under + zero)
-    return of.low(of.high(share, 1e-300), 1.0 - 1e-16), at_zero
+    return xp.low(xp.high(share, 1e-300), 1.0 - 1e-16), at_zero
 
 
 def nearest_member(
@@ -678,14 +678,14 @@ def nearest_member(
     return np.clip(found, -LOWEST, LOWEST) if family.positive else found, width
 
 
-def start(member: tuple[Any, Any, Any], share: Any, of: Any) -> tuple[Any, Any]:
+def start(member: tuple[Any, Any, Any], share: Any, xp: Any) -> tuple[Any, Any]:
     """A place near the quantile of a member with these cumulants of t, and its sd.
 
     By the expansion of Cornish and Fisher (1938).
     """
     one, two, three = member
-    z = of.keep((of.log(share) - of.log(1.0 - share)) / _LOGISTIC)
-    sd = of.keep(of.sqrt(two))
+    z = xp.keep((xp.log(share) - xp.log(1.0 - share)) / _LOGISTIC)
+    sd = xp.keep(xp.sqrt(two))
     return one + sd * (z + three / (two * sd) * (z * z - 1.0) / 6.0), sd
 
 
@@ -716,21 +716,21 @@ def solve(
 
 
 def newton(
-    goal: Any, p: Any, density: Any, t: Any, low: Any, high: Any, unit: Any, of: Any
+    goal: Any, p: Any, density: Any, t: Any, low: Any, high: Any, unit: Any, xp: Any
 ) -> tuple[Any, Any, Any, Any]:
     """A step of Newton's method on the logit of a probability, within bounds that it narrows.
 
     Returns the difference of the logits, whose square is the error of the step, and the new place
     and bounds.
     """
-    p = of.low(of.high(p, 1e-300), 1.0 - 1e-16)
-    away = of.keep(goal - of.log(p / (1.0 - p)))
-    low, high = of.where(away > 0, t, low), of.where(away > 0, high, t)
-    far = of.high(away, -away)
-    slope = of.high(density, 1e-290) / (p * (1.0 - p))
+    p = xp.low(xp.high(p, 1e-300), 1.0 - 1e-16)
+    away = xp.keep(goal - xp.log(p / (1.0 - p)))
+    low, high = xp.where(away > 0, t, low), xp.where(away > 0, high, t)
+    far = xp.high(away, -away)
+    slope = xp.high(density, 1e-290) / (p * (1.0 - p))
     # where a distribution function has no digits left, no more is known than its width
-    bounded = of.where(p > 1e-290, of.low(of.high(slope, 1e-3 / unit), 100.0 / unit), 1e-3 / unit)
-    slope = of.where(far > _FAR, bounded, slope)
-    step = of.low(of.high(away / slope, -(3.0 + far) * unit), (3.0 + far) * unit)
-    step = of.low(of.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t))
+    bounded = xp.where(p > 1e-290, xp.low(xp.high(slope, 1e-3 / unit), 100.0 / unit), 1e-3 / unit)
+    slope = xp.where(far > _FAR, bounded, slope)
+    step = xp.low(xp.high(away / slope, -(3.0 + far) * unit), (3.0 + far) * unit)
+    step = xp.low(xp.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t))
     return away, t + step, low, high

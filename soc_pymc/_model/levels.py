@@ -6,7 +6,7 @@ a quadratic, its site, in which they are integrated in closed form; importance w
 result (`inference.level_density`). Cost and memory are linear in the number of levels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -112,9 +112,9 @@ class _Information(NamedTuple):
         """
         inner = np.linalg.inv(np.eye(len(tau)) + tau[:, None] * self.own * tau)
         covariance = tau[:, None] * inner * tau
-        both = (0, 1), (0, 1)
+        axes = (0, 1), (0, 1)
         return self.shared - np.tensordot(
-            self.coupling, covariance @ self.coupling, both
+            self.coupling, covariance @ self.coupling, axes
         ), covariance
 
 
@@ -172,7 +172,7 @@ class LevelSearch:
             for state, term in zip(shared, self.terms, strict=True)
         ]
 
-    def mode(self, at: Sequence[Point], enough: float = 1e-3) -> list[Point]:
+    def mode(self, points: Sequence[Point], enough: float = 1e-3) -> list[Point]:
         """The mode of all coefficients; scales are re-estimated after each step.
 
         It ends where the squared length of a step, in units of posterior sds, is below `enough`,
@@ -180,49 +180,52 @@ class LevelSearch:
         """
         least = [_SMALL * np.array(term.scales) for term in self.terms]
         for _ in range(_ROUNDS):
-            old = at
-            quadratics = self._here(at)
-            at = [
-                self._rescaled(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))
-            ]
-            steps = [
-                self._step(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))
-            ]
-            at, moved = self._line_search(at, steps, quadratics)
-            changes = [_change(*both) for both in zip(old, at, least, strict=True)]
+            old = points
+            quadratics = self._here(points)
+            points = self._each(self._rescaled, points, quadratics)
+            steps = self._each(self._step, points, quadratics)
+            points, moved = self._line_search(points, steps, quadratics)
+            changes = [_change(*pair) for pair in zip(old, points, least, strict=True)]
             if moved < enough and max(changes) < 10.0 * enough:
                 break
-        return list(at)
+        return list(points)
 
-    def sites(self, at: Sequence[Point]) -> tuple[list[Laplace], Levels]:
+    def sites(self, points: Sequence[Point]) -> tuple[list[Laplace], Levels]:
         """The Gaussian approximation of the shared coefficients, and the levels' sites.
 
         From a mode it moves to where slopes and information, averaged over the Gaussian itself,
         agree with it.
         """
-        quadratics = self._here(at)
+        quadratics = self._here(points)
         for _ in range(_AVERAGED):
-            sds = [self._sds(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))]
-            quadratics, _ = self._averaged(at, sds)
-            at = [
-                self._rescaled(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))
-            ]
-            steps = [
-                self._step(k, *both) for k, both in enumerate(zip(at, quadratics, strict=True))
-            ]
-            at = [_moved(point, step, 1.0) for point, step in zip(at, steps, strict=True)]
-        quadratics, mixed = self._averaged(at, sds)
+            sds = self._each(self._sds, points, quadratics)
+            quadratics, _ = self._averaged(points, sds)
+            points = self._each(self._rescaled, points, quadratics)
+            steps = self._each(self._step, points, quadratics)
+            points = [_moved(point, step, 1.0) for point, step in zip(points, steps, strict=True)]
+        quadratics, mixed = self._averaged(points, sds)
         laplaces, scales = [], []
-        for k, (point, quadratic) in enumerate(zip(at, quadratics, strict=True)):
+        for k, (point, quadratic) in enumerate(zip(points, quadratics, strict=True)):
             marginal = self._marginal(k, point, quadratic)
             parts = point.shared, marginal.slope, marginal.information
             laplaces.append(summary(self.curves[k].design, *parts))
             known = self._scales(k, point, quadratic), self._shares(k, point, quadratic)
             scales.append(CurveScales(*known))
-        sites = self._sites(at, quadratics, mixed)
+        sites = self._sites(points, quadratics, mixed)
         return laplaces, Levels(self.order, self.parts, self.terms, sites, tuple(scales))
 
-    def _sites(self, at: Sequence[Point], quadratics: Sequence[_Quadratic], mixed: Floats) -> Sites:
+    @staticmethod
+    def _each[Result](
+        step: Callable[[int, Point, _Quadratic], Result],
+        points: Sequence[Point],
+        quadratics: Sequence[_Quadratic],
+    ) -> list[Result]:
+        """Results for both curves."""
+        return [step(k, *pair) for k, pair in enumerate(zip(points, quadratics, strict=True))]
+
+    def _sites(
+        self, points: Sequence[Point], quadratics: Sequence[_Quadratic], mixed: Floats
+    ) -> Sites:
         """Of both curves, with the information `mixed` between them at the rows.
 
         Its expectation is 0, but a level's own is noise that proposals must follow.
@@ -234,30 +237,29 @@ class LevelSearch:
         information = _blocks(first.own, between, between.mT, second.own)
         bound = _blocks(first.own, none, none.mT, second.own)
         # without the prior, noise between both curves may exceed what the data say of the second
-        prior = np.diag(
-            np.concatenate([point.taus[t.kind] for point, t in zip(at, self.terms, strict=True)])
-        )
-        prior = np.linalg.inv(_WIDEST * prior) ** 2
+        pairs = zip(points, self.terms, strict=True)
+        taus = np.concatenate([point.taus[term.kind] for point, term in pairs])
+        prior = np.diag((_WIDEST * taus) ** -2.0)
         information = floored(bound + prior, information + prior, 1e-12) - prior
         coupling = _blocks(first.coupling, across.coupling, back.coupling, second.coupling)
-        own = np.hstack([point.own for point in at])
+        coefficients = np.hstack([point.own for point in points])
         slope = np.hstack([quadratic.own_slope for quadratic in quadratics])
-        pull = slope + np.einsum("gkl,gl->gk", information, own)
-        centre = np.concatenate([point.shared.coefficients for point in at])
+        pull = slope + np.einsum("gkl,gl->gk", information, coefficients)
+        centre = np.concatenate([point.shared.coefficients for point in points])
         return Sites(information, coupling, pull, centre)
 
     # --- quadratics at a point
 
-    def _predictors(self, at: Sequence[Point]) -> list[Floats]:
+    def _predictors(self, points: Sequence[Point]) -> list[Floats]:
         return [
             point.shared.at(curve.design) + (term.design * point.own[self.level]).sum(axis=1)
-            for curve, term, point in zip(self.curves, self.terms, at, strict=True)
+            for curve, term, point in zip(self.curves, self.terms, points, strict=True)
         ]
 
-    def _information(self, k: int, weight: Floats, other: int | None = None) -> _Information:
+    def _information(self, k: int, weight: Floats, second: int | None = None) -> _Information:
         """Of curve k's coefficients, or between its levels' and those of the other curve."""
-        other = k if other is None else other
-        shared, own = self.curves[other].design.whole, self.terms[other].design
+        second = k if second is None else second
+        shared, own = self.curves[second].design.whole, self.terms[second].design
         weighted = weight[:, None] * self.terms[k].design
         coupling = np.empty((len(self.parts), weighted.shape[1], shared.shape[1]))
         information = np.empty((*coupling.shape[:2], own.shape[1]))
@@ -275,15 +277,15 @@ class LevelSearch:
         seen = seen._replace(own=floored(least.own, seen.own, 1e-12))
         return _Quadratic(self.curves[k].design.whole.T @ slope, np.array(sums).T, seen, least)
 
-    def _here(self, at: Sequence[Point]) -> list[_Quadratic]:
+    def _here(self, points: Sequence[Point]) -> list[_Quadratic]:
         """At a point: the first curve's expected information, and the second's observed one."""
-        m, c = self._predictors(at)
+        m, c = self._predictors(points)
         rows = row_curvature(self.data, m, c)
         weights = (rows.first, rows.first), (rows.observed, rows.bound)
         return [self._quadratic(k, rows.slopes[k], *weights[k]) for k in range(2)]
 
     def _averaged(
-        self, at: Sequence[Point], sds: Sequence[Floats]
+        self, points: Sequence[Point], sds: Sequence[Floats]
     ) -> tuple[list[_Quadratic], Floats]:
         """Averages over a Gaussian around a point, as the best Gaussian approximation has them.
 
@@ -292,7 +294,7 @@ class LevelSearch:
         See Opper and Archambeau (2009). All comes from values by Stein's identity, E(f'(x)) =
         E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
         """
-        m, c = self._predictors(at)
+        m, c = self._predictors(points)
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
         value = self.data.values(m + x * sds[0], c + y * sds[1])
         value = np.outer(_WEIGHTS, _WEIGHTS).reshape(-1, 1) * (value - value[len(x) // 2])
@@ -327,14 +329,14 @@ class LevelSearch:
 
     def _scales(self, k: int, point: Point, quadratic: _Quadratic) -> tuple[ScalePosterior, ...]:
         """Posteriors of the scales, one by one, given the shared curve and the other scales."""
-        term, pull, found = self.terms[k], _pull(point, quadratic), []
+        term, pull, scales = self.terms[k], _pull(point, quadratic), []
         for kind, scale in enumerate(term.scales):
             tau = np.repeat(point.taus[term.kind][:, None], len(_POSITIONS), axis=1)
             tau[term.kind == kind] = half_normal_scale(_POSITIONS, scale)
             value = np.empty(len(_POSITIONS))
             gaussian_marginals(pull, tau, quadratic.seen.own, value)
-            found.append(scale_posterior(scale, _POSITIONS, value - 0.5 * _POSITIONS**2))
-        return tuple(found)
+            scales.append(scale_posterior(scale, _POSITIONS, value - 0.5 * _POSITIONS**2))
+        return tuple(scales)
 
     def _shares(self, k: int, point: Point, quadratic: _Quadratic) -> Floats:
         """`CurveScales.shares`, by differences."""
@@ -371,7 +373,7 @@ class LevelSearch:
 
     def _line_search(
         self,
-        at: Sequence[Point],
+        points: Sequence[Point],
         steps: Sequence[tuple[Floats, Floats]],
         quadratics: Sequence[_Quadratic],
     ) -> tuple[list[Point], float]:
@@ -385,26 +387,26 @@ class LevelSearch:
         ]
         farthest = zip(rows, self.data.farthest, strict=True)
         excess = max(float(np.abs(move).max()) / most for move, most in farthest)
-        here = self._log_density(at)
+        start = self._log_density(points)
         for halving in range(30):
             factor = 0.5**halving / max(excess, 1.0)
-            tried = [_moved(point, step, factor) for point, step in zip(at, steps, strict=True)]
-            if self._log_density(tried) >= here - 1e-9 * abs(here):
+            tried = [_moved(point, step, factor) for point, step in zip(points, steps, strict=True)]
+            if self._log_density(tried) >= start - 1e-9 * abs(start):
                 moved = sum(
                     float(shared @ q.seen.shared @ shared)
                     + float(np.einsum("gk,gkl,gl->", own, q.seen.own, own))
                     for q, (shared, own) in zip(quadratics, steps, strict=True)
                 )
                 return tried, factor**2 * moved
-        return list(at), 0.0
+        return list(points), 0.0
 
-    def _log_density(self, at: Sequence[Point]) -> float:
-        m, c = self._predictors(at)
+    def _log_density(self, points: Sequence[Point]) -> float:
+        m, c = self._predictors(points)
         most = self.data.most
         if not (np.abs(m).max() <= most[0] and np.abs(c).max() <= most[1]):
             return -np.inf
         density = float(self.data.values(m[None], c[None]).sum())
-        for point, curve, term in zip(at, self.curves, self.terms, strict=True):
+        for point, curve, term in zip(points, self.curves, self.terms, strict=True):
             density += point.shared.log_prior(curve.design)
             density -= 0.5 * float(np.square(point.own / point.taus[term.kind]).sum())
         return density if np.isfinite(density) else -np.inf

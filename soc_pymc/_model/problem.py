@@ -106,7 +106,7 @@ class Coefficients:
     def turns(self) -> dict[str, Floats]:
         """Matrices from the variables to the coefficients, by block and of the line."""
         parts = zip(self.design.blocks, self.laplace.blocks, strict=True)
-        return {block.name: own.rotation for block, own in parts} | {
+        return {block.name: known.rotation for block, known in parts} | {
             "line": np.eye(self.design.line.shape[1])
         }
 
@@ -240,19 +240,19 @@ def build(
     The coefficients of many levels of groups are integrated out, unless the model is to be `whole`.
     """
     family = family_of_kind(stats.kind)
-    at = _located(stats, family, prior, start, whole)
+    located = _located(stats, family, prior, start, whole)
     problem, observed, link = (
-        _mixture(stats, family, prior, at) if prior.gridded else _curves(family, at)
+        _mixture(stats, family, prior, located) if prior.gridded else _curves(family, located)
     )
     data = problem.data
     with problem.model:
-        if at.levels:
-            for of, widths in zip(
-                problem.coefficients, _add_level_scales(at.levels, family.curves), strict=True
+        if located.levels:
+            for part, widths in zip(
+                problem.coefficients, _add_level_scales(located.levels, family.curves), strict=True
             ):
-                _add_coefficients(of, widths)
+                _add_coefficients(part, widths)
             return replace(problem, own=frozenset(v.name for v in problem.model.free_RVs))
-        predictors = link([_add_coefficients(of) for of in problem.coefficients])
+        predictors = link([_add_coefficients(part) for part in problem.coefficients])
         # sums are inputs, because PyMC never releases the functions of a distribution
         given: dict[str, Any] = {"observed": observed, "dims": "bin"}
         if problem.weights is None:
@@ -284,31 +284,33 @@ def _mixture_logp(signature: str, value: Any, predictors: Any, index: Any, *arra
 # --- the two curves of a family ------------------------------------------------------------------
 
 
-def _curves(family: Family, at: _Located) -> tuple[Problem, Floats, Link]:
+def _curves(family: Family, located: _Located) -> tuple[Problem, Floats, Link]:
     """Problem without variables, observed sums and link: the predictors are the two curves."""
     names = tuple(f"bin_{variable}" for variable in family.curves)
 
     def link(curves: Sequence[Any]) -> list[Any]:
-        return [pm.Deterministic(*of, dims="bin") for of in zip(names, curves, strict=True)]
+        return [pm.Deterministic(*pair, dims="bin") for pair in zip(names, curves, strict=True)]
 
-    coords: dict[str, Any] = {grouping.name: list(grouping.levels) for grouping in at.groupings}
-    for curve in at.curves:
-        coords |= _coords(curve, at.rows)
+    coords: dict[str, Any] = {g.name: list(g.levels) for g in located.groupings}
+    for curve in located.curves:
+        coords |= _coords(curve, located.rows)
     problem = Problem(
-        model=pm.Model(coords={"bin": at.score, **coords}),
+        model=pm.Model(coords={"bin": located.score, **coords}),
         family=family,
-        curves=at.curves,
-        coefficients=tuple(map(_curve_coefficients, at.curves, at.laplaces, family.curves)),
-        rows=at.rows,
-        data=at.data,
-        score=at.score,
+        curves=located.curves,
+        coefficients=tuple(
+            map(_curve_coefficients, located.curves, located.laplaces, family.curves)
+        ),
+        rows=located.rows,
+        data=located.data,
+        score=located.score,
         predictors=names,
-        labels=at.labels,
-        groupings=at.groupings,
-        levels=at.levels,
-        no_minibatches=_NO_BATCH_OF_LEVELS * bool(at.levels),
+        labels=located.labels,
+        groupings=located.groupings,
+        levels=located.levels,
+        no_minibatches=_NO_BATCH_OF_LEVELS * bool(located.levels),
     )
-    return problem, at.data.total, link
+    return problem, located.data.total, link
 
 
 def _located(
@@ -445,7 +447,8 @@ def _of_joint(output: Output, variable: str, before: int, size: int, lines: int)
 
     Its blocks have the curve's name there, and its line is a part of the joint one.
     """
-    parts = {f"{variable}_{name}": own for name, own in output.parts.items() if name != "line"}
+    blocks = ((name, matrix) for name, matrix in output.parts.items() if name != "line")
+    parts = {f"{variable}_{name}": matrix for name, matrix in blocks}
     if "line" in output.parts:
         parts["line"] = np.pad(output.parts["line"], ((0, 0), (before, lines - before - size)))
     return replace(output, parts=parts)
@@ -456,51 +459,53 @@ def _knot_sds(shared: Output, design: Design, laplace: Laplace) -> Floats:
     line = shared.parts["line"]
     total = np.square(line @ laplace.line_root).sum(axis=1)
     shift = np.split(laplace.line_shift, design.ends, axis=1)
-    for block, own, moved, tau in zip(
+    for block, known, moved, tau in zip(
         design.blocks, laplace.blocks, shift, laplace.state.taus, strict=False
     ):
         if block.name in shared.parts:
-            sd = tau / np.sqrt(1.0 + own.precision * tau**2)
-            total += np.square((shared.parts[block.name] @ own.rotation - line @ moved) * sd).sum(1)
+            sd = tau / np.sqrt(1.0 + known.precision * tau**2)
+            turned = shared.parts[block.name] @ known.rotation - line @ moved
+            total += np.square(turned * sd).sum(axis=1)
     return np.sqrt(total)
 
 
-def _add_coefficients(of: Coefficients, widths: Any = None) -> Any:
+def _add_coefficients(part: Coefficients, widths: Any = None) -> Any:
     """Add variables of coefficients and their outputs; returns their values at the rows.
 
     `widths` are factors on the sds of the line's coordinates.
     """
-    label, variable, design = of.label, of.variable, of.design
-    found: dict[str, Any] = {}
-    for block, laplace in zip(design.blocks, of.laplace.blocks, strict=True):
-        before = list(found.values())
+    label, variable, design = part.label, part.variable, part.design
+    variables: dict[str, Any] = {}
+    for block, laplace in zip(design.blocks, part.laplace.blocks, strict=True):
+        before = list(variables.values())
         names = f"{variable}{block.name}", f"{label}{block.name}"
-        found[block.name] = add_block(*names, block, laplace, before, of.dims[block.name])
-    before = pt.concatenate(list(found.values())) if found else pt.zeros((0,))
+        variables[block.name] = add_block(*names, block, laplace, before, part.dims[block.name])
+    before = pt.concatenate(list(variables.values())) if variables else pt.zeros((0,))
     names = f"{variable}line", f"{label}line"
-    line = add_line(*names, design, of.laplace, before, of.dims["line"], widths)
-    found = {"line": line, **found}
+    line = add_line(*names, design, part.laplace, before, part.dims["line"], widths)
+    variables = {"line": line, **variables}
     # a rotation of independent, equal normals does not change the prior
-    turns = of.turns
+    turns = part.turns
 
     def made(name: str, parts: Mapping[str, Floats]) -> Any:
         total = None
-        for block, values in found.items():
+        for block, values in variables.items():
             if block in parts:
-                own = pt.dot(pm.Data(f"{label}{block}_{name}", parts[block] @ turns[block]), values)
-                total = own if total is None else total + own
+                matrix = pm.Data(f"{label}{block}_{name}", parts[block] @ turns[block])
+                product = pt.dot(matrix, values)
+                total = product if total is None else total + product
         return total
 
     outputs: dict[str, Any] = {}
-    for output in of.outputs:
+    for output in part.outputs:
         values = made(f"to_{output.name}", output.parts).reshape(output.shape)
         if output.added_to:
             values = outputs[output.added_to][None] + values
         outputs[output.name] = values
         pm.Deterministic(output.name, values, dims=output.dims)
-    if of.joined:
-        whole = pm.Data(f"{label}at_rows", design.whole @ linalg.block_diag(*turns.values()))
-        return pt.dot(whole, pt.concatenate([before, line]))
+    if part.joined:
+        matrix = pm.Data(f"{label}at_rows", design.whole @ linalg.block_diag(*turns.values()))
+        return pt.dot(matrix, pt.concatenate([before, line]))
     return made("at_rows", {"line": design.line, **{b.name: b.design for b in design.blocks}})
 
 
@@ -512,7 +517,9 @@ def _add_level_scales(levels: Levels, variables: tuple[str, str]) -> list[Any]:
     """
     grouping = levels.terms[0].grouping
     names = [
-        f"{of}_{name}_sd" for of, t in zip(variables, levels.terms, strict=True) for name in t.names
+        f"{variable}_{name}_sd"
+        for variable, term in zip(variables, levels.terms, strict=True)
+        for name in term.names
     ]
     scales = [scale for known in levels.scales for scale in known.posteriors]
     shapes = [density_shape(scale.position, scale.log_density) for scale in scales]
@@ -524,10 +531,10 @@ def _add_level_scales(levels: Levels, variables: tuple[str, str]) -> list[Any]:
         pm.Deterministic(name, tau[k])
     ratio = pt.sqr(tau / np.array([scale.tau for scale in scales])) - 1.0
     widths, end = [], 0
-    for of, known in zip(variables, levels.scales, strict=True):
-        own, end = slice(end, end + len(known.posteriors)), end + len(known.posteriors)
-        shares = pm.Data(f"{of}_line_shares", known.shares)
-        widths.append(pt.sqrt(1.0 + pt.dot(shares, ratio[own])))
+    for variable, known in zip(variables, levels.scales, strict=True):
+        columns, end = slice(end, end + len(known.posteriors)), end + len(known.posteriors)
+        shares = pm.Data(f"{variable}_line_shares", known.shares)
+        widths.append(pt.sqrt(1.0 + pt.dot(shares, ratio[columns])))
     return widths
 
 
@@ -576,75 +583,79 @@ def _grid(states: Sequence[State], sds: Floats) -> _Grid:
     return _Grid(states, np.minimum(_SHIFT * sds, _MOST_SHIFT))
 
 
-def _on_grid(stats: Statistics, family: Family, prior: Any, at: _Located, grid: _Grid) -> _OnGrid:
-    components, curves, rows = family.components, at.curves, at.rows
-    here = [state.at(curve.design) for curve, state in zip(curves, grid.states, strict=True)]
+def _on_grid(
+    stats: Statistics, family: Family, prior: Any, located: _Located, grid: _Grid
+) -> _OnGrid:
+    components, curves, rows = family.components, located.curves, located.rows
+    at_rows = [state.at(curve.design) for curve, state in zip(curves, grid.states, strict=True)]
     raised = spline_matrix(curves[1].position, curves[1].basis.knots) @ grid.wider
-    whole = merged(components, stats, rows, curves, here, raised, at.data.spread)
-    design = make_weights(components, prior, whole, curves, family.curves, rows.n)
-    terms = bool(at.labels), prior.exposure is not None
+    merged_rows = merged(components, stats, rows, curves, at_rows, raised, located.data.spread)
+    design = make_weights(components, prior, merged_rows, curves, family.curves, rows.n)
+    terms = bool(located.labels), prior.exposure is not None
     joint = cells_of(stats, family, rows, *terms)
     kinds = {"heavy": prior.mixture, "zero": prior.zero}
-    cells = make_cells(components, joint, whole, design.functions, **kinds)
+    cells = make_cells(components, joint, merged_rows, design.functions, **kinds)
     target = MixtureTarget(design, cells)
     begin = weight_start(design, curves, grid.states)
     (laplace,) = find_mode(target, [begin], ahead=True)
     return _OnGrid(target, laplace)
 
 
-def _settled(on: _OnGrid) -> bool:
+def _settled(mixture: _OnGrid) -> bool:
     """Whether a mode is near the curves that placed its grid."""
-    rows = on.design.rows
-    at = on.design.predictors(on.laplace.state.coefficients)[:, :2] - rows.start
-    away = np.abs(at[:, 0]) / rows.base.spread, np.abs(at[:, 1])
+    rows = mixture.design.rows
+    moved = mixture.design.predictors(mixture.laplace.state.coefficients)[:, :2] - rows.start
+    away = np.abs(moved[:, 0]) / rows.base.spread, np.abs(moved[:, 1])
     return bool(np.average(np.maximum(*away) < _NEAR, weights=rows.items) > _MOST_NEAR)
 
 
-def _placed(stats: Statistics, family: Family, prior: Any, at: _Located) -> tuple[_Grid, _OnGrid]:
+def _placed(
+    stats: Statistics, family: Family, prior: Any, located: _Located
+) -> tuple[_Grid, _OnGrid]:
     """The grid and the mixture on it."""
-    curves = at.curves
-    sds = _knot_sds(_curve_outputs(curves[1], "")[0], curves[1].design, at.laplaces[1])
-    grid = _grid([laplace.state for laplace in at.laplaces], sds)
-    found = _on_grid(stats, family, prior, at, grid)
+    curves = located.curves
+    sds = _knot_sds(_curve_outputs(curves[1], "")[0], curves[1].design, located.laplaces[1])
+    grid = _grid([laplace.state for laplace in located.laplaces], sds)
+    mixture = _on_grid(stats, family, prior, located, grid)
     # zeros pull the curves' first mode towards 0 and widen it
     for _ in range(_MOVES if prior.zero else 0):
-        if _settled(found):
+        if _settled(mixture):
             break
-        grid = found.moved(curves, family.curves)
-        found = _on_grid(stats, family, prior, at, grid)
-    return grid, found
+        grid = mixture.moved(curves, family.curves)
+        mixture = _on_grid(stats, family, prior, located, grid)
+    return grid, mixture
 
 
 def _mixture(
-    stats: Statistics, family: Family, prior: Any, at: _Located
+    stats: Statistics, family: Family, prior: Any, located: _Located
 ) -> tuple[Problem, Floats, Link]:
     """The same of a mixture: predictors are both curves and coefficients of the log weights."""
-    curves, rows = at.curves, at.rows
-    at.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
-    grid, found = _placed(stats, family, prior, at)
-    design, cells = found.design, found.target.cells
-    whole, laplace = design.rows, found.laplace
+    curves, rows = located.curves, located.rows
+    located.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
+    grid, mixture = _placed(stats, family, prior, located)
+    design, cells = mixture.design, mixture.target.cells
+    merged_rows, laplace = design.rows, mixture.laplace
     linear, dims = design.design, ("weight_knot", "weight_function")
     outputs: list[Output] = []
     pilot: dict[str, tuple[tuple[str, ...], Floats]] = {}
-    for k, (curve, own) in enumerate(zip(curves, grid.states, strict=True)):
-        parts = np.split(own.coefficients, curve.design.ends)
+    for k, (curve, state) in enumerate(zip(curves, grid.states, strict=True)):
+        parts = np.split(state.coefficients, curve.design.ends)
         by_block = dict(zip(curve.design.names, parts, strict=True))
         for output in _curve_outputs(curve, family.curves[k]):
             values = output.values(by_block)
             if output.added_to:
                 values = values + pilot[f"pilot_{output.added_to}"][1]
             pilot[f"pilot_{output.name}"] = (output.dims, values)
-        outputs += found.outputs(curves, family.curves, k)
+        outputs += mixture.outputs(curves, family.curves, k)
     outputs.append(
         Output("weight_coefficient", dims, {"line": design.at_knots}, (-1, len(design.labels)))
     )
-    coords: dict[str, Any] = {grouping.name: list(grouping.levels) for grouping in at.groupings}
+    coords: dict[str, Any] = {g.name: list(g.levels) for g in located.groupings}
     basis_dims = {"line": "line_term"}
-    totals = np.bincount(whole.of, stats.data["sum_y"].to_numpy()[at.rows.bin])
+    totals = np.bincount(merged_rows.of, stats.data["sum_y"].to_numpy()[located.rows.bin])
 
     def link(values: Sequence[Any]) -> list[Any]:
-        predictors = values[0].reshape((len(whole.items), -1))
+        predictors = values[0].reshape((len(merged_rows.items), -1))
         pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.handle))
         return [pm.Deterministic("bin_predictor", predictors)]
 
@@ -665,21 +676,21 @@ def _mixture(
             "component_z": ("component", family.components.z),
             "component_function": (("component", "weight_function"), design.functions),
         },
-        {name: coords[name] for name in {d for of, _ in pilot.values() for d in of}}
+        {name: coords[name] for name in {d for dims, _ in pilot.values() for d in dims}}
         | {"weight_function": list(design.labels)},
     )
     coefficients = Coefficients("", "", linear, laplace, basis_dims, tuple(outputs), True)
     problem = Problem(
-        model=pm.Model(coords={"bin": whole.score, **coords}),
+        model=pm.Model(coords={"bin": merged_rows.score, **coords}),
         family=family,
         curves=curves,
         coefficients=(coefficients,),
         rows=rows,
         data=cells,
-        score=whole.score,
+        score=merged_rows.score,
         predictors=("bin_predictor",),
-        labels=at.labels,
-        groupings=at.groupings,
+        labels=located.labels,
+        groupings=located.groupings,
         weights=design,
         extras=extras,
         no_minibatches=_NO_BATCH_OF_MIXTURES,

@@ -251,9 +251,9 @@ def _with_cells(items: Any, scorer: _Scorer) -> Any:
     cells = len(meta["edges"]) - 1
     binned = with_bins(items, prior.inner, "soc_", scorer.lookups.get(_BINS), score="soc_t")
     sheet = scorer.sheet(binned.inner_join(scorer.lookups[_PLACES], "soc_bin"))
-    of = sheet.functions
-    x = sheet["start"] + (prior.scale.formula(sheet["t"], of.log) - sheet["from"]) * sheet["slope"]
-    sheet.add(x=of.low(of.high(x, -FARTHEST), FARTHEST))
+    xp = sheet.functions
+    x = sheet["start"] + (prior.scale.formula(sheet["t"], xp.log) - sheet["from"]) * sheet["slope"]
+    sheet.add(x=xp.low(xp.high(x, -FARTHEST), FARTHEST))
     x, at = (sheet["x"].abs() < _FAINT).ifelse(0.0, sheet["x"]), sheet["column"].cast("int64")
     for k, atom in enumerate(meta["atoms"]):
         is_atom = sheet["t"] == exact(atom)
@@ -267,7 +267,7 @@ def _with_cells(items: Any, scorer: _Scorer) -> Any:
     edges = meta["sizes"]
     inner = [exact(edge) for edge in meta["size_edges"][1:-1]]
     column = sheet.keep(_total((sheet["n"] >= edge).cast("int64") for edge in inner))
-    v = of.low(of.high(of.log(of.high(sheet["n"], 1e-300)), edges[0]), edges[-1])
+    v = xp.low(xp.high(xp.log(xp.high(sheet["n"], 1e-300)), edges[0]), edges[-1])
     parts = [(v - low) / (high - low) for low, high in pairwise(edges)]
     w = ibis.cases(*((column == k, part) for k, part in enumerate(parts)), else_=0.0)
     sheet.add(w=w, at=sheet["at"] * (len(edges) - 1) + column)
@@ -291,20 +291,20 @@ def _nodes(items: Any, scorer: _Scorer) -> Any:
     doubt = sheet["wide"] if "score" in meta["axis"] else beyond.ifelse(1.0, sheet["wide"])
     rows = {name: _polynomial(sheet, name, meta["terms"]) for name in ("first", "second")}
     sheet.add(*kept, doubt=doubt, u=_polynomial(sheet, "weight", meta["terms"]), **rows)
-    of = sheet.functions
+    xp = sheet.functions
     first, second = (
-        of.low(of.high(sheet[c], -LARGEST_LOG), LARGEST_LOG) for c in ("first", "second")
+        xp.low(xp.high(sheet[c], -LARGEST_LOG), LARGEST_LOG) for c in ("first", "second")
     )
     first = first if family.positive else sheet["first"]
     sheet.add(*kept, "soc_u", "soc_doubt", first=first, second=second)
-    a, b = family.parameters(sheet["first"], sheet["second"], of)
+    a, b = family.parameters(sheet["first"], sheet["second"], xp)
     sheet.add(*kept, "soc_u", "soc_doubt", a=a, b=b)
     if meta["mixture"]:
         sheet = _weighted(sheet, scorer)
     a, b = family.update(sheet["a"], sheet["b"], sheet["y"], sheet["n"])
     more = ["soc_apart"] * meta["mixture"] + ["soc_zero"] * meta["zero"]
     sheet.add(*keys, "soc_u", "soc_doubt", *more, a=a, b=b)
-    return sheet.add(norm=family.norm(sheet["a"], sheet["b"], of)).rows
+    return sheet.add(norm=family.norm(sheet["a"], sheet["b"], xp)).rows
 
 
 def _polynomial(sheet: _Sheet, name: str, powers: Sequence[Sequence[int]]) -> Any:
@@ -319,27 +319,27 @@ def _weighted(nodes: _Sheet, scorer: _Scorer) -> _Sheet:
     """Nodes with weights given the outcome, as in `prior_table`."""
     import ibis
 
-    prior, of, ways = scorer.prior, nodes.functions, scorer.prior.ways
+    prior, xp, ways = scorer.prior, nodes.functions, scorer.prior.ways
     y, n = nodes["y"], nodes["n"]
-    nodes.add(u=of.high(nodes["u"], 0.0))
-    log_p = prior.family.log_density(nodes["a"], nodes["b"], y, n, of)
+    nodes.add(u=xp.high(nodes["u"], 0.0))
+    log_p = prior.family.log_density(nodes["a"], nodes["b"], y, n, xp)
     if prior.meta["zero"]:
         last = nodes["node"] == prior.last
-        log_p = ibis.ifelse(last, prior.family.at_zero(y, n, of), log_p)
+        log_p = ibis.ifelse(last, prior.family.at_zero(y, n, xp), log_p)
     nodes.add(log_p=log_p)
     tops = scorer.summed(nodes, top=nodes["log_p"].max()).rows
     nodes = scorer.joined(nodes.rows, tops)
     # an exponential of less is 0, which some engines refuse
-    nodes.add(p=of.exp(of.high(nodes["log_p"] - nodes["top"], _LEAST_LOG)))
+    nodes.add(p=xp.exp(xp.high(nodes["log_p"] - nodes["top"], _LEAST_LOG)))
     moves = {f"move_{k}": (nodes["p"] * nodes[f"way_{k}"]).sum() for k in ways}
     items = scorer.summed(nodes, total=(nodes["u"] * nodes["p"]).sum(), **moves)
     items.add(**{f"move_{k}": items[f"move_{k}"] / items["total"] for k in ways})
     items.add(moved=_total(items[f"move_{k}"] * items[f"move_{k}"] for k in ways))
     nodes = scorer.joined(nodes.rows, items.rows)
     change = _total(nodes[f"way_{k}"] * nodes[f"move_{k}"] for k in ways)
-    change = nodes.keep(change / of.high(nodes["u"], 1e-100))
+    change = nodes.keep(change / xp.high(nodes["u"], 1e-100))
     apart = nodes["u"] * nodes["p"] / nodes["total"] * change * change
-    u = nodes["u"] * nodes["p"] * (1.0 + nodes["moved"]) / of.high(1.0 + change, 0.1)
+    u = nodes["u"] * nodes["p"] * (1.0 + nodes["moved"]) / xp.high(1.0 + change, 0.1)
     u = nodes.add(u=u, apart=apart)["u"]
     if prior.meta["zero"]:
         last = nodes["node"] == prior.last
@@ -390,20 +390,20 @@ def _with_quantiles(nodes: Any, scorer: _Scorer) -> Any:
 
     prior, family, items = scorer.prior, scorer.prior.family, _with_moments(nodes, scorer)
     sheet = scorer.sheet(items.cross_join(scorer.lookups[_LEVELS]))
-    of = sheet.functions
+    xp = sheet.functions
     share, at_zero = sheet["level"], ibis.literal(False)
     if prior.meta["zero"]:
-        share, at_zero = prior_table.split_level(share, sheet["p_zero"], sheet["below"], of)
+        share, at_zero = prior_table.split_level(share, sheet["p_zero"], sheet["below"], xp)
     sheet.add(share=share, at_zero=at_zero)
     a, b = family.matched(sheet["mean"], sheet["middle"])
     sheet.add(a=a, b=b)
     a, b = sheet["a"], sheet["b"]
-    start, unit = prior_table.start(family.cumulants(a, b, of), sheet["share"], of)
-    goal = of.log(sheet["share"] / (1.0 - sheet["share"]))
-    norm = family.norm(a, b, of)
+    start, unit = prior_table.start(family.cumulants(a, b, xp), sheet["share"], xp)
+    goal = xp.log(sheet["share"] / (1.0 - sheet["share"]))
+    norm = family.norm(a, b, xp)
     sheet.add(q=start, unit=unit, low=-1e300, high=1e300, goal=goal, norm=norm)
     # a step towards the quantile of the member with these moments
-    p, density = family.law(a, b, sheet["norm"], sheet["q"], of)
+    p, density = family.law(a, b, sheet["norm"], sheet["q"], xp)
     sheet.add(p=p, density=density)
     _step(sheet, sheet["p"], sheet["density"])
     sheet.add(low=-1e300, high=1e300)
