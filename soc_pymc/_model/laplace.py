@@ -93,7 +93,7 @@ class RowCurvature:
 
     def of_coefficients(self, wholes: Sequence[Floats], at: Any = slice(None)) -> Curvature:
         """Slopes and information of some rows in the coefficients of both designs."""
-        first, second = (whole[at] for whole in wholes)
+        first, second = (design[at] for design in wholes)
         pairs = (first, self.first), (second, self.bound), (second, self.observed)
         of_first, bound, seen = (x.T @ (weight[at][:, None] * x) for x, weight in pairs)
         slopes = [x.T @ g[at] for x, g in zip((first, second), self.slopes, strict=True)]
@@ -184,27 +184,27 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
     not finite at the start raises FitError.
     """
     states, designs = list(start), target.designs
-    found: list[Laplace] = []
+    laplaces: list[Laplace] = []
     converged = False
     for _ in range(_ROUNDS):
-        here = target.curvature(states)
-        found = _summaries(designs, states, here)
+        curvature = target.curvature(states)
+        laplaces = _summaries(designs, states, curvature)
         old = np.concatenate([s.taus for s in states])
         states = [
             replace(s, taus=tuple(map(best_tau, d.blocks, p.blocks)))
-            for s, d, p in zip(states, designs, found, strict=True)
+            for s, d, p in zip(states, designs, laplaces, strict=True)
         ]
-        parts = zip(designs, states, here.slopes, here.information, strict=True)
+        parts = zip(designs, states, curvature.slopes, curvature.information, strict=True)
         steps = [scoring_step(*part) for part in parts]
-        states, moved = _line_search(target, states, steps, here.information)
+        states, moved = _line_search(target, states, steps, curvature.information)
         taus = np.concatenate([s.taus for s in states])
         drift = float(np.abs(np.log(taus / old)).max(initial=0.0))
         converged = moved < 1e-3 and drift < 1e-2
         if converged:
             break
     if ahead:
-        found = _summaries(designs, states, target.curvature(states))
-    return [replace(laplace, converged=converged) for laplace in found]
+        laplaces = _summaries(designs, states, target.curvature(states))
+    return [replace(laplace, converged=converged) for laplace in laplaces]
 
 
 def best_start(target: Target, starts: Sequence[Sequence[State]]) -> Sequence[State]:
@@ -215,15 +215,15 @@ def best_start(target: Target, starts: Sequence[Sequence[State]]) -> Sequence[St
 
 
 def _summaries(
-    designs: Sequence[Design], states: Sequence[State], here: Curvature
+    designs: Sequence[Design], states: Sequence[State], curvature: Curvature
 ) -> list[Laplace]:
-    bad = int((~np.isfinite(here.value)).sum())
+    bad = int((~np.isfinite(curvature.value)).sum())
     if bad:
         raise FitError(
             f"the log marginal of {bad} bins is not finite at the start: are outcomes, exposures "
             "or noise in units that make theta astronomically large or small?"
         )
-    parts = zip(designs, states, here.slopes, here.information, strict=True)
+    parts = zip(designs, states, curvature.slopes, curvature.information, strict=True)
     return [summary(*part) for part in parts]
 
 
@@ -240,9 +240,9 @@ def _integrated(
 ) -> tuple[Floats, Floats]:
     """Information and slope of the first coefficients, the others integrated out at their taus."""
     size = len(slope)
-    own = information[kept:, kept:] + np.diag(precision[kept:size])
+    block = information[kept:, kept:] + np.diag(precision[kept:size])
     cross = information[kept:, :kept]
-    solved = linalg.solve(own, cross, assume_a="pos")
+    solved = linalg.solve(block, cross, assume_a="pos")
     rest = slope[kept:] - precision[kept:size] * away[kept:size]
     return information[:kept, :kept] - cross.T @ solved, slope[:kept] - solved.T @ rest
 
@@ -255,23 +255,23 @@ def summary(design: Design, state: State, slope: Floats, information: Floats) ->
     line_information = information[lines, lines] + np.diag(precision[lines])
     shift = linalg.solve(line_information, information[lines, : cut[-1]], assume_a="pos")
     root = linalg.inv(linalg.cholesky(line_information))
-    found = []
+    turned_blocks = []
     for start, end in reversed(list(pairwise(cut))):
         information, slope = _integrated(information, slope, precision, x - mean, end)
-        own = information[start:end, start:end]
-        value, rotation = linalg.eigh(0.5 * (own + own.T))
+        block = information[start:end, start:end]
+        value, rotation = linalg.eigh(0.5 * (block + block.T))
         rotation = rotation[:, ::-1]
         if len(value):  # fix signs, so that rounding cannot flip a coordinate
             largest = np.abs(rotation).argmax(axis=0)
             rotation = rotation * np.sign(rotation[largest, np.arange(len(value))])
         pull = slope[start:end] + information[start:end, :end] @ x[:end]
-        found.append((rotation, value[::-1], pull, information[start:end, :start]))
-    turn = linalg.block_diag(*(rotation for rotation, *_ in reversed(found)))
-    if not found:
+        turned_blocks.append((rotation, value[::-1], pull, information[start:end, :start]))
+    turn = linalg.block_diag(*(rotation for rotation, *_ in reversed(turned_blocks)))
+    if not turned_blocks:
         turn = np.zeros((0, 0))
     z = turn.T @ x[: cut[-1]]
     blocks = []
-    for start, (rotation, value, pull, coupling) in zip(cut, reversed(found), strict=False):
+    for start, (rotation, value, pull, coupling) in zip(cut, reversed(turned_blocks), strict=False):
         turned = rotation.T @ coupling @ turn[:start, :start]
         pull = rotation.T @ pull
         here = pull - turned @ z[:start]
@@ -304,12 +304,12 @@ def _line_search(
 
     The second value is the squared length of the step in the data's information.
     """
-    here = _log_density(target, states)
+    density = _log_density(target, states)
     excess = target.excess(states, steps)
     for halving in range(30):
         factor = 0.5**halving / max(excess, 1.0)
         tried = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
-        if _log_density(target, tried) >= here - 1e-9 * abs(here):
+        if _log_density(target, tried) >= density - 1e-9 * abs(density):
             change = (factor * step for step in steps)
             return tried, float(sum(x @ w @ x for w, x in zip(information, change, strict=True)))
     return list(states), 0.0

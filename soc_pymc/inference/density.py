@@ -70,11 +70,11 @@ class Space:
         """
         outputs = rewrite_graph(outputs, include=("merge",), clone=True)
         rows = pt.matrix("coordinates")
-        replace, at = {}, 0
+        replace, start = {}, 0
         for variable, shape in zip(self.variables, self.shapes, strict=True):
             size = math.prod(shape)
-            replace[variable] = rows[:, at : at + size].reshape((rows.shape[0], *shape))
-            at += size
+            replace[variable] = rows[:, start : start + size].reshape((rows.shape[0], *shape))
+            start += size
         return rows, vectorize_graph(outputs, replace)
 
 
@@ -101,8 +101,8 @@ def density(space: Space, chunk: int = CHUNK) -> Evaluate:
 
 def rest_log_density(built: Problem, model: pm.Model) -> Any:
     """Log density without the outcomes."""
-    others = [v for v in model.basic_RVs if v.name != built.observed]
-    return _summed(model.logp(vars=[*others, *model.potentials], sum=False))
+    unobserved = [v for v in model.basic_RVs if v.name != built.observed]
+    return _summed(model.logp(vars=[*unobserved, *model.potentials], sum=False))
 
 
 def _summed(factors: Sequence[Any]) -> Any:
@@ -155,8 +155,8 @@ def finite(function: Any, chunk: int = CHUNK) -> Evaluate:
             if len(rows) == 1:
                 return np.array([-np.inf]), np.zeros_like(rows)
         half = len(rows) // 2
-        both = part(rows[:half]), part(rows[half:])
-        return np.concatenate([b[0] for b in both]), np.concatenate([b[1] for b in both])
+        halves = part(rows[:half]), part(rows[half:])
+        return np.concatenate([b[0] for b in halves]), np.concatenate([b[1] for b in halves])
 
     def evaluate(rows: Floats) -> tuple[Floats, Floats]:
         parts = [part(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
@@ -198,15 +198,15 @@ def at_draws(
     built: Problem, values: Mapping[str, Floats], outputs: Callable[[Mapping[Any, Any]], list[Any]]
 ) -> list[Floats]:
     """Outputs, made from the parameters as inputs, for all draws."""
-    given: dict[Any, Any] = {}
-    own, batches = {}, []
+    replaced: dict[Any, Any] = {}
+    inputs, batches = {}, []
     for variable in built.model.free_RVs:
-        own[variable] = variable.type()
+        inputs[variable] = variable.type()
         batch = pt.tensor(shape=(None,) * (variable.ndim + 1), dtype=variable.dtype)
-        given |= {variable: batch, own[variable]: batch}
+        replaced |= {variable: batch, inputs[variable]: batch}
         batches.append(batch)
-    found = vectorize_graph(outputs(own), given)
-    function = pytensor.function(batches, found, mode=mode(), on_unused_input="ignore")
+    batched = vectorize_graph(outputs(inputs), replaced)
+    function = pytensor.function(batches, batched, mode=mode(), on_unused_input="ignore")
     draws = [values[variable.name] for variable in built.model.free_RVs]
     parts = [function(*(x[i : i + CHUNK] for x in draws)) for i in range(0, len(draws[0]), CHUNK)]
     return [np.concatenate(x) for x in zip(*parts, strict=True)]
@@ -216,11 +216,12 @@ def top_level(built: Problem) -> list[Any]:
     """Parameters whose priors depend on no other parameter."""
     free = set(built.model.free_RVs)
     # a line's variable has further inputs, but its prior does not use them
-    given = {name for of in built.coefficients for name in of.names[:-1]}
+    coefficients = {name for part in built.coefficients for name in part.names[:-1]}
     return [
         v
         for v in built.model.free_RVs
-        if v.name not in given and (v.name in built.own or not free & ({*ancestors([v])} - {v}))
+        if v.name not in coefficients
+        and (v.name in built.own or not free & ({*ancestors([v])} - {v}))
     ]
 
 
@@ -247,31 +248,33 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     noise, and a draw costs the same for any number of bins.
     """
     designs, names = [], []
-    for of in built.coefficients:
+    for part in built.coefficients:
         turned = [
             block.design @ laplace.rotation
-            for block, laplace in zip(of.design.blocks, of.laplace.blocks, strict=True)
+            for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True)
         ]
-        designs.append(np.hstack([*turned, of.design.line]))
-        names.append(of.names)
-    variables = space.model.replace_rvs_by_values([space.model[n] for own in names for n in own])
+        designs.append(np.hstack([*turned, part.design.line]))
+        names.append(part.names)
+    variables = space.model.replace_rvs_by_values(
+        [space.model[n] for group in names for n in group]
+    )
     rows, (*parts, rest) = space.batched([*variables, rest_log_density(built, space.model)])
     start = pytensor.function([rows], parts, mode=mode())(space.start[None])
     away = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)
     split = designs[0].shape[1]
-    here = np.hstack([s[0] for s in start])
-    m0, c0 = designs[0] @ here[:split], designs[1] @ here[split:]
+    centre = np.hstack([s[0] for s in start])
+    m0, c0 = designs[0] @ centre[:split], designs[1] @ centre[split:]
     value, slopes, *hessian = built.data.expansion(m0, c0)
     total = _quadratic_form(designs, value, slopes, hessian)
 
     chosen = pt.as_tensor(bins)[pt.arange(rows.shape[0]) % bins.shape[0]]
     dm = (pt.as_tensor(designs[0])[chosen] * away[:, None, :split]).sum(axis=-1)
     dc = (pt.as_tensor(designs[1])[chosen] * away[:, None, split:]).sum(axis=-1)
-    at = [pt.as_tensor(x)[chosen] for x in (m0, c0, value, *slopes, *hessian)]
+    at_mode = [pt.as_tensor(x)[chosen] for x in (m0, c0, value, *slopes, *hessian)]
     cells = [x[chosen] for x in shared(built.data.cells())]
-    exact = built.data.log_marginal(pt, at[0] + dm, at[1] + dc, *cells)
-    near = at[2] + at[3] * dm + at[4] * dc
-    near += 0.5 * at[5] * dm**2 + at[6] * dm * dc + 0.5 * at[7] * dc**2
+    exact = built.data.log_marginal(pt, at_mode[0] + dm, at_mode[1] + dc, *cells)
+    near = at_mode[2] + at_mode[3] * dm + at_mode[4] * dc
+    near += 0.5 * at_mode[5] * dm**2 + at_mode[6] * dm * dc + 0.5 * at_mode[7] * dc**2
     remainder = len(m0) / bins.shape[1] * (exact - near).sum(axis=1)
     logp = rest + total(away) + remainder
     return finite(pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode()))

@@ -70,12 +70,12 @@ def check_same(fit: Fit, stats: Statistics, built: Problem) -> None:
     """Refuse statistics whose bins or outcomes differ from those that the fit keeps."""
     tables = bin_table(stats, built.curves[0].axis, bool(len(built.rows.atoms)))
     for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
-        own = fit.data[group]
-        if table.sizes["bin"] != own.sizes["bin"]:
-            both = f"{table.sizes['bin']:,} occupied bins and {own.sizes['bin']:,}"
-            raise FitError(_OTHER.format(both))
+        kept = fit.data[group]
+        if table.sizes["bin"] != kept.sizes["bin"]:
+            numbers = f"{table.sizes['bin']:,} occupied bins and {kept.sizes['bin']:,}"
+            raise FitError(_OTHER.format(numbers))
         for name, values in zip(map(str, table), table.values(), strict=True):
-            ours, theirs = values.to_numpy(), own[name].to_numpy()
+            ours, theirs = values.to_numpy(), kept[name].to_numpy()
             if not np.allclose(ours, theirs, rtol=_SAME, atol=0.0, equal_nan=True):
                 differ = int((~np.isclose(ours, theirs, rtol=_SAME, atol=0.0)).sum())
                 raise FitError(_OTHER.format(f"{name} differs in {differ:,} bins"))
@@ -91,16 +91,16 @@ def values_of(fit: Fit, built: Problem) -> dict[str, Floats]:
     posterior = fit.data["posterior"].to_dataset()
     values = {}
     for variable in built.model.free_RVs:
-        own = posterior[variable.name].to_numpy()
-        values[variable.name] = own.reshape(-1, *own.shape[2:])
-    for of in built.coefficients:
-        projected = fit.prior.monotone and f"{built.family.curves[0]}_".startswith(of.variable)
-        values |= _turned(of, values, posterior, projected)
+        draws = posterior[variable.name].to_numpy()
+        values[variable.name] = draws.reshape(-1, *draws.shape[2:])
+    for part in built.coefficients:
+        projected = fit.prior.monotone and f"{built.family.curves[0]}_".startswith(part.variable)
+        values |= _turned(part, values, posterior, projected)
     return values
 
 
 def _turned(
-    of: Coefficients, values: Mapping[str, Floats], posterior: xr.Dataset, projected: bool
+    part: Coefficients, values: Mapping[str, Floats], posterior: xr.Dataset, projected: bool
 ) -> dict[str, Floats]:
     """Coefficients that give the fit's curves in the model built again.
 
@@ -108,22 +108,22 @@ def _turned(
     an earlier fit or on another machine, the curves say what the coefficients are. `projected`
     curves are not those of the coefficients, whose rotation is then taken to be the same.
     """
-    names = of.names
-    own = np.hstack([values[name] for name in names])
+    names = part.names
+    coefficients = np.hstack([values[name] for name in names])
     if projected:
         return {}
-    matrix = of.to_outputs
-    curves = [posterior[o.name].to_numpy().reshape(len(own), -1) for o in of.outputs]
+    matrix = part.to_outputs
+    curves = [posterior[o.name].to_numpy().reshape(len(coefficients), -1) for o in part.outputs]
     wanted = np.hstack(curves)
-    if wanted.shape[1] != len(matrix) or own.shape[1] != matrix.shape[1]:
+    if wanted.shape[1] != len(matrix) or coefficients.shape[1] != matrix.shape[1]:
         raise FitError(_OTHER.format("their curves have other knots"))
-    if np.allclose(own @ matrix.T, wanted, rtol=_SAME, atol=_SAME):
+    if np.allclose(coefficients @ matrix.T, wanted, rtol=_SAME, atol=_SAME):
         return {}
-    found = np.asarray(linalg.lstsq(matrix, wanted.T)[0]).T
-    if not np.allclose(found @ matrix.T, wanted, rtol=_SAME, atol=_SAME):
+    solution = np.asarray(linalg.lstsq(matrix, wanted.T)[0]).T
+    if not np.allclose(solution @ matrix.T, wanted, rtol=_SAME, atol=_SAME):
         raise FitError(_OTHER.format("no coefficients give its curves"))
     ends = np.cumsum([values[name].shape[1] for name in names])[:-1]
-    return dict(zip(names, np.split(found, ends, axis=1), strict=True))
+    return dict(zip(names, np.split(solution, ends, axis=1), strict=True))
 
 
 # --- densities -----------------------------------------------------------------------------------
@@ -134,13 +134,13 @@ def _evaluated(built: Problem, values: Mapping[str, Floats]) -> tuple[Floats, Fl
     model = built.model
 
     def densities(own: Mapping[Any, Any]) -> list[Any]:
-        ours = [v for v in model.potentials if v.name in built.own]
-        prior = [*(pm.logp(v, own[v]) for v in top_level(built)), *ours]
+        own_potentials = [v for v in model.potentials if v.name in built.own]
+        prior = [*(pm.logp(v, own[v]) for v in top_level(built)), *own_potentials]
         seen = [pm.logp(v, model.rvs_to_values[v]) for v in model.observed_RVs]
         seen += [v for v in model.potentials if v.name not in built.own]
         # 0 for every draw where nothing was observed
-        none = 0.0 * next(iter(own.values())).sum()
-        return [pt.sum([none, *(each.sum() for each in parts)]) for parts in (prior, seen)]
+        zero = 0.0 * next(iter(own.values())).sum()
+        return [pt.sum([zero, *(each.sum() for each in parts)]) for parts in (prior, seen)]
 
     first, second = at_draws(built, values, densities)
     return first, second

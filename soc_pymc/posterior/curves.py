@@ -31,8 +31,8 @@ def knot_weights(fit: Fit, curve: str, score: ArrayLike) -> tuple[Floats, Floats
     cv2, or log Var(theta | t)). Values are (draws, k), chains one after the other, and weights
     (n, k): the curve's draws at the scores are values @ weights.T.
     """
-    at = spline_matrix(place_of(fit, curve, score), _knots(fit, f"{curve}_knot"))
-    return _draws(fit, _variable(fit, curve)), at
+    weights = spline_matrix(place_of(fit, curve, score), _knots(fit, f"{curve}_knot"))
+    return _draws(fit, _variable(fit, curve)), weights
 
 
 def atom_of(fit: Fit, score: ArrayLike) -> Ints:
@@ -40,16 +40,16 @@ def atom_of(fit: Fit, score: ArrayLike) -> Ints:
     t, atoms = np.asarray(score, dtype=float), np.array(fit.atoms)
     if not len(atoms):
         return np.zeros(len(t), dtype=np.int64)
-    at = np.minimum(np.searchsorted(atoms, t), len(atoms) - 1)
-    return np.where(atoms[at] == t, at + 1, 0)
+    place = np.minimum(np.searchsorted(atoms, t), len(atoms) - 1)
+    return np.where(atoms[place] == t, place + 1, 0)
 
 
 def place_of(fit: Fit, curve: str, score: ArrayLike) -> Floats:
     """Positions on a curve's axis; an atom far from other scores counts as the nearest of them."""
     position, atom = fit.axis(curve)(score), atom_of(fit, score)
     if atom.any():
-        own = fit.data["constant_data"][f"{curve}_atom_position"].to_numpy()
-        position = np.where(atom > 0, own[atom - 1], position)
+        positions = fit.data["constant_data"][f"{curve}_atom_position"].to_numpy()
+        position = np.where(atom > 0, positions[atom - 1], position)
     return position
 
 
@@ -152,8 +152,8 @@ def bin_of(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
 def _steps(fit: Fit, score: Floats) -> tuple[Floats, Floats]:
     """Step curves, with one number for each bin."""
     fit.axis("mean")(score), fit.axis("variance")(score)  # refuses scores without a position
-    family, at = family_of(fit.prior), bin_of(fit, score)
-    first, second = family.to_curves(*(_draws(fit, name)[:, at] for name in family.parameters))
+    family, bins = family_of(fit.prior), bin_of(fit, score)
+    first, second = family.to_curves(*(_draws(fit, name)[:, bins] for name in family.parameters))
     return first, second
 
 
@@ -175,9 +175,9 @@ def _curve(
         order = np.argsort(codes, kind="stable")
         ends = np.searchsorted(codes[order], np.arange(1, len(labels)))
         parts = []
-        for label, own in zip(labels, np.split(order, ends), strict=True):
+        for label, items in zip(labels, np.split(order, ends), strict=True):
             values = kept(_of_group(fit, curve, str(label)))
-            parts.append(_interpolated(values, position[own], knots))
+            parts.append(_interpolated(values, position[items], knots))
         total = np.empty((len(parts[0]), len(score)))
         total[:, order] = np.concatenate(parts, axis=1)
     if exposure is not None and f"{name}_by_exposure" in posterior:

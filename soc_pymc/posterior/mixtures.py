@@ -54,13 +54,13 @@ class _MixturePosterior:
         self, columns: Columns, components: tuple[Floats, Floats]
     ) -> tuple[Floats, Floats]:
         """Densities under the components (n, R) relative to the largest, and its logarithm (n,)."""
-        own = self._own(columns)
-        each = self.family.mixtures.log_density(*own, *components)
+        outcomes = self._own(columns)
+        log_density = self.family.mixtures.log_density(*outcomes, *components)
         if self._zero:
-            at_zero = self.outcome.forms.log_likelihood(*own, np.zeros(len(each)))
-            each = np.column_stack([each, at_zero])
-        top = each.max(axis=1)
-        return np.exp(each - top[:, None]), top
+            at_zero = self.outcome.forms.log_likelihood(*outcomes, np.zeros(len(log_density)))
+            log_density = np.column_stack([log_density, at_zero])
+        top = log_density.max(axis=1)
+        return np.exp(log_density - top[:, None]), top
 
     def _updated(
         self, columns: Columns, components: tuple[Floats, Floats], plug_in: bool = False
@@ -127,17 +127,17 @@ class _MixturePosterior:
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
-        given = {"score": np.asarray(score, dtype=float), "group": group}
-        given[self.outcome.size] = exposure
-        return self._weights.curves({k: np.asarray(v) for k, v in given.items() if v is not None})
+        columns = {"score": np.asarray(score, dtype=float), "group": group}
+        columns[self.outcome.size] = exposure
+        return self._weights.curves({k: np.asarray(v) for k, v in columns.items() if v is not None})
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
         components = self._components(columns)
         after = self._listed(self._updated_parameters(columns, components))
         family, density = self.family, self._densities(columns, components)[0]
-        each = family.mean(*after), family.variance(*after), family.third(*after)
-        blocks, every = self._weights.blocks(columns), np.arange(len(density))
-        return draw_moments(density, *each, every, blocks, self._weights.draws)
+        moments = family.mean(*after), family.variance(*after), family.third(*after)
+        blocks, items = self._weights.blocks(columns), np.arange(len(density))
+        return draw_moments(density, *moments, items, blocks, self._weights.draws)
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """Mixture of the posterior components, with weights averaged over the draws."""
@@ -146,15 +146,15 @@ class _MixturePosterior:
         weight = self._updated(columns, components).T
         if not self._zero:
             return ThetaMixture(first.T, second.T, weight)
-        rest = weight[:-1] / np.maximum(weight[:-1].sum(axis=0), _TINY)
-        return ThetaMixture(first.T, second.T, rest, weight[-1])
+        share = weight[:-1] / np.maximum(weight[:-1].sum(axis=0), _TINY)
+        return ThetaMixture(first.T, second.T, share, weight[-1])
 
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
-        components, at = self._components(columns), np.empty(uniform.shape, dtype=np.int64)
+        components, chosen = self._components(columns), np.empty(uniform.shape, dtype=np.int64)
         density = self._densities(columns, components)[0]
-        for own, weights in self._weights.blocks(columns, draws):
-            at[:, own] = drawn_components(weights * density[own], uniform[:, own])
-        return _picked(self._listed(self._updated_parameters(columns, components)), at)
+        for items, weights in self._weights.blocks(columns, draws):
+            chosen[:, items] = drawn_components(weights * density[items], uniform[:, items])
+        return _picked(self._listed(self._updated_parameters(columns, components)), chosen)
 
     def rows(self, columns: Columns, probs: Sequence[float], *, plug_in: bool = False) -> Floats:
         components = self._components(columns)
@@ -168,11 +168,11 @@ class _MixturePosterior:
         return scorer_of(self, self._fit, probs, draws, plug_in)
 
 
-def _picked(theta: tuple[Floats, Floats], at: Ints) -> tuple[Floats, Floats]:
+def _picked(theta: tuple[Floats, Floats], chosen: Ints) -> tuple[Floats, Floats]:
     """Parameters (n, R) of the components with indices `at` (draws, n)."""
-    item = np.arange(at.shape[1])
+    item = np.arange(chosen.shape[1])
     first, second = np.broadcast_arrays(*theta)
-    return first[item, at], second[item, at]
+    return first[item, chosen], second[item, chosen]
 
 
 def mixture_of(fit: Fit) -> _MixturePosterior:

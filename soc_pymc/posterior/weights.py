@@ -91,22 +91,22 @@ class BinWeights(Weights):
     @override
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
         score = np.asarray(columns["score"], dtype=float)
-        at = bin_of(self._fit, score)
+        bins = bin_of(self._fit, score)
         middle = curve_draws(self._fit, score)[0][0]
         extra = np.broadcast_to(columns.get("spread", 0.0), len(score))[:, None]
-        return middle[:, None] + self._place[at], self._variance[at] + extra
+        return middle[:, None] + self._place[bins], self._variance[bins] + extra
 
     @override
     def curves(self, columns: Columns) -> dict[str, Floats]:
         family = family_of(self._fit.prior)
         theta = family.mixtures.parameters(*self.components(columns))
-        means, own, weight = family.mean(*theta), family.variance(*theta), self._of(columns)
+        means, variances, weight = family.mean(*theta), family.variance(*theta), self._of(columns)
         mean = np.einsum("nr,nr->n", weight, means)
-        variance = np.einsum("nr,nr->n", weight, (means - mean[:, None]) ** 2 + own)
-        found = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
+        variance = np.einsum("nr,nr->n", weight, (means - mean[:, None]) ** 2 + variances)
+        curves = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
         if family.outcome.positive:
-            found["log_mean"] = np.log(mean)
-        return {name: values[None] for name, values in found.items()}
+            curves["log_mean"] = np.log(mean)
+        return {name: values[None] for name, values in curves.items()}
 
     @override
     def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
@@ -139,12 +139,12 @@ def _pilot(fit: Fit) -> Fit:
     return replace(fit, data=tree)
 
 
-def _with_moments(few: Floats, every: Floats) -> Floats:
+def _with_moments(few: Floats, draws: Floats) -> Floats:
     """Draws (n, few, P) moved to have the means and covariances of others (n, draws, P)."""
     roots = []
-    for draws in (few, every):
-        away = draws - draws.mean(axis=1, keepdims=True)
-        square = away.transpose(0, 2, 1) @ away / draws.shape[1]
+    for sample in (few, draws):
+        away = sample - sample.mean(axis=1, keepdims=True)
+        square = away.transpose(0, 2, 1) @ away / sample.shape[1]
         size, directions = np.linalg.eigh(square)
         roots.append((away, size, directions))
     away, size, directions = roots[0]
@@ -154,7 +154,7 @@ def _with_moments(few: Floats, every: Floats) -> Floats:
     )
     _, size, directions = roots[1]
     root = (directions * np.sqrt(np.maximum(size, 0.0))[:, None]) @ directions.transpose(0, 2, 1)
-    return every.mean(axis=1, keepdims=True) + away @ inverse @ root
+    return draws.mean(axis=1, keepdims=True) + away @ inverse @ root
 
 
 class _Solved:
@@ -273,20 +273,20 @@ class SmoothWeights(Weights):
 
     def _solve(self, columns: Columns, draws: Ints | None, plug_in: bool) -> Floats:
         """Weights at items, (draws, n, R), by the solver."""
-        at, given = self._at(columns), self._coefficients
+        place, coefficients = self._at(columns), self._coefficients
         if plug_in:
-            both = tuple(curve[None] for curve in average_curves(self._fit, *at))
-            given = given.mean(axis=0, keepdims=True)
+            curves = tuple(curve[None] for curve in average_curves(self._fit, *place))
+            coefficients = coefficients.mean(axis=0, keepdims=True)
         elif draws is None:
-            both = curves_at(self._fit, *at)
+            curves = curves_at(self._fit, *place)
         else:
-            both, given = some_curves(self._fit, draws, *at), given[draws]
-        rest, forms = self._further(columns, given), self._forms(columns)
-        predictors = np.concatenate([np.stack(both, axis=-1), rest], axis=-1)
+            curves, coefficients = some_curves(self._fit, draws, *place), coefficients[draws]
+        further, forms = self._further(columns, coefficients), self._forms(columns)
+        predictors = np.concatenate([np.stack(curves, axis=-1), further], axis=-1)
         weight = np.asarray(solved(predictors, *forms.arrays)[0])
         if not self._zero:
             return weight
-        share = special.expit(rest[..., -1:])
+        share = special.expit(further[..., -1:])
         return np.concatenate([(1.0 - share) * weight, share], axis=-1)
 
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
@@ -296,12 +296,12 @@ class SmoothWeights(Weights):
 
     def few(self, columns: Columns, number: int) -> Floats:
         """Weights (number, n, R) of few draws, moved to have the mean and covariance of all."""
-        both = np.stack(curves_at(self._fit, *self._at(columns)), axis=-1)
-        rest = self._further(columns, self._coefficients)
-        every = np.concatenate([both, rest], axis=-1).transpose(1, 0, 2)
-        few = every[:, np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)]
+        curves = np.stack(curves_at(self._fit, *self._at(columns)), axis=-1)
+        further = self._further(columns, self._coefficients)
+        predictors = np.concatenate([curves, further], axis=-1).transpose(1, 0, 2)
+        few = predictors[:, np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)]
         if few.shape[1] < self.draws:
-            few = _with_moments(few, every)
+            few = _with_moments(few, predictors)
         few = few.transpose(1, 0, 2)
         weight = np.asarray(solved(few, *self._forms(columns).arrays)[0])
         if not self._zero:
@@ -309,23 +309,23 @@ class SmoothWeights(Weights):
         share = special.expit(few[..., -1:])
         return np.concatenate([(1.0 - share) * weight, share], axis=-1)
 
-    def _further(self, columns: Columns, given: Floats) -> Floats:
+    def _further(self, columns: Columns, coefficients: Floats) -> Floats:
         """Further predictors at items (draws, n, F) from coefficients at the knots."""
         # beyond the outer knots they stay constant, because straight lines of logs would explode
         position = place_of(self._fit, "mean", self._at(columns)[0])
         inside = np.clip(position, self._knots[0], self._knots[-1])
-        return np.einsum("nk,dkj->dnj", spline_matrix(inside, self._knots), given)
+        return np.einsum("nk,dkj->dnj", spline_matrix(inside, self._knots), coefficients)
 
     def _places(self, columns: Columns) -> tuple[dict[str, NDArray[Any]], Ints]:
         """Scores, with groups and sizes where the fit has such terms, each once; place of items."""
         score, group, size = self._at(columns)
         terms = own_terms(self._fit, group, size)
         column = {"group": "group", "exposure": self._family.outcome.size}
-        given = {column[name]: np.asarray(x) for name, x in terms.items() if x is not None}
-        own: dict[str, NDArray[Any]] = {"score": score, **given}
-        codes = [np.unique(values, return_inverse=True)[1] for values in own.values()]
+        named = {column[name]: np.asarray(x) for name, x in terms.items() if x is not None}
+        columns_of_terms: dict[str, NDArray[Any]] = {"score": score, **named}
+        codes = [np.unique(values, return_inverse=True)[1] for values in columns_of_terms.values()]
         _, first, place = np.unique(codes, axis=1, return_index=True, return_inverse=True)
-        return select(own, first), place.reshape(-1)
+        return select(columns_of_terms, first), place.reshape(-1)
 
     @override
     def blocks(self, columns: Columns, draws: Ints | None = None) -> Blocks:
@@ -343,13 +343,13 @@ class SmoothWeights(Weights):
         step = max(1, _AT_ONCE // (number * self._number))
         for label, items in zip([None, *labels], np.split(order, ends), strict=True):
             for begin in range(0, len(items), step):
-                at = items[begin : begin + step]
-                these, own = np.unique(place[at], return_inverse=True)
+                chosen = items[begin : begin + step]
+                scores, back = np.unique(place[chosen], return_inverse=True)
                 if label is None:
-                    weights = self._solve(select(distinct, these), draws, plug_in)
+                    weights = self._solve(select(distinct, scores), draws, plug_in)
                 else:
-                    weights = self._solved(label).at(position[these], which)
-                yield at, weights if len(these) == len(at) else weights[:, own]
+                    weights = self._solved(label).at(position[scores], which)
+                yield chosen, weights if len(scores) == len(chosen) else weights[:, back]
 
     @override
     def updated(self, columns: Columns, density: Floats, plug_in: bool = False) -> Floats:
@@ -357,10 +357,12 @@ class SmoothWeights(Weights):
         order = np.argsort(place, kind="stable")
         start = np.searchsorted(place[order], np.arange(len(distinct["score"]) + 1))
         weight = np.empty_like(density)
-        for at, weights in self._blocks(distinct, None, plug_in):
-            for k, own in zip(at, weights.transpose(1, 0, 2), strict=True):
-                of = order[start[k] : start[k + 1]]
-                weight[of] = average_weights(np.ascontiguousarray(own), density[of])
+        for scores, weights in self._blocks(distinct, None, plug_in):
+            for k, weight_of_score in zip(scores, weights.transpose(1, 0, 2), strict=True):
+                items = order[start[k] : start[k + 1]]
+                weight[items] = average_weights(
+                    np.ascontiguousarray(weight_of_score), density[items]
+                )
         return weight
 
     @cached_property
