@@ -118,19 +118,19 @@ def make_rows(
     n = np.bincount(row, base["n"])
     keyed: dict[str, Columns] = {} if by_size else {"part": {**base, "row": row}}
     for name, table in cells.items():
-        own = row
+        size_of_row = row
         if table is not base:
-            own = np.searchsorted(
+            size_of_row = np.searchsorted(
                 key, _row_ids(table, grouped, place_of) * _CLASSES + _CLASSES // 2
             )
-        keyed[name] = {**table, "row": own.astype(np.int64)}
+        keyed[name] = {**table, "row": size_of_row.astype(np.int64)}
         if width > 1:
             keyed[name] = dict(pooled(keyed[name]))
     log_size = np.zeros(len(key))
     if by_size:
         log_size = np.bincount(row, base["n"] * np.log(family.outcome.forms.mean_size(base))) / n
-    found, row_of = np.unique(place, return_inverse=True)
-    sums = _sums(part, grouped, place_of, found)
+    places, row_of = np.unique(place, return_inverse=True)
+    sums = _sums(part, grouped, place_of, places)
     items = np.bincount(place_of, items_beside(stats, at_atoms))
     share = items / items.sum()
     bins = place[first] % _CLASSES
@@ -234,12 +234,12 @@ def _row_ids(table: Columns, grouped: bool, place_of: Ints) -> Ints:
 
 def _sums(part: Columns, grouped: bool, place_of: Ints, places: Ints) -> dict[str, Floats]:
     """Sums of the scores over places."""
-    at = np.searchsorted(places, _row_ids(part, grouped, place_of))
-    inside = (at < len(places)) & (
-        places[np.minimum(at, len(places) - 1)] == _row_ids(part, grouped, place_of)
+    rows = np.searchsorted(places, _row_ids(part, grouped, place_of))
+    inside = (rows < len(places)) & (
+        places[np.minimum(rows, len(places) - 1)] == _row_ids(part, grouped, place_of)
     )
     return {
-        name: np.bincount(at[inside], part[name][inside], len(places))
+        name: np.bincount(rows[inside], part[name][inside], len(places))
         for name in _SUMS
         if name in part
     }

@@ -110,24 +110,24 @@ def natural_spline(position: ArrayLike, knots: ArrayLike, values: ArrayLike) -> 
         return np.asarray(_evaluated(u, k, _coefficients(k.tobytes(), v.tobytes())))
     spline = CubicSpline(k, v, bc_type="natural")
     inside = np.clip(u, k[0], k[-1])
-    found = spline(inside)
+    inner = spline(inside)
     beyond = np.flatnonzero(inside != u)
-    found[beyond] += (u - inside)[beyond][column] * spline(inside[beyond], 1)
-    return np.asarray(found)
+    inner[beyond] += (u - inside)[beyond][column] * spline(inside[beyond], 1)
+    return np.asarray(inner)
 
 
 @_jit
 def intervals(x, edges):  # type: ignore[no-untyped-def]
     """Number of the last of rising edges that is not above each x, -1 if there is none."""
-    at, left = np.zeros(len(x), dtype=np.int64), len(edges)
+    interval, left = np.zeros(len(x), dtype=np.int64), len(edges)
     while left > 1:  # one step for all, as vector instructions: a tenth of the time of searches
         half = left >> 1
         for i in range(len(x)):
-            at[i] += half * (edges[at[i] + half] <= x[i])
+            interval[i] += half * (edges[interval[i] + half] <= x[i])
         left -= half
     for i in range(len(x)):
-        at[i] -= not edges[at[i]] <= x[i]
-    return at
+        interval[i] -= not edges[interval[i]] <= x[i]
+    return interval
 
 
 @_jit

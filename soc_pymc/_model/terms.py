@@ -150,9 +150,9 @@ class Curve:
         """The shared curve at its knots."""
         *blocks, line = np.split(coefficients, self.design.ends)
         values = self.basis.line @ line
-        for term, own in zip(self.terms, blocks, strict=True):
+        for term, block in zip(self.terms, blocks, strict=True):
             if term.target == "curve":
-                values = values + term.values @ own
+                values = values + term.values @ block
         return np.asarray(values)
 
 
@@ -210,8 +210,8 @@ def make_curve(
         outside, inside = u[rows.atom > 0], u[rows.atom == 0]
         u = u.copy()
         u[rows.atom > 0] = np.clip(outside, inside.min(), inside.max())
-    both = weak(axis.scale, basis.centre)
-    default = both[CURVES.index(name)]
+    weak_priors = weak(axis.scale, basis.centre)
+    default = weak_priors[CURVES.index(name)]
     level, slope = spline.level or default.level, spline.slope or default.slope
     spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.beside)))
     per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
@@ -223,9 +223,9 @@ def make_curve(
     if bin_effects:
         terms.append(_bin_term(rows, _BIN_SCALE * default.unit))
     if len(rows.atoms):
-        own = np.eye(len(rows.atoms))
-        member = np.vstack([np.zeros(len(own)), own])[rows.atom]
-        terms.append(Term(Block("atom", member, _ATOM_SCALE * default.unit), "atom", own))
+        indicators = np.eye(len(rows.atoms))
+        member = np.vstack([np.zeros(len(indicators)), indicators])[rows.atom]
+        terms.append(Term(Block("atom", member, _ATOM_SCALE * default.unit), "atom", indicators))
     deviations = _deviations(basis, per)
     levels = None
     for grouping in groupings:
@@ -245,7 +245,7 @@ def make_curve(
         np.array([level[1], slope[1] / per])[:lines],
         tuple(term.block for term in terms),
     )
-    kept = rows.atoms, both, levels
+    kept = rows.atoms, weak_priors, levels
     return Curve(name, axis, basis, design, tuple(terms), u, size_knots, *kept)
 
 
@@ -277,7 +277,7 @@ def _level_terms(
         grouping,
         tuple(f"{grouping.name}_{kind}" for kind in kinds),
         tuple(_GROUP_SCALES[kind] * unit for kind in kinds),
-        np.repeat(np.arange(len(kinds)), [own.shape[1] for own in kinds.values()]),
+        np.repeat(np.arange(len(kinds)), [block.shape[1] for block in kinds.values()]),
         values,
         at_rows @ values,
     )
@@ -292,8 +292,8 @@ def _group_terms(
     member = own_level[grouping.of[group]]
     terms = []
     for kind, functions in kinds.items():
-        own = at_rows @ functions
-        design = (member[:, :, None] * own[:, None, :]).reshape(len(own), -1)
+        products = at_rows @ functions
+        design = (member[:, :, None] * products[:, None, :]).reshape(len(products), -1)
         block = Block(f"{grouping.name}_{kind}", design, _GROUP_SCALES[kind] * unit)
         values = np.asarray(np.kron(own_level, functions), dtype=float)
         terms.append(Term(block, grouping.name, values))
@@ -334,10 +334,10 @@ def interleaved(functions: Mapping[int, Floats], predictors: int) -> Floats:
     `functions` (rows, k_j) are those of predictor j, which has its own coefficients.
     """
     columns = []
-    for predictor, own in functions.items():
-        wide = np.zeros((len(own), predictors, own.shape[1]))
-        wide[:, predictor] = own
-        columns.append(wide.reshape(-1, own.shape[1]))
+    for predictor, matrix in functions.items():
+        wide = np.zeros((len(matrix), predictors, matrix.shape[1]))
+        wide[:, predictor] = matrix
+        columns.append(wide.reshape(-1, matrix.shape[1]))
     return np.hstack(columns)
 
 
@@ -358,8 +358,8 @@ def slopes(
     functions = (ahead - behind) / (2.0 * step)
     blocks = np.split(coefficients, curve.design.ends)
     total = functions @ (curve.basis.line @ blocks[-1])
-    for term, own in zip(curve.terms, blocks[:-1], strict=True):
-        values = term.values @ own
+    for term, block in zip(curve.terms, blocks[:-1], strict=True):
+        values = term.values @ block
         if term.target == "curve":
             total = total + functions @ values
         elif term.target in level:
@@ -384,8 +384,10 @@ def curve_state(curve: Curve, values: Floats) -> State:
     Terms other than the wiggle, the last block, begin at 0.
     """
     line, wiggle = curve.basis.line, curve.basis.wiggle
-    own = np.linalg.solve(np.column_stack([line, wiggle]), values)
+    solution = np.linalg.solve(np.column_stack([line, wiggle]), values)
     lines = line.shape[1]
     coefficients = np.zeros(curve.design.whole.shape[1])
-    coefficients[len(coefficients) - len(own) :] = np.concatenate([own[lines:], own[:lines]])
+    coefficients[len(coefficients) - len(solution) :] = np.concatenate(
+        [solution[lines:], solution[:lines]]
+    )
     return State.starting(curve.design, coefficients)

@@ -62,14 +62,14 @@ class Further(Protocol):
 def expected_variance(further: Further, theta: Mixed, more: Floats) -> Floats:
     """E Var(theta | t, y, y') over further outcomes y' of exposure or noise sd `more`, (n,)."""
     assert theta.weight is not None
-    found = np.empty(len(more))
+    expected = np.empty(len(more))
     step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
     for start in range(0, len(more), step):
-        at = slice(start, start + step)
-        found[at] = further.mean_variance(
-            theta.weight[:, at], theta.first[:, at], theta.second[:, at], more[at]
+        part = slice(start, start + step)
+        expected[part] = further.mean_variance(
+            theta.weight[:, part], theta.first[:, part], theta.second[:, part], more[part]
         )
-    return found
+    return expected
 
 
 def _grid_ends(weight: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -129,8 +129,8 @@ class _AfterCount:
         log_p = log_p + special.gammaln(shape[0] + count) - special.gammaln(count + 1.0)
         many = high > _MANY  # the large terms above cancel
         if many.any():
-            own = shape[:, None, many], mean[:, None, many]
-            log_p[:, :, many] = log_negative_binomial(count[:, many], *own)
+            components = shape[:, None, many], mean[:, None, many]
+            log_p[:, :, many] = log_negative_binomial(count[:, many], *components)
         after = rate + more
         means = (shape[:, None] + count) / after[:, None]
         return _averaged(weight, log_p, width, means, means / after[:, None])
@@ -141,15 +141,18 @@ class _AfterCount:
         above = theta.average(shape / rate) > cut
         least = _gamma_cut_off(few, more, cut)
         ratio = more / rate
-        some = np.maximum(least, 1.0)
+        at_least_one = np.maximum(least, 1.0)
         tail = np.empty_like(rate)  # of the counts that change the choice, with their sign
         for items, upper, sign in ((above, False, -1.0), (~above, True, 1.0)):
-            given = some[items] - 1.0, shape[:, items], ratio[:, items]
-            tail[:, items] = sign * negative_binomial_tail(*given, upper)
+            arguments = at_least_one[items] - 1.0, shape[:, items], ratio[:, items]
+            tail[:, items] = sign * negative_binomial_tail(*arguments, upper)
         tail = np.where(least > 0, tail, np.where(above, 0.0, 1.0))
-        at = np.where(least > 0, least * np.exp(_log_pmf(some, shape, rate, more)), 0.0) / rate
+        probability = (
+            np.where(least > 0, least * np.exp(_log_pmf(at_least_one, shape, rate, more)), 0.0)
+            / rate
+        )
         away = shape / rate - cut
-        return np.maximum(theta.average(at + away * tail), 0.0)
+        return np.maximum(theta.average(probability + away * tail), 0.0)
 
 
 AFTER_COUNT: Further = _AfterCount()
@@ -178,13 +181,16 @@ def _log_pmf(count: Floats, shape: Floats, rate: Floats, more: Floats) -> Floats
     return poisson_gamma.log_pmf(count, more, np.log(shape) - np.log(rate), -np.log(shape))
 
 
-def _count_cut_off(theta: Mixed, own: Floats, log_pmf: _OfCount, after: _OfCount) -> Floats:
+def _count_cut_off(theta: Mixed, cut_offs: Floats, log_pmf: _OfCount, after: _OfCount) -> Floats:
     """Least further outcome with E(theta | y, y') above the cut, by bisection.
 
     `own` (K, n) is that of each component, `after` (of a count) what its mean is above the cut.
     """
     log_weight = _log_weight(theta)
-    low, high = own.min(axis=0), own.max(axis=0)  # at `high` all are above, below `low` none is
+    low, high = (
+        cut_offs.min(axis=0),
+        cut_offs.max(axis=0),
+    )  # at `high` all are above, below `low` none is
     while True:
         middle = np.floor(0.5 * (low + high))
         # beyond 2^53 a count and the next one are the same number: the bracket stays open there
@@ -231,9 +237,9 @@ class _AfterSuccess:
         low, high = np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, more))
         count, width = _count_grid(low, high)
         count = np.minimum(count, more)  # those beyond the grid's end have no weight
-        each = a[:, None], b[:, None]
-        log_p = log_beta_binomial(count, np.broadcast_to(more, count.shape), *each)
-        means = (each[0] + count) / (total + more)[:, None]
+        parameters = a[:, None], b[:, None]
+        log_p = log_beta_binomial(count, np.broadcast_to(more, count.shape), *parameters)
+        means = (parameters[0] + count) / (total + more)[:, None]
         variances = means * (1.0 - means) / (total + more + 1.0)[:, None]
         return _averaged(weight, log_p, width, means, variances)
 
@@ -250,10 +256,10 @@ class _AfterSuccess:
             np.where(never, 1.0, np.where(always, 0.0, beta_binomial_ends(inside, more, x, b)[0]))
             for x in (a, a + 1.0)
         )
-        found = np.where(
+        gained = np.where(
             above, cut * plain - mean * tilted, mean * (1.0 - tilted) - cut * (1.0 - plain)
         )
-        return np.maximum(theta.average(found), 0.0)
+        return np.maximum(theta.average(gained), 0.0)
 
 
 AFTER_SUCCESS: Further = _AfterSuccess()
@@ -300,8 +306,8 @@ class _AfterValue:
         z = (mean - least) / sd
         bell = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (variance / sd)
         away = mean - cut
-        found = np.where(above, bell - away * special.ndtr(-z), bell + away * special.ndtr(z))
-        return np.maximum(theta.average(found), 0.0)
+        gained = np.where(above, bell - away * special.ndtr(-z), bell + away * special.ndtr(z))
+        return np.maximum(theta.average(gained), 0.0)
 
 
 AFTER_VALUE: Further = _AfterValue()
@@ -316,8 +322,8 @@ def _value_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
     ends = mean.min(axis=0) - _FAR * sd, mean.max(axis=0) + _FAR * sd
     # a posterior without variance moves with no value: its cut-off is at infinity, and is cut
     with np.errstate(divide="ignore", over="ignore"):
-        own = np.clip(cut + (cut - mean) * (noise / variance), *ends)
-    low, high, log_weight = own.min(axis=0), own.max(axis=0), _log_weight(theta)
+        cut_offs = np.clip(cut + (cut - mean) * (noise / variance), *ends)
+    low, high, log_weight = cut_offs.min(axis=0), cut_offs.max(axis=0), _log_weight(theta)
     for _ in range(_HALVINGS if len(mean) > 1 else 0):
         middle = 0.5 * (low + high)
         log_p = log_weight - 0.5 * ((middle - mean) ** 2 / total + np.log(total))

@@ -130,8 +130,8 @@ class RowSums(ABC):
         """
         sizes = sum(np.diff(getattr(self, offsets))[rows] for offsets in self.tables)
         octave = np.frexp(np.asarray(sizes, dtype=float))[1]
-        for each in np.unique(octave):
-            places, most = np.flatnonzero(octave == each), 1 << int(each)
+        for size in np.unique(octave):
+            places, most = np.flatnonzero(octave == size), 1 << int(size)
             step = max(1, _AT_ONCE // most)
             for begin in range(0, len(places), step):
                 part = places[begin : begin + step]
@@ -150,8 +150,8 @@ class RowSums(ABC):
         parts = self._every_part if rows is None else self._parts(rows)
         for part, draws, cells in parts:
             for begin in range(0, len(first), draws):
-                some = slice(begin, begin + draws)
-                result[some, part] = function(first[some, part], second[some, part], *cells)
+                chunk = slice(begin, begin + draws)
+                result[chunk, part] = function(first[chunk, part], second[chunk, part], *cells)
         return result
 
     def values(self, first: Floats, second: Floats, rows: Ints | None = None) -> Floats:
@@ -172,34 +172,34 @@ class RowSums(ABC):
         step = _STEP * self.unit(second, rows)
         firsts = np.concatenate([first, first + step, first - step, first, first])
         seconds = np.concatenate([second] * 3 + [second + _STEP, second - _STEP])
-        here, *around = self.values(firsts, seconds, rows).reshape(5, draws, -1)
+        value, *around = self.values(firsts, seconds, rows).reshape(5, draws, -1)
         by_first, by_second = around[0] - around[1], around[2] - around[3]
-        return np.stack([here, by_first / (2.0 * step), by_second / (2.0 * _STEP)])
+        return np.stack([value, by_first / (2.0 * step), by_second / (2.0 * _STEP)])
 
     def expansion(self, first: Floats, second: Floats) -> "Expansion":
         """Log marginals of all rows with first and second derivatives, at parameters (rows,)."""
         unit = self.unit(second)
         u, v = (_STEP * np.array(shifts)[:, None] for shifts in zip(*_AROUND, strict=True))
-        here, ahead, behind, up, down, both, neither = self.values(first + unit * u, second + v)
+        middle, ahead, behind, up, down, corner, neither = self.values(first + unit * u, second + v)
         twice = ahead + behind, up + down
-        mixed = both + neither - twice[0] - twice[1] + 2.0 * here
+        mixed = corner + neither - twice[0] - twice[1] + 2.0 * middle
         return Expansion(
-            here,
+            middle,
             ((ahead - behind) / (2.0 * _STEP * unit), (up - down) / (2.0 * _STEP)),
-            (twice[0] - 2.0 * here) / (_STEP * unit) ** 2,
+            (twice[0] - 2.0 * middle) / (_STEP * unit) ** 2,
             mixed / (2.0 * _STEP**2 * unit),
-            (twice[1] - 2.0 * here) / _STEP**2,
+            (twice[1] - 2.0 * middle) / _STEP**2,
         )
 
     def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
         """Replicates of the observed totals of all rows at given curves (..., rows)."""
-        shape, every = first.shape, np.arange(len(self.total))
+        shape, rows = first.shape, np.arange(len(self.total))
         first, second = (np.atleast_2d(curve).T.copy() for curve in (first, second))
-        found = np.empty(first.shape)
-        for b in every:
-            row = (x[0] for x in self.cells(every[b : b + 1]))
-            self.fill_draws(rng, first[b], second[b], found[b], *row)
-        return found.T.reshape(shape)
+        drawn = np.empty(first.shape)
+        for b in rows:
+            cells = (x[0] for x in self.cells(rows[b : b + 1]))
+            self.fill_draws(rng, first[b], second[b], drawn[b], *cells)
+        return drawn.T.reshape(shape)
 
     def with_spread(self, spread: Floats) -> Self:
         """The same rows with other spreads."""

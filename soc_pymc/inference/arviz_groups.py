@@ -41,10 +41,10 @@ def arviz_groups(
     dim, name = ("bin", built.observed) if bins else ("row", f"{built.observed}_by_row")
     rows = MixtureRows.of(built) if built.weights else RowCurves.of(built)
     if not widened:
-        groups["log_prior"], own = _densities(built, posterior)
+        groups["log_prior"], likelihood = _densities(built, posterior)
         values = partial(rows.log_likelihood, posterior)
         of_rows = _by_row(posterior, name, dim, len(built.score), values)
-        groups["log_likelihood"] = of_rows.merge(own)
+        groups["log_likelihood"] = of_rows.merge(likelihood)
     if not bins:
         groups["observed_data"] = xr.Dataset({name: (dim, _observed(built))})
         groups["constant_data"] = groups["constant_data"].merge(_of_rows(built))
@@ -65,13 +65,16 @@ def _one_bin_each(built: Problem, stats: Statistics) -> bool:
 
 def _model_data(model: pm.Model) -> xr.Dataset:
     """The `pm.Data` that parameters depend on: `pm.sample_posterior_predictive` compares it."""
-    used, found = set(ancestors(model.free_RVs)), {}
+    used, variables = set(ancestors(model.free_RVs)), {}
     for data in model.data_vars:
         values = data.get_value() if data in used else None
         if values is not None:
-            own = model.named_vars_to_dims.get(data.name)
-            found[data.name] = own or [f"{data.name}_dim_{i}" for i in range(values.ndim)], values
-    return xr.Dataset(found)
+            dims = model.named_vars_to_dims.get(data.name)
+            variables[data.name] = (
+                dims or [f"{data.name}_dim_{i}" for i in range(values.ndim)],
+                values,
+            )
+    return xr.Dataset(variables)
 
 
 def _observed(built: Problem) -> Any:
@@ -86,10 +89,10 @@ def _observed(built: Problem) -> Any:
 
 def _of_rows(built: Problem) -> xr.Dataset:
     """Scores and groups of rows."""
-    found = {"row_score": ("row", built.score)}
+    columns = {"row_score": ("row", built.score)}
     if built.labels and len(built.score) == built.rows.number:
-        found["row_group"] = "row", np.array(built.labels, dtype=object)[built.rows.group]
-    return xr.Dataset(found)
+        columns["row_group"] = "row", np.array(built.labels, dtype=object)[built.rows.group]
+    return xr.Dataset(columns)
 
 
 def _by_row(draws: xr.Dataset, name: str, dim: str, rows: int, values: Any) -> xr.Dataset:
@@ -111,9 +114,9 @@ def _replicates(rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: s
     """Replicates of observed totals, of as many draws as do not take long, evenly spaced."""
     number, cells = rows.rows.number, rows.data.number_of_cells
     most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, _MOST_DRAWN // cells)))
-    chains, own = draws.sizes["chain"], draws.sizes["draw"]
-    kept = min(own, max(1, most // chains))
-    few = draws.isel(draw=np.arange(kept) * own // kept)
+    chains, draws_each = draws.sizes["chain"], draws.sizes["draw"]
+    kept = min(draws_each, max(1, most // chains))
+    few = draws.isel(draw=np.arange(kept) * draws_each // kept)
     return _later(name, few, dim, number, rows.dtype, partial(rows.totals, few, most))
 
 
@@ -154,24 +157,24 @@ def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
     ]
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
 
-    def densities(own: Any) -> list[Any]:
-        found = [pm.logp(v, own[v]).sum() for v in prior]
+    def densities(values: Any) -> list[Any]:
+        terms = [pm.logp(v, values[v]).sum() for v in prior]
         return [
-            *found,
+            *terms,
             *(v.sum() for v in bounds[0]),
             *(
-                pm.logp(v, model.rvs_to_values[v]) + 0.0 * next(iter(own.values())).sum()
+                pm.logp(v, model.rvs_to_values[v]) + 0.0 * next(iter(values.values())).sum()
                 for v in seen
             ),
             *(v.sum() for v in bounds[1]),
         ]
 
-    found = at_draws(built, values, densities)
+    results = at_draws(built, values, densities)
     coords = {d: posterior[d] for d in ("chain", "draw")}
     named = [[*prior, *bounds[0]], [*seen, *bounds[1]]]
     groups = []
     for variables in named:
-        own, found = found[: len(variables)], found[len(variables) :]
+        own, results = results[: len(variables)], results[len(variables) :]
         data = {}
         for v, x in zip(variables, own, strict=True):
             dims = [f"{v.name}_dim_{i}" for i in range(x.ndim - 1)]

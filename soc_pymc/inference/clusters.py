@@ -54,17 +54,17 @@ class Blocks:
 
 def make_blocks(built: Problem, stats: Statistics) -> Blocks:
     """The blocks' parts of the log marginal, from the statistics' tables by block."""
-    designs = [of.design for of in built.coefficients]
-    states = [of.laplace.state for of in built.coefficients]
+    designs = [part.design for part in built.coefficients]
+    states = [part.laplace.state for part in built.coefficients]
     m, c = (state.at(design) for state, design in zip(states, designs, strict=True))
     wholes = [design.whole for design in designs]
-    of_rows, at, block = _rows_of_blocks(built, stats, m, c)
+    of_rows, rows, block = _rows_of_blocks(built, stats, m, c)
     slope, information = [], []
-    for own in np.unique(block):
-        rows_here = block == own
-        found = of_rows.of_coefficients([whole[at] for whole in wholes], rows_here)
-        slope.append(np.concatenate(found.slopes))
-        information.append(linalg.block_diag(*found.information))
+    for number in np.unique(block):
+        rows_here = block == number
+        sums = of_rows.of_coefficients([matrix[rows] for matrix in wholes], rows_here)
+        slope.append(np.concatenate(sums.slopes))
+        information.append(linalg.block_diag(*sums.information))
     of_all = row_curvature(built.data, m, c).of_coefficients(wholes)
     precision = [state.prior(design)[1] for state, design in zip(states, designs, strict=True)]
     return Blocks(
@@ -82,9 +82,9 @@ def _rows_of_blocks(
     apart, group, block = _by_block(stats, bool(built.labels))
     rows, data = rows_of(apart, built.family, grouped=True)
     code, bins = rows.group, stats.bins
-    at = np.searchsorted(built.rows.group * bins + built.rows.bin, group[code] * bins + rows.bin)
-    of_rows = row_curvature(data.with_spread(built.data.spread[at]), first[at], second[at])
-    return of_rows, at, block[code]
+    row = np.searchsorted(built.rows.group * bins + built.rows.bin, group[code] * bins + rows.bin)
+    of_rows = row_curvature(data.with_spread(built.data.spread[row]), first[row], second[row])
+    return of_rows, row, block[code]
 
 
 def blocks_of_levels(built: Problem, levels: Levels, stats: Statistics) -> Iterator[Blocks | None]:
@@ -92,23 +92,23 @@ def blocks_of_levels(built: Problem, levels: Levels, stats: Statistics) -> Itera
 
     None where all of a level's items are in one block, so that nothing shows how they differ.
     """
-    tau, own = levels.mode
-    parts = np.split(own, [len(levels.terms[0].kind)], axis=1)
+    tau, deviations = levels.mode
+    parts = np.split(deviations, [len(levels.terms[0].kind)], axis=1)
     level = levels.terms[0].grouping.of[built.rows.group]
     m, c = (
-        of.laplace.state.at(of.design) + (term.design * part[level]).sum(axis=1)
-        for of, term, part in zip(built.coefficients, levels.terms, parts, strict=True)
+        coefficients.laplace.state.at(coefficients.design) + (term.design * part[level]).sum(axis=1)
+        for coefficients, term, part in zip(built.coefficients, levels.terms, parts, strict=True)
     )
-    of_rows, at, block = _rows_of_blocks(built, stats, m, c)
-    order = np.lexsort((block, level[at]))
-    ends = np.searchsorted(level[at][order], np.arange(len(own) + 1))
-    for k in range(len(own)):
+    of_rows, chosen, block = _rows_of_blocks(built, stats, m, c)
+    order = np.lexsort((block, level[chosen]))
+    ends = np.searchsorted(level[chosen][order], np.arange(len(deviations) + 1))
+    for k in range(len(deviations)):
         rows = order[ends[k] : ends[k + 1]]
         starts = np.flatnonzero(np.diff(block[rows], prepend=-1))
         if len(starts) < 2:
             yield None
             continue
-        first, second = (term.design[at[rows]] for term in levels.terms)
+        first, second = (term.design[chosen[rows]] for term in levels.terms)
         slopes = [
             np.add.reduceat(x * slope[rows][:, None], starts)
             for x, slope in zip((first, second), of_rows.slopes, strict=True)
@@ -135,8 +135,8 @@ def added_to_levels(
     factors = np.zeros((len(levels.parts), size, size))
     for factor, blocks in zip(factors, blocks_of_levels(built, levels, stats), strict=True):
         if blocks is not None:
-            found = excess(blocks)
-            factor[: found.shape[1]] = found.T
+            covariances = excess(blocks)
+            factor[: covariances.shape[1]] = covariances.T
     parts = np.split(factors, [len(levels.terms[0].kind)], axis=2)
     names = built.family.curves
     added = {}
@@ -210,25 +210,29 @@ def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) ->
             "column with more labels, or leave it out"
         )
     factor = excess(make_blocks(built, stats))
-    found: dict[str, Floats] = {}
+    covariances: dict[str, Floats] = {}
     start = 0
-    for of, curve in zip(built.coefficients, built.curves, strict=True):
-        turn = linalg.block_diag(*of.turns.values())
-        values = of.to_outputs @ turn.T @ factor[start : start + len(turn)]
+    for part, curve in zip(built.coefficients, built.curves, strict=True):
+        turn = linalg.block_diag(*part.turns.values())
+        values = part.to_outputs @ turn.T @ factor[start : start + len(turn)]
         start += len(turn)
-        at = 0
-        for output in of.outputs:
+        end = 0
+        for output in part.outputs:
             size = len(next(iter(output.parts.values())))
-            added = values[at : at + size].T
-            at += size
+            added = values[end : end + size].T
+            end += size
             if output.name not in posterior:  # an atom of these statistics alone
                 continue
-            own = posterior[output.name]
-            if "atom" not in own.dims:  # shifts of atoms are no curves
-                knots = spline_matrix(own[own.dims[-1]].to_numpy(), curve.basis.knots)
-                added = added.reshape(-1, *own.shape[2:-1], len(curve.basis.knots)) @ knots.T
-            found[output.name] = added
-    return found
+            curve_draws = posterior[output.name]
+            if "atom" not in curve_draws.dims:  # shifts of atoms are no curves
+                knots = spline_matrix(
+                    curve_draws[curve_draws.dims[-1]].to_numpy(), curve.basis.knots
+                )
+                added = (
+                    added.reshape(-1, *curve_draws.shape[2:-1], len(curve.basis.knots)) @ knots.T
+                )
+            covariances[output.name] = added
+    return covariances
 
 
 def _added(
@@ -261,16 +265,16 @@ def cluster_factor(fit: Fit, items: Any) -> float:
     plain = plain_of(fit.prior)
     if items.groups != fit.groups:
         plain = replace(plain, groups=False)
-    common, own = _added(plain, build(items, plain), items, posterior)
-    found = []
+    common, deviations = _added(plain, build(items, plain), items, posterior)
+    ratios = []
     for name, factors in common.items():
         if "atom" not in posterior[name].dims:
             more = np.square(factors).sum(axis=0)
-            if name in own:
-                more = more + np.square(own[name]).sum(axis=1)
+            if name in deviations:
+                more = more + np.square(deviations[name]).sum(axis=1)
             variance = posterior[name].var(("chain", "draw")).to_numpy()
-            found.append(np.median(np.sqrt(1.0 + more / variance)))
-    return float(max(found))
+            ratios.append(np.median(np.sqrt(1.0 + more / variance)))
+    return float(max(ratios))
 
 
 def for_clusters(
@@ -279,7 +283,7 @@ def for_clusters(
     """The posterior with wider curves and by which factor, and words for the fit's status."""
     plain = plain_of(prior)
     same = built if prior == plain else build(stats, plain)
-    common, own = _added(plain, same, stats, posterior)
+    common, deviations = _added(plain, same, stats, posterior)
     rng, over = np.random.default_rng(0), ("chain", "draw")
     number = [posterior.sizes[dim] for dim in over]
 
@@ -291,9 +295,9 @@ def for_clusters(
     wider = posterior.assign(
         {name: posterior[name] + np.tensordot(noise, added, 1) for name, added in common.items()}
     )
-    if own:
-        noise = drawn(*next(iter(own.values())).shape[:2])
-        for name, added in own.items():
+    if deviations:
+        noise = drawn(*next(iter(deviations.values())).shape[:2])
+        for name, added in deviations.items():
             wider[name] = wider[name] + np.einsum("cdgk,gkj->cdgj", noise, added, optimize=True)
     factors = xr.Dataset(
         {

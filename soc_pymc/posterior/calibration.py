@@ -74,17 +74,17 @@ def calibration_curves(
     {'chain': 4, 'draw': 250, 'score': 2}
     """
     FIT(fit, "fit")
-    at = default_scores(fit) if score is None else numbers_of(score, "score")
-    if at.ndim != 1 or not len(at) or not np.isfinite(at).all():
+    scores = default_scores(fit) if score is None else numbers_of(score, "score")
+    if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
         raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
-    labels, sizes = _label(fit, group, len(at)), _sizes(fit, exposure, len(at))
-    warn_of_extrapolation(fit, at, "scores are")
-    return curves_of(fit, at, labels, sizes)
+    labels, sizes = _label(fit, group, len(scores)), _sizes(fit, exposure, len(scores))
+    warn_of_extrapolation(fit, scores, "scores are")
+    return curves_of(fit, scores, labels, sizes)
 
 
 def curves_of(
     fit: Fit,
-    at: Floats,
+    scores: Floats,
     labels: NDArray[np.object_] | None = None,
     sizes: Floats | None = None,
     by_size: bool = False,
@@ -96,11 +96,11 @@ def curves_of(
     """
     posterior = posterior_of(fit)
     if sizes is None and fit.prior.exposure is not None:
-        variables = _over_sizes(fit, posterior, at, labels, by_size)
+        variables = _over_sizes(fit, posterior, scores, labels, by_size)
     else:
-        variables = posterior.curves(at, labels, sizes)
+        variables = posterior.curves(scores, labels, sizes)
     draws = fit.data["posterior"]
-    shape = (draws.sizes["chain"], draws.sizes["draw"], len(at))
+    shape = (draws.sizes["chain"], draws.sizes["draw"], len(scores))
     dims = ("chain", "draw", "score")
     curves = {
         name: (
@@ -110,7 +110,7 @@ def curves_of(
         )
         for name, values in variables.items()
     }
-    coords = {"chain": draws["chain"], "draw": draws["draw"], "score": at}
+    coords = {"chain": draws["chain"], "draw": draws["draw"], "score": scores}
     return xr.Dataset(curves, coords)
 
 
@@ -141,10 +141,10 @@ def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
         )
     for level, known in zip(levels, groupings.values(), strict=True):
         if level not in known and level != MARK:
-            some = ", ".join(map(repr, known[:10]))
+            known_labels = ", ".join(map(repr, known[:10]))
             warn_user(
-                f"the fit never saw a group {level!r} (its groups are: {some}): these are the "
-                "curves of a new group, with wider bands",
+                f"the fit never saw a group {level!r} (its groups are: {known_labels}): these are "
+                "the curves of a new group, with wider bands",
                 ItemsWarning,
             )
     return np.full(n, label, dtype=object)
@@ -159,12 +159,12 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
             "the fit has no term in exposure, so its curves do not depend on it: "
             "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
         )
-    given = numbers_of(exposure, "exposure")
-    if given.shape not in ((), (n,)) or not (np.isfinite(given) & (given > 0)).all():
+    sizes = numbers_of(exposure, "exposure")
+    if sizes.shape not in ((), (n,)) or not (np.isfinite(sizes) & (sizes > 0)).all():
         raise FitError(
             f"exposure={shown(exposure)} must be a positive number, or one for each of {n} scores"
         )
-    return np.broadcast_to(given, n)
+    return np.broadcast_to(sizes, n)
 
 
 def _over_sizes(
@@ -181,20 +181,20 @@ def _over_sizes(
     position = fit.axis("mean")(score)
     mean, square, zero = 0.0, 0.0, 0.0
     atom = atom_of(fit, score)
-    own = kept["atom_share"].to_numpy() if atom.any() else share
+    atom_share = kept["atom_share"].to_numpy() if atom.any() else share
     if by_size:
-        own, share = (x * sizes / (x @ sizes)[:, None] for x in (own, share))
+        atom_share, share = (x * sizes / (x @ sizes)[:, None] for x in (atom_share, share))
     for k, (size, column) in enumerate(zip(sizes, share.T, strict=True)):
         weight = np.interp(position, middle, column)
         if atom.any():
-            weight[atom > 0] = own[atom[atom > 0] - 1, k]
+            weight[atom > 0] = atom_share[atom[atom > 0] - 1, k]
         curves = posterior.curves(score, labels, np.full(len(score), size))
         mean = mean + weight * curves["mean"]
         square = square + weight * (curves["variance"] + curves["mean"] ** 2)
         zero = zero + weight * curves.get(P_ZERO, 0.0)
     variance = np.maximum(square - mean**2, np.finfo(float).tiny)
-    found = moment_variables(np.asarray(mean), variance, curves)
-    return {**found, P_ZERO: np.asarray(zero)} if P_ZERO in curves else found
+    variables = moment_variables(np.asarray(mean), variance, curves)
+    return {**variables, P_ZERO: np.asarray(zero)} if P_ZERO in curves else variables
 
 
 def default_scores(fit: Fit) -> Floats:
@@ -261,8 +261,8 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
 
 
 def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
-    own = LOG.name if draws.name in _POSITIVE else LINEAR.name
-    scale = SCALES[draws.attrs.get("banded", own)]
+    default = LOG.name if draws.name in _POSITIVE else LINEAR.name
+    scale = SCALES[draws.attrs.get("banded", default)]
     values = draws.transpose("chain", "draw", "score").to_numpy()
     values = values.reshape(-1, values.shape[-1])
     values = scale.position(values)

@@ -35,12 +35,12 @@ def posterior_roles(
     they need no outcomes, and may have no size.
     """
     check(items, "items")
-    roles, outcome, other = items.roles, posterior.outcome, OUTCOMES[items.kind]
-    if other is not outcome:
+    roles, outcome, items_outcome = items.roles, posterior.outcome, OUTCOMES[items.kind]
+    if items_outcome is not outcome:
         raise ItemsError(
             f"the fit is of items with {outcome.observed}= and {outcome.size}=, these "
-            f"items have {other.observed}= and {other.size}=: give items of the kind that made the "
-            "fit, or fit these"
+            f"items have {items_outcome.observed}= and {items_outcome.size}=: give items of the "
+            "kind that made the fit, or fit these"
         )
     names = [role for role in outcome.bounds if role in roles]
     if fit.groups:
@@ -56,13 +56,13 @@ def posterior_roles(
 
 def _check_groupings(fit: Fit, roles: Mapping[str, str], error: type[Exception]) -> None:
     """Refuse other numbers of columns of groups than the fit's, or the same in another order."""
-    ours, theirs = (tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles))
-    swapped = theirs != ours and set(theirs) == set(ours)
-    if ours and (len(theirs) != len(ours) or swapped):
+    known, named = (tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles))
+    swapped = named != known and set(named) == set(known)
+    if known and (len(named) != len(known) or swapped):
         raise error(
-            f"the fit's groups are of {' and '.join(map(repr, ours))}, and these are of "
-            f"{' and '.join(map(repr, theirs))}: give the items "
-            f"group={(ours if len(ours) > 1 else ours[0])!r}"
+            f"the fit's groups are of {' and '.join(map(repr, known))}, and these are of "
+            f"{' and '.join(map(repr, named))}: give the items "
+            f"group={(known if len(known) > 1 else known[0])!r}"
         )
 
 

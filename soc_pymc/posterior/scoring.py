@@ -63,14 +63,14 @@ def thetas(
     left = np.arange(len(columns["score"]))
     if not why_no_table(fit):
         flagged = np.full(len(left), closely)
-        given = table_of(fit), *_arguments(posterior, fit, columns)
-        for part in posterior_nodes(*given, skip=closely):
+        arguments = table_of(fit), *_arguments(posterior, fit, columns)
+        for part in posterior_nodes(*arguments, skip=closely):
             flagged[part.items] = part.flagged & closely
             yield part.items, ThetaMixture(part.a, part.b, part.weight, part.zero)
         left = np.flatnonzero(flagged)
     for begin in range(0, len(left), items_at_once(fit)):
-        at = left[begin : begin + items_at_once(fit)]
-        yield at, posterior.theta(select(columns, at))
+        part_of_rest = left[begin : begin + items_at_once(fit)]
+        yield part_of_rest, posterior.theta(select(columns, part_of_rest))
 
 
 def outcome_interval(
@@ -79,23 +79,25 @@ def outcome_interval(
     """P(Y < y) and P(Y <= y) of an outcome given the columns' own, if they have one, each (n,)."""
     family, out = posterior.family, np.empty((2, len(outcome)))
     closely = posterior.outcome.observed in columns
-    for at, mixture in thetas(posterior, fit, columns, closely=closely):
+    for items, mixture in thetas(posterior, fit, columns, closely=closely):
         theta = mixture.listed(family)
         curves = family.to_curves(theta.first, theta.second)
         if "spread" in columns:
-            curves = family.widened(*curves, columns["spread"][at])
-        for row, ends in zip(out, family.cdf_interval(outcome[at], size[at], *curves), strict=True):
-            row[at] = theta.average(ends)
+            curves = family.widened(*curves, columns["spread"][items])
+        for row, ends in zip(
+            out, family.cdf_interval(outcome[items], size[items], *curves), strict=True
+        ):
+            row[items] = theta.average(ends)
     return proper(*out)
 
 
 def _by_table(posterior: Posterior, fit: Fit, probs: Sequence[float], columns: Columns) -> Floats:
     t, outcome, size, term, group = _arguments(posterior, fit, columns)
-    given = table_of(fit), t, outcome, size, probs, term, group
-    rows, flagged = posterior_rows(*given, skip=True)
-    at = np.flatnonzero(flagged)
-    if len(at):
-        rows[:, at] = _by_draws(posterior, fit, probs, select(columns, at))
+    arguments = table_of(fit), t, outcome, size, probs, term, group
+    rows, flagged = posterior_rows(*arguments, skip=True)
+    rest = np.flatnonzero(flagged)
+    if len(rest):
+        rows[:, rest] = _by_draws(posterior, fit, probs, select(columns, rest))
     return np.asarray(rows)
 
 
@@ -114,12 +116,12 @@ def _by_draws(posterior: Posterior, fit: Fit, probs: Sequence[float], columns: C
         return exact(columns)
     out = np.empty((3 + len(probs), len(columns["score"])))
     coordinates = _coordinates(posterior, fit, columns)
-    for at in _alike(fit, columns, coordinates):
-        items = select(columns, at)
-        places = {role: values[at] for role, values in coordinates.items()}
+    for alike in _alike(fit, columns, coordinates):
+        items = select(columns, alike)
+        places = {role: values[alike] for role, values in coordinates.items()}
         moments = in_chunks(partial(posterior.rows, probs=()), step, items)
         quantiles = _on_a_grid(posterior, fit, exact, items, places, moments)
-        out[:, at] = exact(items) if quantiles is None else np.vstack([moments, quantiles])
+        out[:, alike] = exact(items) if quantiles is None else np.vstack([moments, quantiles])
     return out
 
 
@@ -179,10 +181,12 @@ def _on_a_grid(
         values = [*np.log(shares), np.log(top / mean)]
     shaped = np.moveaxis(np.reshape(values, (-1, *shape)), 0, -1)
     places = np.column_stack(list(varied.values()))
-    found = RegularGridInterpolator(axes, shaped, "cubic")(places).T
+    quantiles = RegularGridInterpolator(axes, shaped, "cubic")(places).T
     if positive:
-        found = np.exp(np.minimum(found[:-1], 0.0)) * (np.exp(found[-1]) * moments[0])
+        quantiles = np.exp(np.minimum(quantiles[:-1], 0.0)) * (np.exp(quantiles[-1]) * moments[0])
     sample = np.unique(np.linspace(0, n - 1, _SAMPLE).astype(int))
     proof = exact(select(items, sample))
     width = np.ptp(proof[3:], axis=0) if len(proof) > 4 else proof[1]
-    return found if (np.abs(found[:, sample] - proof[3:]) <= _WITHIN * width).all() else None
+    return (
+        quantiles if (np.abs(quantiles[:, sample] - proof[3:]) <= _WITHIN * width).all() else None
+    )

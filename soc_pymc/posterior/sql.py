@@ -157,19 +157,26 @@ def posterior_sql(
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
     outcome = family_of(fit.prior).outcome
-    given = {"score": score, "count": count, "exposure": exposure, "value": value}
-    given |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
-    own = ("score", outcome.observed, outcome.size)
-    other = [role for role, name in given.items() if name is not None and role not in own]
-    if other:
+    columns_by_role = {"score": score, "count": count, "exposure": exposure, "value": value}
+    columns_by_role |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
+    known_roles = ("score", outcome.observed, outcome.size)
+    foreign = [
+        role
+        for role, name in columns_by_role.items()
+        if name is not None and role not in known_roles
+    ]
+    if foreign:
         raise ItemsError(
-            f"{other[0]}= is not a column of the fit's items, which have {outcome.observed}= and "
+            f"{foreign[0]}= is not a column of the fit's items, which have {outcome.observed}= and "
             f"{outcome.size}="
         )
     if group is not None and not fit.groups:
         raise ItemsError("group= is of fits with curves for each group: this one has none")
     known = roles_of(fit.data.attrs)
-    named: dict[str, Any] = {r: known.get(r, r) if given[r] is None else given[r] for r in own}
+    named: dict[str, Any] = {
+        r: known.get(r, r) if columns_by_role[r] is None else columns_by_role[r]
+        for r in known_roles
+    }
     if fit.groups:
         named |= group_roles(known) if group is None else roles_of_groups(group)
     items = ITEMS[outcome.kind](table, **arguments_of(named))
@@ -197,9 +204,9 @@ def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prio
         raise ItemsError(
             f"the table already has the columns {', '.join(map(repr, clash))}: rename or drop them"
         )
-    own = [name for name in columns if name.lower().startswith("soc_")]
-    if own:
-        raise ItemsError(f"columns named soc_... serve the computation: rename {own[0]!r}")
+    reserved = [name for name in columns if name.lower().startswith("soc_")]
+    if reserved:
+        raise ItemsError(f"columns named soc_... serve the computation: rename {reserved[0]!r}")
 
 
 def _backend(table: Any) -> str:
@@ -237,29 +244,33 @@ def _scoring_sql(
     _check_columns(users, roles, prior)
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
-    lookups = {name: _unbound(name, own) for name, own in prior.tables.items()}
+    lookups = {
+        name: _unbound(name, columns_of_table) for name, columns_of_table in prior.tables.items()
+    }
     if named is not None:
         digest = {"fit": np.array([], dtype=object)}
         lookups[PRIOR] = _unbound(PRIOR, {**prior.tables[PRIOR], **digest})
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
-    whole = expression(ibis.table(kinds, name=_ITEMS), roles, prior, lookups, dialect)
+    scored = expression(ibis.table(kinds, name=_ITEMS), roles, prior, lookups, dialect)
     try:
-        tree: Any = sqlglot.parse_one(str(ibis.to_sql(whole, dialect=compiled)), read=compiled)
+        tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
         sources = {_ITEMS: _named(table)}
         if named is not None:
             sources[PRIOR] = _named(named)
     except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
         raise ItemsError(f"table {table!r} in dialect {dialect!r}: {error}") from error
-    for found in list(tree.find_all(sqlglot.exp.Table)):
-        if found.name in sources:
-            source = sources[found.name].copy()
-            source.set("alias", found.args.get("alias"))
-            found.replace(source)
+    for node in list(tree.find_all(sqlglot.exp.Table)):
+        if node.name in sources:
+            source = sources[node.name].copy()
+            source.set("alias", node.args.get("alias"))
+            node.replace(source)
     for name, values in prior.tables.items():
         if name not in sources:
             tree.with_(name, as_=_values(values), copy=False)
     first: Any = tree.find(sqlglot.exp.With)  # others use the small tables
-    ctes = sorted(first.expressions, key=lambda own: own.alias not in prior.tables)
+    ctes = sorted(
+        first.expressions, key=lambda columns_of_table: columns_of_table.alias not in prior.tables
+    )
     first.set("expressions", ctes)
     text = str(tree.sql(dialect=written, copy=False))
     if len(text) > _MOST_TEXT:
@@ -299,8 +310,8 @@ def _values(columns: Mapping[str, NDArray[Any]]) -> Any:
     values = exp.values(list(rows), alias="soc_values", columns=names)
     kinds = {"O": "TEXT", "i": "BIGINT", "f": "DOUBLE"}
     typed = [
-        exp.cast(exp.column(name.copy()), kinds[own.dtype.kind]).as_(name.copy())
-        for name, own in zip(names, columns.values(), strict=True)
+        exp.cast(exp.column(name.copy()), kinds[numbers.dtype.kind]).as_(name.copy())
+        for name, numbers in zip(names, columns.values(), strict=True)
     ]
     return exp.select(*typed).from_(values)
 

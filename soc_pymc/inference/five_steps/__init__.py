@@ -42,22 +42,22 @@ def run_five_steps(
     rows, data = rows_of(stats, family)
     data.refuse_mean_only("soc.FiveSteps()")
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
-    at = positions(axes[0], rows), positions(axes[1], rows)
+    places = positions(axes[0], rows), positions(axes[1], rows)
     make = partial(make_curves, prior, method, axes)
     bins = maximise(family, data, rows.n)
     failed, notes = int(bins.failed.sum()), _notes(family, data, bins)
     if prior.mixture:
         plain = replace(method, smooth=True, monotone=False, moments="plain")
-        start = make_curves(prior, plain, axes, at, rows.n, bins, data.information)
+        start = make_curves(prior, plain, axes, places, rows.n, bins, data.information)
         curves, moments, parts, failed = _fit_mixtures(
-            stats, prior, method, rows, at, data, start, make
+            stats, prior, method, rows, places, data, start, make
         )
         dims = ("chain", "draw", "bin", "component")
         for name, part in zip(COMPONENTS, parts, strict=True):
             posterior[name] = dims, part[None, None]
         notes = [f"{rows.number - failed:,} bins by EM"]
     else:
-        curves = make(at, rows.n, bins, data.information)
+        curves = make(places, rows.n, bins, data.information)
         logs = moments_of_log(bins.first, bins.second) if family.has_log_moments else ()
         spread = np.where(bins.at_zero, 0.0, np.exp(bins.second))
         moments = _moments(family, bins.first, spread, logs, bins.log_likelihood)
@@ -135,8 +135,8 @@ def _fit_mixtures(
         first, second = match_gammas(*logs)
 
     def information(*curves: Floats) -> Pair:
-        one, other = data.information(*(x[wide] for x in curves))
-        return np.bincount(wide, one), np.bincount(wide, other)
+        of_first, of_second = data.information(*(x[wide] for x in curves))
+        return np.bincount(wide, of_first), np.bincount(wide, of_second)
 
     bins = Estimates(first, second, value, ~ended, ended, ~ended)
     curves, known = make((u, v), n, bins, information), np.flatnonzero(ended)
@@ -156,19 +156,22 @@ def _fit_groups(
     stats: Statistics, prior: Any, method: FiveSteps, axes: Any, pooled: Curves
 ) -> tuple[xr.Dataset, int, int]:
     """Curves of all groups at the pooled knots, groups with their own curves, and failed bins."""
-    family, number, every = FAMILIES[prior.family], 0, []
+    family, number, fits = FAMILIES[prior.family], 0, []
     rows, data = rows_of(stats, family, grouped=True)
-    at, bins = (positions(axes[0], rows), positions(axes[1], rows)), maximise(family, data, rows.n)
+    places, bins = (
+        (positions(axes[0], rows), positions(axes[1], rows)),
+        maximise(family, data, rows.n),
+    )
     for code in range(len(stats.groups)):
         curves, part = pooled.values, bins._replace(fitted=bins.fitted & (rows.group == code))
         if part.fitted.sum() >= _FEWEST:
-            smooth = make_curves(prior, method, axes, at, rows.n, part, data.information)
+            smooth = make_curves(prior, method, axes, places, rows.n, part, data.information)
             curves, number = smooth.at(pooled.knots), number + 1
             if method.monotone or prior.monotone:  # between the pooled knots the spline differs
                 curves = project_monotone(curves[0][None], pooled.knots[0])[0], curves[1]
-        every.append(curves)
+        fits.append(curves)
     names = [f"{name}_of_group" for name in prior.curve_names]
-    table = zip(names, KNOTS, map(np.array, zip(*every, strict=True)), strict=True)
+    table = zip(names, KNOTS, map(np.array, zip(*fits, strict=True)), strict=True)
     variables = {name: (("chain", "draw", "group", dim), x[None, None]) for name, dim, x in table}
     posterior = xr.Dataset(variables, {"group": list(stats.groups)})
     return posterior, number, int(bins.failed.sum())
@@ -180,10 +183,12 @@ def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
     changed = [f.name for f in fields(prior) if f.name not in _READ]
     changed = [n for n in changed if getattr(prior, n) != getattr(plain, n)]
     for curve in ("mean", "variance"):
-        given = getattr(prior, curve)
-        known = Spline(scale=given.scale)
-        own = [f.name for f in fields(given) if getattr(given, f.name) != getattr(known, f.name)]
-        changed += [f"{curve}=soc.Spline({n}=)" for n in own]
+        spline = getattr(prior, curve)
+        known = Spline(scale=spline.scale)
+        names = [
+            f.name for f in fields(spline) if getattr(spline, f.name) != getattr(known, f.name)
+        ]
+        changed += [f"{curve}=soc.Spline({n}=)" for n in names]
     if changed:
         raise FitError(
             f"five steps read only scale=, monotone= and groups= of a prior, and cannot use "

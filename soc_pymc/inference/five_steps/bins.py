@@ -38,7 +38,7 @@ def maximise(family: Family, data: RowSums, items: Floats) -> Estimates:
     has a root next to the best of a few second curves, unless the variance is 0.
     """
     rows, (level, centre) = np.flatnonzero(data.can_fit), data.level()
-    unit, every = float(family.unit(np.array(centre))), np.arange(len(rows))
+    unit, all_rows = float(family.unit(np.array(centre))), np.arange(len(rows))
     mean, grid = np.full(len(rows), level), centre + _GRID
     means, values, slopes = np.empty((3, len(grid), len(rows)))
     for k, second in enumerate(grid):
@@ -47,8 +47,8 @@ def maximise(family: Family, data: RowSums, items: Floats) -> Estimates:
         mean, values[k], slopes[k] = _profile(data, rows, mean, curve, unit, steps)
         means[k] = mean
     best = values.argmax(axis=0)
-    mean, second = means[best, every], grid[best]
-    low = best - (slopes[best, every] <= 0)  # otherwise the best one is at an end
+    mean, second = means[best, all_rows], grid[best]
+    low = best - (slopes[best, all_rows] <= 0)  # otherwise the best one is at an end
     inside = np.flatnonzero((low >= 0) & (low < len(grid) - 1))
 
     def slope(second: Floats, row: Ints) -> Floats:
@@ -86,9 +86,9 @@ def _profile(
     step = _STEP * unit
     for _ in range(steps):
         pair = np.stack([first, first + step]), np.stack([second, second])
-        here, ahead = exact_slopes(data, *pair, rows)[1]
+        slope, ahead = exact_slopes(data, *pair, rows)[1]
         with np.errstate(divide="ignore", invalid="ignore"):  # NaN on a flat likelihood: no step
-            move = np.nan_to_num(step * here / (here - ahead))
+            move = np.nan_to_num(step * slope / (slope - ahead))
         move = np.clip(move, -data.reach, data.reach)
         first = first + move
         if (np.abs(move) < _CLOSE * unit).all():

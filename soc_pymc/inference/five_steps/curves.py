@@ -92,11 +92,11 @@ def make_curves(
     first, second = bins.first[fitted], bins.second[fitted]
     monotone = method.monotone or prior.monotone
     if not method.smooth:
-        own = nearest(positions[0], fitted)
+        nearest_bins = nearest(positions[0], fitted)
         if monotone:
-            weight = _positive(information(first[own], second[own])[0][fitted])
+            weight = _positive(information(first[nearest_bins], second[nearest_bins])[0][fitted])
             first = optimize.isotonic_regression(first, weights=weight).x
-        return Curves((first[own], second[own]))
+        return Curves((first[nearest_bins], second[nearest_bins]))
     to_moments, to_curves, precision = MOMENTS[method.moments or "plain"]
     targets, weights = to_moments(first, second), [items[fitted].astype(float)] * 2
     inner = [u[fitted] for u in positions]
@@ -115,12 +115,12 @@ def make_curves(
         weights = [_positive(x) for x in precision(*(x[fitted] for x in smooth), *known)]
     knots, mean = _as_spline(lambda u: curves(u, axes[1](axes[0].inverse(u)))[0], level[0])
     if monotone:
-        at = spline_matrix(inner[0], knots)
-        metric = at.T @ (weights[0][:, None] * at)
+        basis = spline_matrix(inner[0], knots)
+        metric = basis.T @ (weights[0][:, None] * basis)
         metric += _RIDGE * np.trace(metric) * np.eye(len(metric))
         mean = project_monotone(mean[None], knots, metric)[0]
-    others, variance = _as_spline(lambda u: curves(np.zeros(len(u)), u)[1], spread[0])
-    return Curves((mean, variance), (knots, others))
+    second_knots, variance = _as_spline(lambda u: curves(np.zeros(len(u)), u)[1], spread[0])
+    return Curves((mean, variance), (knots, second_knots))
 
 
 def _positive(weight: Floats) -> Floats:
@@ -158,8 +158,8 @@ def smoothing_spline(position: Floats, response: Floats, weight: Floats) -> Pair
     generalised cross-validation. Two points make a line, one a constant.
     """
     knots = place_knots(position, np.ones(len(position)), MOST_KNOTS)
-    at, w = spline_matrix(position, knots), weight / weight.mean()
-    gram, pull = at.T @ (w[:, None] * at), at.T @ (w * response)
+    basis, w = spline_matrix(position, knots), weight / weight.mean()
+    gram, pull = basis.T @ (w[:, None] * basis), basis.T @ (w * response)
     if len(knots) < 3:
         return knots, np.linalg.solve(gram, pull)
     rough = roughness(knots) * (knots[-1] - knots[0]) ** 3

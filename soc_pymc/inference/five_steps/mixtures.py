@@ -47,17 +47,22 @@ def search(
     start = special.softmax(-0.5 * z**2) + _LEAST_WEIGHT / len(z)
 
     def search_bin(k: int) -> tuple[Floats, float, bool]:
-        own = {name: values[order[low[k] : high[k]]] for name, values in cells.items()}
+        cells_of_bin = {name: values[order[low[k] : high[k]]] for name, values in cells.items()}
         scale = np.full(high[k] - low[k], components.scale(sds[k, 0] ** 2))
-        _, data, items = cell_points(components, own, components.sharpness(own, scale))
-        at = np.broadcast_to(places[k], (len(items), len(z))), np.full(len(items), sds[k, 0] ** 2)
-        log_density = components.log_density(*data, *at)
+        _, data, items = cell_points(
+            components, cells_of_bin, components.sharpness(cells_of_bin, scale)
+        )
+        placed = (
+            np.broadcast_to(places[k], (len(items), len(z))),
+            np.full(len(items), sds[k, 0] ** 2),
+        )
+        log_density = components.log_density(*data, *placed)
         top = log_density.max(axis=1)
         weight, value, ended = fixed_weights(np.exp(log_density - top[:, None]), items, start)
         return weight, value + float(items @ top), ended
 
-    found = zip(*ordered_map(search_bin, range(len(bins))), strict=True)
-    weight, value, ended = map(np.array, found)
+    results = zip(*ordered_map(search_bin, range(len(bins))), strict=True)
+    weight, value, ended = map(np.array, results)
     return (weight, places, sds), value, ended
 
 
@@ -133,8 +138,8 @@ def _beta_curves(weight: Floats, place: Floats, sd: Floats) -> Pair:
     a, b = betas_of_logit(place, sd**2)
     sds = np.sqrt(binomial_beta.variance(a, b))
     mean, variance = place_moments(weight, binomial_beta.mean(a, b), sds)
-    other = (weight * binomial_beta.mean(b, a)).sum(axis=1)
-    return np.log(mean) - np.log(other), variance / (mean * other * (mean * other - variance))
+    rest = (weight * binomial_beta.mean(b, a)).sum(axis=1)
+    return np.log(mean) - np.log(rest), variance / (mean * rest * (mean * rest - variance))
 
 
 CURVES: Mapping[str, Callable[[Floats, Floats, Floats], Pair]] = {
