@@ -55,16 +55,13 @@ def count_frame_with_atom():
     return frame
 
 
-FEW = {"mean": soc.Spline(knots=6), "variance": soc.Spline(knots=4)}
 COUNTS = partial(Case, count_frame, soc.PoissonItems, method=soc.VI(draws=200))
 FITS = CASES | {
     "crossed": replace(
         CASES["groups"], frame=count_frame_with_areas, roles={"group": ("kind", "area")}
     ),
     "bin_effects": COUNTS(soc.Gamma(bin_effects=True)),
-    "gamma_mixture_groups": COUNTS(
-        soc.GammaMixture(**FEW, **SMALL_MIXTURE), roles={"group": "kind"}
-    ),
+    "gamma_mixture_groups": COUNTS(soc.GammaMixture(**SMALL_MIXTURE), roles={"group": "kind"}),
 }
 FITS["atoms"] = replace(COUNTS(soc.Gamma()), frame=count_frame_with_atom)
 QUICK = ("normal", "groups", "normal_mixture")
