@@ -22,10 +22,10 @@ LOWEST := .venv-lowest
 LOWEST_READY := $(LOWEST)/.ready
 LOWEST_PYTHON ?= $(shell for p in python3.12 "env PYENV_VERSION=3.12 python3.12"; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$p && break; done)
-# what reaches every library: tables and engines, saved files, models, checks, pictures,
-# scikit-learn, the command line; what is left out is mathematics of our own, on numbers alone
-LOWEST_TESTS := tests/data/test_engines.py tests/inference/test_variational.py \
-	tests/checks/test_arviz_checks.py tests/plots tests/front \
+# one file or folder for each library: engines, HDF5, PyMC with ArviZ, matplotlib, scikit-learn with
+# the command line, SQL; what is left out is mathematics of our own, on numbers alone
+LOWEST_TESTS := tests/data/test_engines.py tests/inference/test_stored_fits.py \
+	tests/evaluate/test_sensitivity.py tests/plots/test_pictures.py tests/front \
 	tests/posterior/test_sql.py tests/whole/test_public_names.py
 # modules are compiled once, at set-up and at their first import, not in every process
 export UV_COMPILE_BYTECODE := 1

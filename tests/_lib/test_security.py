@@ -6,7 +6,6 @@ from pathlib import Path
 import ibis
 import numpy as np
 import pytest
-import sqlglot
 
 import soc_pymc as soc
 from soc_pymc.data.groups import arguments_of
@@ -91,26 +90,6 @@ def test_hostile_names_come_back_and_are_shown_as_text(hostile, tmp_path):
         assert "<img" not in shown._repr_html_()
         assert "\x1b" not in repr(shown) + shown._repr_html_()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fit.nc", "stats.nc"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dialect", ["duckdb", "postgres"])
-def test_hostile_names_are_quoted_in_sql(dialect, hostile):
-    """The statement is one, and its only table is the one that was given."""
-    items = hostile[0]
-    roles = {role: name for role, name in items.roles.items() if role != "group"}
-    stats = soc.summarize(soc.PoissonItems(items.source, **roles), bins=5, progress=False)
-    fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
-    table = '"ads""; DROP TABLE ads; --"'
-    text = soc.posterior_sql(fit, table, columns=['x"; DROP TABLE ads; --'], dialect=dialect)
-    (statement,) = sqlglot.parse(text, dialect=dialect)
-    assert isinstance(statement, sqlglot.exp.Query)
-    tables = {found.name for found in statement.find_all(sqlglot.exp.Table)}
-    tables -= {found.alias for found in statement.find_all(sqlglot.exp.CTE)}
-    assert tables == {'ads"; DROP TABLE ads; --'}
-    assert not list(statement.find_all(sqlglot.exp.Drop))
-    with pytest.raises(soc.SocError, match="table"):
-        soc.posterior_sql(fit, 'ads"; DROP TABLE ads; --', dialect=dialect)
 
 
 def test_hostile_names_pass_through_an_engine(hostile):

@@ -163,7 +163,7 @@ def test_effects_of_bins_are_shared_by_groups():
     frame["kind"] = rng.choice(["a", "b"], 8000)
     edges = np.array([0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15])
     stats = soc.summarize(count_items(frame, group="kind"), edges=edges, **QUIET)
-    fit = soc.fit(stats, soc.Gamma(bin_effects=True), **QUIET)
+    fit = soc.fit(stats, soc.Gamma(**FEW, bin_effects=True), soc.VI(draws=200), **QUIET)
     assert fit.status.pareto_k < 0.7
     effects = fit.data["posterior"]["log_mean_of_bin"].mean(("chain", "draw"))
     inside = (effects["effect_bin"] == np.searchsorted(edges, 0.055)).to_numpy()

@@ -69,7 +69,7 @@ def simulated(n, seed, factor=1.0):
 def fits():
     """Fits to six sets of 2,000 items of one truth."""
     sets = (soc.summarize(simulated(2000, 1000 + seed), bins=50, **QUIET) for seed in range(6))
-    return [soc.fit(statistics, soc.Gamma(), **QUIET) for statistics in sets]
+    return [soc.fit(statistics, soc.Gamma(), soc.VI(draws=300), **QUIET) for statistics in sets]
 
 
 def checked(fit, seed, factor=1.0):

@@ -139,8 +139,9 @@ def test_merged_bins_keep_their_items(example_name, example):
 
 def test_derivatives_are_those_of_pytensor(name):
     """Differences of values, with and without a spread of the items' means within a row."""
-    sums = made_rows(name, ROWS[name])
-    number = len(sums.total)
+    rows = [*ROWS[name], *ROWS[name]]
+    spread = np.append(np.zeros(len(rows) // 2), np.linspace(0.01, 0.4, len(rows) // 2))
+    sums = made_rows(name, rows).with_spread(spread)
     points = {
         "Gamma": [(-2.0, -1.0), (1.0, -6.0), (-0.3, 1.0)],
         "Normal": [(0.3, -1.0), (2.0, 3.0), (-1.0, 0.0)],
@@ -148,24 +149,22 @@ def test_derivatives_are_those_of_pytensor(name):
     }[name]
     first, second = pt.vectors("first", "second")
     # rounding of the values' terms, over the step and its square
-    size = np.array([np.max(np.abs([y, n])) ** 2 + np.sum(n) for y, n in ROWS[name]])
-    for spread in (np.zeros(number), np.linspace(0.01, 0.4, number)):
-        widened = sums.with_spread(spread)
-        value = widened.log_marginal(pt, first, second, *widened.cells())
-        slopes = pt.grad(value.sum(), [first, second])
-        across = pt.grad(slopes[0].sum(), [first, second])
-        outputs = [value, *slopes, *across, pt.grad(slopes[1].sum(), second)]
-        exact_ones = pytensor.function([first, second], outputs, mode="FAST_COMPILE")
-        for point in points:
-            curves = [np.full(number, x) for x in point]
-            result = widened.expansion(*curves)
-            result = [result.value, *result.slopes, *result[2:]]
-            for order, (near, true) in enumerate(zip(result, exact_ones(*curves), strict=True)):
-                power = (0, 1, 1, 2, 2, 2)[order]
-                allowed = 1e-4 * np.abs(true) + (1e-15 * 300**power + 1e-6 * (power > 0)) * size
-                assert (np.abs(near - true) <= allowed).all(), order
-            slopes_alone = widened.value_and_gradient(*(x[None] for x in curves))[1:, 0]
-            np.testing.assert_allclose(slopes_alone, result[1:3], rtol=1e-9, atol=1e-6)
+    size = np.array([np.max(np.abs([y, n])) ** 2 + np.sum(n) for y, n in rows])
+    value = sums.log_marginal(pt, first, second, *sums.cells())
+    slopes = pt.grad(value.sum(), [first, second])
+    across = pt.grad(slopes[0].sum(), [first, second])
+    outputs = [value, *slopes, *across, pt.grad(slopes[1].sum(), second)]
+    exact_ones = pytensor.function([first, second], outputs, mode="FAST_COMPILE")
+    for point in points:
+        curves = [np.full(len(rows), x) for x in point]
+        result = sums.expansion(*curves)
+        result = [result.value, *result.slopes, *result[2:]]
+        for order, (near, true) in enumerate(zip(result, exact_ones(*curves), strict=True)):
+            power = (0, 1, 1, 2, 2, 2)[order]
+            allowed = 1e-4 * np.abs(true) + (1e-15 * 300**power + 1e-6 * (power > 0)) * size
+            assert (np.abs(near - true) <= allowed).all(), order
+        slopes_alone = sums.value_and_gradient(*(x[None] for x in curves))[1:, 0]
+        np.testing.assert_allclose(slopes_alone, result[1:3], rtol=1e-9, atol=1e-6)
 
 
 def test_a_spread_within_a_row_widens_the_prior(name):

@@ -168,16 +168,16 @@ def test_posteriors_of_groups_and_of_scores_alone(files, example, saved, folder)
 @pytest.mark.slow
 def test_sql_is_that_of_the_function(example, saved, capsys):
     words = ["sql", saved("five_steps"), "--table", "sales.ads", "--count", "clicks"]
-    run(*words, "--columns", "key", "day", "--dialect", "bigquery")
-    options = {"count": "clicks", "columns": ("key", "day"), "dialect": "bigquery"}
+    run(*words, "--columns", "key", "day", "--dialect", "postgres", "--prior", "sales.prior")
+    options = {"count": "clicks", "columns": ("key", "day"), "dialect": "postgres"}
+    options["prior"] = "sales.prior"
     expected = soc.posterior_sql(example("five_steps").fit, "sales.ads", **options)
     assert capsys.readouterr().out == expected + "\n"
 
 
 @pytest.mark.slow
-def test_exported_prior_is_that_of_the_function(small_fit, folder):
-    small_fit.save("fit.nc")
-    run("export-prior", "fit.nc", "--out", "prior.parquet")
+def test_exported_prior_is_that_of_the_function(small_fit, files, folder):
+    run("export-prior", files / "gamma_fit.nc", "--out", "prior.parquet")
     soc.export_prior(small_fit, folder / "direct.parquet")
     pd.testing.assert_frame_equal(
         pd.read_parquet("prior.parquet"), pd.read_parquet("direct.parquet")
@@ -185,10 +185,9 @@ def test_exported_prior_is_that_of_the_function(small_fit, folder):
 
 
 @pytest.mark.slow
-def test_a_fit_starts_from_another(small_statistics, small_fit, folder):
-    small_statistics.save("stats.nc")
-    small_fit.save("fit.nc")
-    run("fit", "stats.nc", "--start", "fit.nc", "--out", "new.nc")
+def test_a_fit_starts_from_another(files, folder):
+    words = ["fit", files / "plain.nc", "--start", files / "gamma_fit.nc"]
+    run(*words, "--draws", 200, "--out", "new.nc")
     assert soc.load_fit("new.nc").status.converged
 
 

@@ -1,7 +1,5 @@
 """Fits come back from files exactly; inconsistent ones are refused with the bad part's name."""
 
-import tempfile
-
 import numpy as np
 import pytest
 
@@ -44,17 +42,3 @@ def test_files_that_are_not_fits(small_fit, tmp_path):
     for name in ("text.nc", "cut.nc", "flipped.nc", "other.nc"):
         with pytest.raises(soc.FitError, match=name):
             soc.load_fit(tmp_path / name)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::soc_pymc.ConvergenceWarning")  # few draws
-def test_chains_come_back_and_leave_no_temporary_files(small_statistics, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    spline = soc.Spline(scale="rank", knots=5, level=(np.float64(-3.0), 1.0))
-    method = soc.NUTS(draws=50, tune=50, chains=1)
-    fit = soc.fit(small_statistics, soc.Gamma(mean=spline), method, **QUIET)
-    assert list(tmp_path.iterdir()) == []
-    fit.save(tmp_path / "fit.nc")
-    again = soc.load_fit(tmp_path / "fit.nc")
-    assert again.data.equals(fit.data)
-    assert (again.prior, again.method, again.status) == (fit.prior, fit.method, fit.status)

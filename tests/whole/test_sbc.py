@@ -22,7 +22,7 @@ CHANGES = {
 def test_ranks_are_uniform_and_faults_are_found():
     """13 quantities by 14 fits: shares inside 90% have standard errors near 0.03 overall and 0.08
     for one quantity; the tests of uniformity are corrected for their number."""
-    fits = [quantities for _, quantities in sbc.replicates(14, 5000, seed=7)]
+    fits = [quantities for _, quantities in sbc.replicates(14, 1500, seed=7)]
     ranks = {
         fault: pd.DataFrame(
             {name: sbc.rank(change(draws), *truth) for name, draws, *truth in quantities}
