@@ -4,8 +4,9 @@ In a Gaussian approximation a level's K coefficients b = D x, D = diag(tau) the 
 have log likelihood u'b - b'A b / 2. So x is N(M^-1 D u, M^-1), M = I + D A D = L L', and its log
 marginal is |L^-1 D u|^2 / 2 - log |L|. Nothing is divided by tau, which may be tiny.
 
-Shapes: u (G, K, draws), tau (K, draws), A (G, K, K), noise (G, K, N, draws). The innermost loops
-are over a block of draws, so that they are vector instructions.
+Shapes: u (G, K, draws), tau (K, draws), A (G, K, K), noise (G, K, N / 2, draws or 1).
+Proposals N / 2 and later have the same noise with the other sign. The innermost loops are over a
+block of draws, so that they are vector instructions.
 """
 
 import numba
@@ -107,63 +108,161 @@ def _mean(pull, g, first, tau, lower, mean):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def proposals(pull, tau, own, noise, b, log_ratio):  # type: ignore[no-untyped-def]
-    """Fill b (G, K, N, draws) from noise, and the log ratio (G, N, draws) of prior to proposal.
+def _noise(noise, g, n, first, x):  # type: ignore[no-untyped-def]
+    """Proposal n's noise of a block of draws, which may all have the same."""
+    pairs = noise.shape[2]
+    sign, pair = (1.0, n) if n < pairs else (-1.0, n - pairs)
+    for i in range(len(x)):
+        for s in range(x.shape[1]):
+            x[i, s] = sign * noise[g, i, pair, first + s if noise.shape[3] > 1 else 0]
 
-    The proposal without noise is the Gaussian's mean. Its likelihood times the ratio is Laplace's
-    approximation of the level's marginal.
-    """
+
+@_jit
+def proposals(pull, tau, own, noise, b, log_ratio):  # type: ignore[no-untyped-def]
+    """Fill b (G, K, N, draws) from noise, and the log ratio (G, N, draws) of prior to proposal."""
     for first in range(0, tau.shape[1], _BLOCK):
         sd = _block(tau, first)
         size, draws = sd.shape
         lower, mean, log_det = np.empty((size, size, draws)), np.empty(sd.shape), np.empty(draws)
-        x = np.empty(sd.shape)
+        own_noise, x = np.empty(sd.shape), np.empty(sd.shape)
         for g in range(len(pull)):
             _factor(own[g], sd, lower)
             _mean(pull, g, first, sd, lower, mean)
             _log_det(lower, log_det)
-            for n in range(noise.shape[2]):
-                x[:] = noise[g, :, n, first : first + draws]
-                for s in range(draws):
-                    log_ratio[g, n, first + s] = 0.5 * (x[:, s] ** 2).sum() - log_det[s]
+            for pair in range(noise.shape[2]):
+                _noise(noise, g, pair, first, own_noise)
+                x[:] = own_noise
                 _backward(lower, x)
-                for i in range(size):
+                for n, sign in ((pair, 1.0), (noise.shape[2] + pair, -1.0)):
                     for s in range(draws):
-                        at = x[i, s] + mean[i, s]
-                        b[g, i, n, first + s] = sd[i, s] * at
-                        log_ratio[g, n, first + s] -= 0.5 * at**2
+                        log_ratio[g, n, first + s] = -log_det[s]
+                    for i in range(size):
+                        for s in range(draws):
+                            at = sign * x[i, s] + mean[i, s]
+                            b[g, i, n, first + s] = sd[i, s] * at
+                            log_ratio[g, n, first + s] += 0.5 * (own_noise[i, s] ** 2 - at**2)
 
 
 @_jit
-def laplace_slopes(pull, tau, own, slope, back, by_log_tau):  # type: ignore[no-untyped-def]
-    """Derivatives of the sum over levels of Laplace's approximations.
+def _inverse(lower, unit):  # type: ignore[no-untyped-def]
+    """Fill `unit` (K, K, draws), whose rows are the columns of L^-1, from the diagonal on."""
+    size, _, draws = lower.shape
+    for i in range(size):
+        for p in range(i, size):
+            for s in range(draws):
+                unit[i, p, s] = 1.0 if p == i else 0.0
+            for k in range(i, p):
+                for s in range(draws):
+                    unit[i, p, s] -= lower[p, k, s] * unit[i, k, s]
+            for s in range(draws):
+                unit[i, p, s] *= lower[p, p, s]
 
-    `slope` (G, K, draws) are those of the log likelihood in b at the Gaussian's mean x. With
-    r = D slope - x the derivative in u is D M^-1 r, which fills `back` (G, K, draws), and that in
-    log tau is x^2 + 2 x M^-1 r + diag(M^-1) - 1, summed over levels in `by_log_tau` (K, draws).
+
+@_jit
+def _by_factor(lower, unit, cross, i, ahead, turned):  # type: ignore[no-untyped-def]
+    """Fill `turned` with what a change of log tau_i does to proposals by way of L.
+
+    dL = L F, F the lower half of L^-1 dM L'^-1 = v w' + w v', where v = L^-1 e_i and w = L'e_i - v.
+    So the change is v'C w, C the symmetric matrix with the lower half `cross`.
+    """
+    size, _, draws = lower.shape
+    turned[:] = 0.0
+    for q in range(size):
+        ahead[:] = 0.0
+        for p in range(i, size):
+            for s in range(draws):
+                ahead[s] += unit[i, p, s] * cross[max(p, q), min(p, q), s]
+        if q < i:
+            for s in range(draws):
+                turned[s] += ahead[s] * lower[i, q, s]
+        elif q == i:
+            for s in range(draws):
+                turned[s] += ahead[s] * (1.0 / lower[i, i, s] - unit[i, i, s])
+        else:
+            for s in range(draws):
+                turned[s] -= ahead[s] * unit[i, q, s]
+
+
+@_jit
+def _add_products(weight, g, n, first, x, y, cross):  # type: ignore[no-untyped-def]
+    """Add weighted products of x and y (K, draws) to the lower half of `cross`."""
+    for p in range(len(x)):
+        for q in range(p + 1):
+            for s in range(x.shape[1]):
+                cross[p, q, s] += weight[g, n, first + s] * x[p, s] * y[q, s]
+
+
+@_jit
+def _squares(unit, i, total):  # type: ignore[no-untyped-def]
+    """Fill `total` with diagonal element i of M^-1."""
+    total[:] = 0.0
+    for p in range(i, len(unit)):
+        for s in range(len(total)):
+            total[s] += unit[i, p, s] ** 2
+
+
+@_jit
+def _rho(lower, own_noise, y, rho):  # type: ignore[no-untyped-def]
+    """Fill `rho` with y + L noise."""
+    size, draws = y.shape
+    for i in range(size):
+        for s in range(draws):
+            rho[i, s] = y[i, s] + own_noise[i, s] / lower[i, i, s]
+        for k in range(i):
+            for s in range(draws):
+                rho[i, s] += lower[i, k, s] * own_noise[k, s]
+
+
+@_jit
+def slopes(  # type: ignore[no-untyped-def] # noqa: C901
+    pull, tau, own, noise, weight, slope, back, by_log_tau
+):
+    """Derivatives of the sum over levels of log mean_n (likelihood times ratio).
+
+    `weight` (G, N, draws) are the shares of proposals in that mean, and `slope` (G, K, N, draws)
+    the gradients of the log likelihood in b there. Fills `back` (G, K, draws), the derivative in u,
+    and `by_log_tau` (K, draws). The derivative in tau is that of the Gaussian's own marginal and of
+    the mean ratio of the likelihood to its quadratic, whose gradient in x is rho.
     """
     by_log_tau[:] = 0.0
     for first in range(0, tau.shape[1], _BLOCK):
         sd = _block(tau, first)
         size, draws = sd.shape
-        lower, mean, rest = np.empty((size, size, draws)), np.empty(sd.shape), np.empty(sd.shape)
-        unit = np.empty(sd.shape)
+        lower, unit = np.empty((size, size, draws)), np.empty((size, size, draws))
+        cross, one, two = np.empty((size, size, draws)), np.empty(draws), np.empty(draws)
+        mean, moved, own_noise = np.empty(sd.shape), np.empty(sd.shape), np.empty(sd.shape)
+        rho, total, ahead = np.empty(sd.shape), np.empty(sd.shape), np.empty(sd.shape)
+        y = np.empty(sd.shape)
         for g in range(len(pull)):
             _factor(own[g], sd, lower)
             _mean(pull, g, first, sd, lower, mean)
-            for i in range(size):
-                for s in range(draws):
-                    rest[i, s] = sd[i, s] * slope[g, i, first + s] - mean[i, s]
-            _forward(lower, rest)
-            _backward(lower, rest)
-            for i in range(size):
-                unit[:] = 0.0
-                unit[i] = 1.0
-                _forward(lower, unit)
-                for s in range(draws):
-                    x, t = mean[i, s], rest[i, s]
-                    back[g, i, first + s] = sd[i, s] * t
-                    by_log_tau[i, first + s] += x * x + 2.0 * x * t - 1.0
-                for k in range(i, size):
+            _inverse(lower, unit)
+            total[:], ahead[:], cross[:] = 0.0, 0.0, 0.0
+            for n in range(weight.shape[1]):
+                _noise(noise, g, n, first, own_noise)
+                moved[:] = own_noise
+                _backward(lower, moved)
+                for i in range(size):
                     for s in range(draws):
-                        by_log_tau[i, first + s] += unit[k, s] ** 2
+                        change = sd[i, s] * slope[g, i, n, first + s]
+                        y[i, s] = change - mean[i, s] - moved[i, s]
+                _rho(lower, own_noise, y, rho)
+                for i in range(size):
+                    for s in range(draws):
+                        share = weight[g, n, first + s]
+                        ahead[i, s] += share * y[i, s]
+                        total[i, s] += share * rho[i, s]
+                        by_log_tau[i, first + s] += share * rho[i, s] * moved[i, s]
+                _forward(lower, rho)
+                _add_products(weight, g, n, first, own_noise, rho, cross)
+            for x in (ahead, total):
+                _forward(lower, x)
+                _backward(lower, x)
+            for i in range(size):
+                _by_factor(lower, unit, cross, i, one, two)
+                _squares(unit, i, one)
+                for s in range(draws):
+                    back[g, i, first + s] = sd[i, s] * ahead[i, s]
+                    by_log_tau[i, first + s] += (
+                        mean[i, s] ** 2 + one[s] - 1.0 + 2.0 * mean[i, s] * total[i, s] - two[s]
+                    )

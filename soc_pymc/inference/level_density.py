@@ -1,11 +1,10 @@
 """Log density of the shared parameters, with the levels of a grouping integrated out.
 
-Given the shared parameters, each level's quadratic (`model.levels`) has a Gaussian of its
-coefficients. Laplace's approximation at its mean is a smooth function, which is what the evidence
-bound needs. For importance weights it proposes coefficients: the average of the weights of a few
-proposals, mirrored in pairs, is an unbiased estimate of the integral. With fresh noise for every
-draw, the draws' importance weights are those of shared parameters and levels together, and Pareto k
-covers both (Andrieu and Roberts 2009).
+Given the shared parameters, each level's quadratic (`model.levels`) proposes its coefficients, and
+the average of importance weights of a few proposals, mirrored in pairs, is an unbiased estimate of
+its integral. With the same noise for all parameters the log density is a smooth function, which is
+what the evidence bound needs. With fresh noise for every draw, the draws' importance weights are
+those of shared parameters and levels together, and Pareto k covers both (Andrieu and Roberts 2009).
 """
 
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from scipy import linalg
 
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
-from .._model.level_kernels import laplace_slopes, proposals
+from .._model.level_kernels import proposals, slopes
 from .._model.likelihood import mode
 from .._model.problem import Coefficients, Problem
 from ..families.surrogates import make_surrogates
@@ -35,6 +34,7 @@ from .density import (
 )
 from .row_values import NearRows
 
+_BOUND = 1  # mirrored pairs of proposals
 # pairs for weights and draws: the most, and the variance of log weights by proposals that they may
 # leave
 _MOST_FRESH, _VARIANCE = 4, 0.08
@@ -61,6 +61,7 @@ class _Proposed:
     """Proposals of all levels' coefficients."""
 
     pull: Floats  # (G, K, draws)
+    noise: Floats  # (G, K, pairs, draws or 1)
     own: Floats  # (G, K, N, draws): the coefficients
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
@@ -97,9 +98,10 @@ def densities_of(
         f"{draws:,} draws of the curves of {levels:,} levels",
         "take fewer draws by VI(draws=), or give group= a column with fewer levels",
     )
-    density = LevelDensity(built, space)
-    weights, choice = (rng or np.random.default_rng(0)).spawn(2)
-    return Densities(density.evaluate(), density.fresh(weights), partial(density.draws, rng=choice))
+    density, noise = LevelDensity(built, space), (rng or np.random.default_rng(0)).spawn(2)
+    return Densities(
+        density.evaluate(), density.fresh(noise[0]), partial(density.draws, rng=noise[1])
+    )
 
 
 class LevelDensity:
@@ -135,6 +137,7 @@ class LevelDensity:
         number = 4 * len(self.levels.parts) * sum(sizes)
         self._chunk = int(np.clip(_MOST_VALUES // number, 10, 250))
         self._forward, self._gradient = self._functions()
+        self._noise = self._draw_noise(1, _BOUND, np.random.default_rng(0))
         self.near = self._polynomials()
         self._fresh = self._fresh_pairs()
 
@@ -160,24 +163,23 @@ class LevelDensity:
         return _Shared(self._turn @ np.hstack(parts).T, tau, rest)
 
     def _draw_noise(self, draws: int, pairs: int, rng: np.random.Generator) -> Floats:
-        """Standard normal noise of pairs of proposals, (G, K, 2 pairs, draws).
+        """Standard normal noise of one proposal of every pair, (G, K, pairs, draws).
 
-        The second half mirrors the first: pairs cancel odd terms of the log likelihood.
+        The other one is its mirror image: pairs cancel odd terms of the log likelihood.
         """
-        shape = len(self.levels.parts), len(self._kind), pairs, draws
-        noise = rng.standard_normal(shape)
-        return np.concatenate([noise, -noise], axis=2)
+        return rng.standard_normal((len(self.levels.parts), len(self._kind), pairs, draws))
 
-    def _proposed(self, shared: _Shared, noise: Floats) -> _Proposed:
+    def _proposed(self, common: _Shared, noise: Floats) -> _Proposed:
         sites = self.levels.sites
-        away = shared.coefficients - sites.centre[:, None]
+        away = common.coefficients - sites.centre[:, None]
         coupled = sites.coupling.reshape(-1, len(away)) @ away
         pull = sites.pull[:, :, None] - coupled.reshape(*sites.pull.shape, -1)
-        own, log_ratio = np.empty(noise.shape), np.empty((len(noise), *noise.shape[2:]))
-        proposals(pull, shared.tau, sites.information, noise, own, log_ratio)
-        return _Proposed(pull, own, log_ratio)
+        coefficients = np.empty((*noise.shape[:2], 2 * noise.shape[2], len(common.rest)))
+        log_ratio = np.empty((len(coefficients), *coefficients.shape[2:]))
+        proposals(pull, common.tau, sites.information, noise, coefficients, log_ratio)
+        return _Proposed(pull, noise, coefficients, log_ratio)
 
-    def _predictors(self, shared: _Shared, proposed: _Proposed, g: int) -> list[Floats]:
+    def _predictors(self, common: _Shared, proposed: _Proposed, g: int) -> list[Floats]:
         """Both curves at the rows of a level: (rows, N, draws)."""
         part, curves = self.levels.parts[g], []
         for (whole, own), shared_of, own_of in zip(
@@ -185,47 +187,53 @@ class LevelDensity:
         ):
             b = proposed.own[g, own_of]
             values = (own[part] @ b.reshape(len(b), -1)).reshape(-1, *b.shape[1:])
-            values += (whole[part] @ shared.coefficients[shared_of])[:, None]
+            values += (whole[part] @ common.coefficients[shared_of])[:, None]
             curves.append(values)
         return curves
 
-    def _likelihood(self, shared: _Shared, proposed: _Proposed, g: int, slopes: Floats) -> Floats:
+    def _likelihood(self, common: _Shared, proposed: _Proposed, g: int, slopes: Floats) -> Floats:
         """Log likelihood of a level's proposals (N, draws); fills (2, rows, N, draws) `slopes`.
 
         Without `slopes`, of size 0, they are not computed.
         """
-        m, c = self._predictors(shared, proposed, g)
+        m, c = self._predictors(common, proposed, g)
         rows, shape = self.levels.order[self.levels.parts[g]], m.shape
         m, c = m.reshape(len(rows), -1), c.reshape(len(rows), -1)
         by_row = slopes.reshape(2, -1, m.shape[1])
         return self.near.sums(m, c, rows, by_row).reshape(shape[1:])
 
-    def _log_weights(self, shared: _Shared, proposed: _Proposed) -> Floats:
+    def _log_weights(self, common: _Shared, proposed: _Proposed) -> Floats:
         """Log importance weights (G, N, draws) of the proposals."""
         log_weight, no_slopes = proposed.log_ratio.copy(), np.empty((2, 0))
         for g in range(len(log_weight)):
-            log_weight[g] += self._likelihood(shared, proposed, g, no_slopes)
+            log_weight[g] += self._likelihood(common, proposed, g, no_slopes)
         return log_weight
 
     # --- what inference takes
 
     def _value_and_gradient(self, rows: Floats) -> tuple[Floats, Floats]:
-        shared = self._shared(rows)
-        no_noise = np.zeros((len(self.levels.parts), len(self._kind), 1, len(rows)))
-        proposed = self._proposed(shared, no_noise)
-        value, by_own = shared.rest.copy(), np.empty_like(proposed.own)
-        by_shared = np.zeros_like(shared.coefficients)
+        common = self._shared(rows)
+        proposed = self._proposed(common, self._noise)
+        number = proposed.log_ratio.shape[1:]
+        value, weights = common.rest.copy(), np.empty_like(proposed.log_ratio)
+        by_own, by_shared = np.empty_like(proposed.own), np.zeros_like(common.coefficients)
         for g, part in enumerate(self.levels.parts):
-            slopes = np.empty((2, part.stop - part.start, 1, len(rows)))
-            value += (proposed.log_ratio[g] + self._likelihood(shared, proposed, g, slopes))[0]
-            parts = zip(self._designs, self._shared_of, self._own_of, slopes[:, :, 0], strict=True)
+            slope_of_rows = np.empty((2, part.stop - part.start, *number))
+            log_weight = proposed.log_ratio[g] + self._likelihood(
+                common, proposed, g, slope_of_rows
+            )
+            total = np.logaddexp.reduce(log_weight, axis=0)
+            value += total - np.log(len(log_weight))
+            weights[g] = np.exp(log_weight - total)
+            parts = zip(self._designs, self._shared_of, self._own_of, slope_of_rows, strict=True)
             for (whole, own), shared_of, own_of, slope in parts:
-                by_own[g, own_of, 0] = own[part].T @ slope
-                by_shared[shared_of] += whole[part].T @ slope
+                flat = slope.reshape(len(slope), -1)
+                by_own[g, own_of] = (own[part].T @ flat).reshape(-1, *number)
+                by_shared[shared_of] += whole[part].T @ (slope * weights[g]).sum(axis=1)
         sites = self.levels.sites
-        back, by_tau = np.empty_like(proposed.pull), np.empty_like(shared.tau)
-        gaussian = proposed.pull, shared.tau, sites.information
-        laplace_slopes(*gaussian, by_own[:, :, 0], back, by_tau)
+        back, by_tau = np.empty_like(proposed.pull), np.empty_like(common.tau)
+        gaussian = proposed.pull, common.tau, sites.information, proposed.noise
+        slopes(*gaussian, weights, by_own, back, by_tau)
         coupling = sites.coupling.reshape(-1, len(by_shared))
         by_shared = (by_shared - coupling.T @ back.reshape(len(coupling), -1)).T @ self._turn
         by_scale = by_tau.T @ (self._kind[:, None] == np.arange(self._kind.max() + 1))
@@ -233,18 +241,18 @@ class LevelDensity:
         return value, self._gradient(rows, *by_variable, by_scale)
 
     def evaluate(self) -> Evaluate:
-        """Laplace's approximation and its gradient."""
+        """Value and gradient with the same noise for all draws."""
         return finite(self._value_and_gradient, self._chunk)
 
     def fresh(self, rng: np.random.Generator) -> Evaluate:
         """Value with fresh noise for every draw, whose gradient is not computed and 0."""
 
         def part(rows: Floats) -> tuple[Floats, Floats]:
-            shared = self._shared(rows)
+            common = self._shared(rows)
             noise = self._draw_noise(len(rows), self._fresh, rng)
-            log_weight = self._log_weights(shared, self._proposed(shared, noise))
+            log_weight = self._log_weights(common, self._proposed(common, noise))
             total = np.logaddexp.reduce(log_weight, axis=1) - np.log(log_weight.shape[1])
-            return shared.rest + total.sum(axis=0), np.zeros_like(rows)
+            return common.rest + total.sum(axis=0), np.zeros_like(rows)
 
         return finite(part, self._chunk)
 
@@ -263,16 +271,16 @@ class LevelDensity:
         ]
         for first in range(0, len(rows), self._chunk):
             some = slice(first, first + self._chunk)
-            shared = self._shared(rows[some])
-            proposed = self._proposed(shared, self._draw_noise(len(shared.rest), self._fresh, rng))
-            log_weight = self._log_weights(shared, proposed)
+            common = self._shared(rows[some])
+            proposed = self._proposed(common, self._draw_noise(len(common.rest), self._fresh, rng))
+            log_weight = self._log_weights(common, proposed)
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             chosen = (log_weight + rng.gumbel(size=log_weight.shape)).argmax(axis=1)
             b = np.take_along_axis(proposed.own, chosen[:, None, None], axis=2)[:, :, 0]
             b = np.ascontiguousarray(b.transpose(2, 0, 1))
             for k, (name, own_of) in enumerate(zip(names, self._own_of, strict=True)):
-                common = posterior[name].to_numpy()[0, some]
-                curves[k][some] = common[:, None] + b[:, :, own_of] @ self.levels.terms[k].values.T
+                shared = posterior[name].to_numpy()[0, some]
+                curves[k][some] = shared[:, None] + b[:, :, own_of] @ self.levels.terms[k].values.T
         grouping = self.levels.terms[0].grouping
         found = {
             f"{name}_of_{grouping.name}": (
@@ -291,11 +299,11 @@ class LevelDensity:
         start = self.space.start
         for first in range(0, _RANGE_DRAWS, self._chunk):
             number = min(self._chunk, _RANGE_DRAWS - first)
-            shared = self._shared(rng.normal(start, 1.0, (number, len(start))))
-            proposed = self._proposed(shared, self._draw_noise(number, 1, rng))
+            common = self._shared(rng.normal(start, 1.0, (number, len(start))))
+            proposed = self._proposed(common, self._draw_noise(number, 1, rng))
             for g, part in enumerate(self.levels.parts):
                 rows = self.levels.order[part]
-                for k, values in enumerate(self._predictors(shared, proposed, g)):
+                for k, values in enumerate(self._predictors(common, proposed, g)):
                     low[k][rows] = np.minimum(low[k][rows], values.min(axis=(1, 2)))
                     high[k][rows] = np.maximum(high[k][rows], values.max(axis=(1, 2)))
         for down, up in zip(low, high, strict=True):
@@ -314,11 +322,14 @@ class LevelDensity:
         differences = np.empty((0, len(self.levels.parts)))
         while len(differences) < _RANGE_DRAWS:
             number = min(self._chunk, _RANGE_DRAWS - len(differences))
-            shared = self._shared(rng.normal(start, 1.0, (number, len(start))))
-            proposed = self._proposed(shared, self._draw_noise(number, 2, rng))
-            log_weight = self._log_weights(shared, proposed)
-            one, other = (np.logaddexp(*log_weight[:, [k, k + 2]].swapaxes(0, 1)) for k in (0, 1))
-            differences = np.concatenate([differences, (one - other).T])
+            common = self._shared(rng.normal(start, 1.0, (number, len(start))))
+            log_weight = self._log_weights(
+                common, self._proposed(common, self._draw_noise(number, 2, rng))
+            )
+            first, second = (
+                np.logaddexp(*log_weight[:, [k, k + 2]].swapaxes(0, 1)) for k in (0, 1)
+            )
+            differences = np.concatenate([differences, (first - second).T])
         variance = 0.5 * (differences**2).mean(axis=0).sum()
         most = int(np.clip(_MOST_ROWS // len(self.levels.order), 1, _MOST_FRESH))
         return int(np.clip(np.ceil(variance / _VARIANCE), 1, most))
