@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from ..posterior.predictive import posterior_of
 from .advice import TOGETHER, advise
 from .batches import thin
 from .curve_error import SliceTests, distance_p_value, replicated_distances, tested, together
-from .leave_one_out import cdf_without, elpd_record, leave_one_out
+from .leave_one_out import LeaveOneOut, cdf_without, leave_one_out
 from .observations import Observations, clustered, observe
 from .pit import BINS, binned_dataset, cdf_ends, pit_dataset, slice_pits
 from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, result_table, with_verdicts
@@ -71,8 +72,7 @@ class CheckResult(Result):
         What the findings mean and what to try next, in plain sentences.
     elpd
         Leave-one-out of the subset, or of all items of statistics: ArviZ's own record, for
-        ``arviz.compare({"a": one.elpd, "b": other.elpd})`` and ``arviz.plot_khat``. Its sums are
-        those of all items; of more than 200,000 its points are a share of every cell. None for fits
+        ``arviz.compare({"a": one.elpd, "b": other.elpd})`` and ``arviz.plot_khat``. None for fits
         of one draw.
 
     Examples
@@ -83,9 +83,14 @@ class CheckResult(Result):
     ['what', 'where', 'n', 'value', 'low', 'high', 'p', 'verdict']
     """
 
-    elpd: Any = None
+    loo: LeaveOneOut | None = None
 
     rows: ClassVar[int] = 5
+
+    @cached_property
+    def elpd(self) -> Any:
+        """See the class."""
+        return self.loo and self.loo.record()
 
     def _repr_html_(self) -> str:
         from .._report.pictures import picture_of
@@ -192,9 +197,9 @@ def checks_of(
     groups["pit_by_score"] = binned_dataset([pits[k] for k in bins], score, part, n)
     # draws that were widened for clusters are no posterior from which to leave an item out
     honest = not (fit.one_draw or fit.widened)
-    sample, where, few, elpd = items, ALL, fit, None
+    sample, where, few, loo = items, ALL, fit, None
     if not isinstance(data, Statistics):
-        chosen = np.sort(rngs[1].choice(len(n), min(subset, len(n)), replace=False))
+        chosen = items.sample(subset, rngs[1])
         sample, few = items.rows(chosen), thin(fit, _DRAWS)
         if len(chosen) < len(n):
             where = f"{len(chosen):,} random items"
@@ -206,7 +211,6 @@ def checks_of(
     if not fit.one_draw:
         loo = leave_one_out(few, sample, progress)
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
-        elpd = elpd_record(loo, sample.n)
         if honest:
             verdict = OK if loo.pareto_k <= PARETO_K else WARN
             number = int(sample.n.sum())
@@ -219,7 +223,7 @@ def checks_of(
     advice = (*advise(table, fit, number, list(items.labels)), *cut_columns(items.labels))
     counts = table["verdict"].value_counts()
     title = f"check: {number:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
-    return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, elpd)
+    return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)
 
 
 # --- findings ------------------------------------------------------------------------------------

@@ -36,6 +36,11 @@ class Observations:
     labels: Mapping[str, pd.Series]  # columns to slice on, by name
     roles: Mapping[str, str]
 
+    def sample(self, most: int, rng: np.random.Generator) -> Ints:
+        """Places of at most so many rows, at random and in order."""
+        number = len(self.n)
+        return np.sort(rng.choice(number, min(most, number), replace=False))
+
     def rows(self, chosen: Ints) -> "Observations":
         """Some of the rows."""
         labels = {name: values.iloc[chosen] for name, values in self.labels.items()}

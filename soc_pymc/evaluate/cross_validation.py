@@ -9,8 +9,8 @@ from .._lib.arguments import A, checked
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
 from .._model.rows import rows_of
+from ..checks.leave_one_out import doubt_of
 from ..checks.results import OK
-from ..checks.trust import status_reasons
 from ..data.statistics import Statistics
 from ..families.family import family_of_kind, reads_joint
 from ..families.priors import SinglePrior
@@ -74,10 +74,9 @@ def cross_validate(
         if not (held := stats.of_fold(fold)).n_items:
             continue
         others = fit(stats.without_fold(fold), prior, method, progress=progress)
-        elpd = _log_density(others, held)
-        trust = "; ".join(status_reasons(others.status).values()) or OK
+        elpd, status = _log_density(others, held), others.status
         row = {"fold": fold, "items": held.n_items, "elpd": elpd, "per_item": elpd / held.n_items}
-        rows.append(row | {"converged": others.status.converged, "trust": trust})
+        rows.append(row | {"converged": status.converged, "trust": doubt_of(status) or OK})
     return pd.DataFrame(rows).set_index("fold")
 
 
