@@ -26,13 +26,10 @@ from .batches import thin
 from .curve_error import SliceTests, distance_p_value, replicated_distances, tested, together
 from .leave_one_out import LeaveOneOut, cdf_without, leave_one_out
 from .observations import Observations, clustered, observe
-from .pit import BINS, binned_dataset, cdf_ends, pit_dataset, slice_pits
-from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, result_table, with_verdicts
+from .pit import BINS, binned_dataset, cdf_ends, pit_dataset, pit_findings, slice_pits
+from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, finding, result_table, with_verdicts
 from .slices import ALL, LEAST, Mask, column_slices, cut_columns, equal_parts, slices
 from .summaries import predictive_tests
-
-Finding = dict[str, Any]
-"""A row of the table: a verdict where there is no p-value, else that follows from all tests."""
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
@@ -190,8 +187,8 @@ def checks_of(
     bins = {k: part == k for k in range(int(part.max()) + 1)}
     pits = slice_pits(ends, n, {**masks, **bins}, rngs[0])
     tests = tested(fit, items, {name: pits[name] for name in masks}, masks, rngs[0])
-    rows = [_row("PIT", name, p.distance, p.p_value, n=p.n_items) for name, p in tests.pits.items()]
-    rows += [_row(TOGETHER, name, *test) for name, test in together(tests).items()]
+    rows = pit_findings(tests.pits)
+    rows += [finding(TOGETHER, name, *test) for name, test in together(tests).items()]
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
     groups["pit_by_score"] = binned_dataset([pits[k] for k in bins], score, part, n)
@@ -214,7 +211,7 @@ def checks_of(
         if honest:
             verdict = OK if loo.pareto_k <= PARETO_K else WARN
             number = int(sample.n.sum())
-            rows.append(_row("leave-one-out", where, loo.pareto_k, verdict=verdict, n=number))
+            rows.append(finding("leave-one-out", where, loo.pareto_k, verdict=verdict, n=number))
         rows += _cluster_findings(fit, all_items or data)
     number = int(n.sum())
     table = result_table([*rows, *quality(fit.status)])
@@ -227,12 +224,6 @@ def checks_of(
 
 
 # --- findings ------------------------------------------------------------------------------------
-
-
-def _row(
-    what: str, where: str, value: float, p: float = np.nan, verdict: str = "", n: int | None = None
-) -> Finding:
-    return {"what": what, "where": where, "n": n, "value": value, "p": p, "verdict": verdict}
 
 
 def _masks(fit: Fit, items: Observations) -> dict[str, Mask]:
@@ -254,20 +245,20 @@ def _outcome_findings(
     columns: Columns,
     rng: np.random.Generator,
     progress: bool | None,
-) -> list[Finding]:
+) -> list[dict[str, Any]]:
     """Summaries of outcomes against replicates, of items; and doubts about the noise."""
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
         return [_noise(fit, columns)] if outcome.forms.doubt(data.table) else []
     tests = predictive_tests(fit, columns, rng, progress)
-    rows = [_row(test.name, ALL, test.ratio, test.p_value) for test in tests]
+    rows = [finding(test.name, ALL, test.ratio, test.p_value) for test in tests]
     tight = any(test.ratio < 1 and test.p_value < WARNS for test in tests)
     if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
         rows.append(_noise(fit, columns, tight))
     return rows
 
 
-def _noise(fit: Fit, columns: Columns, tight: bool = False) -> Finding:
+def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     """Factor by which intervals of typical items would widen under the noise that is in doubt."""
     posterior, step = posterior_of(fit), max(1, len(columns["score"]) // _DOUBTED)
     outcome, typical = posterior.outcome, select(columns, slice(None, None, step))
@@ -276,7 +267,7 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> Finding:
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(size, mean, variance)))
     verdict = _verdict_of_width(width, _WRONG, WARN if tight else OK)
-    return _row("noise", ALL, width, verdict=verdict)
+    return finding("noise", ALL, width, verdict=verdict)
 
 
 def _verdict_of_width(factor: float, most: float, least: str = OK) -> str:
@@ -285,7 +276,7 @@ def _verdict_of_width(factor: float, most: float, least: str = OK) -> str:
     return FAIL if error > np.log1p(most) else WARN if error > np.log1p(most / 2) else least
 
 
-def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[Finding]:
+def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]]:
     """Factor by which clustering widens the bands, if the fit or the items have clusters."""
     from ..inference.clusters import cluster_factor  # which loads PyMC
 
@@ -299,10 +290,10 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[Finding]:
     factor = cluster_factor(fit, data)
     verdict = OK if fit.widened else _verdict_of_width(factor, _NARROW)
     n = data.n_items if isinstance(data, Statistics) else None
-    return [_row("clusters", ALL, factor, verdict=verdict, n=n)]
+    return [finding("clusters", ALL, factor, verdict=verdict, n=n)]
 
 
-def quality(status: Status) -> list[Finding]:
+def quality(status: Status) -> list[dict[str, Any]]:
     """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
     verdicts = [("converged", float(status.converged), OK if status.converged else FAIL)]
@@ -310,7 +301,7 @@ def quality(status: Status) -> list[Finding]:
         verdicts.append(("pareto_k", k, OK if k <= PARETO_K else FAIL))
     if share is not None:
         verdicts.append(("ess_fraction", share, OK if share >= _ESS_FRACTION else WARN))
-    return [_row(name, "inference", value, verdict=verdict) for name, value, verdict in verdicts]
+    return [finding(name, "inference", value, verdict=verdict) for name, value, verdict in verdicts]
 
 
 # --- a subset of the items, for ArviZ ------------------------------------------------------------
@@ -344,11 +335,13 @@ def _arviz_groups(
     return groups
 
 
-def _loo_pit(values: Floats, where: str, tests: SliceTests, rng: np.random.Generator) -> Finding:
+def _loo_pit(
+    values: Floats, where: str, tests: SliceTests, rng: np.random.Generator
+) -> dict[str, Any]:
     """Test of the PIT of items left out, which share the error of the curves too."""
     number = len(values)
     ones = np.ones(number, dtype=np.int64)
     pit = slice_pits(np.stack([values, values]), ones, {ALL: ones > 0}, rng)[ALL]
     replicated = replicated_distances(tests.shifts[:, :1], [number], rng)[:, 0]
     p = distance_p_value(pit.distance, number, replicated)
-    return _row("LOO-PIT", where, pit.distance, p, n=number)
+    return finding("LOO-PIT", where, pit.distance, p, n=number)

@@ -16,6 +16,7 @@ from scipy import stats
 from .._lib.arrays import Floats, Ints
 from ..posterior.interface import Columns, Posterior
 from .batches import in_batches
+from .results import finding
 from .slices import Mask
 
 GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
@@ -120,7 +121,12 @@ def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
     return np.clip((GRID - below[:, None]) / width[:, None], 0.0, 1.0)
 
 
-# --- data for pictures ---------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------------
+
+
+def pit_findings(pits: Mapping[str, SlicePit], what: str = "PIT") -> list[dict[str, Any]]:
+    """Rows of a table of results, by slice."""
+    return [finding(what, name, p.distance, p.p_value, n=p.n_items) for name, p in pits.items()]
 
 
 def pit_dataset(pits: Mapping[str, SlicePit]) -> xr.Dataset:

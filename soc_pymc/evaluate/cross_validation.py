@@ -1,7 +1,5 @@
 """`cross_validate`: priors compared by folds, from statistics alone."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -68,7 +66,11 @@ def cross_validate(
         raise StatisticsError(
             "the statistics have no folds: summarize the items with folds=10, or with fold="
         )
-    _check_prior(prior)
+    if prior is not None and (not hasattr(prior, "mixture") or reads_joint(prior)):
+        raise FitError(
+            f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
+            "by leave-one-out, soc.compare({...}, statistics)"
+        )
     rows = []
     for fold in range(stats.folds):
         if not (held := stats.of_fold(fold)).n_items:
@@ -78,19 +80,6 @@ def cross_validate(
         row = {"fold": fold, "items": held.n_items, "elpd": elpd, "per_item": elpd / held.n_items}
         rows.append(row | {"converged": status.converged, "trust": doubt_of(status) or OK})
     return pd.DataFrame(rows).set_index("fold")
-
-
-def _check_prior(prior: Any) -> None:
-    """Refuse priors that the tables with folds cannot serve."""
-    if prior is None or not (not hasattr(prior, "mixture") or reads_joint(prior)):
-        return
-    name = type(prior).__name__
-    if not getattr(prior, "mixture", True):
-        name += "(exposure=)" if prior.exposure else "(zero=True)"
-    raise FitError(
-        f"soc.{name} reads joint cells, which have no folds: "
-        "compare such fits by leave-one-out, soc.compare({...}, statistics)"
-    )
 
 
 def _log_density(fit: Fit, stats: Statistics) -> float:
