@@ -21,14 +21,23 @@ from ..families.row_sums import MEAN_ONLY
 from ..inference.results import PARETO_K, Fit, Status
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .advice import TOGETHER, advise
+from .advice import advise
 from .batches import thin
-from .curve_error import SliceTests, distance_p_value, replicated_distances, tested, together
 from .leave_one_out import LeaveOneOut, cdf_without, leave_one_out
 from .observations import Observations, clustered, observe
-from .pit import BINS, binned_dataset, cdf_ends, pit_dataset, pit_findings, slice_pits
+from .pit import (
+    SliceTests,
+    binned_dataset,
+    distance_p_value,
+    pit_dataset,
+    pit_findings,
+    pit_tests,
+    replicated_distances,
+    slice_pits,
+    together,
+)
 from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, finding, result_table, with_verdicts
-from .slices import ALL, LEAST, Mask, column_slices, cut_columns, equal_parts, slices
+from .slices import ALL, LEAST, Mask, column_slices, cut_columns, slices
 from .summaries import predictive_tests
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
@@ -178,43 +187,38 @@ def checks_of(
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
         raise FitError("by= slices items, and statistics have no such columns: give the items")
-    posterior = posterior_of(fit)
     items = observe(fit, data, by, progress)
-    score, n = items.columns["score"], items.n
+    score, n, number = items.columns["score"], items.n, int(items.n.sum())
     rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)]
-    ends = cdf_ends(posterior, items.columns, progress)
-    part, masks = equal_parts(score, BINS, n), _masks(fit, items)
-    bins = {k: part == k for k in range(int(part.max()) + 1)}
-    pits = slice_pits(ends, n, {**masks, **bins}, rngs[0])
-    tests = tested(fit, items, {name: pits[name] for name in masks}, masks, rngs[0])
-    rows = pit_findings(tests.pits)
-    rows += [finding(TOGETHER, name, *test) for name, test in together(tests).items()]
+    tests = pit_tests(fit, items, _masks(fit, items), rngs[0], progress)
+    rows = [*pit_findings(tests.pits), *together(tests)]
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
-    groups["pit_by_score"] = binned_dataset([pits[k] for k in bins], score, part, n)
+    groups["pit_by_score"] = binned_dataset(tests.ends, n, score, rngs[0])
     # draws that were widened for clusters are no posterior from which to leave an item out
     honest = not (fit.one_draw or fit.widened)
     sample, where, few, loo = items, ALL, fit, None
     if not isinstance(data, Statistics):
         chosen = items.sample(subset, rngs[1])
         sample, few = items.rows(chosen), thin(fit, _DRAWS)
-        if len(chosen) < len(n):
+        if len(chosen) < number:
             where = f"{len(chosen):,} random items"
         with phase("draws for ArviZ", enabled=progress):
-            groups |= _arviz_groups(few, sample.columns, chosen, ends[:, chosen], rngs[1], honest)
+            ends = tests.ends[:, chosen]
+            groups |= _arviz_groups(few, sample.columns, chosen, ends, rngs[1], honest)
         if honest:
-            values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
+            values = groups["loo_pit"][posterior_of(fit).outcome.observed].to_numpy()
             rows.append(_loo_pit(values, where, tests, rngs[2]))
     if not fit.one_draw:
         loo = leave_one_out(few, sample, progress)
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
         if honest:
             verdict = OK if loo.pareto_k <= PARETO_K else WARN
-            number = int(sample.n.sum())
-            rows.append(finding("leave-one-out", where, loo.pareto_k, verdict=verdict, n=number))
+            rows.append(
+                finding("leave-one-out", where, loo.pareto_k, verdict=verdict, n=int(loo.n.sum()))
+            )
         rows += _cluster_findings(fit, all_items or data)
-    number = int(n.sum())
-    table = result_table([*rows, *quality(fit.status)])
+    table = result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = number
     table = with_verdicts(table)
     advice = (*advise(table, fit, number, list(items.labels)), *cut_columns(items.labels))
@@ -250,9 +254,8 @@ def _outcome_findings(
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
         return [_noise(fit, columns)] if outcome.forms.doubt(data.table) else []
-    tests = predictive_tests(fit, columns, rng, progress)
-    rows = [finding(test.name, ALL, test.ratio, test.p_value) for test in tests]
-    tight = any(test.ratio < 1 and test.p_value < WARNS for test in tests)
+    rows = predictive_tests(fit, columns, rng, progress)
+    tight = any(row["value"] < 1 and row["p"] < WARNS for row in rows)
     if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
         rows.append(_noise(fit, columns, tight))
     return rows
@@ -293,15 +296,15 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]
     return [finding("clusters", ALL, factor, verdict=verdict, n=n)]
 
 
-def quality(status: Status) -> list[dict[str, Any]]:
+def _quality(status: Status) -> list[dict[str, Any]]:
     """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
-    verdicts = [("converged", float(status.converged), OK if status.converged else FAIL)]
+    tests = [("converged", float(status.converged), OK if status.converged else FAIL)]
     if k is not None:
-        verdicts.append(("pareto_k", k, OK if k <= PARETO_K else FAIL))
+        tests.append(("pareto_k", k, OK if k <= PARETO_K else FAIL))
     if share is not None:
-        verdicts.append(("ess_fraction", share, OK if share >= _ESS_FRACTION else WARN))
-    return [finding(name, "inference", value, verdict=verdict) for name, value, verdict in verdicts]
+        tests.append(("ess_fraction", share, OK if share >= _ESS_FRACTION else WARN))
+    return [finding(name, "inference", value, verdict=verdict) for name, value, verdict in tests]
 
 
 # --- a subset of the items, for ArviZ ------------------------------------------------------------

@@ -19,6 +19,7 @@ from .leave_one_out import LeaveOneOut, doubt_of, leave_one_out
 from .observations import clustered, observe
 from .results import OK
 
+_KEPT = ("constant_data", "observed_data")
 _TOTALS = ("n_items", "exposure", "count")
 _NOISE = "noise_sd"  # of a typical item of a bin: its square adds up
 _SAME = 1e-6  # relative difference of totals of the same items in other bins
@@ -209,13 +210,9 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
 
 
 def _totals(fit: Fit) -> dict[str, float]:
-    """Numbers of items and sums over them, as far as a fit keeps them."""
-    bins = {
-        str(name): values.to_numpy()
-        for group in ("constant_data", "observed_data")
-        if group in fit.data
-        for name, values in fit.data[group].data_vars.items()
-    }
+    """Number of items and sums over them, as far as a fit keeps them."""
+    groups = [fit.data[g].to_dataset() for g in fit.data.children if g in _KEPT]
+    bins = {str(name): x.to_numpy() for group in groups for name, x in group.data_vars.items()}
     totals = {name: float(bins[name].sum()) for name in _TOTALS if name in bins}
     if _NOISE in bins and "n_items" in bins:
         totals["noise variance"] = float(bins["n_items"] @ bins[_NOISE] ** 2)

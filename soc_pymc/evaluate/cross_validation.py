@@ -1,22 +1,17 @@
 """`cross_validate`: priors compared by folds, from statistics alone."""
 
-import numpy as np
 import pandas as pd
 
 from .._lib.arguments import A, checked
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
-from .._model.rows import rows_of
 from ..checks.leave_one_out import doubt_of
+from ..checks.observations import curve_rows
 from ..checks.results import OK
 from ..data.statistics import Statistics
-from ..families.family import family_of_kind, reads_joint
+from ..families.family import reads_joint
 from ..families.priors import SinglePrior
 from ..inference.methods import NUTS, VI, FiveSteps
-from ..inference.results import Fit
-from ..posterior.curves import curves_at
-from ..posterior.item_columns import bin_scores_of
-from ..posterior.predictive import posterior_of
 
 
 @checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
@@ -76,19 +71,8 @@ def cross_validate(
         if not (held := stats.of_fold(fold)).n_items:
             continue
         others = fit(stats.without_fold(fold), prior, method, progress=progress)
-        elpd, status = _log_density(others, held), others.status
+        there, status = curve_rows(others, held), others.status
+        elpd = float(there.sums.values(there.first[None], there.second[None]).sum())
         row = {"fold": fold, "items": held.n_items, "elpd": elpd, "per_item": elpd / held.n_items}
         rows.append(row | {"converged": status.converged, "trust": doubt_of(status) or OK})
     return pd.DataFrame(rows).set_index("fold")
-
-
-def _log_density(fit: Fit, stats: Statistics) -> float:
-    """Log density of all outcomes at the posterior means of the curves, of every group's bins."""
-    bins = bin_scores_of(fit, posterior_of(fit), stats)
-    rows, data = rows_of(stats, family_of_kind(stats.kind), grouped=bool(stats.groups))
-    place = bins.place(rows.group, rows.bin)
-    labels = np.array(stats.groups or [None], dtype=object)
-    curves = curves_at(fit, bins.score, labels[bins.group], None)
-    first, second = (draws.mean(axis=0)[place][None] for draws in curves)
-    data = data.with_spread(bins.spread[place])
-    return float(data.values(first, second).sum())
