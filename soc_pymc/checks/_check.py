@@ -60,20 +60,17 @@ class CheckResult(Result):
         One row per check and slice: ``what`` was checked, ``where``, on how many items ``n``, a
         ``value``, its ``p`` (NaN where the value is judged by a fixed bound) and ``verdict``:
         ``"fail"`` where p < 0.01 after Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by
-        itself, else ``"ok"``. The value of ``PIT`` and ``LOO-PIT`` is the largest difference
-        between the ECDF of the transformed outcomes and the uniform cdf, and so of ``PIT of
-        slices``, which tests the slices by one quantity together (Fisher's method); of
-        ``dispersion`` and ``zero counts`` (``zero successes``) observed over predicted; of
-        ``noise`` and ``clusters`` how many times as wide intervals of items and bands of curves
-        should be; of ``leave-one-out`` the largest Pareto k. The rows of the inference are those of
-        `Status`.
+        itself, else ``"ok"``. The value of the PIT is the largest difference between the ECDF of
+        the transformed outcomes and the uniform cdf (``PIT of slices`` tests the slices by one
+        quantity together); of ``dispersion`` and ``zero counts`` observed over predicted; of
+        ``noise`` and ``clusters`` how many times as wide intervals and bands should be; of
+        ``leave-one-out`` the largest Pareto k.
     data
         `xarray.DataTree`, of items on a random subset, for ArviZ's own functions: ``posterior``,
         ``posterior_predictive``, ``observed_data``, ``log_likelihood``, ``constant_data``, and
-        ``pit_values`` and ``loo_pit``, randomised and exact, with each item left out in the latter.
-        Of all items, ``pit`` has the ECDFs by slice minus the uniform cdf, and ``pit_by_score``
-        those in 20 bins of the score. Statistics know no items: ``posterior``, ``pit``,
-        ``pit_by_score``. ``loo`` has the sums of leave-one-out.
+        ``pit_values`` and ``loo_pit``, randomised and exact. Of all items, ``pit`` has the ECDFs by
+        slice minus the uniform cdf, ``pit_by_score`` those in 20 bins of the score. ``loo`` has the
+        sums of leave-one-out.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
@@ -84,8 +81,7 @@ class CheckResult(Result):
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.check(fit, items, subset=200)
-    >>> list(result.table.columns)
+    >>> list(soc.check(fit, items, subset=200).table.columns)
     ['what', 'where', 'n', 'value', 'low', 'high', 'p', 'verdict']
     """
 
@@ -129,12 +125,11 @@ def check(
 
     Every item's outcome is put through the cdf of its predictive distribution, averaged over the
     curves' uncertainty. If the model is right the results are uniform, except for the error of the
-    curves, which all items share and the tests allow for. They look at all items and at slices:
-    fifths of the score and of the exposure (noise sd, trials), exposures of at least 50, scores
-    that many items share, and levels of the items' groups and of the columns `by`. Summaries
-    (dispersion; of counts and successes also the number of zeros) are compared with replicated
-    outcomes, random items are left out one by one, and the quality of the inference itself is
-    reported.
+    curves, which all items share and the tests allow for. Slices are fifths of the score and of the
+    exposure (noise sd, trials), exposures of at least 50, scores that many items share, and levels
+    of the items' groups and of the columns `by`. Dispersion and numbers of zeros are compared with
+    replicated outcomes, random items are left out one by one, and the quality of the inference
+    itself is reported.
 
     Parameters
     ----------
@@ -142,8 +137,7 @@ def check(
         The fit.
     items
         Items to check it on: those that made it (tests are then conservative), or better others. Or
-        statistics with joint cells, which `summarize` keeps by default, of any number of items: PIT
-        and leave-one-out of all of them, at the precision of the cells.
+        statistics with joint cells, of any number of items: PIT and leave-one-out of all of them.
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent. Missing values are a level.
@@ -189,12 +183,14 @@ def checks_of(
         raise FitError("by= slices items, and statistics have no such columns: give the items")
     items = observe(fit, data, by, progress)
     score, n, number = items.columns["score"], items.n, int(items.n.sum())
-    rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)]
+    seeds = np.random.SeedSequence(seed).spawn(3)
+    rngs = [np.random.default_rng(s) for s in seeds]
     tests = pit_tests(fit, items, _masks(fit, items), rngs[0], progress)
     rows = [*pit_findings(tests.pits), *together(tests)]
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
-    groups["pit_by_score"] = binned_dataset(tests.ends, n, score, rngs[0])
+    same = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
+    groups["pit_by_score"] = binned_dataset(tests.ends, n, score, same)
     # draws that were widened for clusters are no posterior from which to leave an item out
     honest = not (fit.one_draw or fit.widened)
     sample, where, few, loo = items, ALL, fit, None

@@ -58,13 +58,12 @@ def compare(
     Returns
     -------
     pandas.DataFrame
-        The columns of `arviz.compare`, best first: ``elpd``, expected log predictive density of
-        the items in nats, and its standard error ``se`` over items; ``p``, the effective number of
+        The numbers of `arviz.compare`, best first: ``elpd``, expected log predictive density of the
+        items in nats, and its standard error ``se`` over items; ``p``, the effective number of
         parameters; ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the
-        probability to be worse than the best; ``weight`` of stacking; ``diag_elpd``, which counts
-        items (or cells) whose Pareto k is too large; and ``trust``, ``"ok"`` or what speaks against
-        the draws: the fit's status, or large Pareto k. A fit whose status is against it has no
-        other numbers, and comes last.
+        probability to be worse than the best; ``weight`` of stacking; and ``trust``, ``"ok"`` or
+        what speaks against the draws: the fit's status, or how many items (or cells) have a large
+        Pareto k. A fit whose status is against it has no other numbers, and comes last.
 
     Raises
     ------
@@ -117,8 +116,7 @@ def compare(
             trust[name] = large if number else OK
     table = _table(loos)
     table = table.reindex([*table.index, *(name for name in fits if name not in loos)])
-    table = table.assign(rank=np.arange(len(table))).fillna({"diag_diff": "", "diag_elpd": ""})
-    table["trust"] = [trust[name] for name in table.index]
+    table = table.assign(rank=np.arange(len(table)), trust=[trust[name] for name in table.index])
     doubted = [f"{name!r} ({words})" for name, words in trust.items() if words != OK]
     if doubted:
         warn_user(
@@ -141,10 +139,10 @@ def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: 
 
 
 def _table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
-    """The columns of `arviz.compare`, which takes no weights of rows."""
+    """The numbers of `arviz.compare`, which takes no weights of rows."""
     names = sorted(loos, key=lambda name: -loos[name].elpd)
     ordered = [loos[name] for name in names]
-    n = ordered[0].n if ordered else np.empty(0)
+    n = ordered[0].n.astype(float) if ordered else np.empty(0)
     each = np.reshape([loo.each for loo in ordered], (len(names), len(n)))
     lost = [repr(name) for name, x in zip(names, each, strict=True) if not np.isfinite(x).all()]
     if lost:
@@ -156,19 +154,13 @@ def _table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
     gain = each - each[:1]
     difference = gain @ n
     error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
-    best = np.arange(len(names)) == 0
-    close = (difference != 0) & (np.abs(difference) < 4)
-    large = [int((loo.k > loo.good_k).sum()) for loo in ordered]
+    worse = stats.norm.cdf(0.0, difference, error + 1e-12)
+    worse[:1] = np.nan
     columns = {
         "rank": np.arange(len(names)),
         "elpd_diff": difference,
         "dse": error,
-        "p_worse": np.where(best, np.nan, stats.norm.cdf(0.0, difference, error + 1e-12)),
-        "diag_diff": np.where(close, "|elpd_diff| < 4", ""),
-        "diag_elpd": [
-            f"{number} k̂ > {loo.good_k:.2f}" if number else ""
-            for number, loo in zip(large, ordered, strict=True)
-        ],
+        "p_worse": worse,
         "p": [loo.p_loo for loo in ordered],
         "elpd": [loo.elpd for loo in ordered],
         "se": [loo.standard_error for loo in ordered],

@@ -80,7 +80,8 @@ def _fifths(name: str, values: pd.Series | Floats, n: Ints) -> Slices:
     """Fifths of the items by numbers or dates, without missing ones."""
     column = pd.Series(values).reset_index(drop=True)
     number = column.astype("int64").where(column.notna()) if column.dtype.kind == "M" else column
-    part = equal_parts(number.to_numpy(dtype=float, na_value=np.nan), 5, n)
+    known = np.asarray(number.to_numpy(dtype=float, na_value=np.nan), dtype=np.float64)
+    part = equal_parts(known, 5, n)
     for k in range(parts := int(part.max()) + 1):
         low, high = (_short(end) for end in column[part == k].agg(["min", "max"]))
         if parts > 1:

@@ -66,25 +66,22 @@ def held_out(
     Returns
     -------
     Result
-        Its ``table`` has rows for the gain of each estimator (the baselines, ``E(theta | t)`` and
+        Its ``table`` has the gain of each estimator (the baselines, ``E(theta | t)`` and
         ``E(theta | t, y)`` of each fit, with the fit's name before it where names were given), over
         all items and in each bin: in percent of the log-likelihood of t, or of what `over` names
         (of values: of its squared error in noise sds, so that 100 is no error at all), with a 90%
         interval over items. And for each fit ``PIT``, of all items and, of counts, of those with an
         exposure of at least 25 in the test part: the largest difference from the uniform cdf.
 
-        ``data`` is an `xarray.DataTree`. Group ``gain`` has the gains by estimator and bin (-1
-        being all items) in nats and percent with standard errors, ``log_likelihood``, and by bin
-        ``score``, ``items`` and the held-out ``exposure`` and ``events`` (of values ``precision``,
-        the sum of 1 / noise_sd^2). Group ``pit`` has, by fit and slice, ECDFs of the PIT minus the
-        uniform cdf, ``randomised`` and ``averaged`` over the randomisation.
+        ``data`` is an `xarray.DataTree`: ``gain`` has gains by estimator and bin (-1 being all
+        items) in nats and percent with standard errors, and sums by bin; ``pit``, by fit and slice,
+        ECDFs of the PIT minus the uniform cdf.
 
     Raises
     ------
     ItemsError, FitError
         If the two parts do not have the same rows, or are not of the fits' kind; of counts, if
-        gains are over a score that is no rate: negative, or 0 where there are held-out events. If
-        there is no fit, no such baseline, `over` is none of them, or `bins` is not positive.
+        gains are over a score that is no rate: negative, or 0 where there are held-out events.
 
     Warns
     -----
@@ -146,7 +143,7 @@ def held_out(
     ]
     parts = (result_table(part) for part in (rows[every], of_pits, rows[~every]))
     table = with_verdicts(pd.concat(parts, ignore_index=True))
-    best = frame.loc[frame.loc[every, "gain"].idxmax()]
+    best = frame[every].nlargest(1, "gain").iloc[0]
     advice = (
         f"The largest gain over {over} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
         f"standard error {best['standard_error']:,.1f}.",

@@ -12,7 +12,7 @@ import xarray as xr
 from scipy import special, stats
 
 from .._lib.errors import FitError, ItemsError
-from ..checks.results import FAIL, OK, Result, result_table
+from ..checks.results import FAIL, OK, Result, finding, result_table
 from ..data.binning import group
 from ..data.items import Items, check_outcomes
 from ..data.statistics import Statistics
@@ -22,7 +22,7 @@ from ..families.outcomes import OUTCOMES, Outcome
 from .splitting import read_frame
 
 Evidence = dict[str, Any]
-"""A kind of evidence: ``where``, ``value``, ``z`` (large where scores leak), ``p``, ``leaks``."""
+"""A row of the table with ``z``, large where scores leak."""
 
 _MOST_Z = 3.0  # of more variation than noise in one bin: that of theta
 _LEVEL = 0.05  # chance of a false alarm
@@ -39,11 +39,11 @@ def leakage(
 ) -> Result:
     """Test whether scores were trained on the outcomes that they are to be calibrated with.
 
-    *Outcomes alone*: given an honest score and the exposure, outcomes vary at least by their noise;
-    leaking scores sort items by it. A leak must be heavy to show. *Fresh outcomes* of the same
-    items: an honest score goes with both outcomes alike, up to a common factor; a leaking one more
-    closely with those that it saw. *Out-of-fold scores* of the same model: their log-likelihood,
-    after a straight-line calibration of both, is less than that of leaking scores.
+    *Outcomes alone*: given an honest score, outcomes vary at least by their noise; only a heavy
+    leak shows. *Fresh outcomes* of the same items: an honest score goes with both alike, up to a
+    common factor; a leaking one more closely with those that it saw. *Out-of-fold scores* of the
+    same model: their log-likelihood, after a straight-line calibration of both, is less than that
+    of leaking scores.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def _result(rows: list[Evidence]) -> Result:
     leaks = [
         f"{_FINDINGS[row['where']].format(**row)} (z = {row['z']:.1f})"
         for row in rows
-        if row["leaks"]
+        if row["verdict"] == FAIL
     ]
     advice = "No sign that scores saw their outcomes."
     if leaks:
@@ -131,13 +131,11 @@ def _result(rows: list[Evidence]) -> Result:
             "No sign that scores saw their outcomes, but outcomes alone show heavy leaks only: "
             "give fresh= or out_of_fold= to see lighter ones."
         )
-    verdict = np.where(table["leaks"], FAIL, OK)
-    table = result_table(table.assign(what="leakage", verdict=verdict))
-    return Result(table, xr.Dataset({"z": z}), (advice,), "leakage")
+    return Result(result_table(table), xr.Dataset({"z": z}), (advice,), "leakage")
 
 
 def _evidence(where: str, value: float, z: float, p: float, leaks: bool) -> Evidence:
-    return {"where": where, "value": value, "z": z, "p": p, "leaks": leaks}
+    return finding("leakage", where, value, p, FAIL if leaks else OK) | {"z": z}
 
 
 def _from_outcomes(statistics: Statistics, level: float) -> Evidence:

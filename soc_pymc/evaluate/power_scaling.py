@@ -91,13 +91,10 @@ def sensitivity(
 
     Notes
     -----
-    Of the hierarchical model only priors of top-level parameters are scaled: the levels and slopes
-    of the curves (of a mixture the lines of its log weights), the scales tau of all penalised
-    terms, of groups and of bin effects, and what the user added without a parent. To raise the
-    coefficients' N(0, tau^2) to a power would change what tau means.
-
-    All kept draws have equal weights: draws by `soc.VI` are resampled by their importance weights
-    where the approximation was off. Fits of labels have curves of the mean alone.
+    Only priors of top-level parameters are scaled: the levels and slopes of the curves (of a
+    mixture the lines of its log weights), the scales tau of all penalised terms, of groups and of
+    bin effects, and what the user added without a parent. To raise the coefficients' N(0, tau^2) to
+    a power would change what tau means. Fits of labels have curves of the mean alone.
 
     References
     ----------

@@ -130,7 +130,6 @@ def test_fits_are_compared_on_statistics(fits, small_items, exact):
     for name in ("elpd_diff", "dse", "p_worse", "p", "elpd", "se"):
         np.testing.assert_allclose(table[name], arvizs[name].astype(float), rtol=1e-9)
     np.testing.assert_allclose(table["weight"], arvizs["weight"].astype(float), atol=1e-3)
-    assert table["diag_elpd"].tolist() == arvizs["diag_elpd"].tolist()
     n = len(exact["good"])
     for name, each in exact.items():
         assert table.loc[name, "elpd"] == pytest.approx(each.sum(), rel=3e-3)
