@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,18 +21,24 @@ from ..families.row_sums import MEAN_ONLY
 from ..inference.results import PARETO_K, Fit, Status
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .advice import TOGETHER, advise
+from .advice import advise
 from .batches import thin
-from .curve_error import SliceTests, distance_p_value, replicated_distances, tested, together
-from .leave_one_out import cdf_without, elpd_record, leave_one_out
+from .leave_one_out import LeaveOneOut, cdf_without, leave_one_out
 from .observations import Observations, clustered, observe
-from .pit import BINS, binned_dataset, cdf_ends, pit_dataset, slice_pits
-from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, result_table, with_verdicts
-from .slices import ALL, LEAST, Mask, column_slices, cut_columns, equal_parts, slices
+from .pit import (
+    SliceTests,
+    binned_dataset,
+    distance_p_value,
+    pit_dataset,
+    pit_findings,
+    pit_tests,
+    replicated_distances,
+    slice_pits,
+    together,
+)
+from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, finding, result_table, with_verdicts
+from .slices import ALL, LEAST, Mask, column_slices, cut_columns, slices
 from .summaries import predictive_tests
-
-Finding = dict[str, Any]
-"""A row of the table: a verdict where there is no p-value, else that follows from all tests."""
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
@@ -53,39 +60,39 @@ class CheckResult(Result):
         One row per check and slice: ``what`` was checked, ``where``, on how many items ``n``, a
         ``value``, its ``p`` (NaN where the value is judged by a fixed bound) and ``verdict``:
         ``"fail"`` where p < 0.01 after Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by
-        itself, else ``"ok"``. The value of ``PIT`` and ``LOO-PIT`` is the largest difference
-        between the ECDF of the transformed outcomes and the uniform cdf, and so of ``PIT of
-        slices``, which tests the slices by one quantity together (Fisher's method); of
-        ``dispersion`` and ``zero counts`` (``zero successes``) observed over predicted; of
-        ``noise`` and ``clusters`` how many times as wide intervals of items and bands of curves
-        should be; of ``leave-one-out`` the largest Pareto k. The rows of the inference are those of
-        `Status`.
+        itself, else ``"ok"``. The value of the PIT is the largest difference between the ECDF of
+        the transformed outcomes and the uniform cdf (``PIT of slices`` tests the slices by one
+        quantity together); of ``dispersion`` and ``zero counts`` observed over predicted; of
+        ``noise`` and ``clusters`` how many times as wide intervals and bands should be; of
+        ``leave-one-out`` the largest Pareto k.
     data
         `xarray.DataTree`, of items on a random subset, for ArviZ's own functions: ``posterior``,
         ``posterior_predictive``, ``observed_data``, ``log_likelihood``, ``constant_data``, and
-        ``pit_values`` and ``loo_pit``, randomised and exact, with each item left out in the latter.
-        Of all items, ``pit`` has the ECDFs by slice minus the uniform cdf, and ``pit_by_score``
-        those in 20 bins of the score. Statistics know no items: ``posterior``, ``pit``,
-        ``pit_by_score``. ``loo`` has the sums of leave-one-out.
+        ``pit_values`` and ``loo_pit``, randomised and exact. Of all items, ``pit`` has the ECDFs by
+        slice minus the uniform cdf, ``pit_by_score`` those in 20 bins of the score. ``loo`` has the
+        sums of leave-one-out.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
         Leave-one-out of the subset, or of all items of statistics: ArviZ's own record, for
-        ``arviz.compare({"a": one.elpd, "b": other.elpd})`` and ``arviz.plot_khat``. Its sums are
-        those of all items; of more than 200,000 its points are a share of every cell. None for fits
+        ``arviz.compare({"a": one.elpd, "b": other.elpd})`` and ``arviz.plot_khat``. None for fits
         of one draw.
 
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> result = soc.check(fit, items, subset=200)
-    >>> list(result.table.columns)
+    >>> list(soc.check(fit, items, subset=200).table.columns)
     ['what', 'where', 'n', 'value', 'low', 'high', 'p', 'verdict']
     """
 
-    elpd: Any = None
+    loo: LeaveOneOut | None = None
 
     rows: ClassVar[int] = 5
+
+    @cached_property
+    def elpd(self) -> Any:
+        """See the class."""
+        return self.loo and self.loo.record()
 
     def _repr_html_(self) -> str:
         from .._report.pictures import picture_of
@@ -118,12 +125,11 @@ def check(
 
     Every item's outcome is put through the cdf of its predictive distribution, averaged over the
     curves' uncertainty. If the model is right the results are uniform, except for the error of the
-    curves, which all items share and the tests allow for. They look at all items and at slices:
-    fifths of the score and of the exposure (noise sd, trials), exposures of at least 50, scores
-    that many items share, and levels of the items' groups and of the columns `by`. Summaries
-    (dispersion; of counts and successes also the number of zeros) are compared with replicated
-    outcomes, random items are left out one by one, and the quality of the inference itself is
-    reported.
+    curves, which all items share and the tests allow for. Slices are fifths of the score and of the
+    exposure (noise sd, trials), exposures of at least 50, scores that many items share, and levels
+    of the items' groups and of the columns `by`. Dispersion and numbers of zeros are compared with
+    replicated outcomes, random items are left out one by one, and the quality of the inference
+    itself is reported.
 
     Parameters
     ----------
@@ -131,8 +137,7 @@ def check(
         The fit.
     items
         Items to check it on: those that made it (tests are then conservative), or better others. Or
-        statistics with joint cells, which `summarize` keeps by default, of any number of items: PIT
-        and leave-one-out of all of them, at the precision of the cells.
+        statistics with joint cells, of any number of items: PIT and leave-one-out of all of them.
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent. Missing values are a level.
@@ -176,59 +181,49 @@ def checks_of(
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
         raise FitError("by= slices items, and statistics have no such columns: give the items")
-    posterior = posterior_of(fit)
     items = observe(fit, data, by, progress)
-    score, n = items.columns["score"], items.n
-    rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)]
-    ends = cdf_ends(posterior, items.columns, progress)
-    part, masks = equal_parts(score, BINS, n), _masks(fit, items)
-    bins = {k: part == k for k in range(int(part.max()) + 1)}
-    pits = slice_pits(ends, n, {**masks, **bins}, rngs[0])
-    tests = tested(fit, items, {name: pits[name] for name in masks}, masks, rngs[0])
-    rows = [_row("PIT", name, p.distance, p.p_value, n=p.n_items) for name, p in tests.pits.items()]
-    rows += [_row(TOGETHER, name, *test) for name, test in together(tests).items()]
+    score, n, number = items.columns["score"], items.n, int(items.n.sum())
+    seeds = np.random.SeedSequence(seed).spawn(3)
+    rngs = [np.random.default_rng(s) for s in seeds]
+    tests = pit_tests(fit, items, _masks(fit, items), rngs[0], progress)
+    rows = [*pit_findings(tests.pits), *together(tests)]
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
-    groups["pit_by_score"] = binned_dataset([pits[k] for k in bins], score, part, n)
+    same = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
+    groups["pit_by_score"] = binned_dataset(tests.ends, n, score, same)
     # draws that were widened for clusters are no posterior from which to leave an item out
     honest = not (fit.one_draw or fit.widened)
-    sample, where, few, elpd = items, ALL, fit, None
+    sample, where, few, loo = items, ALL, fit, None
     if not isinstance(data, Statistics):
-        chosen = np.sort(rngs[1].choice(len(n), min(subset, len(n)), replace=False))
+        chosen = items.sample(subset, rngs[1])
         sample, few = items.rows(chosen), thin(fit, _DRAWS)
-        if len(chosen) < len(n):
+        if len(chosen) < number:
             where = f"{len(chosen):,} random items"
         with phase("draws for ArviZ", enabled=progress):
-            groups |= _arviz_groups(few, sample.columns, chosen, ends[:, chosen], rngs[1], honest)
+            ends = tests.ends[:, chosen]
+            groups |= _arviz_groups(few, sample.columns, chosen, ends, rngs[1], honest)
         if honest:
-            values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
+            values = groups["loo_pit"][posterior_of(fit).outcome.observed].to_numpy()
             rows.append(_loo_pit(values, where, tests, rngs[2]))
     if not fit.one_draw:
         loo = leave_one_out(few, sample, progress)
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
-        elpd = elpd_record(loo, sample.n)
         if honest:
             verdict = OK if loo.pareto_k <= PARETO_K else WARN
-            number = int(sample.n.sum())
-            rows.append(_row("leave-one-out", where, loo.pareto_k, verdict=verdict, n=number))
+            rows.append(
+                finding("leave-one-out", where, loo.pareto_k, verdict=verdict, n=int(loo.n.sum()))
+            )
         rows += _cluster_findings(fit, all_items or data)
-    number = int(n.sum())
-    table = result_table([*rows, *quality(fit.status)])
+    table = result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = number
     table = with_verdicts(table)
     advice = (*advise(table, fit, number, list(items.labels)), *cut_columns(items.labels))
     counts = table["verdict"].value_counts()
     title = f"check: {number:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
-    return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, elpd)
+    return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)
 
 
 # --- findings ------------------------------------------------------------------------------------
-
-
-def _row(
-    what: str, where: str, value: float, p: float = np.nan, verdict: str = "", n: int | None = None
-) -> Finding:
-    return {"what": what, "where": where, "n": n, "value": value, "p": p, "verdict": verdict}
 
 
 def _masks(fit: Fit, items: Observations) -> dict[str, Mask]:
@@ -250,20 +245,19 @@ def _outcome_findings(
     columns: Columns,
     rng: np.random.Generator,
     progress: bool | None,
-) -> list[Finding]:
+) -> list[dict[str, Any]]:
     """Summaries of outcomes against replicates, of items; and doubts about the noise."""
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
         return [_noise(fit, columns)] if outcome.forms.doubt(data.table) else []
-    tests = predictive_tests(fit, columns, rng, progress)
-    rows = [_row(test.name, ALL, test.ratio, test.p_value) for test in tests]
-    tight = any(test.ratio < 1 and test.p_value < WARNS for test in tests)
+    rows = predictive_tests(fit, columns, rng, progress)
+    tight = any(row["value"] < 1 and row["p"] < WARNS for row in rows)
     if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
         rows.append(_noise(fit, columns, tight))
     return rows
 
 
-def _noise(fit: Fit, columns: Columns, tight: bool = False) -> Finding:
+def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     """Factor by which intervals of typical items would widen under the noise that is in doubt."""
     posterior, step = posterior_of(fit), max(1, len(columns["score"]) // _DOUBTED)
     outcome, typical = posterior.outcome, select(columns, slice(None, None, step))
@@ -272,7 +266,7 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> Finding:
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(size, mean, variance)))
     verdict = _verdict_of_width(width, _WRONG, WARN if tight else OK)
-    return _row("noise", ALL, width, verdict=verdict)
+    return finding("noise", ALL, width, verdict=verdict)
 
 
 def _verdict_of_width(factor: float, most: float, least: str = OK) -> str:
@@ -281,7 +275,7 @@ def _verdict_of_width(factor: float, most: float, least: str = OK) -> str:
     return FAIL if error > np.log1p(most) else WARN if error > np.log1p(most / 2) else least
 
 
-def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[Finding]:
+def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]]:
     """Factor by which clustering widens the bands, if the fit or the items have clusters."""
     from ..inference.clusters import cluster_factor  # which loads PyMC
 
@@ -295,18 +289,18 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[Finding]:
     factor = cluster_factor(fit, data)
     verdict = OK if fit.widened else _verdict_of_width(factor, _NARROW)
     n = data.n_items if isinstance(data, Statistics) else None
-    return [_row("clusters", ALL, factor, verdict=verdict, n=n)]
+    return [finding("clusters", ALL, factor, verdict=verdict, n=n)]
 
 
-def quality(status: Status) -> list[Finding]:
+def _quality(status: Status) -> list[dict[str, Any]]:
     """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
-    verdicts = [("converged", float(status.converged), OK if status.converged else FAIL)]
+    tests = [("converged", float(status.converged), OK if status.converged else FAIL)]
     if k is not None:
-        verdicts.append(("pareto_k", k, OK if k <= PARETO_K else FAIL))
+        tests.append(("pareto_k", k, OK if k <= PARETO_K else FAIL))
     if share is not None:
-        verdicts.append(("ess_fraction", share, OK if share >= _ESS_FRACTION else WARN))
-    return [_row(name, "inference", value, verdict=verdict) for name, value, verdict in verdicts]
+        tests.append(("ess_fraction", share, OK if share >= _ESS_FRACTION else WARN))
+    return [finding(name, "inference", value, verdict=verdict) for name, value, verdict in tests]
 
 
 # --- a subset of the items, for ArviZ ------------------------------------------------------------
@@ -340,11 +334,13 @@ def _arviz_groups(
     return groups
 
 
-def _loo_pit(values: Floats, where: str, tests: SliceTests, rng: np.random.Generator) -> Finding:
+def _loo_pit(
+    values: Floats, where: str, tests: SliceTests, rng: np.random.Generator
+) -> dict[str, Any]:
     """Test of the PIT of items left out, which share the error of the curves too."""
     number = len(values)
     ones = np.ones(number, dtype=np.int64)
     pit = slice_pits(np.stack([values, values]), ones, {ALL: ones > 0}, rng)[ALL]
     replicated = replicated_distances(tests.shifts[:, :1], [number], rng)[:, 0]
     p = distance_p_value(pit.distance, number, replicated)
-    return _row("LOO-PIT", where, pit.distance, p, n=number)
+    return finding("LOO-PIT", where, pit.distance, p, n=number)

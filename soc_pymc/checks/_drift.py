@@ -11,29 +11,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import special
+from scipy import optimize, special
 
 from .._lib.arguments import PROBABILITY, PROGRESS, SEED, A, OrNone, checked
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
-from .._model.rows import CLASS
 from .._model.splines import knots_in
 from ..data.days import Days
 from ..data.days import day as day_rule
 from ..data.statistics import Statistics
 from ..families.family import family_of
-from ..families.row_sums import RowSums
 from ..inference.fitting import fit as fit_all
 from ..inference.results import Fit
-from ..posterior.curves import average_curves, place_of, with_posterior
-from ..posterior.item_columns import bin_scores_of
-from ..posterior.predictive import posterior_of
+from ..posterior.curves import place_of, with_posterior
 from .batches import parts, thin
-from .curve_error import tested
-from .observations import check_roles, observe
-from .pit import SlicePit, cdf_ends, slice_pits
-from .results import FAIL, OK, PROB, WARN, WARNS, Result, result_table
+from .observations import CurveRows, check_roles, curve_rows, observe
+from .pit import SlicePit, pit_findings, pit_tests
+from .results import FAIL, OK, PROB, WARN, WARNS, Result, finding, result_table
 from .slices import ALL
 from .walk import Walk, walk
 
@@ -41,8 +36,7 @@ PARTS = ("level", "slope", "spread")
 """Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
 
 HORIZON = 60  # days over which false alarms are bounded
-_NEWTON, _STEP = 30, 1e-3  # most steps to a day's mode; step of differences
-_TRIED = 0.5 ** np.arange(8)  # shares of a Newton step
+_STEP = 1e-3  # of differences of gradients
 _DRAWS = 100  # of a day's curves, for its PIT
 
 
@@ -174,27 +168,28 @@ def drift(
     check_roles(fit, stats)
     if fit.by_bin or fit.one_draw:
         raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
-    scale = _scale(fit, stats)
-    days = [day_stats for _, day_stats in stats.by_day()]
-    steps = parts("days", len(days), 1, progress, "days")
-    sites = [_site(*_rows(fit, days[t.start], scale)) for t in steps]
+    scale = _scale(fit, curve_rows(fit, stats))
+    days = {str(day): part for day, part in stats.by_day()}
+    sites = [
+        _site(fit, curve_rows(fit, part), scale)
+        for _, part in zip(
+            parts("days", len(days), 1, progress, "days"), days.values(), strict=True
+        )
+    ]
     precision, pull = (np.array(values) for values in zip(*sites, strict=True))
     states = walk(precision, pull, stats.days.astype(np.int64).astype(float))
-    pits: list[SlicePit] = []
+    pits: dict[str, SlicePit] = {}
     if fit.mean_only:  # outcomes say nothing of the spread
         for values in (states.p_value, states.smoothed.mean, states.filtered.mean):
             values[:, PARTS.index("spread")] = np.nan
     elif stats.coarse:
-        few, seeds = thin(fit, _DRAWS), np.random.SeedSequence(seed).spawn(len(days))
-        for k in parts("PIT of days", len(days), 1, progress, "days"):
-            t = k.start
+        few, every = thin(fit, _DRAWS), parts("PIT of days", len(days), 1, progress, "days")
+        for t, (day, part), _ in zip(range(len(days)), days.items(), every, strict=True):
             moved = _moved(few, states.filtered.mean[t], states.filtered.covariance[t], *scale)
-            items = observe(moved, days[t])
-            ends, masks = cdf_ends(posterior_of(moved), items.columns), {ALL: items.n > 0}
-            rng = np.random.default_rng(seeds[t])
-            pit = slice_pits(ends, items.n, masks, rng)
-            pits.append(tested(moved, items, pit, masks, rng).pits[ALL])
-    table = _table(stats.days, [day.n_items for day in days], states, pits, false_alarms)
+            items, rng = observe(moved, part), np.random.default_rng([seed, t])
+            pits[day] = pit_tests(moved, items, {ALL: items.n > 0}, rng, False).pits[ALL]
+    n = {day: part.n_items for day, part in days.items()}
+    table = _table(n, states, pits, false_alarms)
     title = f"drift: {len(days):,} days, {stats.days[0]} to {stats.days[-1]}"
     return Drift(table, _dataset(stats.days, states, scale), _advice(table, states), title, fit=fit)
 
@@ -205,83 +200,40 @@ _Scale = tuple[float, float, float]
 """Centre and sd of the positions of all items, and the unit of the first curve's departures."""
 
 
-def _scale(fit: Fit, stats: Statistics) -> _Scale:
-    bins = bin_scores_of(fit, posterior_of(fit), stats)
-    part = stats.table("part")
-    place = bins.place(part["group"] * bool(stats.groups), part["bin"])
-    n = np.bincount(place, part["n"], len(bins.score))
-    position = place_of(fit, "mean", bins.score)
-    centre = float(np.average(position, weights=n))
-    sd = float(np.sqrt(np.average((position - centre) ** 2, weights=n)))
-    labels = np.array(stats.groups, dtype=object)[bins.group] if fit.groups else None
-    second = average_curves(fit, bins.score, labels, np.ones(len(bins.score)))[1]
-    unit = float(np.average(family_of(fit.prior).unit(second), weights=n))
+def _scale(fit: Fit, rows: CurveRows) -> _Scale:
+    position = place_of(fit, "mean", rows.score)
+    centre = float(np.average(position, weights=rows.n))
+    sd = float(np.sqrt(np.average((position - centre) ** 2, weights=rows.n)))
+    unit = float(np.average(family_of(fit.prior).unit(rows.second), weights=rows.n))
     return centre, sd or 1.0, unit
 
 
-def _rows(
-    fit: Fit, stats: Statistics, scale: _Scale
-) -> tuple[RowSums, Floats, Floats, Floats, float]:
-    """A day's rows, the fit's two curves there, positions in sds, and the unit of the first curve.
-
-    A row is a group's bin, or its items of one class of sizes if the fit has a term in these.
-    """
-    family, by_size = family_of(fit.prior), fit.prior.exposure is not None
-    if by_size:
-        stats.cells("joint")  # says what to do where there are none
-    coarse = max(stats.coarse, 1) if by_size else 1
-    bins = bin_scores_of(fit, posterior_of(fit), stats, coarse)
-    tables, size, place = {}, np.ones(len(bins.score)), np.arange(len(bins.score))
-    for name in ("joint",) if by_size else ("part", *family.rows.margins):
-        table = stats.table(name)
-        row = bins.place(table["group"] * bool(stats.groups), table["bin"])
-        if by_size:
-            key = np.stack([row, table[family.rows.size_cell] >> CLASS])
-            (place, _), row = np.unique(key, axis=1, return_inverse=True)
-            n = np.bincount(row, table["n"])
-            size = np.bincount(row, table["n"] * family.outcome.forms.mean_size(table)) / n
-        tables[name] = {**table, "row": row}
-    sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
-    labels = np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
-    score = bins.score[place]
-    first, second = average_curves(fit, score, labels, size)
-    return sums, first, second, (place_of(fit, "mean", score) - scale[0]) / scale[1], scale[2]
-
-
-def _site(
-    sums: RowSums, first: Floats, second: Floats, position: Floats, unit: float
-) -> tuple[Floats, Floats]:
+def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
     """A day's log likelihood in its departure as precision (3, 3) and pull (3,) about its mode.
 
     A standard normal prior keeps the mode finite on days that say little, and is then taken out.
     """
-    design = np.stack([np.full(len(first), unit), unit * position])
+    centre, sd, unit = scale
+    position = (place_of(fit, "mean", rows.score) - centre) / sd
+    design = unit * np.stack([np.ones(len(position)), position])
 
     def log_likelihood(departure: Floats) -> tuple[Floats, Floats]:
         """Values (k,) and gradients (k, 3) at departures (k, 3)."""
-        curves = first + departure[:, :2] @ design, second + departure[:, 2:]
-        value, *slopes = sums.value_and_gradient(*curves)
+        curves = rows.first + departure[:, :2] @ design, rows.second + departure[:, 2:]
+        value, *slopes = rows.sums.value_and_gradient(*curves)
         gradient = np.column_stack([slopes[0] @ design.T, slopes[1].sum(axis=1)])
         return value.sum(axis=1), gradient
 
-    def quadratic(x: Floats) -> tuple[Floats, Floats]:
-        """Gradient and positive semidefinite precision at a departure."""
-        _, slope = log_likelihood(np.vstack([x, x + _STEP * np.eye(3), x - _STEP * np.eye(3)]))
-        bend = (slope[4:] - slope[1:4]) / (2 * _STEP)
-        values, vectors = np.linalg.eigh((bend + bend.T) / 2)
-        return slope[0], (vectors * np.maximum(values, 0.0)) @ vectors.T
+    def loss(x: Floats) -> tuple[float, Floats]:
+        value, slope = log_likelihood(x[None])
+        return x @ x / 2 - value[0], x - slope[0]
 
-    x = np.zeros(3)
-    for _ in range(_NEWTON):
-        slope, precision = quadratic(x)
-        step = np.linalg.solve(precision + np.eye(3), slope - x)
-        tried = x + _TRIED[:, None] * step / max(float(np.linalg.norm(step)), 1.0)
-        best = tried[np.argmax(log_likelihood(tried)[0] - (tried**2).sum(axis=1) / 2)]
-        moved, x = best - x, best
-        if moved @ (precision + np.eye(3)) @ moved < 1e-8:  # squared posterior sds
-            break
-    slope, precision = quadratic(x)
-    return precision, precision @ x + slope
+    x = optimize.minimize(loss, np.zeros(3), jac=True, method="BFGS").x
+    _, slope = log_likelihood(np.vstack([x, x + _STEP * np.eye(3), x - _STEP * np.eye(3)]))
+    bend = (slope[4:] - slope[1:4]) / (2 * _STEP)
+    values, vectors = np.linalg.eigh((bend + bend.T) / 2)
+    precision = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return precision, precision @ x + slope[0]
 
 
 # --- results -------------------------------------------------------------------------------------
@@ -312,22 +264,18 @@ def _moved(
 
 
 def _table(
-    days: Days, n: list[int], states: Walk, pits: list[SlicePit], false_alarms: float
+    n: dict[str, int], states: Walk, pits: dict[str, SlicePit], false_alarms: float
 ) -> pd.DataFrame:
-    """A row for each day and part, and for its PIT."""
+    """A row for each day and part, and for its PIT; `n` are the items of days."""
     mean, variance = states.smoothed.mean, np.diagonal(states.smoothed.covariance, 0, 1, 2)
     half = float(special.ndtri((1 + PROB) / 2)) * np.sqrt(variance)
-    numbers = {"value": mean, "low": mean - half, "high": mean + half, "p": states.p_value}
-    where = [str(day) for day in days]
-    rows = pd.DataFrame({name: x.ravel() for name, x in numbers.items()}).assign(
-        what=PARTS * len(days), where=np.repeat(where, 3), n=np.repeat(n, 3)
-    )
-    if pits:
-        values = {"value": [pit.distance for pit in pits], "p": [pit.p_value for pit in pits]}
-        of_pits = pd.DataFrame(values | {"what": "PIT", "where": where, "n": n})
-        rows = pd.concat([rows, of_pits], ignore_index=True)
-    table = result_table(rows.dropna(subset="p"))
-    table = table.sort_values("where", kind="stable", ignore_index=True)
+    rows: list[dict[str, Any]] = []
+    for t, (day, number) in enumerate(n.items()):
+        for k, part in enumerate(PARTS):
+            ends = {"low": mean[t, k] - half[t, k], "high": mean[t, k] + half[t, k]}
+            rows.append(finding(part, day, mean[t, k], states.p_value[t, k], n=number) | ends)
+        rows += pit_findings({day: pits[day]}) if pits else []
+    table = result_table(rows).dropna(subset="p", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select([of_day < false_alarms / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
     return table.assign(verdict=verdict)

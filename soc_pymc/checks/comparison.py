@@ -1,12 +1,13 @@
-"""Fits of different priors to the same items, compared by leave-one-out in ArviZ's own table."""
+"""Fits of different priors to the same items, compared by leave-one-out."""
 
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from scipy import optimize, stats
 
 from .._lib.arguments import PROGRESS, SEED, A, Whole, checked
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
@@ -14,16 +15,14 @@ from ..data.statistics import Statistics
 from ..inference.results import Fit, outcome_roles
 from ..posterior.predictive import posterior_of
 from ._check import ITEMS_OR_STATISTICS
-from .leave_one_out import LeaveOneOut, elpd_record, leave_one_out
+from .leave_one_out import LeaveOneOut, doubt_of, leave_one_out
 from .observations import clustered, observe
-from .trust import Trust, judge, warning_of
+from .results import OK
 
+_KEPT = ("constant_data", "observed_data")
 _TOTALS = ("n_items", "exposure", "count")
 _NOISE = "noise_sd"  # of a typical item of a bin: its square adds up
 _SAME = 1e-6  # relative difference of totals of the same items in other bins
-_COLUMNS = (
-    "rank", "elpd_diff", "dse", "p_worse", "diag_diff", "diag_elpd", "p", "elpd", "se", "weight",
-)  # fmt: skip
 
 
 @checked(
@@ -59,17 +58,12 @@ def compare(
     Returns
     -------
     pandas.DataFrame
-        ArviZ's table (`arviz.compare`), best first: ``elpd``, expected log predictive density of
-        the items in nats, and its standard error ``se`` over items; ``p``, the effective number of
+        The numbers of `arviz.compare`, best first: ``elpd``, expected log predictive density of the
+        items in nats, and its standard error ``se`` over items; ``p``, the effective number of
         parameters; ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the
-        probability to be worse than the best; ``weight`` of stacking; and ``diag_elpd``, which
-        counts items (or cells) whose Pareto k is too large.
-
-        Three columns are about the draws. ``mcse`` is the Monte Carlo standard error of ``elpd`` in
-        nats, ``mcse_diff`` that of ``elpd_diff``, and ``trust`` is ``"ok"`` or says why the draws
-        do not support leave-one-out as they should: the fit's status, fewer than 100 effective
-        draws, or large Pareto k. Where the error is unknown (a single chain or an approximation
-        that has not converged), the numbers of that fit are NaN, and it comes last.
+        probability to be worse than the best; ``weight`` of stacking; and ``trust``, ``"ok"`` or
+        what speaks against the draws: the fit's status, or how many items (or cells) have a large
+        Pareto k. A fit whose status is against it has no other numbers, and comes last.
 
     Raises
     ------
@@ -84,12 +78,6 @@ def compare(
         If any fit's ``trust`` is not ``"ok"``: one warning, with the names and the remedy.
     ItemsWarning
         If fits or data have clusters: ``se`` and ``dse`` take items as independent.
-
-    Notes
-    -----
-    The variance over draws is the infinitesimal jackknife of the whole sum, since all items share
-    the draws. ``mcse`` also contains what importance weights of VI would change, and the effective
-    parameters of items of large Pareto k.
 
     Examples
     --------
@@ -112,30 +100,31 @@ def compare(
             )
     _check_same(fits)
     warn_of_clusters(fits, data, "se and dse")
+    what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     loos: dict[str, LeaveOneOut] = {}
-    what, unit = "items", "items"
-    if isinstance(data, Statistics):
-        what, unit = "statistics", "cells"
+    trust: dict[str, str] = {}
     for name, fit in fits.items():
         rows = observe(fit, data, progress=progress)
         _check_totals(f"the {what} and {name!r} are", {"n_items": float(rows.n.sum())}, fit)
-        if isinstance(data, Items):
-            rng, number = np.random.default_rng(seed), len(rows.n)
-            rows = rows.rows(np.sort(rng.choice(number, min(subset, number), replace=False)))
-        loos[name] = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
-        n = rows.n
-    trusts = {name: judge(loos[name], fit, unit) for name, fit in fits.items()}
-    table = _table(loos, n, trusts)
-    order = [*table.index, *(name for name, trust in trusts.items() if np.isnan(trust.mcse))]
-    table = table.reindex(order)
-    table["rank"] = np.arange(len(table))
-    for column in ("diag_diff", "diag_elpd"):
-        table[column] = table[column].fillna("")
-    table["mcse"] = mcse = np.array([trusts[name].mcse for name in order])
-    table["mcse_diff"] = np.where(np.arange(len(mcse)) > 0, np.hypot(mcse, mcse[0]), 0.0 * mcse)
-    table["trust"] = [trusts[name].words for name in order]
-    if warning := warning_of(trusts):
-        warn_user(warning, ConvergenceWarning)
+        trust[name] = doubt_of(fit.status)
+        if not trust[name]:
+            if isinstance(data, Items):
+                rows = rows.rows(rows.sample(subset, np.random.default_rng(seed)))
+            loos[name] = loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
+            number = int((loo.k > loo.good_k).sum())
+            large = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
+            trust[name] = large if number else OK
+    table = _table(loos)
+    table = table.reindex([*table.index, *(name for name in fits if name not in loos)])
+    table = table.assign(rank=np.arange(len(table)), trust=[trust[name] for name in table.index])
+    doubted = [f"{name!r} ({words})" for name, words in trust.items() if words != OK]
+    if doubted:
+        warn_user(
+            f"draws support leave-one-out less than they should: {', '.join(doubted)}; a fit that "
+            "did not converge has no numbers, and fit.status.reason says what to do; with large "
+            "Pareto k compare by soc.evaluate.held_out",
+            ConvergenceWarning,
+        )
     return table
 
 
@@ -149,49 +138,51 @@ def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: 
         )
 
 
-def _table(loos: Mapping[str, LeaveOneOut], n: Ints, trusts: Mapping[str, Trust]) -> pd.DataFrame:
-    """ArviZ's table of the fits whose sums have an error that is known."""
-    from arviz_stats import compare as arviz_compare
-
-    known = {
-        name: elpd_record(loo, n) for name, loo in loos.items() if not np.isnan(trusts[name].mcse)
-    }
-    if not known:
-        return pd.DataFrame(index=[], columns=list(_COLUMNS))
-    # ArviZ takes two at least
-    alone = {f"{name} again": record for name, record in known.items()} if len(known) == 1 else {}
-    with np.errstate(all="ignore"):  # densities that have no sum are refused below
-        table: pd.DataFrame = arviz_compare(known | alone, method="stacking", round_to="none")
-    if alone:
-        table = table.loc[list(known)].assign(weight=1.0)
-    lost = table.index[~np.isfinite(table["elpd"])].tolist()
+def _table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
+    """The numbers of `arviz.compare`, which takes no weights of rows."""
+    names = sorted(loos, key=lambda name: -loos[name].elpd)
+    ordered = [loos[name] for name in names]
+    n = ordered[0].n.astype(float) if ordered else np.empty(0)
+    each = np.reshape([loo.each for loo in ordered], (len(names), len(n)))
+    lost = [repr(name) for name, x in zip(names, each, strict=True) if not np.isfinite(x).all()]
     if lost:
         raise FitError(
-            f"leave-one-out of {', '.join(map(repr, lost))} has no value: draws differ so much in "
-            "what they say of single items that none can stand for a fit without them; compare by "
+            f"leave-one-out of {', '.join(lost)} has no value: draws differ so much in what they "
+            "say of single items that none can stand for a fit without them; compare by "
             "soc.evaluate.cross_validate, on statistics with folds"
         )
-    same = (table["elpd_diff"] == 0) & (table["dse"] == 0)
-    same.iloc[0] = False
-    table.loc[same, "p_worse"] = 0.5  # of fits that say the same of every item: ArviZ has 0 / 0
-    if "subsampling_dse" in table:  # shares of every cell are no random subset
-        table = table.drop(columns="subsampling_dse")
-        _put_sums_of_all(table, loos, n.astype(float))
-    return table
+    gain = each - each[:1]
+    difference = gain @ n
+    error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
+    worse = stats.norm.cdf(0.0, difference, error + 1e-12)
+    worse[:1] = np.nan
+    columns = {
+        "rank": np.arange(len(names)),
+        "elpd_diff": difference,
+        "dse": error,
+        "p_worse": worse,
+        "p": [loo.p_loo for loo in ordered],
+        "elpd": [loo.elpd for loo in ordered],
+        "se": [loo.standard_error for loo in ordered],
+        "weight": _stacking(each, n),
+    }
+    return pd.DataFrame(columns, names)
 
 
-def _put_sums_of_all(table: pd.DataFrame, loos: Mapping[str, LeaveOneOut], n: Floats) -> None:
-    """Put differences over all items, `n` in each cell, in the place of those over a share."""
-    from scipy.stats import norm
-
-    best = loos[str(table.index[0])].each
-    for name in table.index[1:]:
-        gain = loos[str(name)].each - best
-        difference = float(n @ gain)
-        error = float(np.sqrt(n @ (gain - difference / n.sum()) ** 2))
-        table.loc[name, ["elpd_diff", "dse"]] = difference, error
-        table.loc[name, "p_worse"] = norm.cdf(0, difference, error + 1e-12)
-        table.loc[name, "diag_diff"] = "|elpd_diff| < 4" if 0 < abs(difference) < 4 else ""
+def _stacking(each: Floats, n: Floats) -> Floats:
+    """Weights of the mixture of fits with the largest log density (Yao et al. 2018)."""
+    if len(each) < 2:
+        return np.ones(len(each))
+    density = np.exp(each - each.max(axis=0))
+    return np.asarray(
+        optimize.minimize(
+            lambda weight: -n @ np.log(weight @ density),
+            np.full(len(each), 1.0 / len(each)),
+            jac=lambda weight: -density @ (n / (weight @ density)),
+            bounds=[(0.0, 1.0)] * len(each),
+            constraints={"type": "eq", "fun": lambda weight: weight.sum() - 1.0},
+        ).x
+    )
 
 
 # --- the same items ------------------------------------------------------------------------------
@@ -211,13 +202,9 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
 
 
 def _totals(fit: Fit) -> dict[str, float]:
-    """Numbers of items and sums over them, as far as a fit keeps them."""
-    bins = {
-        str(name): values.to_numpy()
-        for group in ("constant_data", "observed_data")
-        if group in fit.data
-        for name, values in fit.data[group].data_vars.items()
-    }
+    """Number of items and sums over them, as far as a fit keeps them."""
+    groups = [fit.data[g].to_dataset() for g in fit.data.children if g in _KEPT]
+    bins = {str(name): x.to_numpy() for group in groups for name, x in group.data_vars.items()}
     totals = {name: float(bins[name].sum()) for name in _TOTALS if name in bins}
     if _NOISE in bins and "n_items" in bins:
         totals["noise variance"] = float(bins["n_items"] @ bins[_NOISE] ** 2)

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
-from ..inference.results import PARETO_K, Fit
+from ..inference.results import PARETO_K, Fit, Status
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
 from .batches import parts, thin
@@ -28,7 +27,6 @@ _SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothe
 _SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
 _EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights
 _PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
-_MOST_POINTS = 200_000  # points in a record for ArviZ; of more items, a share of every row
 
 
 @dataclass(frozen=True)
@@ -41,13 +39,42 @@ class LeaveOneOut:
     pareto_k: float  # the largest
     each: Floats  # of one item of each row, (rows,)
     k: Floats  # Pareto k by row; NaN where weights are so nearly equal that they stay as they are
-    p: Floats  # effective number of parameters by row
-    influence: xr.DataArray  # of each draw on the sum, in nats, (chain, draw)
+    n: Ints  # items of each row
+    draws: int
 
     @property
     def good_k(self) -> float:
         """Pareto k up to which these draws give reliable weights (Vehtari et al. 2024)."""
-        return float(min(1.0 - 1.0 / np.log10(self.influence.size), PARETO_K))
+        return float(min(1.0 - 1.0 / np.log10(self.draws), PARETO_K))
+
+    def record(self) -> Any:
+        """ArviZ's record, as `arviz.compare` and `arviz.plot_khat` take it.
+
+        ArviZ takes no weights: a row's item stands for all, as often as the row has items.
+        ``pareto_k`` is of the rows whose weights were smoothed.
+        """
+        from arviz_stats.utils import ELPDDataLOO
+
+        known = np.flatnonzero(~np.isnan(self.k))
+        return ELPDDataLOO(
+            elpd=self.elpd,
+            se=self.standard_error,
+            p=self.p_loo,
+            scale="log",
+            n_samples=self.draws,
+            n_data_points=int(self.n.sum()),
+            good_k=self.good_k,
+            warning=self.pareto_k > self.good_k,
+            pareto_k=xr.DataArray(self.k[known], {"cell": known}, "cell"),
+            elpd_i=xr.DataArray(np.repeat(self.each, self.n), dims="item"),
+        )
+
+
+def doubt_of(status: Status) -> str:
+    """Words of a fit's status against its draws, or nothing."""
+    if status.pareto_k is not None and not status.pareto_k <= PARETO_K:
+        return f"Pareto k {status.pareto_k:.2f} of the fit"
+    return "" if status.converged else "not converged"
 
 
 def leave_one_out(
@@ -57,42 +84,25 @@ def leave_one_out(
 
     Of many rows, fewer draws are used: 40 million numbers in all, at least 100 draws.
     """
-    few = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(items.n)))
-    posterior, draws = posterior_of(few), few.data["posterior"].to_dataset()
-    sizes = {dim: draws.sizes[dim] for dim in ("chain", "draw")}
-    number, n = sizes["chain"] * sizes["draw"], items.n
-
-    def log_density(rows: slice | Ints) -> Floats:
-        return posterior.log_density(select(items.columns, rows))
-
-    each, inside, sway = (np.empty(len(n)) for _ in range(3))
-    influence = np.zeros(number)
-    for rows in parts(title, len(n), max(1, _NUMBERS // number), progress):
-        density = log_density(rows)
+    n = items.n
+    few = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
+    posterior, sizes = posterior_of(few), few.data["posterior"].sizes
+    draws = sizes["chain"] * sizes["draw"]
+    each, inside, sway = np.empty((3, len(n)))
+    for rows in parts(title, len(n), max(1, _NUMBERS // draws), progress):
+        density = posterior.log_density(select(items.columns, rows))
         each[rows], inside[rows] = -_log_mean(-density), _log_mean(density)
         sway[rows] = density.var(axis=0)
-        influence += _plain_influence(density, each[rows], n[rows])
-    order = np.argsort(-sway)[:_SMOOTHED]
-    worst = order[: max(_LEAST_SMOOTHED, int((sway[order] > _SWAY).sum()))]
-    density = log_density(worst)
-    influence -= _plain_influence(density, each[worst], n[worst])
-    log_weight, smoothed_k = _smoothed(density)
+    worst = np.argsort(-sway)[:_SMOOTHED]
+    worst = worst[: max(_LEAST_SMOOTHED, int((sway[worst] > _SWAY).sum()))]
+    density, k = posterior.log_density(select(items.columns, worst)), np.full(len(n), np.nan)
+    log_weight, k[worst] = _smoothed(density)
     each[worst] = _log_sum(log_weight + density)
-    share = np.exp(log_weight + density - each[worst]) - np.exp(log_weight)
-    influence += number * (share @ n[worst])
-    k = np.full(len(n), np.nan)
-    k[worst] = smoothed_k
-    elpd, p = float(n @ each), n * (inside - each)
+    elpd = float(n @ each)
     error = float(np.sqrt(n @ (each - elpd / n.sum()) ** 2))
-    coords = {dim: draws[dim] for dim in sizes}
-    by_draw = xr.DataArray(influence.reshape(tuple(sizes.values())), coords, tuple(sizes))
-    return LeaveOneOut(elpd, error, float(p.sum()), float(np.nanmax(k)), each, k, p, by_draw)
-
-
-def _plain_influence(log_density: Floats, each: Floats, n: Ints) -> Floats:
-    """Influence of draws, (draws,), on the sum over `n` items of each row by plain weights."""
-    with np.errstate(over="ignore"):  # of densities that have no sum
-        return np.asarray((1.0 - np.exp(each - log_density)) @ n)
+    return LeaveOneOut(
+        elpd, error, float(n @ (inside - each)), float(np.nanmax(k)), each, k, n, draws
+    )
 
 
 def _log_sum(values: Floats) -> Floats:
@@ -140,54 +150,3 @@ def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -
     moved = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
     below, upto = np.clip(ends + moved, 0.0, 1.0)
     return np.stack([np.minimum(below, upto), upto])
-
-
-# --- ArviZ's record ------------------------------------------------------------------------------
-
-
-def elpd_record(loo: LeaveOneOut, n: Ints) -> Any:
-    """ArviZ's record of leave-one-out, as `arviz.compare` and `arviz.plot_khat` take it.
-
-    ArviZ takes no weights: a row's item stands for all, as often as the row has items `n`. Of more
-    than 200,000 items every row has its share of 200,000 points, in ArviZ's own record of
-    subsampled leave-one-out: ``elpd``, ``se`` and ``p`` are sums over all items, and the constant
-    ``elpd_loo_approx`` makes ArviZ's differences those of all items, too. ``pareto_k`` is of the
-    rows whose weights were smoothed.
-    """
-    from arviz_stats.utils import ELPDDataLOO, ELPDDataLOOSubsample
-
-    points, n_items = _shares(n), int(n.sum())
-    each = loo.each[points]
-    known = np.flatnonzero(~np.isnan(loo.k))
-    common = {
-        "elpd": loo.elpd,
-        "se": loo.standard_error,
-        "p": loo.p_loo,
-        "scale": "log",
-        "n_samples": loo.influence.size,
-        "n_data_points": n_items,
-        "good_k": loo.good_k,
-        "warning": loo.pareto_k > loo.good_k,
-        "pareto_k": xr.DataArray(loo.k[known], {"cell": known}, "cell"),
-        "elpd_i": xr.DataArray(each, dims="item"),
-    }
-    if len(points) == n_items:
-        return ELPDDataLOO(**common)
-    # ArviZ adds up the approximation and n_items times the mean of what the points differ from it
-    approximation = (loo.elpd - n_items * each.mean()) / (len(points) - n_items)
-    return ELPDDataLOOSubsample(
-        **common,
-        subsample_size=len(points),
-        subsampling_se=0.0,
-        loo_subsample_observations=np.arange(len(points)),
-        elpd_loo_approx=xr.DataArray(np.full(len(points), approximation), dims="item"),
-    )
-
-
-def _shares(n: Ints) -> NDArray[np.intp]:
-    """Each row as often as it has items, or in proportion where these are over 200,000."""
-    total = np.cumsum(n)
-    if total[-1] <= _MOST_POINTS:
-        return np.repeat(np.arange(len(n)), n)
-    every = (np.arange(_MOST_POINTS) + 0.5) * (total[-1] / _MOST_POINTS)
-    return np.searchsorted(total, every, side="right")

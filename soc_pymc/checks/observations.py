@@ -14,13 +14,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .._lib.arrays import Ints
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .._model.rows import check_atoms_apart
+from .._model.rows import CLASS, check_atoms_apart
 from ..data.groups import group_roles, roles_of
 from ..data.items import Items
 from ..data.statistics import Statistics, refuse_weights
+from ..families.family import family_of
+from ..families.row_sums import RowSums
 from ..inference.results import Fit, outcome_roles
+from ..posterior.curves import average_curves
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.interface import Columns, select
 from ..posterior.item_columns import bin_scores_of, read_items
@@ -35,6 +38,11 @@ class Observations:
     n: Ints  # items of each row
     labels: Mapping[str, pd.Series]  # columns to slice on, by name
     roles: Mapping[str, str]
+
+    def sample(self, most: int, rng: np.random.Generator) -> Ints:
+        """Places of at most so many rows, at random and in order."""
+        number = len(self.n)
+        return np.sort(rng.choice(number, min(most, number), replace=False))
 
     def rows(self, chosen: Ints) -> "Observations":
         """Some of the rows."""
@@ -99,3 +107,46 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
         for grouping in stats.groupings
     }
     return Observations(columns, cells["n"], labels, roles_of(stats.data.attrs))
+
+
+# --- rows of the likelihood ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CurveRows:
+    """Sums of rows for the likelihood, and the posterior means of both curves there.
+
+    A row is a group's bin, or its items of one class of sizes if the fit has a term in these.
+    """
+
+    sums: RowSums
+    score: Floats
+    n: Floats
+    first: Floats
+    second: Floats
+
+
+def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
+    """Rows of statistics, of every group's bins."""
+    family, by_size = family_of(fit.prior), fit.prior.exposure is not None
+    if by_size:
+        stats.cells("joint")  # says what to do where there are none
+    coarse = max(stats.coarse, 1) if by_size else 1
+    bins = bin_scores_of(fit, posterior_of(fit), stats, coarse)
+    tables, size, place = {}, np.ones(len(bins.score)), np.arange(len(bins.score))
+    for name in ("joint",) if by_size else ("part", *family.rows.margins):
+        table = stats.table(name)
+        row = bins.place(table["group"] * bool(stats.groups), table["bin"])
+        if by_size:
+            key = np.stack([row, table[family.rows.size_cell] >> CLASS])
+            (place, _), row = np.unique(key, axis=1, return_inverse=True)
+        if by_size or name == "part":
+            n = np.bincount(row, table["n"], len(place))
+        if by_size:
+            size = np.bincount(row, table["n"] * family.outcome.forms.mean_size(table)) / n
+        tables[name] = {**table, "row": row}
+    sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
+    labels = np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
+    return CurveRows(
+        sums, bins.score[place], n, *average_curves(fit, bins.score[place], labels, size)
+    )

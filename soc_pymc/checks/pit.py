@@ -1,11 +1,20 @@
-"""Probability integral transform (PIT) of outcomes: ECDFs and distances from uniformity, by slice.
+"""Tests of the probability integral transform (PIT) of outcomes, by slice.
 
 If the model is right, F(y - 1) + V [F(y) - F(y - 1)] of counts, V uniform, is uniform (the
 randomised PIT, which is tested), and so is on average its expectation over V (the non-randomised
 PIT of Czado, Gneiting and Held 2009, which no seed can change); of values both are F(y). F averages
 over the curves' uncertainty. ECDFs are taken at the points of a grid.
+
+All items share the error of the curves. Where it is not small beside 1 / sqrt(n), PIT values of n
+items stray together, and the Kolmogorov-Smirnov test would reject a right model with honest bands.
+If one draw of the curves is the truth, outcomes y have the density p_draw in place of its mean p
+over the draws, so that the share of PIT values up to u is off by the mean of
+(p_draw / p - 1) 1{PIT(y) <= u}: the draw's shift. Given a draw, the ECDF of n items strays from
+this as a Brownian bridge over sqrt(n). Distances are judged by such replicates, whose slices share
+one shift. The items that made the fit stray less than new ones: for them the test is conservative.
 """
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,20 +23,30 @@ import xarray as xr
 from scipy import stats
 
 from .._lib.arrays import Floats, Ints
-from ..posterior.interface import Columns, Posterior
-from .batches import in_batches
-from .slices import Mask
+from ..inference.results import Fit
+from ..posterior.interface import Columns, Posterior, select
+from ..posterior.predictive import posterior_of
+from .batches import even_draws, in_batches
+from .observations import Observations
+from .results import finding
+from .slices import Mask, equal_parts
 
+TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
 GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
-BINS = 20  # of the score, for histograms
 # how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
 # Glasserman and Kou 1997): -zeta(1/2) / sqrt(2 pi) of a step's sd
 BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
 
 _STEPS = len(GRID) - 1
+_BINS = 20  # of the score, for histograms
 _CHUNK = 20_000
 _EACH = 32  # rows of more items are divided among the grid by one multinomial draw
 _STEP = 1e-6  # PIT intervals narrower than this are steps
+_DRAWS = 200  # of the curves, of which shifts are computed
+_ITEMS = 200  # of each slice, over which shifts are averaged: to some 7% of themselves
+_PATHS = 2000  # replicates
+_TINY = 1e-300  # least p-value of which a logarithm is taken
+_TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
 
 
 class SlicePit(NamedTuple):
@@ -38,6 +57,33 @@ class SlicePit(NamedTuple):
     n_items: int
     distance: float  # largest difference of the ECDF from the uniform cdf
     p_value: float  # of the Kolmogorov-Smirnov test, which takes curves as known
+
+
+class SliceTests(NamedTuple):
+    """PIT by slice, with p-values among replicates, and what these were made of."""
+
+    pits: dict[str, SlicePit]
+    replicated: Floats  # distances, (replicates, slices)
+    shifts: Floats
+    ends: Floats  # of the PIT intervals of all rows, (2, rows)
+
+
+def pit_tests(
+    fit: Fit,
+    items: Observations,
+    masks: Mapping[str, Mask],
+    rng: np.random.Generator,
+    progress: bool | None = None,
+) -> SliceTests:
+    """Tests of the PIT by slice, which allow for the error of the curves."""
+    ends = cdf_ends(posterior_of(fit), items.columns, progress)
+    pits = slice_pits(ends, items.n, masks, rng)
+    shifts = curve_shifts(fit, items.columns, items.n, list(masks.values()), rng)
+    replicated = replicated_distances(shifts, [pit.n_items for pit in pits.values()], rng)
+    for (name, pit), distances in zip(pits.items(), replicated.T, strict=True):
+        p = distance_p_value(pit.distance, pit.n_items, distances)
+        pits[name] = pit._replace(p_value=p)
+    return SliceTests(pits, replicated, shifts, ends)
 
 
 def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = False) -> Floats:
@@ -120,7 +166,90 @@ def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
     return np.clip((GRID - below[:, None]) / width[:, None], 0.0, 1.0)
 
 
-# --- data for pictures ---------------------------------------------------------------------------
+# --- replicates that share the error of the curves ----------------------------------------------
+
+
+def curve_shifts(
+    fit: Fit, columns: Columns, n: Ints, masks: Sequence[Mask], rng: np.random.Generator
+) -> Floats:
+    """Shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points).
+
+    `n` is the number of items of each row.
+    """
+    posterior, draws = posterior_of(fit), even_draws(fit, _DRAWS)
+    places = [np.flatnonzero(mask) for mask in masks]
+    rows = np.concatenate([rng.choice(p, _ITEMS, p=n[p] / n[p].sum()) for p in places])
+    items = select(columns, rows)
+    outcomes = posterior.simulate(items, rng, draws)
+    drawn = outcomes[rng.integers(len(outcomes), size=len(rows)), np.arange(len(rows))]
+    items[posterior.outcome.observed] = drawn
+    log_density = posterior.log_density(items, draws)
+    ratio = np.exp(log_density - log_density.max(axis=0))
+    departure = (ratio / ratio.mean(axis=0) - 1.0).reshape(-1, len(masks), _ITEMS)
+    share = pit_upto_grid(*posterior.cdf_interval(items)).reshape(len(masks), _ITEMS, -1)
+    return np.asarray(np.einsum("dsi,sip->dsp", departure, share) / _ITEMS)
+
+
+def replicated_distances(shift: Floats, n: Sequence[int], rng: np.random.Generator) -> Floats:
+    """Distances of replicated ECDFs of `n` items in each slice, (replicates, slices)."""
+    draws, slices, points = shift.shape
+    # any combination of the draws' shifts with independent Normal weights has their covariance
+    mix = rng.normal(size=(_PATHS, draws)) / np.sqrt(draws)
+    distances = np.empty((_PATHS, slices))
+    for k, items in enumerate(n):
+        bridge = np.zeros((_PATHS, points))
+        bridge[:, 1:] = np.cumsum(rng.normal(scale=GRID[1] ** 0.5, size=(_PATHS, points - 1)), 1)
+        bridge -= GRID * bridge[:, -1:]
+        strayed = np.abs(bridge / np.sqrt(items) + mix @ shift[:, k]).max(axis=1)
+        distances[:, k] = strayed + BETWEEN / np.sqrt(items)
+    return distances
+
+
+def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
+    """Probability of at least this distance of n items' ECDF, given replicates of their bridge."""
+    # the ECDF of few values strays less than its limit (Stephens 1970)
+    limit = distance * (1.0 + 0.12 / np.sqrt(n) + 0.11 / n)
+    return _exceedance(replicated**2, limit**2)
+
+
+def together(tests: SliceTests) -> list[dict[str, Any]]:
+    """Findings on all slices by one quantity, by Fisher's sum of logarithms of p-values.
+
+    The sum is judged by its replicates, since such slices share the curves, though no items. The
+    value is the largest distance.
+    """
+    families: dict[str, list[int]] = {}
+    for k, name in enumerate(tests.pits):
+        if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):
+            title = f"{part[1]} = any of {{0}}" if part[2] else f"{part[1]} 1/{{0}} to {{0}}/{{0}}"
+            families.setdefault(title, []).append(k)
+    pits, rows = list(tests.pits.values()), []
+    for title, places in families.items():
+        if len(places) > 1:
+            rank = np.argsort(np.argsort(-tests.replicated[:, places], axis=0), axis=0)
+            sums = -np.log((rank + 0.5) / len(rank)).sum(axis=1)
+            observed = -sum(np.log(max(pits[k].p_value, _TINY)) for k in places)
+            largest = max(pits[k].distance for k in places)
+            where = title.format(len(places))
+            rows.append(finding(TOGETHER, where, largest, _exceedance(sums, observed)))
+    return rows
+
+
+def _exceedance(values: Floats, bound: float) -> float:
+    """Share of `values` of at least a bound; beyond nearly all of them, of a fitted tail."""
+    cut = np.quantile(values, 1.0 - _TAIL)
+    if bound <= cut:
+        return float(np.mean(values >= bound))
+    rate = np.mean(values[values > cut]) - cut
+    return float(_TAIL * np.exp(-(bound - cut) / rate))
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def pit_findings(pits: Mapping[str, SlicePit], what: str = "PIT") -> list[dict[str, Any]]:
+    """Rows of a table of results, by slice."""
+    return [finding(what, name, p.distance, p.p_value, n=p.n_items) for name, p in pits.items()]
 
 
 def pit_dataset(pits: Mapping[str, SlicePit]) -> xr.Dataset:
@@ -134,11 +263,13 @@ def pit_dataset(pits: Mapping[str, SlicePit]) -> xr.Dataset:
     return xr.Dataset(numbers, {"slice": list(pits), "u": GRID})
 
 
-def binned_dataset(pits: Sequence[SlicePit], score: Floats, part: Ints, n: Ints) -> xr.Dataset:
-    """ECDFs by bin of the score, with the mean score and the number of items of each bin."""
+def binned_dataset(ends: Floats, n: Ints, score: Floats, rng: np.random.Generator) -> xr.Dataset:
+    """ECDFs in 20 bins of the score, with the mean score and the number of items of each bin."""
+    part = equal_parts(score, _BINS, n)
+    pits = slice_pits(ends, n, {k: part == k for k in range(part.max() + 1)}, rng)
     items = np.bincount(part, n)
-    variables = {
-        "ecdf": (("bin", "u"), np.array([pit.randomised for pit in pits])),
+    variables: dict[str, Any] = {
+        "ecdf": (("bin", "u"), [pit.randomised for pit in pits.values()]),
         "n_items": ("bin", items.astype(int)),
     }
     return xr.Dataset(

@@ -19,6 +19,13 @@ FAILS, WARNS = 0.01, 0.05  # p-values: after correction for many tests, and each
 _SMALLEST = 1e-12  # p-value that is written
 
 
+def finding(
+    what: str, where: str, value: float, p: float = np.nan, verdict: str = "", n: int | None = None
+) -> dict[str, Any]:
+    """Returns a row of a table: its verdict follows from all p-values, where it has one."""
+    return {"what": what, "where": where, "n": n, "value": value, "p": p, "verdict": verdict}
+
+
 def result_table(rows: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
     """Returns rows with the columns of a table of results; numbers that are missing are NaN."""
     table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))

@@ -1,7 +1,7 @@
 """Slices of items: by score, by size, and by the columns of their table."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,7 +46,9 @@ def column_slices(labels: Mapping[str, pd.Series], n: Ints) -> Slices:
     """
     for column, values in labels.items():
         if _is_cut(values):
-            yield from _by_value(column, values, n)
+            yield from _fifths(column, values, n)
+            if (missing := values.isna().to_numpy()).any():
+                yield f"{column} = missing", missing
             continue
         codes, levels = pd.factorize(values, use_na_sentinel=False)
         frequency = np.bincount(codes, n, len(levels))
@@ -74,29 +76,16 @@ def _is_cut(values: pd.Series) -> bool:
     )
 
 
-def _by_value(column: str, values: pd.Series, n: Ints) -> Slices:
-    missing = values.isna().to_numpy()
-    as_text: Callable[[Floats], str] = _span
-    if pd.api.types.is_datetime64_any_dtype(values):
-        start = values.min()
-        values, as_text = (values - start) / pd.Timedelta(days=1), partial(_dates, start)
-    number = np.full(len(values), np.nan)
-    number[~missing] = values[~missing].to_numpy(dtype=float)
-    yield from _fifths(column, number, n, as_text)
-    if missing.any():
-        yield f"{column} = missing", missing
-
-
-def _fifths(
-    name: str, value: Floats, n: Ints, as_text: Callable[[Floats], str] | None = None
-) -> Slices:
-    """Fifths of the items by `value`, without those of NaN; `as_text` writes a range of values."""
-    part = equal_parts(value, 5, n)
-    number = int(part.max()) + 1
-    if number > 1:
-        for k in range(number):
-            mask = part == k
-            yield f"{name} {k + 1}/{number}: {(as_text or _span)(value[mask])}", mask
+def _fifths(name: str, values: pd.Series | Floats, n: Ints) -> Slices:
+    """Fifths of the items by numbers or dates, without missing ones."""
+    column = pd.Series(values).reset_index(drop=True)
+    number = column.astype("int64").where(column.notna()) if column.dtype.kind == "M" else column
+    known = np.asarray(number.to_numpy(dtype=float, na_value=np.nan), dtype=np.float64)
+    part = equal_parts(known, 5, n)
+    for k in range(parts := int(part.max()) + 1):
+        low, high = (_short(end) for end in column[part == k].agg(["min", "max"]))
+        if parts > 1:
+            yield f"{name} {k + 1}/{parts}: {low}{f' to {high}' * (high != low)}", part == k
 
 
 def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> Ints:
@@ -113,16 +102,8 @@ def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> I
     return part
 
 
-def _span(value: Floats) -> str:
-    """Range of values in a few digits."""
-    low, high = float(value.min()), float(value.max())
-    return f"{_short(low)} to {_short(high)}" if high > low else _short(low)
-
-
-def _short(value: float) -> str:
+def _short(value: Any) -> str:
+    """A number in a few digits, or a date."""
+    if isinstance(value, pd.Timestamp):
+        return f"{value:%Y-%m-%d}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
-
-
-def _dates(start: pd.Timestamp, days: Floats) -> str:
-    low, high = (start + pd.Timedelta(days=float(d)) for d in (days.min(), days.max()))
-    return f"{low:%Y-%m-%d} to {high:%Y-%m-%d}"

@@ -5,7 +5,7 @@ items that made the fit give p-values nearer one half than new items would: the 
 conservative there.
 """
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -15,6 +15,8 @@ from ..inference.results import Fit
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
 from .batches import even_draws, parts, thin
+from .results import finding
+from .slices import ALL
 
 _ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
 _CHUNK = 2_000
@@ -23,22 +25,16 @@ _MIDDLE = 20  # draws whose median is the middle of summaries
 _OUTER = 20  # with fewer replicates than this beyond the observed value, their tail is fitted
 
 
-class Summary(NamedTuple):
-    """A posterior predictive test."""
-
-    name: str
-    ratio: float  # the observed summary over its predictive median
-    p_value: float  # two-sided
-
-
 def predictive_tests(
     fit: Fit, columns: Columns, rng: np.random.Generator, progress: bool | None = None
-) -> list[Summary]:
-    """Summaries of the items, of 50,000 at most, each against replicates by whole curves."""
+) -> list[dict[str, Any]]:
+    """Summaries of the items, of 50,000 at most, each against replicates by whole curves.
+
+    The value is the observed summary over its predictive median.
+    """
     posterior, even = posterior_of(fit), even_draws(fit, _REPLICATES)
-    outcome = posterior.outcome
+    outcome, middle = posterior.outcome, posterior_of(thin(fit, _MIDDLE))
     draws = np.resize(even, -(-_REPLICATES // len(even)) * len(even))
-    middle = posterior_of(thin(fit, _MIDDLE))
     summaries = outcome.forms.summaries
     n = len(columns["score"])
     if n > _ITEMS:
@@ -50,19 +46,20 @@ def predictive_tests(
         # summaries are about the median curves: about its own draw, the outcomes of new items
         # would scatter more than replicates of that draw, as the draw is not their truth
         curves = middle.curves(part["score"], part.get("group"), size)
-        moments = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
-        about = (size, *moments)
+        about = (size, *(np.median(curves[name], axis=0) for name in ("mean", "variance")))
         outcomes = posterior.simulate(part, rng, draws), part[outcome.observed][None]
         for total, values in zip((replicated, observed), outcomes, strict=True):
             total += [summary(values, *about) for summary in summaries.values()]
-    return [_test(*test) for test in zip(summaries, replicated, observed[:, 0], strict=True)]
+    return [
+        finding(name, ALL, _ratio(x, float(y)), tail_probability(x - y))
+        for name, x, y in zip(summaries, replicated, observed[:, 0], strict=True)
+    ]
 
 
-def _test(name: str, replicated: Floats, observed: float) -> Summary:
+def _ratio(replicated: Floats, observed: float) -> float:
     # widened curves have far draws; of rare zeros the median is 0
     expected = float(np.median(replicated) or np.mean(replicated))
-    ratio = observed / expected if expected > 0 else 1.0 if observed == 0 else float("inf")
-    return Summary(name, float(ratio), tail_probability(replicated - observed))
+    return observed / expected if expected > 0 else 1.0 if observed == 0 else float("inf")
 
 
 def tail_probability(excess: Floats) -> float:

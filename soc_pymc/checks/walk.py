@@ -74,11 +74,6 @@ def _prior() -> Floats:
     return np.asarray(np.diff(stats.halfnorm.cdf(cuts, scale=_TYPICAL)))
 
 
-def _steps(sds: Floats) -> Floats:
-    """Covariances of a day's step, (points, k, k)."""
-    return np.asarray(sds[:, :, None] ** 2 * np.eye(sds.shape[1]))
-
-
 def _forward(
     precision: Floats, pull: Floats, gap: Floats, sds: Floats
 ) -> tuple[Gaussians, Gaussians, Floats]:
@@ -86,10 +81,10 @@ def _forward(
     days, k = pull.shape
     shape = len(sds), days, k
     ahead, after = (Gaussians(np.empty(shape), np.empty((*shape, k))) for _ in range(2))
-    evidence = np.empty(shape[:2])
+    evidence, variance = np.empty(shape[:2]), sds[:, :, None] ** 2 * np.eye(k)
     mean, covariance = np.zeros(shape[::2]), np.tile(_START**2 * np.eye(k), (len(sds), 1, 1))
     for t in range(days):
-        covariance = covariance + gap[t] * _steps(sds)
+        covariance = covariance + gap[t] * variance
         ahead.mean[:, t], ahead.covariance[:, t] = mean, covariance
         # with B = I + P L: covariance B^-1 P, mean m + B^-1 P (h - L m), and |B| in the evidence
         spread = np.eye(k) + covariance @ precision[t]
@@ -116,8 +111,9 @@ def _p_values(precision: Floats, pull: Floats, ahead: Gaussians) -> Floats:
 def _backward(filtered: Gaussians, gap: Floats, sds: Floats) -> Gaussians:
     """States given all days, by the smoother of Rauch, Tung and Striebel."""
     mean, covariance = filtered.mean.copy(), filtered.covariance.copy()
+    variance = sds[:, :, None] ** 2 * np.eye(sds.shape[1])
     for t in range(mean.shape[1] - 2, -1, -1):
-        ahead = covariance[:, t] + gap[t + 1] * _steps(sds)
+        ahead = covariance[:, t] + gap[t + 1] * variance
         gain = np.linalg.solve(ahead, covariance[:, t]).transpose(0, 2, 1)
         more = covariance[:, t + 1] - ahead
         covariance[:, t] += gain @ more @ gain.transpose(0, 2, 1)

@@ -1,7 +1,6 @@
 """`held_out`: predictions of outcomes held out from every item, as in the paper's Section 5.1."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
 from ..checks.batches import in_batches
 from ..checks.comparison import warn_of_clusters
-from ..checks.pit import SlicePit, pit_dataset, slice_pits
+from ..checks.pit import SlicePit, pit_dataset, pit_findings, slice_pits
 from ..checks.results import PROB, Result, result_table, with_verdicts
 from ..checks.slices import ALL, LEAST, equal_parts, large_sizes
 from ..data.items import Items
@@ -29,6 +28,7 @@ from .splitting import Split, stream
 
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
 _EXPOSED = 25.0  # exposure in the test part that says something of an item (the paper's)
+_SIDES = float(special.ndtri((1 + PROB) / 2))  # of intervals, in standard errors
 
 
 @checked(split=A(Split, "what soc.evaluate.split_items(items) returns"), bins=Whole(1), seed=SEED)
@@ -66,25 +66,22 @@ def held_out(
     Returns
     -------
     Result
-        Its ``table`` has rows for the gain of each estimator (the baselines, ``E(theta | t)`` and
+        Its ``table`` has the gain of each estimator (the baselines, ``E(theta | t)`` and
         ``E(theta | t, y)`` of each fit, with the fit's name before it where names were given), over
         all items and in each bin: in percent of the log-likelihood of t, or of what `over` names
         (of values: of its squared error in noise sds, so that 100 is no error at all), with a 90%
         interval over items. And for each fit ``PIT``, of all items and, of counts, of those with an
         exposure of at least 25 in the test part: the largest difference from the uniform cdf.
 
-        ``data`` is an `xarray.DataTree`. Group ``gain`` has the gains by estimator and bin (-1
-        being all items) in nats and percent with standard errors, ``log_likelihood``, and by bin
-        ``score``, ``items`` and the held-out ``exposure`` and ``events`` (of values ``precision``,
-        the sum of 1 / noise_sd^2). Group ``pit`` has, by fit and slice, ECDFs of the PIT minus the
-        uniform cdf, ``randomised`` and ``averaged`` over the randomisation.
+        ``data`` is an `xarray.DataTree`: ``gain`` has gains by estimator and bin (-1 being all
+        items) in nats and percent with standard errors, and sums by bin; ``pit``, by fit and slice,
+        ECDFs of the PIT minus the uniform cdf.
 
     Raises
     ------
     ItemsError, FitError
         If the two parts do not have the same rows, or are not of the fits' kind; of counts, if
-        gains are over a score that is no rate: negative, or 0 where there are held-out events. If
-        there is no fit, no such baseline, `over` is none of them, or `bins` is not positive.
+        gains are over a score that is no rate: negative, or 0 where there are held-out events.
 
     Warns
     -----
@@ -106,13 +103,14 @@ def held_out(
         raise FitError(f"baselines={shown(baselines)} must be a list of names, such as ('platt',)")
     if not isinstance(over, str) or over not in ("t", *baselines):
         raise FitError(f"over={shown(over)} must be 't' or one of baselines={tuple(baselines)}")
-    _check_rows(split)
-    warn_of_clusters(by_name, split.test, "standard errors")
     outcome = OUTCOMES[split.train.kind]
-    if over == "t":
-        _check_scores(split.test, outcome)
-    train = _frame(split.train)
+    train, test = (_frame(part) for part in (split.train, split.test))
     score = train["score"].to_numpy(dtype=float)
+    if not np.array_equal(score, test["score"].to_numpy(dtype=float)):
+        raise ItemsError("the two parts of the split do not have the same rows: use split_items")
+    warn_of_clusters(by_name, split.test, "standard errors")
+    if over == "t":
+        _check_scores(score, test, split.test.score, outcome)
     estimates = {over: score}  # gains are over the first
     with phase("baselines", enabled=progress):
         for name, predict in fit_baselines(baselines, train, outcome).items():
@@ -123,27 +121,46 @@ def held_out(
         prefix = "" if single else f"{name}: "
         means, pits[name] = _judged(fit, name, split, seed, progress)
         estimates |= {prefix + title: mean for title, mean in means.items()}
-    gains = _gains(estimates, _frame(split.test), equal_parts(score, bins), outcome)
+    gains = _gains(estimates, score, test, equal_parts(score, bins), outcome)
     ecdfs = xr.concat([pit_dataset(pit) for pit in pits.values()], "fit")
     groups = {"gain": gains, "pit": ecdfs.assign_coords(fit=list(pits))}
-    rows = [
-        {"what": "PIT" if single else f"PIT of {name}", "where": where, "n": pit.n_items}
-        | {"value": pit.distance, "p": pit.p_value, "verdict": ""}
-        for name, slices in pits.items()
-        for where, pit in slices.items()
+    frame = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
+    error, every = _SIDES * frame["gain_percent_se"], frame["bin"] < 0
+    rows = pd.DataFrame(
+        {
+            "what": "% gain of " + frame["estimator"],
+            "where": np.where(every, ALL, [f"score {t:.4g}" for t in frame["score"]]),
+            "n": frame["items"],
+            "value": frame["gain_percent"],
+            "low": frame["gain_percent"] - error,
+            "high": frame["gain_percent"] + error,
+        }
+    )
+    of_pits = [
+        row
+        for name, pit in pits.items()
+        for row in pit_findings(pit, "PIT" if single else f"PIT of {name}")
     ]
-    gain_rows = list(_gain_table(gains))
-    overall = [row for row in gain_rows if row["where"] == ALL]
-    by_bin = [row for row in gain_rows if row["where"] != ALL]
-    table = with_verdicts(result_table([*overall, *rows, *by_bin]))
-    total = gains.sel(bin=-1).isel(estimator=slice(1, None))
-    best = total.isel(estimator=int(np.nanargmax(total["gain"].to_numpy())))
+    parts = (result_table(part) for part in (rows[every], of_pits, rows[~every]))
+    table = with_verdicts(pd.concat(parts, ignore_index=True))
+    best = frame[every].nlargest(1, "gain").iloc[0]
     advice = (
-        f"The largest gain over {over} is that of {best['estimator'].item()}: "
-        f"{float(best['gain']):,.1f} nats, standard error {float(best['standard_error']):,.1f}.",
+        f"The largest gain over {over} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
+        f"standard error {best['standard_error']:,.1f}.",
     )
     title = f"held_out: {len(score):,} items, gains over {over}"
     return Result(table, xr.DataTree.from_dict(groups), advice, title)
+
+
+def _frame(items: Items) -> pd.DataFrame:
+    """The part's table with columns named by role."""
+    frame = items.source
+    if not isinstance(frame, pd.DataFrame):
+        raise ItemsError(
+            f"a part of the split is a {type(frame).__name__}, and both must be pandas tables: use "
+            "split_items"
+        )
+    return frame.rename(columns={name: role for role, name in items.roles.items()})
 
 
 def _judged(
@@ -170,81 +187,47 @@ def _judged(
     return means, slice_pits(intervals, n, masks, stream(seed, "PIT"))
 
 
-def _check_rows(split: Split) -> None:
-    parts = split.train, split.test
-    for part in parts:
-        if not isinstance(part.source, pd.DataFrame):
-            raise ItemsError(
-                f"a part of the split is a {type(part.source).__name__}, and both must be pandas "
-                "tables: use split_items"
-            )
-    if not np.array_equal(*(part.source[part.score].to_numpy(dtype=float) for part in parts)):
-        raise ItemsError("the two parts of the split do not have the same rows: use split_items")
-
-
-def _check_scores(test: Items, outcome: Outcome) -> None:
+def _check_scores(score: Floats, test: pd.DataFrame, column: str, outcome: Outcome) -> None:
     """The score must be an estimate of theta that leaves held-out outcomes a likelihood."""
-    score, y = (test.source[test.roles[role]].to_numpy() for role in ("score", outcome.observed))
-    for word, bad in outcome.forms.wrong_scores(score, y).items():
+    wrong = outcome.forms.wrong_scores(score, test[outcome.observed].to_numpy())
+    for word, bad in wrong.items():
         if bad.any():
             raise ItemsError(
-                f"column {test.score!r}: {int(bad.sum()):,} of {len(bad):,} rows are {word}, so "
-                f"that the score is no {outcome.words.theta} to compare with: give held_out "
+                f"column {column!r}: {int(bad.sum()):,} of {len(bad):,} rows are {word}, so that "
+                f"the score is no {outcome.words.theta} to compare with: give held_out "
                 "over='constant'"
             )
-
-
-def _frame(items: Items) -> pd.DataFrame:
-    """The part's table with columns named by role."""
-    frame: pd.DataFrame = items.source
-    return frame.rename(columns={name: role for role, name in items.roles.items()})
 
 
 # --- gains ---------------------------------------------------------------------------------------
 
 
 def _gains(
-    estimates: Mapping[str, Floats], test: pd.DataFrame, bin_of: Ints, outcome: Outcome
-) -> xr.Dataset:
+    estimates: Mapping[str, Floats], score: Floats, test: pd.DataFrame, bin_of: Ints,
+    outcome: Outcome,
+) -> xr.Dataset:  # fmt: skip
     """Gains over the first estimate with dims (estimator, bin), over all items in bin -1."""
-    names = ("score", outcome.observed, outcome.size)
-    score, y, size = (test[name].to_numpy(dtype=float) for name in names)
     forms = outcome.forms
-    likelihood = [forms.log_likelihood(y, size, theta) for theta in estimates.values()]
+    y, size = (test[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
+    likelihood = {name: forms.log_likelihood(y, size, x) for name, x in estimates.items()}
+    base = next(iter(likelihood.values()))
     loss = forms.loss(y, size, next(iter(estimates.values())))
-    order, ends = np.argsort(bin_of, kind="stable"), np.cumsum(np.bincount(bin_of))
-    slices = [np.arange(len(bin_of)), *np.split(order, ends[:-1])]
+    slices = {-1: np.arange(len(score)), **pd.Series(bin_of).groupby(bin_of).indices}
     rows = [
-        _gain((each - likelihood[0])[rows], loss[rows])
-        | {"log_likelihood": float(each[rows].sum())}
-        for each in likelihood
-        for rows in slices
+        {"estimator": name, "bin": k, "log_likelihood": each[place].sum()}
+        | _gain((each - base)[place], loss[place])
+        for name, each in likelihood.items()
+        for k, place in slices.items()
     ]
-    numbers = {
-        name: (("estimator", "bin"), np.reshape([row[name] for row in rows], (-1, len(slices))))
-        for name in rows[0]
-    }
-    by_bin = {
-        "score": [score[rows].mean() for rows in slices],
-        "items": [len(rows) for rows in slices],
-    }
-    for name, values in forms.held_out_sums(y, size).items():
-        by_bin[name] = [float(values[rows].sum()) for rows in slices]
-    coords = {"estimator": list(estimates), "bin": np.arange(len(slices)) - 1}
-    return xr.Dataset(numbers | {name: ("bin", x) for name, x in by_bin.items()}, coords)
-
-
-def _gain_table(gains: xr.Dataset) -> Iterator[dict[str, Any]]:
-    """Rows of all estimators but the first, over which gains are."""
-    half = float(special.ndtri((1 + PROB) / 2)) * gains["gain_percent_se"]
-    percent = gains["gain_percent"]
-    ends = {"value": percent, "low": percent - half, "high": percent + half}
-    where = [ALL, *(f"score {score:.4g}" for score in gains["score"].to_numpy()[1:])]
-    for name in gains["estimator"].to_numpy()[1:]:
-        numbers = {end: x.sel(estimator=name).to_numpy() for end, x in ends.items()}
-        for k, slice_name in enumerate(where):
-            row = {"what": f"% gain of {name}", "where": slice_name, "n": int(gains["items"][k])}
-            yield row | {end: x[k] for end, x in numbers.items()}
+    gains = pd.DataFrame(rows).set_index(["estimator", "bin"]).to_xarray()
+    sums = forms.held_out_sums(y, size)
+    by_bin = [
+        {"score": score[place].mean(), "items": len(place)}
+        | {name: x[place].sum() for name, x in sums.items()}
+        for place in slices.values()
+    ]
+    frame = pd.DataFrame(by_bin, pd.Index(list(slices), name="bin"))
+    return gains.sel(estimator=list(estimates)).merge(frame.to_xarray())
 
 
 def _gain(gain: Floats, base: Floats) -> dict[str, float]:

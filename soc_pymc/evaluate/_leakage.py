@@ -4,32 +4,34 @@ The score's honesty is an assumption of the method (Sections 1 and 2 of Muralidh
 t must not be trained on the item's own y, or posteriors count y twice.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 from scipy import special, stats
 
 from .._lib.errors import FitError, ItemsError
-from ..checks.results import FAIL, OK, Result, result_table
+from ..checks.results import FAIL, OK, Result, finding, result_table
 from ..data.binning import group
 from ..data.items import Items, check_outcomes
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
-from ..data.tables import batches, open_table, scan
 from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
-from ..posterior.item_columns import columns_of
+from .splitting import read_frame
 
-Columns = Mapping[str, NDArray[Any]]
+Evidence = dict[str, Any]
+"""A row of the table with ``z``, large where scores leak."""
 
 _MOST_Z = 3.0  # of more variation than noise in one bin: that of theta
 _LEVEL = 0.05  # chance of a false alarm
 _TOLERANCE = 0.05  # of out-of-fold gain that training on more items may bring
+_FINDINGS = {
+    "outcomes alone": "outcomes vary by {value:.2f} of their noise where they vary least",
+    "fresh outcomes": "the calibration slope is {value:.2f} times as steep on fresh outcomes",
+    "out-of-fold scores": "the scores gain {value:.0%} more than out-of-fold ones",
+}
 
 
 def leakage(
@@ -37,11 +39,11 @@ def leakage(
 ) -> Result:
     """Test whether scores were trained on the outcomes that they are to be calibrated with.
 
-    *Outcomes alone*: given an honest score and the exposure, outcomes vary at least by their noise;
-    leaking scores sort items by it. A leak must be heavy to show. *Fresh outcomes* of the same
-    items: an honest score goes with both outcomes alike, up to a common factor; a leaking one more
-    closely with those that it saw. *Out-of-fold scores* of the same model: their log-likelihood,
-    after a straight-line calibration of both, is less than that of leaking scores.
+    *Outcomes alone*: given an honest score, outcomes vary at least by their noise; only a heavy
+    leak shows. *Fresh outcomes* of the same items: an honest score goes with both alike, up to a
+    common factor; a leaking one more closely with those that it saw. *Out-of-fold scores* of the
+    same model: their log-likelihood, after a straight-line calibration of both, is less than that
+    of leaking scores.
 
     Parameters
     ----------
@@ -96,7 +98,7 @@ def leakage(
         return _result([_from_outcomes(items, level)])
     statistics = summarize(items, folds=0, on_leakage="ignore", progress=False)
     rows, outcome = [_from_outcomes(statistics, level)], OUTCOMES[items.kind]
-    columns = _columns(items, outcome) if others else {}
+    frame = read_frame(items) if others else pd.DataFrame()
     for name, other in others.items():
         if items.kind != other.kind:
             raise ItemsError(
@@ -104,40 +106,23 @@ def leakage(
                 "the same order"
             )
         judge = _from_fresh if name == "fresh" else _from_folds
-        rows.append(judge(outcome, columns, _columns(other, outcome), level))
+        rows.append(judge(outcome, frame, read_frame(other), level))
     return _result(rows)
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """One kind of evidence on whether scores leak."""
-
-    where: str
-    effect: float
-    z: float  # large where scores leak
-    p: float
-    leaks: bool
-
-
-_FINDINGS = {
-    "outcomes alone": "outcomes vary by {0.effect:.2f} of their noise where they vary least",
-    "fresh outcomes": "the calibration slope is {0.effect:.2f} times as steep on fresh outcomes",
-    "out-of-fold scores": "the scores gain {0.effect:.0%} more than out-of-fold ones",
-}
-
-
-def _result(rows: list[_Evidence]) -> Result:
+def _result(rows: list[Evidence]) -> Result:
     """All kinds of evidence together."""
-    table = pd.DataFrame([vars(row) for row in rows]).rename(columns={"effect": "value"})
-    table["verdict"] = np.where(table["leaks"], FAIL, OK)
+    table = pd.DataFrame(rows)
     z = xr.DataArray(table["z"], {"evidence": table["where"].tolist()}, "evidence")
-    findings = [
-        f"{_FINDINGS[row.where].format(row)} (z = {row.z:.1f})" for row in rows if row.leaks
+    leaks = [
+        f"{_FINDINGS[row['where']].format(**row)} (z = {row['z']:.1f})"
+        for row in rows
+        if row["verdict"] == FAIL
     ]
     advice = "No sign that scores saw their outcomes."
-    if findings:
+    if leaks:
         advice = (
-            f"Scores saw their outcomes: {'; '.join(findings)}. Posteriors would count these twice "
+            f"Scores saw their outcomes: {'; '.join(leaks)}. Posteriors would count these twice "
             "and intervals be too narrow: score every item by a model trained without it, such as "
             "by scikit-learn's cross_val_predict."
         )
@@ -146,11 +131,14 @@ def _result(rows: list[_Evidence]) -> Result:
             "No sign that scores saw their outcomes, but outcomes alone show heavy leaks only: "
             "give fresh= or out_of_fold= to see lighter ones."
         )
-    table = result_table(table.assign(what="leakage"))
-    return Result(table, xr.Dataset({"z": z}), (advice,), "leakage")
+    return Result(result_table(table), xr.Dataset({"z": z}), (advice,), "leakage")
 
 
-def _from_outcomes(statistics: Statistics, level: float) -> _Evidence:
+def _evidence(where: str, value: float, z: float, p: float, leaks: bool) -> Evidence:
+    return finding("leakage", where, value, p, FAIL if leaks else OK) | {"z": z}
+
+
+def _from_outcomes(statistics: Statistics, level: float) -> Evidence:
     """Least variation by octave of exposure or noise sd; z with its sign turned."""
     title, outcome = "outcomes alone", OUTCOMES[statistics.kind]
     margin = outcome.margins[0]
@@ -159,7 +147,7 @@ def _from_outcomes(statistics: Statistics, level: float) -> _Evidence:
     groups = group(octaves, ("bin", "cell"), dict.fromkeys(outcome.sums(margin), np.add))
     known, excess, variance, noise = outcome.forms.excess(groups, statistics.data)
     if not len(excess):
-        return _Evidence(title, np.nan, 0.0, 1.0, False)
+        return _evidence(title, np.nan, 0.0, 1.0, False)
     # one bin whose theta varies must not hide many in which outcomes hardly do
     capped = np.minimum(excess, _MOST_Z * np.sqrt(variance))
     _, octave = np.unique(groups["cell"][known], return_inverse=True)
@@ -169,59 +157,59 @@ def _from_outcomes(statistics: Statistics, level: float) -> _Evidence:
     p = min(1.0, len(z) * float(stats.norm.cdf(z[least])))
     # single trials that all came out alike have no noise
     effect = 1.0 + float(total[least] / scale[least]) if scale[least] > 0 else 1.0
-    return _Evidence(title, effect, -float(z[least]), p, p < level)
+    return _evidence(title, effect, -float(z[least]), p, p < level)
 
 
 # --- the same rows twice -------------------------------------------------------------------------
 
 
-def _columns(items: Items, outcome: Outcome) -> Columns:
-    """Score, outcome and size of valid items, as ``score``, ``y`` and ``size``."""
-    scan(items, progress=False)
-    names = {"score": "score", "y": outcome.observed, "size": outcome.size}
-    roles = {name: items.roles[role] for name, role in names.items()}
-    table = open_table(items.source, list(roles.values()))
-    parts = [columns_of(batch, roles) for batch in batches(table, size=1 << 18)]
-    return {c: np.concatenate([part[c] for part in parts]) for c in roles}
-
-
-def _check_rows(columns: Columns, others: Columns, names: tuple[str, ...], what: str) -> None:
-    """Refuse other rows."""
+def _check_rows(frame: pd.DataFrame, other: pd.DataFrame, names: dict[str, str], what: str) -> None:
+    """Refuse other rows: columns, with the words for them, must be the same."""
     same = "give the same rows in the same order"
-    n = len(columns["score"])
-    if len(others["score"]) != n:
-        raise ItemsError(f"{what}= has {len(others['score']):,} items, not {n:,}: {same}")
-    for name in names:
-        if wrong := int((columns[name] != others[name]).sum()):
-            role = {"y": "outcome", "size": "exposure or noise sd"}.get(name, name)
-            raise ItemsError(f"{what}=: {wrong:,} of {n:,} rows have another {role}: {same}")
+    if len(other) != len(frame):
+        raise ItemsError(f"{what}= has {len(other):,} items, not {len(frame):,}: {same}")
+    for name, word in names.items():
+        if wrong := int((frame[name] != other[name]).sum()):
+            raise ItemsError(
+                f"{what}=: {wrong:,} of {len(frame):,} rows have another {word}: {same}"
+            )
 
 
-def _from_fresh(outcome: Outcome, columns: Columns, fresh: Columns, level: float) -> _Evidence:
+def _outcomes(frame: pd.DataFrame, outcome: Outcome) -> Any:
+    """Outcomes and their sizes."""
+    return (frame[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
+
+
+def _from_fresh(
+    outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame, level: float
+) -> Evidence:
     """Evidence that scores go with their items' outcomes more closely than with fresh ones."""
-    _check_rows(columns, fresh, ("score",), "fresh")
-    score = columns["score"]
+    _check_rows(frame, fresh, {"score": "score"}, "fresh")
+    score = frame["score"].to_numpy(dtype=float)
     rank = special.ndtri((stats.rankdata(score) - 0.5) / len(score))
-    pair = columns, fresh
-    contrast, weight = outcome.forms.contrast(*(x[name] for x in pair for name in ("y", "size")))
+    own, later = (tuple(_outcomes(x, outcome)) for x in (frame, fresh))
+    contrast, weight = outcome.forms.contrast(*own, *later)
     centred = rank - (weight @ rank) / weight.sum()
-    before, after = (outcome.forms.line(score, x["y"], x["size"])[1] for x in pair)
+    before, after = (outcome.forms.line(score, *pair)[1] for pair in (own, later))
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
     p = float(stats.norm.sf(z))
-    return _Evidence("fresh outcomes", after / before if before else np.nan, z, p, p < level)
+    return _evidence("fresh outcomes", after / before if before else np.nan, z, p, p < level)
 
 
-def _from_folds(outcome: Outcome, columns: Columns, folds: Columns, level: float) -> _Evidence:
+def _from_folds(
+    outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame, level: float
+) -> Evidence:
     """Extra log-likelihood of scores, as a share of what out-of-fold scores gain."""
-    _check_rows(columns, folds, ("y", "size"), "out_of_fold")
-    scores = columns["score"], folds["score"], np.ones(len(columns["score"]))
-    density, out_of_fold, none = (
-        outcome.forms.line(x, columns["y"], columns["size"])[0] for x in scores
-    )
+    words = {outcome.observed: "outcome", outcome.size: "exposure or noise sd"}
+    _check_rows(frame, folds, words, "out_of_fold")
+    y, size = _outcomes(frame, outcome)
+    scores = *(x["score"].to_numpy(dtype=float) for x in (frame, folds)), np.ones(len(frame))
+    density, out_of_fold, none = (outcome.forms.line(x, y, size)[0] for x in scores)
     more = density - out_of_fold
     gain = float((out_of_fold - none).sum())
     z = float(more.sum() / max(np.sqrt(len(more)) * more.std(), 1e-300))
     effect = float(more.sum()) / max(gain, 1e-300) if more.sum() > 0 else 0.0
     p = float(stats.norm.sf(z))
-    return _Evidence("out-of-fold scores", effect, z, p, p < level and effect > _TOLERANCE)
+    leaks = p < level and effect > _TOLERANCE
+    return _evidence("out-of-fold scores", effect, z, p, leaks)

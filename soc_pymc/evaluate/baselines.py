@@ -6,7 +6,6 @@ weights 1 / noise_sd^2. Items of one score are one observation, with no loss.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -86,35 +85,28 @@ def _isotonic(cells: _Cells) -> Predict:
 
 
 def _platt(cells: _Cells) -> Predict:
-    from sklearn.preprocessing import StandardScaler
-
-    if len(cells.position) == 1:
-        return _constant(cells)
-    return _regression(cells, StandardScaler(), 0.0)
+    return _regression(cells, np.unique(cells.position[[0, -1]]), 1, 0.0)
 
 
 def _spline(cells: _Cells) -> Predict:
     """A cubic on 6 knots; on fewer scores than it has coefficients, straight between all scores."""
-    from sklearn.preprocessing import SplineTransformer
-
     share = np.cumsum(cells.weight) / cells.weight.sum()
-    knots = np.unique(np.interp(np.linspace(0, 1, _KNOTS), share, cells.position))
-    degree = 3
+    knots, degree = np.unique(np.interp(np.linspace(0, 1, _KNOTS), share, cells.position)), 3
     if len(cells.position) < len(knots) + degree:
         knots, degree = cells.position, 1
-    if len(knots) < 2:
-        return _constant(cells)
-    spline = SplineTransformer(
+    return _regression(cells, knots, degree, _RIDGE)
+
+
+def _regression(cells: _Cells, knots: Floats, degree: int, ridge: float) -> Predict:
+    """Poisson regression of counts, least squares of values, on a spline of the position."""
+    from sklearn.preprocessing import SplineTransformer
+
+    average = cells.average()
+    if len(knots) < 2 or average != float(cells.weight @ cells.mean) / float(cells.weight.sum()):
+        return _constant(cells)  # no regression ends at a rate of 0, or at a probability of 1
+    features = SplineTransformer(
         degree=degree, knots=knots[:, None], extrapolation="linear", include_bias=False
     )
-    return _regression(cells, spline, _RIDGE)
-
-
-def _regression(cells: _Cells, features: Any, ridge: float) -> Predict:
-    """Poisson regression of counts, least squares of values, on features of the position."""
-    average = cells.average()
-    if average != float(cells.weight @ cells.mean) / float(cells.weight.sum()):
-        return _constant(cells)  # no regression ends at a rate of 0, or at a probability of 1
     # outcomes in units of their mean and weights in events, whatever the unit of exposure is
     unit = average if cells.outcome.theta is LOG else 1.0
     weight = cells.weight * unit

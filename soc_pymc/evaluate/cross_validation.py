@@ -1,24 +1,17 @@
 """`cross_validate`: priors compared by folds, from statistics alone."""
 
-from typing import Any
-
-import numpy as np
 import pandas as pd
 
 from .._lib.arguments import A, checked
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
-from .._model.rows import rows_of
+from ..checks.leave_one_out import doubt_of
+from ..checks.observations import curve_rows
 from ..checks.results import OK
-from ..checks.trust import status_reasons
 from ..data.statistics import Statistics
-from ..families.family import family_of_kind, reads_joint
+from ..families.family import reads_joint
 from ..families.priors import SinglePrior
 from ..inference.methods import NUTS, VI, FiveSteps
-from ..inference.results import Fit
-from ..posterior.curves import curves_at
-from ..posterior.item_columns import bin_scores_of
-from ..posterior.predictive import posterior_of
 
 
 @checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
@@ -68,39 +61,18 @@ def cross_validate(
         raise StatisticsError(
             "the statistics have no folds: summarize the items with folds=10, or with fold="
         )
-    _check_prior(prior)
+    if prior is not None and (not hasattr(prior, "mixture") or reads_joint(prior)):
+        raise FitError(
+            f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
+            "by leave-one-out, soc.compare({...}, statistics)"
+        )
     rows = []
     for fold in range(stats.folds):
         if not (held := stats.of_fold(fold)).n_items:
             continue
         others = fit(stats.without_fold(fold), prior, method, progress=progress)
-        elpd = _log_density(others, held)
-        trust = "; ".join(status_reasons(others.status).values()) or OK
+        there, status = curve_rows(others, held), others.status
+        elpd = float(there.sums.values(there.first[None], there.second[None]).sum())
         row = {"fold": fold, "items": held.n_items, "elpd": elpd, "per_item": elpd / held.n_items}
-        rows.append(row | {"converged": others.status.converged, "trust": trust})
+        rows.append(row | {"converged": status.converged, "trust": doubt_of(status) or OK})
     return pd.DataFrame(rows).set_index("fold")
-
-
-def _check_prior(prior: Any) -> None:
-    """Refuse priors that the tables with folds cannot serve."""
-    if prior is None or not (not hasattr(prior, "mixture") or reads_joint(prior)):
-        return
-    name = type(prior).__name__
-    if not getattr(prior, "mixture", True):
-        name += "(exposure=)" if prior.exposure else "(zero=True)"
-    raise FitError(
-        f"soc.{name} reads joint cells, which have no folds: "
-        "compare such fits by leave-one-out, soc.compare({...}, statistics)"
-    )
-
-
-def _log_density(fit: Fit, stats: Statistics) -> float:
-    """Log density of all outcomes at the posterior means of the curves, of every group's bins."""
-    bins = bin_scores_of(fit, posterior_of(fit), stats)
-    rows, data = rows_of(stats, family_of_kind(stats.kind), grouped=bool(stats.groups))
-    place = bins.place(rows.group, rows.bin)
-    labels = np.array(stats.groups or [None], dtype=object)
-    curves = curves_at(fit, bins.score, labels[bins.group], None)
-    first, second = (draws.mean(axis=0)[place][None] for draws in curves)
-    data = data.with_spread(bins.spread[place])
-    return float(data.values(first, second).sum())

@@ -9,33 +9,29 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from .._lib.arguments import PROGRESS, A, OrNone, checked
-from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks.results import FAIL, OK, WARN, Result, result_table
 from ..data.statistics import Statistics
 from ..inference.draw_densities import MODEL, Model, draw_densities
-from ..inference.methods import NUTS
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves
 from ..quantities.support import SHARES, score_quantiles
 from ..quantities.variance import r_squared
 
-COMPONENTS = ("prior", "likelihood")
 THRESHOLD = 0.05
 """A sensitivity from which a result depends on the prior (Kallioinen et al. 2024)."""
-FINE, CONFLICT, DOMINATES, UNSURE = (
-    "fine", "prior-data conflict", "prior dominates", "too few draws",
-)  # fmt: skip
 
 _ALPHAS = (0.99, 1.01)  # of which the sensitivity is a difference quotient
 _FEWEST = 100  # draws
-_RESAMPLES, _BLOCK = 50, 20  # of the bootstrap; draws of a chain in a block
-_ERRORS = {"prior": 2.0, "likelihood": 1.0}  # the second only tells conflict from dominance
 _NAMES = {"mean": "E(theta | t)", "log_variance": "log Var(theta | t)", "r_squared": "R-squared"}
-_VERDICTS = {FINE: OK, CONFLICT: FAIL, DOMINATES: WARN, UNSURE: WARN}
+_MEANINGS = {
+    FAIL: "Prior and data disagree on {}: check the prior, or widen it by "
+    "soc.Spline(level=, slope=, wiggle=).",
+    WARN: "The data say little of {}, where the prior decides: report that, or get more data.",
+}
 
 
 @checked(
@@ -81,12 +77,11 @@ def sensitivity(
     -------
     Result
         Its ``table`` has ArviZ's power-scaling sensitivities to the ``prior`` and the
-        ``likelihood``, of E(theta | t) and log Var(theta | t) at each score and of R^2. ``low`` and
-        ``high`` are without and with what finite numbers of draws add (twice, for the prior). The
+        ``likelihood``, of E(theta | t) and log Var(theta | t) at each score and of R^2. The
         ``verdict`` on the prior is ``"ok"`` below 0.05, ``"fail"`` where prior and likelihood both
-        reach it, a conflict, and ``"warn"`` where the prior alone does, or a sensitivity reaches
-        0.05 only by its error. ``data`` is an `xarray.DataTree` for ArviZ's own functions, such as
-        ``arviz.psense_summary``: ``posterior``, ``log_prior`` and ``log_likelihood``.
+        reach it, a conflict, and ``"warn"`` where the prior alone does. ``data`` is an
+        `xarray.DataTree` for ArviZ's own functions, such as ``arviz.psense_summary``:
+        ``posterior``, ``log_prior`` and ``log_likelihood``.
 
     Raises
     ------
@@ -96,13 +91,10 @@ def sensitivity(
 
     Notes
     -----
-    Of the hierarchical model only priors of top-level parameters are scaled: the levels and slopes
-    of the curves (of a mixture the lines of its log weights), the scales tau of all penalised
-    terms, of groups and of bin effects, and what the user added without a parent. To raise the
-    coefficients' N(0, tau^2) to a power would change what tau means.
-
-    All kept draws have equal weights: draws by `soc.VI` are resampled by their importance weights
-    where the approximation was off. Fits of labels have curves of the mean alone.
+    Only priors of top-level parameters are scaled: the levels and slopes of the curves (of a
+    mixture the lines of its log weights), the scales tau of all penalised terms, of groups and of
+    bin effects, and what the user added without a parent. To raise the coefficients' N(0, tau^2) to
+    a power would change what tau means. Fits of labels have curves of the mean alone.
 
     References
     ----------
@@ -125,6 +117,8 @@ def sensitivity(
         )
     if (number := sizes["chain"] * sizes["draw"]) < _FEWEST:
         raise FitError(f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)")
+    from arviz_stats import psense
+
     scores = score_quantiles(fit, SHARES) if score is None else score
     curves = calibration_curves(fit, scores, group, exposure)
     quantities = curves[["mean", "log_variance"] if not fit.mean_only else ["mean"]]
@@ -133,124 +127,47 @@ def sensitivity(
     if not fit.mean_only:
         explained = r_squared(fit, stats if fit.groups else None)
         quantities = quantities.assign(r_squared=explained)
-    log_densities = dict(zip(COMPONENTS, (prior, likelihood), strict=True))
+    groups = {"posterior": quantities}
+    coords = {name: quantities[name] for name in ("chain", "draw")}
+    for name, values in (("log_prior", prior), ("log_likelihood", likelihood)):
+        groups[name] = xr.Dataset({"total": (tuple(coords), values)}, coords)
+    tree = xr.DataTree.from_dict(groups)
     with phase("sensitivity: reweighting", enabled=progress):
-        table, diagnoses = _table(fit, quantities, log_densities)
-    dims, coords = ("chain", "draw"), {name: quantities[name] for name in ("chain", "draw")}
-    groups = {
-        f"log_{name}": xr.Dataset({"total": (dims, values)}, coords)
-        for name, values in log_densities.items()
-    }
-    tree = xr.DataTree.from_dict({"posterior": quantities, **groups})
+        of_prior, of_likelihood = (
+            _rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name)
+            for name in ("prior", "likelihood")
+        )
+    high, both = (part["value"] >= THRESHOLD for part in (of_prior, of_likelihood))
+    of_prior["verdict"] = np.select([high & both, high], [FAIL, WARN], OK)
+    table = result_table(pd.concat([of_prior, of_likelihood.assign(verdict=None)]))
+    k = max(importance((a - 1.0) * x.ravel())[1] for x in (prior, likelihood) for a in _ALPHAS)
     title = f"sensitivity: from {THRESHOLD} on, a result depends on the prior"
-    return Result(table, tree, _advice(fit, diagnoses, log_densities), title)
+    return Result(table.reset_index(drop=True), tree, _advice(fit, of_prior, k), title)
 
 
-def scaled_weights(log_density: Floats, alpha: float) -> tuple[Floats, float]:
-    """Weights of draws where a density is raised to a power, with their Pareto k."""
-    weight, k, _ = importance((alpha - 1.0) * log_density.ravel())
-    return weight.reshape(log_density.shape), k
-
-
-# --- the table -----------------------------------------------------------------------------------
-
-
-def _rows(quantities: xr.Dataset) -> tuple[list[str], list[str], Floats]:
-    """Quantities, where they are, and their draws, (rows, chain, draw)."""
-    names: list[str] = []
-    where, draws = [], []
-    for name, values in quantities.data_vars.items():
+def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
+    """A row for each quantity, and for each score of a curve."""
+    rows = []
+    for name, values in sensitivities.data_vars.items():
         title = _NAMES[str(name)]
-        if "score" not in values.dims:
-            values = values.expand_dims("score")
-        every = values.transpose("score", "chain", "draw").to_numpy()
-        of_scores = "score" in values.coords
-        where += [f"{title} at {t:.4g}" for t in values["score"].values] if of_scores else [title]
-        names += [title] * len(every)
-        draws.append(every)
-    return names, where, np.concatenate(draws)
+        places = [f" at {t:.4g}" for t in values["score"].values] if values.ndim else [""]
+        rows += [
+            {"title": title, "where": title + place, "value": value}
+            for place, value in zip(places, np.atleast_1d(values), strict=True)
+        ]
+    return pd.DataFrame(rows)
 
 
-def _table(
-    fit: Fit, quantities: xr.Dataset, log_densities: dict[str, Floats]
-) -> tuple[pd.DataFrame, pd.Series]:
-    """Sensitivities of all quantities with their errors, and diagnoses by quantity."""
-    names, where, draws = _rows(quantities)
-    blocks = _blocks(fit, log_densities["likelihood"])
-    parts = []
-    for name, densities in log_densities.items():
-        value = _sensitivities(draws, densities)
-        error = _ERRORS[name] * _errors(draws, densities, value, blocks)
-        low = np.sqrt(np.maximum(value**2 - error**2, 0.0))
-        ends = {"value": value, "low": low, "high": np.sqrt(value**2 + error**2)}
-        parts.append(pd.DataFrame({"what": name, "where": where, **ends}))
-    prior, likelihood = parts
-    sure = [part["low"] >= THRESHOLD for part in parts]
-    high = [part["value"] >= THRESHOLD for part in parts]
-    known = sure[0] & (high[1] == sure[1])
-    diagnosis = np.select([~high[0], ~known, sure[1]], [FINE, UNSURE, CONFLICT], DOMINATES)
-    prior["verdict"] = [_VERDICTS[name] for name in diagnosis]
-    table = result_table(pd.concat([prior, likelihood.assign(verdict=None)], ignore_index=True))
-    return table, pd.Series(diagnosis, names)
-
-
-def _sensitivities(draws: Floats, log_density: Floats) -> Floats:
-    """ArviZ's sensitivity of draws (quantities, chain, draw) to a density (chain, draw)."""
-    from arviz_stats.base import array_stats
-
-    scaled = (array_stats.power_scale_lw(log_density, alpha, [0, 1]) for alpha in _ALPHAS)
-    weights = [np.broadcast_to(np.exp(x - x.max()), draws.shape) for x in scaled]
-    return np.asarray(array_stats.power_scale_sense(draws, *weights, *_ALPHAS))
-
-
-def _blocks(fit: Fit, log_density: Floats) -> list[Ints]:
-    """Draws that depend on each other: copies of one draw by VI, neighbours in a chain by NUTS."""
-    if fit.status.pareto_k is None:
-        number = np.arange(log_density.size) // _BLOCK
-    else:  # resampled by importance weights
-        number = np.unique(log_density, return_inverse=True)[1].ravel()
-    order = np.argsort(number, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
-
-
-def _errors(draws: Floats, log_density: Floats, value: Floats, blocks: list[Ints]) -> Floats:
-    """Errors of sensitivities by the noise of the draws, by a bootstrap of blocks of draws.
-
-    Noise adds to a distance, because squares of both add up; and it makes the distance vary.
-    """
-    rng = np.random.default_rng(0)
-    flat, log_flat = draws.reshape(len(draws), 1, -1), log_density.reshape(1, -1)
-    resampled = []
-    for _ in range(_RESAMPLES):
-        chosen = rng.integers(len(blocks), size=len(blocks))
-        rows = np.concatenate([blocks[k] for k in chosen])
-        resampled.append(_sensitivities(flat[:, :, rows], log_flat[:, rows]))
-    added = np.mean(np.square(resampled), axis=0) - value**2
-    return np.sqrt(np.maximum(added, np.mean((resampled - value) ** 2, axis=0)))
-
-
-_MEANINGS = {
-    CONFLICT: "Prior and data disagree on {}: check the prior, or widen it by "
-    "soc.Spline(level=, slope=, wiggle=).",
-    DOMINATES: "The data say little of {}, where the prior decides: report that, or get more data.",
-    UNSURE: "Draws are too few to tell whether {} depends on the prior: fit with {more}.",
-}
-
-
-def _advice(fit: Fit, diagnoses: pd.Series, log_densities: dict[str, Floats]) -> tuple[str, ...]:
+def _advice(fit: Fit, of_prior: pd.DataFrame, k: float) -> tuple[str, ...]:
     sentences = []
     if not fit.status.converged:
         sentences.append(f"The fit did not converge, so this may be wrong: {fit.status.reason}.")
-    k = max(scaled_weights(x, alpha)[1] for x in log_densities.values() for alpha in _ALPHAS)
     if not k <= PARETO_K:
         sentences.append(
             f"Pareto k of the weights is {k:.2f}, above {PARETO_K}: these numbers are not reliable."
         )
-    sizes = fit.data["posterior"].sizes
-    draws = sizes["draw"] if isinstance(fit.method, NUTS) else sizes["chain"] * sizes["draw"]
-    more = f"soc.{type(fit.method).__name__}(draws={4 * draws})"
-    for diagnosis, meaning in _MEANINGS.items():
-        names = diagnoses.index[diagnoses == diagnosis]
-        if len(names):
-            sentences.append(meaning.format(", ".join(dict.fromkeys(names)), more=more))
+    for verdict, meaning in _MEANINGS.items():
+        titles = of_prior.loc[of_prior["verdict"] == verdict, "title"].unique()
+        if len(titles):
+            sentences.append(meaning.format(", ".join(titles)))
     return tuple(sentences) or ("No result here depends on the prior.",)

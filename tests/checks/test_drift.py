@@ -10,8 +10,10 @@ from scipy import integrate, stats
 import soc_pymc as soc
 from soc_pymc._model.splines import knots_in
 from soc_pymc.checks import walk as walk_module
-from soc_pymc.checks._drift import _rows, _scale, _site
+from soc_pymc.checks._drift import _scale, _site
+from soc_pymc.checks.observations import curve_rows
 from soc_pymc.checks.walk import SDS, walk
+from soc_pymc.posterior.curves import place_of
 
 QUIET = {"progress": False}
 COUNTS = {"score": "t", "count": "y", "exposure": "N"}
@@ -171,9 +173,10 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
     """
     fit, all_days = fitted
     _, own = next(all_days.by_day())
-    scale = _scale(fit, all_days)
-    sums, first, second, position, unit = _rows(fit, own, scale)
-    precision, pull = _site(sums, first, second, position, unit)
+    scale, rows = _scale(fit, curve_rows(fit, all_days)), curve_rows(fit, own)
+    centre, width, unit = scale
+    position = (place_of(fit, "mean", rows.score) - centre) / width
+    precision, pull = _site(fit, rows, scale)
     covariance = np.linalg.inv(precision)
     mean = covariance @ pull
     sd = np.sqrt(np.diag(covariance))
@@ -181,7 +184,9 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
     at = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
     log_density = np.array(
         [
-            sums.values((first + unit * (a + b * position))[None], (second + c)[None]).sum()
+            rows.sums.values(
+                (rows.first + unit * (a + b * position))[None], (rows.second + c)[None]
+            ).sum()
             for a, b, c in at
         ]
     )

@@ -9,7 +9,9 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import soc_pymc as soc
-from soc_pymc.checks import leave_one_out
+from soc_pymc.checks.leave_one_out import leave_one_out
+from soc_pymc.checks.observations import observe
+from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
 from tests.checks.test_checks import exact_ends, statistics_of
@@ -114,14 +116,20 @@ def exact(fits, small_frame):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:draws support leave-one-out")
-def test_fits_are_compared_on_statistics(fits, small_items, exact, monkeypatch):
+def test_fits_are_compared_on_statistics(fits, small_items, exact):
     """ArviZ's table of all items, against plain weights item by item: cells of 150 bins blur a sum
-    by 3e-3 of itself, and differences by a few percent. Of more items than points, a share of
-    every cell stands for it, which changes no sum.
+    by 3e-3 of itself, and differences by a few percent.
     """
-    monkeypatch.setattr(leave_one_out, "_MOST_POINTS", 2000)
-    table = soc.compare(fits, soc.summarize(small_items, bins=150, **QUIET), **QUIET)
+    statistics = soc.summarize(small_items, bins=150, **QUIET)
+    table = soc.compare(fits, statistics, **QUIET)
     assert list(table.index) == ["good", "narrow"]
+    records = {
+        name: leave_one_out(fit, observe(fit, statistics)).record() for name, fit in fits.items()
+    }
+    arvizs = az.compare(records, round_to="none")
+    for name in ("elpd_diff", "dse", "p_worse", "p", "elpd", "se"):
+        np.testing.assert_allclose(table[name], arvizs[name].astype(float), rtol=1e-9)
+    np.testing.assert_allclose(table["weight"], arvizs["weight"].astype(float), atol=1e-3)
     n = len(exact["good"])
     for name, each in exact.items():
         assert table.loc[name, "elpd"] == pytest.approx(each.sum(), rel=3e-3)
@@ -140,6 +148,16 @@ def test_fits_are_compared_on_items(fits, small_items, exact):
     away = (exact["narrow"] - exact["good"]).mean()
     row = soc.compare(fits, small_items, subset=600, **QUIET).loc["narrow"]
     assert abs(row["elpd_diff"] - 600 * away) < 4 * row["dse"]
+
+
+def test_fits_that_did_not_converge_have_no_numbers():
+    failed = hand_made_fit(status=Status(False, "Pareto k 0.9", 0.9, 0.05, 1.0))
+    fits = {"failed": failed, "wide": hand_made_fit(second=1.0), "true": hand_made_fit()}
+    with pytest.warns(soc.ConvergenceWarning, match=r"'failed' \(Pareto k 0.90 of the fit\)"):
+        table = soc.compare(fits, as_items(simulate(300, 4)), **QUIET)
+    assert list(table.index) == ["true", "wide", "failed"]
+    assert table.loc["failed", ["elpd", "se", "weight"]].isna().all()
+    assert table.loc["true", ["elpd", "weight"]].notna().all()
 
 
 @pytest.mark.slow

@@ -7,8 +7,13 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc.checks.batches import thin
-from soc_pymc.checks.curve_error import curve_shifts, distance_p_value, replicated_distances
-from soc_pymc.checks.pit import cdf_ends, slice_pits
+from soc_pymc.checks.pit import (
+    cdf_ends,
+    curve_shifts,
+    distance_p_value,
+    replicated_distances,
+    slice_pits,
+)
 from soc_pymc.checks.slices import ALL
 from soc_pymc.posterior.item_columns import frame_columns
 from soc_pymc.posterior.predictive import posterior_of
