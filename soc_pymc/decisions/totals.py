@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import OrNone, Real, shown, switch
+from .._lib.arguments import OrNone, Real, checked, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import Phase, phase
@@ -36,6 +36,7 @@ _MISSING = "missing"  # label of the total of items without a label
 _CLOSE = 1e-7  # error of quantiles, as a share of the range that they lie in
 
 
+@checked(items=check_outcomes, mean=switch, threshold=OrNone(Real()))
 def total(
     fit: Fit,
     items: Items,
@@ -49,9 +50,8 @@ def total(
 ) -> pd.DataFrame:
     """Posterior of the sum of theta over items, weighted and by group if wanted.
 
-    The uncertainty of the curves is shared by all items, so it does not average out as the items'
-    own uncertainty does. To treat the items' posteriors as independent makes intervals of large
-    totals too narrow.
+    All items share the uncertainty of the curves, so it does not average out as that of the single
+    items does. To treat their posteriors as independent makes intervals of large totals too narrow.
 
     Parameters
     ----------
@@ -96,10 +96,9 @@ def total(
     quantiles at 0.05 and 0.95 are within about 0.02 sd. The shape of totals of fewer than 10 items
     comes from 20,000 joint draws of theta.
 
-    A total of the best items by their own posteriors needs no correction for the choice, if the
-    prior is right, as `soc.check` tests, and the choice used nothing about theta beyond scores,
-    outcomes and labels in the fit. The sum of the best *outcomes* is too large (the winner's
-    curse).
+    A total of the best items by their posteriors needs no correction for the choice, if the prior
+    is right, as `soc.check` tests, and the choice used nothing about theta beyond scores, outcomes
+    and labels in the fit. The sum of the best *outcomes* is too large (the winner's curse).
 
     Examples
     --------
@@ -110,11 +109,7 @@ def total(
     >>> bool(abs(clicks["mean"].item() / items.source["count"].sum() - 1) < 0.02)
     True
     """
-    probs = probabilities(quantiles)
-    switch(mean, "mean")
-    cut = OrNone(Real())(threshold, "threshold")
-    check_outcomes(items, "items")
-    outcome = OUTCOMES[items.kind]
+    probs, outcome = probabilities(quantiles), OUTCOMES[items.kind]
     if isinstance(weights, str) and weights in ("exposure", outcome.size) and outcome.sizes_add:
         weights = items.roles[outcome.size]
     names = [column for column in (weights, by) if isinstance(column, str)]
@@ -131,10 +126,10 @@ def total(
         unit = 1.0 / _positive_sums(share, code, labels)
     with phase("totals", total=len(order), unit="items", enabled=progress) as bar:
         blocks = _blocks(decision.rows(order), share[order], sizes, bar)
-        rows = [_rows(*block, probs, cut, unit[totals]) for totals, block in blocks]
+        rows = [_rows(*block, probs, threshold, unit[totals]) for totals, block in blocks]
     columns = ["mean", "sd", "sd_curves"]
     columns += [quantile_name(p).removeprefix("theta_") for p in probs]
-    columns += ["probability_above"] * (cut is not None)
+    columns += ["probability_above"] * (threshold is not None)
     table = pd.DataFrame(dict(zip(columns, np.concatenate(rows, axis=1), strict=True)), labels)
     table.insert(0, "items", sizes)
     return table
@@ -187,8 +182,8 @@ def _positive_sums(share: Floats, code: Ints, labels: pd.Index) -> Floats:
 # --- distributions of totals ---------------------------------------------------------------------
 
 _Block = tuple[Floats, dict[int, Floats]]
-"""Cumulants of totals given each draw of the curves, (3, draws, totals); draws of those of so few
-items that their shape comes from draws, (draws,) by total."""
+"""Cumulants of totals given each draw of the curves, (3, draws, totals); and draws of those of so
+few items that their shape comes from draws, by total."""
 
 
 def _blocks(
@@ -220,8 +215,7 @@ def _blocks(
         drawn: dict[int, Floats] = {}
         if few.any():
             rows = begin + np.flatnonzero(few[code])
-            curves = curve_numbers(draws, _DRAWS, 0)
-            theta = joint_draws(items.rows(rows), curves, 0, lambda _: None)
+            theta = joint_draws(items.rows(rows), curve_numbers(draws, _DRAWS, 0), 0)
             sums = _added(theta * weight[rows], code[few[code]])
             drawn = dict(zip(np.flatnonzero(few).tolist(), sums.T, strict=True))
         yield totals, (cumulants, drawn)
@@ -245,14 +239,13 @@ def _rows(
     rows = [mean.mean(axis=0), np.sqrt(shared + variance.mean(axis=0)), np.sqrt(shared)]
     for prob in probs:
         rows.append(_quantile(cumulants, prob))
-        for total, draws in drawn.items():
-            rows[-1][total] = np.quantile(draws, prob)
+        for place, draws in drawn.items():
+            rows[-1][place] = np.quantile(draws, prob)
     rows = [row * unit for row in rows]
     if cut is not None:
-        above = 1.0 - _below(cumulants, cut / unit)
-        for total, draws in drawn.items():
-            above[total] = (draws > (cut / unit)[total]).mean()
-        rows.append(above)
+        rows.append(1.0 - _below(cumulants, cut / unit))
+        for place, draws in drawn.items():
+            rows[-1][place] = (draws > (cut / unit)[place]).mean()
     return np.vstack(rows)
 
 

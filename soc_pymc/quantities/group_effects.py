@@ -21,6 +21,7 @@ from ..inference.results import Fit
 from ..posterior.interface import Posterior
 from ..posterior.item_columns import check_groups
 from ..posterior.predictive import posterior_of
+from .support import check_draws
 
 ALL_LEVELS = "all levels"
 _POINTS = 20  # scores that stand for a level's items: deviations are smooth
@@ -37,11 +38,11 @@ _EFFECTS: dict[
 def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     """Find the levels of the groups that differ in E(theta | t) from all items at equal score.
 
-    The effect of a level is how far its curve of the mean lies from the average over all items: the
-    average over the level's items, at their scores, minus the average over all items, on the scale
-    of logarithms (of log odds for successes in trials). Of crossed groups it is the level's main
-    effect. Effects are partially pooled: levels of few items are drawn towards the others, so that
-    fewer intervals than 1 - `prob` exclude the neutral effect if no level has one.
+    The effect of a level is the average of its curve of the mean over the level's items, at their
+    scores, minus the average over all items, on the log scale (log odds for successes in trials).
+    Of crossed groups it is the level's main effect. Effects are partially pooled (Gelman, Hill and
+    Yajima 2012): fewer intervals than 1 - `prob` exclude the neutral effect if no level has one, so
+    that no correction for many levels is made.
 
     Parameters
     ----------
@@ -57,22 +58,17 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     Result
         Its ``table`` has a row for each level (``where``) of a column, by falling effect, which is
         a factor of E(theta | t), an odds ratio for successes in trials, or a difference for values:
-        the posterior median, its interval, and ``p``, twice the posterior probability on the other
-        side of no effect. The ``verdict`` is ``"warn"`` where the interval excludes no effect. A
-        last row of each column has the sd of the levels' effects. ``data`` has the draws of the
-        effects (``effect_of_`` and the column's name), 0 on average over items, on the scale of
-        logarithms or log odds, with the attributes ``effect`` and ``neutral``; ``advice`` says how
-        many levels differ, and how many would by chance.
+        ``p`` is twice the posterior probability on the other side of no effect, the ``verdict`` is
+        ``"warn"`` where the interval excludes no effect. The last row of a column has the sd of its
+        levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on the log
+        scale, with the attributes ``effect`` and ``neutral``; ``advice`` says how many levels
+        differ, and how many would by chance.
 
     Raises
     ------
     FitError, StatisticsError
         If the fit has no groups or a single draw, `prob` is not between 0 and 1, or the statistics
         are of other columns, or have no groups.
-
-    Notes
-    -----
-    Partial pooling is why no correction for many levels is made: Gelman, Hill and Yajima (2012).
 
     Examples
     --------
@@ -90,11 +86,7 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     """
     if not fit.groups:
         raise FitError("the fit has no groups: give the items group= and fit their statistics")
-    if fit.one_draw:
-        raise FitError(
-            "the fit has a single draw, which does not say how sure it is: fit with soc.VI() or "
-            "soc.NUTS()"
-        )
+    check_draws(fit, "the fit")
     check_roles(fit, stats)
     check_groups(fit, stats)
     posterior = posterior_of(fit)
