@@ -48,9 +48,8 @@ class CalibrationDisplay:
     Examples
     --------
     >>> import numpy as np, soc_pymc as soc
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.uniform(0.02, 0.98, 2000)
-    >>> soc.plots.CalibrationDisplay.from_predictions(rng.random(2000) < p, p)
+    >>> p = np.random.default_rng(0).uniform(0.02, 0.98, 2000)
+    >>> soc.plots.CalibrationDisplay.from_predictions(np.random.default_rng(1).random(2000) < p, p)
     <CalibrationDisplay: 2,000 items in 10 bins, 90% band>
     """
 
@@ -103,13 +102,12 @@ class CalibrationDisplay:
     def plot(self, ax: Axes | None = None) -> "CalibrationDisplay":
         """Draw the curve with its band and the observed points over the diagonal; return self."""
         panel: Axes = style.panels(ax, (5.5, 5.5))[0]
-        diagonal: dict[str, Any] = {"color": style.REFERENCE, "lw": 1, "ls": "--"}
-        panel.plot([0, 1], [0, 1], label="perfectly calibrated", **diagonal)
+        panel.plot([0, 1], [0, 1], "--", color=style.REFERENCE, lw=1, label="perfectly calibrated")
         name = "E(y | p)" if self.name is None else style.escaped(self.name)
         [self.line_] = panel.plot(self.score, self.mean, color=style.CURVE, label=name)
         label = f"{self.prob:.0%} band of the whole curve"
-        band: dict[str, Any] = {"color": style.CURVE, "alpha": 0.2, "lw": 0, "label": label}
-        panel.fill_between(self.score, self.lower, self.upper, **band)
+        ends = self.score, self.lower, self.upper
+        panel.fill_between(*ends, color=style.CURVE, alpha=0.2, lw=0, label=label)
         share = self.bins["share"]
         bars = [share - self.bins["low"], self.bins["high"] - share]
         label = f"observed, by bin ({self.prob:.0%} intervals)"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .._lib.arguments import A, OrNone, Real, Whole, checked
 from .._lib.errors import FitError
 from ..checks.results import Result
+from ..families.scales import LOG
 from . import style
 
 _ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
@@ -68,15 +69,11 @@ def plot_intervals(
     frame = table.table if isinstance(table, Result) else table
     parts = [_worst(part, rows) for _, part in _checked(frame).groupby("what", sort=False)]
     heights = [_HEAD + _ROW * len(shown) for shown, _ in parts]
-    made = axes is None
-    row = style.panels(
-        axes, (7.0, min(0.3 + sum(heights), _TALLEST)), len(parts), height_ratios=heights
-    )
-    if len(row) != len(parts):
-        raise FitError(f"the table has {len(parts)} panels, and there are {len(row)} axes")
+    size = 7.0, min(0.3 + sum(heights), _TALLEST)
+    row = style.panels(axes, size, len(parts), height_ratios=heights)
     for ax, (shown, total) in zip(row, parts, strict=True):
         _draw(ax, shown, total, reference)
-    if made:
+    if axes is None:
         row[0].figure.align_titles()
     return row
 
@@ -96,10 +93,8 @@ def _checked(table: pd.DataFrame) -> pd.DataFrame:
     known = chosen[np.isfinite(chosen["value"])]
     if known.empty:
         raise FitError("the table has no row with a known value: there is nothing to draw")
-    defaults = {"what": "", "verdict": "ok", "p": 1.0}
-    return known.assign(
-        **{name: default for name, default in defaults.items() if name not in known}
-    )
+    columns = {name: known[name] for name in known}
+    return known.assign(**{"what": "", "verdict": "ok", "p": 1.0} | columns)
 
 
 def _worst(part: pd.DataFrame, rows: int) -> tuple[pd.DataFrame, int]:
@@ -122,7 +117,7 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
         ax.plot(value[rows], place[rows], "o", color=color, markersize=4.5)
     numbers = np.concatenate([value, low, high, [] if reference is None else [reference]])
     if style.is_rate(numbers):
-        style.rate_axis(ax.xaxis, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+        style.scaled_axis(ax.xaxis, LOG.name, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
     else:
         ax.locator_params(axis="x", nbins=6)
     ax.margins(x=0.05)

@@ -14,10 +14,10 @@ from ..families.scales import LINEAR
 from ..inference.results import Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.predictive import posterior_of
+from ..quantities.support import SHARES, score_quantiles
 from . import fit_data, style
 from .style import AX, FIT
 
-_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the items, below the default scores
 _TAIL = np.array([1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 7e-3])
 _LEVELS = np.concatenate([_TAIL, np.linspace(0.01, 0.99, 99), 1.0 - _TAIL[::-1]])
 _REACH = 0.02  # of the highest density: what is lower is beyond the axis
@@ -71,7 +71,7 @@ def plot_prior(
             f"exposure={shown(exposure)}: give one to a fit with a term in exposure (noise sd), "
             "and to no other"
         )
-    at = fit_data.middle_scores(fit, _SHARES) if score is None else numbers_of(score, "score")
+    at = score_quantiles(fit, SHARES) if score is None else numbers_of(score, "score")
     at = np.atleast_1d(at)
     if at.ndim != 1 or not 0 < len(at) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")

@@ -1,7 +1,6 @@
 """Colours, axes, labels and argument rules shared by all pictures."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -10,7 +9,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import A, Refusal, shown
+from .._lib.arguments import A, shown
 from .._lib.errors import FitError
 from ..families.scales import LOG, LOGIT
 from ..inference.results import Fit
@@ -39,31 +38,18 @@ FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
 
 
-@dataclass(frozen=True)
-class AxesOf:
-    """Rule for None, or a number of axes in a list, tuple or array: returned in one row."""
-
-    number: int
-
-    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> Any:
-        """Returns the axes in one row, or None."""
-        if value is None:
-            return None
-        row = np.ravel(np.asarray(value, dtype=object))
-        if not all(isinstance(ax, Axes) for ax in row):
-            raise error(f"{name}={shown(value)} must be matplotlib axes in a list, or None")
-        if len(row) != self.number:
-            raise error(f"{name} holds {len(row)} axes, the picture needs {self.number}")
-        return row
-
-
 def panels(
     axes: Any, size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
 ) -> NDArray[Any]:
     """Returns the user's axes, or those of a new figure of this size in inches, in one row."""
     if axes is None:
         _, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
-    return np.ravel(np.asarray(axes, dtype=object))
+    row = np.ravel(np.asarray(axes, dtype=object))
+    if not all(isinstance(ax, Axes) for ax in row):
+        raise FitError(f"axes={shown(axes)} must be matplotlib axes in a list, or None")
+    if len(row) != rows * columns:
+        raise FitError(f"axes holds {len(row)} axes, the picture needs {rows * columns}")
+    return row
 
 
 def tidy(ax: Axes) -> None:
@@ -93,11 +79,6 @@ def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
         set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
         set_scale(scale)
         _TICKS[scale](axis, low, high)
-
-
-def rate_axis(axis: Any, low: float, high: float) -> None:
-    """Makes an axis of positive values logarithmic, with plain numbers."""
-    scaled_axis(axis, LOG.name, low, high)
 
 
 def plain_ticks(axis: Any, low: float, high: float) -> None:

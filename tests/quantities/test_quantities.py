@@ -48,22 +48,18 @@ def plain_fit(small_fit):
 # --- closed forms --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weight", ["items", "exposure"])
-def test_closed_form(plain_fit, small_items, small_statistics, weight):
+def test_closed_form(plain_fit, small_items, small_statistics):
     """With E(theta | t) = t, cv2 = .25: R^2 = Var t / (Var t + .25 E t^2), and of few wide bins."""
     t = small_items.source["score"].to_numpy()
-    w = np.ones(len(t)) if weight == "items" else small_items.source["exposure"].to_numpy()
-    mean, square = np.average(t, weights=w), np.average(t**2, weights=w)
-    expected = (square - mean**2) / (square - mean**2 + 0.25 * square)
+    expected = t.var() / (t.var() + 0.25 * np.mean(t**2))
     fine = soc.summarize(small_items, **QUIET)
-    found = float(quantities.r_squared(plain_fit, fine, weight=weight)[0, 0])
-    # 400 bins hold t to second order; exposure is spread over the scores of a bin unevenly
-    tolerance = 1e-3 if weight == "items" else 4e-3
-    assert abs(found - expected) < tolerance
+    # 400 bins hold t to second order
+    assert abs(float(quantities.r_squared(plain_fit, fine)[0, 0]) - expected) < 1e-3
     # what the 20 bins of equal items that made the fit hide is the tail of the last one
-    assert abs(float(quantities.r_squared(plain_fit, weight=weight)[0, 0]) - expected) < 0.02
-    of_same = quantities.r_squared(plain_fit, small_statistics, weight=weight)
-    np.testing.assert_allclose(quantities.r_squared(plain_fit, weight=weight), of_same, rtol=1e-9)
+    own_bins = quantities.r_squared(plain_fit)
+    assert abs(float(own_bins[0, 0]) - expected) < 0.02
+    same = quantities.r_squared(plain_fit, small_statistics)
+    np.testing.assert_allclose(own_bins, same, rtol=1e-9)
 
 
 def test_no_variance_and_no_exposure(small_fit, small_items):
@@ -184,20 +180,13 @@ def test_five_steps_have_one_draw(small_items, small_statistics, small_fit, smoo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weight", ["items", "exposure"])
-def test_what_exposure_explains_at_equal_scores_is_unexplained(by_size, weight):
+def test_what_exposure_explains_at_equal_scores_is_unexplained(by_size):
     """R^2 from simulated theta by regression on fine bins, known to some 3%, is asked to .05."""
     frame, stats, fit = by_size
-    w = np.ones(len(frame)) if weight == "items" else frame["exposure"].to_numpy()
-    cell = np.unique(np.digitize(frame["score"], np.linspace(0.02, 0.2, 60)), return_inverse=True)[
-        1
-    ]
-    mean = (np.bincount(cell, w * frame["theta"]) / np.bincount(cell, w))[cell]
-    within = np.average((frame["theta"] - mean) ** 2, weights=w)
-    between = np.average((mean - np.average(mean, weights=w)) ** 2, weights=w)
+    bins = frame["theta"].groupby(pd.cut(frame["score"], 60), observed=True)
+    share = 1 - (frame["theta"] - bins.transform("mean")).var() / frame["theta"].var()
     for statistics in (None, stats):  # the fit itself keeps the sizes of a bin together
-        squared = float(quantities.r_squared(fit, statistics, weight=weight).mean())
-        assert squared == pytest.approx(between / (between + within), abs=0.05)
+        assert float(quantities.r_squared(fit, statistics).mean()) == pytest.approx(share, abs=0.05)
 
 
 @pytest.mark.slow
