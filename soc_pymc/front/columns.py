@@ -21,12 +21,6 @@ from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.interface import in_chunks
 
 
-def not_numbers(error: Exception) -> str:
-    """Says what is wrong with scores or outcomes that a library could not convert."""
-    text = " ".join(str(error).split())
-    return f"X and y must be numbers ({text}): convert them first, or say which label is pos_label="
-
-
 def as_column(X: Any) -> Any:
     """A vector of scores as a column; anything else unchanged."""
     try:
@@ -53,10 +47,9 @@ def as_items(outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, 
     import pyarrow as pa
 
     names = {"score": "t", outcome.observed: "y", outcome.size: outcome.size}
-    roles = {role: names[role] for role in columns}
-    table = pa.table({roles[role]: values for role, values in columns.items()} | dict(labels))
-    roles |= {name: name for name in labels}
-    items: Items = ITEMS[outcome.kind](table, **arguments_of(roles))
+    roles = {role: names[role] for role in columns} | {name: name for name in labels}
+    values = {names[role]: column for role, column in columns.items()} | dict(labels)
+    items: Items = ITEMS[outcome.kind](pa.table(values), **arguments_of(roles))
     return items
 
 

@@ -35,7 +35,6 @@ from .columns import (
     as_items,
     kind_of,
     label_columns,
-    not_numbers,
     over_sizes,
     per_item,
     successes,
@@ -53,7 +52,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     The outcomes are counts y ~ Poisson(theta N) with exposures N, values y ~ Normal(theta, s^2)
     with noise sds s, successes y ~ Binomial(n, theta) in n trials, or labels. The scores t, the one
     column of ``X``, must come from a model that never saw these outcomes, such as out-of-fold
-    predictions by `sklearn.model_selection.cross_val_predict`.
+    predictions.
 
     Parameters
     ----------
@@ -94,9 +93,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     -----
     scikit-learn's Poisson regressors take rates y / N with ``sample_weight=N``; here pass counts y
     with ``exposure=N``. Exposures (noise sds, trials, groups) go through `Pipeline`,
-    `cross_validate` and `GridSearchCV` by scikit-learn's metadata routing, for which
-    ``sklearn.set_config(enable_metadata_routing=True)`` suffices. `fit` without exposures takes 1
-    for each; predictions for outcomes and `score` need them if `fit` had them.
+    `cross_validate` and `GridSearchCV` by ``sklearn.set_config(enable_metadata_routing=True)``.
 
     Examples
     --------
@@ -150,21 +147,16 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             Scores t, shape (n, 1) or (n,): an array, a Series, or a frame of one column.
         y
             Outcomes, shape (n,): counts (whole numbers >= 0), values, successes, or labels.
-        exposure
-            For counts: a number or shape (n,), >= 0; None is 1 for every item, and theta is then
-            the expected count.
-        noise_sd
-            For values: a number or shape (n,), > 0; None takes the estimator's `noise_sd`.
-        trials
-            For successes: a whole number or shape (n,), none below an item's successes; None is 1
-            for every item if `y` are labels. With one trial each, only E(theta | t) is known.
+        exposure, noise_sd, trials
+            Sizes of the outcomes, each a number or shape (n,): of counts >= 0, None is 1; of values
+            > 0, None is the estimator's `noise_sd`; of successes whole numbers, None is 1 for
+            labels. With one trial each, only E(theta | t) is known.
         group
-            Labels of the items' groups (text, whole numbers or true/false), which have curves of
-            their own, partially pooled: shape (n,), or a frame or array of shape (n, k) for k
-            crossed groups, whose effects add up.
+            Labels of the items' groups, whose curves are partially pooled: shape (n,), or (n, k)
+            for k crossed groups, whose effects add up.
         cluster
-            Labels of clusters, shape (n,), of items that depend on each other beyond their scores,
-            such as the ads of one campaign: intervals then allow for it.
+            Labels of clusters, shape (n,), of items that depend on each other beyond their scores:
+            intervals then allow for it.
 
         Returns
         -------
@@ -191,18 +183,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         scores, observed = self._scores(X, y, reset=True)
         sizes = {"exposure": exposure, "noise_sd": noise_sd, "trials": trials}
-        known = {kind.size: getattr(self, kind.size, None) for kind in OUTCOMES.values()}
-        known |= {name: size for name, size in sizes.items() if size is not None}
-        outcome = kind_of(
-            self.prior, known, self.pos_label is not None or np.asarray(y).dtype == bool
-        )
+        known = {name: getattr(self, name, None) if x is None else x for name, x in sizes.items()}
+        labelled = self.pos_label is not None or np.asarray(y).dtype == bool
+        outcome = kind_of(self.prior, known, labelled)
         size = sizes[outcome.size]
-        usual = getattr(self, outcome.size, outcome.usual_size)
-        columns = {
-            "score": scores,
-            outcome.observed: observed,
-            outcome.size: per_item(outcome.size, usual if size is None else size, scores),
-        }
+        usual = getattr(self, outcome.size, outcome.usual_size) if size is None else size
+        columns = {"score": scores, outcome.observed: observed}
+        columns[outcome.size] = per_item(outcome.size, usual, scores)
         labels = {} if group is None else roles_of_groups(label_columns("group", group, scores))
         if cluster is not None:
             (labels["cluster"],) = label_columns("cluster", np.ravel(cluster), scores)
@@ -228,12 +215,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             Scores t, shape (n, 1) or (n,).
         y
             Outcomes, shape (n,); None predicts from the score alone.
-        exposure, noise_sd, trials
-            As in `fit`; required with `y` if the fit had them. Without `y` only a prior with a term
-            in exposure uses them, for E(theta | t, N); without both, it averages over the exposures
-            of items with similar scores.
-        group
-            As in `fit`, and required if the fit had it.
+        exposure, noise_sd, trials, group
+            As in `fit`, and required with `y` if the fit had them. Without `y` only a prior with a
+            term in exposure uses sizes; without both, it averages over those of similar scores.
 
         Returns
         -------
@@ -270,8 +254,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:  # fmt: skip
         """Standard deviation of theta given t, or given t and y, with the curves' uncertainty.
 
-        It describes theta, not an outcome, and does not vanish with more items.
-
         Parameters
         ----------
         X, y, exposure, noise_sd, trials, group
@@ -280,7 +262,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         Returns
         -------
         numpy.ndarray
-            Shape (n,), in the unit of `predict`.
+            Shape (n,), in the unit of `predict`. It does not vanish with more items.
         """
         return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[1]
 
@@ -293,8 +275,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X, y, exposure, noise_sd, trials, group
-            As in `predict`; a fit with a term in exposure needs `exposure` (`noise_sd`) also
-            without `y`.
+            As in `predict`; a fit with a term in exposure needs sizes also without `y`.
         prob
             Probability of the interval, between equal tails.
 
@@ -317,9 +298,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         trials: Column = None, group: Column = None, *, sample_weight: Column = None,
     ) -> float:  # fmt: skip
         """Mean log predictive density of outcomes given their scores; the higher the better.
-
-        It judges the whole distribution of theta given t; to judge only means, use `predict` with a
-        metric of `sklearn.metrics`.
 
         Parameters
         ----------
@@ -371,7 +349,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         try:
             return scores[:, 0], np.asarray(y, dtype=np.float64)
         except ValueError as error:  # text, which the rules let pass
-            raise ItemsError(not_numbers(error)) from error
+            raise _not_numbers(error) from error
 
     def _validated(self, *data: Any, **rules: Any) -> Any:
         """Arrays checked by scikit-learn's rules; errors become ItemsError.
@@ -383,7 +361,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         except (ValueError, OverflowError) as error:
             text = " ".join(str(error).split())
             odd = "could not convert" in text or isinstance(error, OverflowError)
-            raise ItemsError(not_numbers(error) if odd else text) from error
+            raise (_not_numbers(error) if odd else ItemsError(text)) from error
 
     @property
     def _outcome(self) -> Outcome:
@@ -445,3 +423,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         )  # fmt: skip
         names = [name for name in scored.column_names if name.startswith("theta_")]
         return np.array([scored[name].to_numpy() for name in names])
+
+
+def _not_numbers(error: Exception) -> ItemsError:
+    """An error for scores or outcomes that a library could not convert."""
+    return ItemsError(
+        f"X and y must be numbers ({' '.join(str(error).split())}): convert them first, or say "
+        "which label is pos_label="
+    )

@@ -141,23 +141,18 @@ def plot_calibration(
 
     Parameters
     ----------
-    y
-        Labels of two classes, shape (n,).
-    p
-        Predicted probabilities of the positive class, from 0 to 1, shape (n,). The curve is that of
-        predictions strictly between: those of exactly 0 or 1 are points.
+    y, p
+        Labels of two classes, and predicted probabilities of the positive class, each of shape
+        (n,). Predictions of exactly 0 or 1 are points, and not part of the curve.
     n_bins
         Number of bins of equally many items, for the observed points.
     pos_label
         Label of the positive class; None is 1 (or True).
-    prob
-        Probability of the band and of the intervals.
-    prior
-        Prior with the curve's knots and axis; None is ``soc.Beta()``.
-    name
-        Name of the curve in the legend.
-    ax
-        Axes to draw in; None makes a figure.
+    prob, prior
+        Probability of the band and of the intervals, and prior with the curve's knots and axis;
+        None is ``soc.Beta()``.
+    name, ax
+        Name of the curve in the legend, and axes to draw in; None makes a figure.
 
     Returns
     -------

@@ -33,25 +33,23 @@ def plot_curves(
     successes in trials. Means of successes are drawn on the scale of their log odds.
 
     A dot is what the items of some neighbouring bins show of theta together: their counts over
-    their exposures, which weighs items by exposure (trials), or the plain mean of their values.
-    With a term in exposure the curve averages over items of similar scores with the same weights,
-    and the legend says so; without such a term weights do not matter to it.
-
-    Scores with a mean and variance of their own (`Fit.atoms`) are points with bars.
+    their exposures, or the mean of their values. With a term in exposure the curve weighs items by
+    exposure (trials) too, and the legend says so. Scores with a mean and variance of their own
+    (`Fit.atoms`) are points with bars.
 
     Parameters
     ----------
     fit
         The fit. One with a single draw, such as those of `soc.FiveSteps`, has no bands.
     prob, simultaneous
-        Probability of the bands, which are at each score by itself (dark); and whether to add wider
-        ones, that hold whole curves (light).
+        Probability of the bands at each score (dark), and whether to add those that hold whole
+        curves (light).
     axes
         Two axes to draw in; None makes a figure.
     group
-        Label of a group, or several in a list, at most seven: a line and a pointwise band for each,
-        without dots, which are of all groups. Of crossed groups a label is a tuple. None draws the
-        curve that groups share: its band holds that curve, not the groups' curves.
+        Label of a group (of crossed groups a tuple), or up to seven in a list: a line and a
+        pointwise band for each, without dots. None draws the curve that groups share: its band
+        holds that curve, not the groups' curves.
 
     Returns
     -------

@@ -29,9 +29,8 @@ def plot_intervals(
     """Draw the values of a table with their intervals: a panel by ``what``, a row by ``where``.
 
     It takes what `soc.check`, `soc.drift`, `soc.sensitivity`, `soc.evaluate.held_out` and
-    `soc.quantities` return, and any table whose columns you rename. A dot is the value, a line its
-    interval, where it has one. Colours are verdicts: blue ok, orange warn, red fail. Axes are
-    logarithmic where all numbers of a panel are positive and differ much.
+    `soc.quantities` return. A dot is the value, a line its interval, a colour the verdict: blue ok,
+    orange warn, red fail. Axes are logarithmic where all numbers are positive and differ much.
 
     Parameters
     ----------
@@ -39,12 +38,10 @@ def plot_intervals(
         A result, or a table with columns ``where`` (names of rows) and ``value``; and if there are
         such, ``low`` and ``high``, ends of intervals, ``what`` (panels), ``verdict`` and ``p``.
     rows
-        Most rows of a panel: of more, those with the worst verdict and then the least ``p`` are
-        drawn, in their order; a table without these columns is drawn from its first row on.
-    reference
-        Where to draw an upright line, such as 0 or 1 for no difference.
-    axes
-        Axes to draw in, one for each panel; None makes a figure.
+        Most rows of a panel: of more, those with the worst verdict and then the least ``p``.
+    reference, axes
+        Where to draw an upright line, such as 0 or 1 for no difference; and axes to draw in, one
+        for each panel, or None for a figure.
 
     Returns
     -------
@@ -124,10 +121,7 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
     some = f" ({len(part)} of {total:,})" if len(part) < total else ""
     style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{some}", "", "", legend=False)
     ax.grid(visible=False, axis="y")
-    ax.set_yticks(place, [style.escaped(_text(name), 32) for name in part["where"]], fontsize=8)
+    names = (f"{name:.4g}" if isinstance(name, float) else name for name in part["where"])
+    ax.set_yticks(place, [style.escaped(name, 32) for name in names], fontsize=8)
     ax.tick_params(axis="x", labelsize=8)
     ax.set_ylim(len(part) - 0.4, -0.6)  # the first row on top
-
-
-def _text(name: Any) -> str:
-    return f"{name:.4g}" if isinstance(name, float) else str(name)

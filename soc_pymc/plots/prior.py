@@ -33,19 +33,17 @@ def plot_prior(
     """Draw the predictive distribution of theta given the score, at a few scores.
 
     This is how widely the theta of items varies at one score, averaged over the draws of the
-    curves. A dot is E(theta | t). Of a fit with groups it is drawn at the curves that they share. A
-    spike of theta at 0 is not drawn: the legend has its share.
+    curves (those that groups share). A dot is E(theta | t). A spike of theta at 0 is not drawn: the
+    legend has its share.
 
     Parameters
     ----------
-    fit
-        The fit.
-    score
-        Up to seven scores; None takes five: 5, 25, 50, 75 and 95% of the items lie below.
-    exposure
-        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None.
-    ax
-        Axes to draw in; None makes a figure.
+    fit, score
+        The fit, and up to seven scores; None takes five: 5, 25, 50, 75 and 95% of the items lie
+        below.
+    exposure, ax
+        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None. Axes
+        to draw in; None makes a figure.
 
     Returns
     -------

@@ -33,15 +33,12 @@ def plot_prior_predictive(
     """Draw E(theta | t) (left) and the distribution of the items' outcomes (right) under a prior.
 
     Each thin line is one draw from the prior; the thick line is the median over all draws, the band
-    holds the central 90% of them. A prior that suits leaves room for all that could be true, and
-    gives little weight to what cannot be.
+    holds the central 90% of them.
 
     Parameters
     ----------
-    result
-        From `soc.prior_predictive`.
-    lines
-        Number of draws with a line of their own.
+    result, lines
+        From `soc.prior_predictive`; and the number of draws with a thin line.
     axes
         Two axes to draw in; None makes a figure.
 

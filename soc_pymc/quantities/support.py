@@ -4,6 +4,7 @@ The two lie one standard deviation of the bin's scores below and above their mea
 the mean curve, so that sums over items are right to second order in the bin's width.
 """
 
+import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +18,16 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning
 from ..checks.batches import parts
 from ..checks.observations import check_roles
+from ..data.groups import roles_of
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.summaries import totals_of
 from ..families.scales import Scale
-from ..inference.results import Fit
+from ..inference.results import Fit, outcome_roles
 from ..posterior.curves import items_at_once
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.interface import Columns
-from ..posterior.item_columns import check_groups
+from ..posterior.item_columns import check_groups, posterior_roles
 
 _WIDE = 1 << 32  # more than there are bins
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -82,14 +84,20 @@ def score_quantiles(fit: Fit, shares: Sequence[float]) -> Floats:
 
 
 def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Statistics:
-    """Statistics of items as quantities read them, with joint cells for a prior on a grid."""
+    """Statistics of items as quantities read them, with joint cells for a prior on a grid.
+
+    They have the fit's names of columns.
+    """
+    posterior_roles(fit, posterior_of(fit), items)  # refuses items of another kind
     mixed = fit.prior.gridded
     bins = _MIXED_BINS if mixed else None
     options: dict[str, Any] = {"bins": bins, "folds": 0, "joint": mixed, "on_leakage": "ignore"}
     with warnings.catch_warnings():
         # the user did not ask for this number of bins
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        return totals_of(replace(items, cluster=None), **options, progress=progress)
+        stats = totals_of(replace(items, cluster=None), **options, progress=progress)
+    roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
+    return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
 
 def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[SupportPoints, Ints]:
