@@ -28,6 +28,7 @@ from ..posterior.curves import items_at_once
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.interface import Columns
 from ..posterior.item_columns import check_groups, posterior_roles
+from ..posterior.predictive import posterior_of
 
 _WIDE = 1 << 32  # more than there are bins
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
