@@ -58,7 +58,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ----------
     prior
         The prior of theta given t; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes and labels. If the prior needs joint cells, they are kept.
+        ``soc.Beta()`` for successes and labels.
     method
         ``soc.VI()`` (the default), ``soc.NUTS()`` or ``soc.FiveSteps()``; its ``seed`` is the
         estimator's random state.
@@ -68,26 +68,15 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     pos_label
         The label of a success, of the two that `y` has, such as ``"yes"``. None takes labels that
         are true or false; 0 and 1 are labels with ``prior=soc.Beta()`` or ``pos_label=1``.
-    bins
-        Number of bins; None as in `soc.summarize`.
-    on_leakage
-        What to do if the scores must have seen the outcomes: ``"raise"``, ``"warn"`` or
-        ``"ignore"``.
-    draws
-        Draws of the curves in predictions, as in `soc.item_posteriors`.
-    progress
-        Whether `fit` and predictions show their progress on standard error.
+    bins, on_leakage, draws, progress
+        As in `soc.summarize` and `soc.item_posteriors`.
 
     Attributes
     ----------
-    fit_ : Fit
-        The fit, for all other functions of the package.
-    statistics_ : Statistics
-        The statistics of the fitted items.
-    n_features_in_ : int
-        1, the score.
-    feature_names_in_ : ndarray of shape (1,)
-        Name of the score's column, if it came from a table with names.
+    fit_, statistics_ : Fit, Statistics
+        The fit, for all other functions of the package, and the statistics of the fitted items.
+    n_features_in_, feature_names_in_ : int, ndarray of shape (1,)
+        1, and the name of the score's column, if it came from a table with names.
 
     Notes
     -----

@@ -66,15 +66,10 @@ def test_no_variance_and_no_exposure(small_fit, small_items):
     """Where t says all, R^2 is 1 and outcomes add nothing; nothing seen leaves the prior."""
     sure = known_fit(small_fit, log_mean=np.log, log_cv2=level(1e-12))
     assert float(quantities.r_squared(sure)[0, 0]) > 1 - 1e-9
-    assert (
-        abs(
-            float(quantities.variance_reduction(sure, small_items, **QUIET).data["ratio"][0, 0]) - 1
-        )
-        < 1e-6
-    )
-    assert (
-        abs(float(quantities.shrinkage(sure, small_items, **QUIET).data["share"][0, 0]) - 1) < 1e-6
-    )
+    gain = quantities.variance_reduction(sure, small_items, **QUIET)
+    share = quantities.shrinkage(sure, small_items, **QUIET)
+    assert abs(float(gain.data["ratio"][0, 0]) - 1) < 1e-6
+    assert abs(float(share.data["share"][0, 0]) - 1) < 1e-6
     constant = known_fit(small_fit, log_mean=level(0.1), log_cv2=level(0.3))
     np.testing.assert_allclose(quantities.r_squared(constant), 0.0, atol=1e-12)
     unseen = small_items.source.assign(count=0, exposure=0)
@@ -86,25 +81,18 @@ def test_no_variance_and_no_exposure(small_fit, small_items):
     np.testing.assert_allclose(share, 1.0, atol=1e-3)
 
 
-def test_unit_of_exposure(plain_fit, small_items):
+def test_units_and_names_of_columns(plain_fit, small_items):
     """In thousandths of the unit of N rates are a thousandth: ratios stay."""
-    frame = small_items.source
-    scaled = soc.PoissonItems(
-        frame.assign(score=frame["score"] / 1000, exposure=frame["exposure"] * 1000),
-        score="score", **ROLES,
-    )  # fmt: skip
-    edges = soc.summarize(small_items, bins=40, **QUIET).edges
-    stats = soc.summarize(scaled, edges=edges / 1000, **QUIET)
+    frame = small_items.source.rename(columns={"count": "y", "exposure": "N"})
+    named = soc.PoissonItems(frame, score="score", count="y", exposure="N")
+    large = frame.assign(score=frame["score"] / 1000, N=frame["N"] * 1000)
+    stats = soc.summarize(soc.PoissonItems(large, **named.roles), bins=40, **QUIET)
     five = soc.fit(stats, method=soc.FiveSteps(), **QUIET)
-    there = known_fit(five, log_mean=np.log, log_cv2=level(0.25))
-    here = soc.summarize(small_items, edges=edges, **QUIET)
-    np.testing.assert_allclose(
-        quantities.r_squared(there, stats), quantities.r_squared(plain_fit, here), rtol=1e-9
-    )
-    one, two = (
-        quantities.variance_reduction(f, s, **QUIET).data["ratio"]
-        for f, s in ((there, stats), (plain_fit, here))
-    )
+    scaled = known_fit(five, log_mean=np.log, log_cv2=level(0.25))
+    plain = quantities.r_squared(plain_fit, soc.summarize(small_items, bins=40, **QUIET))
+    np.testing.assert_allclose(quantities.r_squared(scaled, stats), plain, rtol=1e-9)
+    one = quantities.variance_reduction(scaled, stats, **QUIET).data["ratio"]
+    two = quantities.variance_reduction(plain_fit, named, **QUIET).data["ratio"]
     # cells of exposures times 1000 begin elsewhere
     np.testing.assert_allclose(one, two, rtol=1e-3)
 
@@ -165,10 +153,9 @@ def prior_share(law, curves, trials):
     return total / (total + trials)
 
 
-@pytest.mark.parametrize("smooth", [True, False])
-def test_five_steps_have_one_draw(small_items, small_statistics, small_fit, smooth):
-    """Near the Bayesian means, between fits to 4,000 items in 20 bins; steps stay in their bins."""
-    fit = soc.fit(small_statistics, method=soc.FiveSteps(smooth=smooth), **QUIET)
+def test_steps_stay_in_their_bins(small_items, small_statistics, small_fit):
+    """Near the Bayesian means, between fits to 4,000 items in 20 bins."""
+    fit = soc.fit(small_statistics, method=soc.FiveSteps(smooth=False), **QUIET)
     squared = quantities.r_squared(fit)
     assert squared.shape == (1, 1)
     assert abs(float(squared[0, 0]) - float(quantities.r_squared(small_fit).mean())) < 0.1
@@ -262,18 +249,13 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     name = "log_mean_of_kind" if "log_mean_of_kind" in posterior else "log_mean_of_group"
     level = next(dim for dim in posterior[name].dims if dim not in ("chain", "draw", "mean_knot"))
     rng, shape = np.random.default_rng(0), (posterior.sizes["chain"], posterior.sizes["draw"], 2)
-    moved = xr.DataArray(
-        np.array([0.4, -0.1]) + 0.1 * rng.normal(size=shape),
-        {level: ["a", "b"]},
-        ("chain", "draw", level),
-    )
-    values = (posterior["log_mean"] + moved.reindex_like(posterior[name][level])).transpose(
-        *posterior[name].dims
-    )
+    values = np.array([0.4, -0.1]) + 0.1 * rng.normal(size=shape)
+    moved = xr.DataArray(values, {level: ["a", "b"]}, ("chain", "draw", level))
+    values = posterior["log_mean"] + moved.reindex_like(posterior[name][level])
+    values = values.transpose(*posterior[name].dims)
     tree["posterior"] = xr.DataTree(posterior.assign({name: values}))
-    effects = quantities.group_effects(
-        Fit(tree, fit.prior, fit.method, fit.status), stats, prob=0.8
-    )
+    moved_fit = Fit(tree, fit.prior, fit.method, fit.status)
+    effects = quantities.group_effects(moved_fit, stats, prob=0.8)
     share = example("groups").frame["kind"].value_counts(normalize=True)[["a", "b"]].to_numpy()
     draws = moved.to_numpy().reshape(-1, 2)
     draws = draws - (draws @ share)[:, None]
