@@ -25,9 +25,8 @@ from .support import check_draws
 
 ALL_LEVELS = "all levels"
 _POINTS = 20  # scores that stand for a level's items: deviations are smooth
-_EFFECTS: dict[
-    str, tuple[str, Callable[..., Any], float]
-] = {  # by the scale of theta: an effect, made of draws, and that of a level like all items
+# by the scale of theta: an effect, how draws make it, and that of a level like all items
+_EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
     LOG.name: ("factor", np.exp, 1.0),
     LOGIT.name: ("odds ratio", np.exp, 1.0),
     LINEAR.name: ("difference", np.asarray, 0.0),
@@ -46,10 +45,9 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
 
     Parameters
     ----------
-    fit
-        A fit with groups, by `soc.VI` or `soc.NUTS`.
-    stats
-        Statistics with the same columns of groups: those that made the fit, or of other items.
+    fit, stats
+        A fit with groups, by `soc.VI` or `soc.NUTS`, and statistics with the same columns of
+        groups: those that made the fit, or of other items.
     prob
         Probability of the intervals, between equal tails.
 
@@ -74,9 +72,8 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     --------
     >>> import numpy as np
     >>> import soc_pymc as soc
-    >>> rng = np.random.default_rng(0)
     >>> frame = soc.simulation.s1(3000, seed=0)
-    >>> frame["country"] = rng.choice(["DE", "FR", "PL"], 3000)
+    >>> frame["country"] = np.random.default_rng(0).choice(["DE", "FR", "PL"], 3000)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure",
     ...                          group="country")
     >>> stats = soc.summarize(items, bins=20)
@@ -130,22 +127,18 @@ def _draws(
     shifts: list[Floats] = []
     for k, label in enumerate(grouping.levels):
         rows = level == k
-        score, weight = _points(*(part[name][rows] for name in ("bin", "n", axis.sums[0])))
-        score = axis.score(score)
+        # points that stand for the level's items, of about equal numbers
+        n, position = part["n"][rows], part[axis.sums[0]][rows]
+        point = equal_parts(part["bin"][rows].astype(float), _POINTS, n)
+        items = np.bincount(point, n)
+        score = axis.score(np.bincount(point, position) / items)
         levels: list[str | None] = [None] * len(fit.groupings)
         levels[place] = label
         labels = np.full(len(score), label_of(levels) if len(levels) > 1 else label, dtype=object)
         size = np.ones(len(score))  # a term in it shifts both curves alike
         curves = (posterior.curves(score, group, size)["mean"] for group in (labels, None))
         with_level, shared = (scale.position(curve) for curve in curves)
-        shifts.append((with_level - shared) @ weight)
+        shifts.append((with_level - shared) @ (items / n.sum()))
     n = np.bincount(level, part["n"], len(shifts)).astype(np.int64)
     effects = np.stack(shifts, axis=1)
     return effects - (effects @ n / n.sum())[:, None], n
-
-
-def _points(number: Ints, n: Ints, position: Floats) -> tuple[Floats, Floats]:
-    """Positions that stand for the items of some bins, and their shares of the items."""
-    point = equal_parts(number.astype(float), _POINTS, n)
-    items = np.bincount(point, n)
-    return np.bincount(point, position) / items, items / n.sum()

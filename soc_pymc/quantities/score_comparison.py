@@ -5,26 +5,23 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, SEED, A, Whole, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from .._lib.progress import phase
+from ..checks.batches import parts as slices
 from ..checks.results import PROB, Result, intervals, result_table, two_sided
 from ..data.items import Items
-from ..data.tables import batches, open_table
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
-from ..posterior.extrapolation import Extrapolation, extrapolation_reported
+from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.interface import Columns, select
-from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.item_columns import read_items
 from ..posterior.predictive import posterior_of
 from .support import check_draws, statistics_of
 from .variance import variance_parts
 
-_BATCH = 1 << 18
 _WHAT = "R-squared", "E Var(theta | t)"
 _ITEMS = A(Items, "items")
 
@@ -153,22 +150,23 @@ def _influences(
     """Influence of some items on the explained variance, and its squares' sum that is noise."""
     influences: dict[str, tuple[Floats, float]] = {}
     reference: Columns = {}
-    with phase("influence of items", unit="items", enabled=progress) as bar:
-        for name, (fit, items) in scores.items():
-            posterior = posterior_of(fit)
-            columns = _sample(fit, items, sample, seed)
-            reference = reference or columns
-            for role in (posterior.outcome.observed, posterior.outcome.size):
-                _check_same(reference[role], columns[role], role, name)
-            explained = parts[name][0]
-            share = (explained - explained.mean()) / len(explained)
-            influence, noise, step = [], 0.0, items_at_once(fit)
-            for start in range(0, len(columns["score"]), step):
-                log_density = posterior.log_density(select(columns, slice(start, start + step)))
-                influence.append(share @ (log_density - log_density.mean(axis=0)))
-                noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
-                bar.advance(log_density.shape[1])
-            influences[name] = np.concatenate(influence), noise
+    for name, (fit, items) in scores.items():
+        posterior = posterior_of(fit)
+        every, _ = read_items(fit, posterior, items, (), progress)
+        total = len(every["score"])  # the same rows of all tables of as many rows
+        rows = np.random.default_rng(seed).choice(total, min(sample, total), replace=False)
+        columns = select(every, np.sort(rows))
+        reference = reference or columns
+        for role in (posterior.outcome.observed, posterior.outcome.size):
+            _check_same(reference[role], columns[role], role, name)
+        explained = parts[name][0]
+        share = (explained - explained.mean()) / len(explained)
+        influence, noise = [], 0.0
+        for part in slices("influence of items", len(rows), items_at_once(fit), progress):
+            log_density = posterior.log_density(select(columns, part))
+            influence.append(share @ (log_density - log_density.mean(axis=0)))
+            noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
+        influences[name] = np.concatenate(influence), noise
     return influences
 
 
@@ -178,35 +176,14 @@ def _correlation(a: tuple[Floats, float], b: tuple[Floats, float]) -> float:
     return float(np.clip(a[0] @ b[0] / np.sqrt(squares[0] * squares[1]), -1.0, 1.0))
 
 
-def _sample(fit: Fit, items: Items, sample: int, seed: int) -> dict[str, NDArray[Any]]:
-    """Columns of some rows, the same ones of every table of as many rows."""
-    roles = posterior_roles(fit, posterior_of(fit), items)
-    names = list(roles.values())
-    table = open_table(items.source, names)
-    total = int(table.count().to_pyarrow().as_py())
-    rng = np.random.default_rng(seed)
-    rows = np.sort(rng.choice(total, min(sample, total), replace=False))
-    parts: list[dict[str, NDArray[Any]]] = []
-    start, far = 0, Extrapolation(fit)
-    for batch in batches(table, names, _BATCH, items.source):
-        stop = start + batch.num_rows
-        columns = columns_of(batch, roles)
-        far.count(columns["score"])
-        parts.append(select(columns, rows[(rows >= start) & (rows < stop)] - start))
-        start = stop
-    far.warn()
-    return {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
-
-
 def _check_same(reference: Floats, values: Floats, role: str, name: str) -> None:
     """Refuse other rows, or rows in another order."""
     n, expected = len(values), len(reference)
     wrong = int((reference != values).sum()) if n == expected else abs(n - expected)
     if wrong:
         raise ItemsError(
-            f"the items of {name!r} are not those of the first score: {wrong:,} rows of {n:,} "
-            f"looked at differ in {role}; give the same rows in the same order, of which only the "
-            "score differs"
+            f"{wrong:,} of {n:,} rows of {name!r} differ in {role} from those of the first score: "
+            "give the same rows in the same order, of which only the score differs"
         )
 
 
