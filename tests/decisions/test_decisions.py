@@ -12,7 +12,7 @@ import soc_pymc as soc
 from soc_pymc import decisions as dec
 from soc_pymc.checks.batches import thin
 from soc_pymc.decisions import ranking
-from soc_pymc.inference.results import Fit
+from soc_pymc.posterior.curves import with_posterior
 from tests.examples import CASES, COUNT_ROLES
 from tests.thinning import thinned
 
@@ -22,19 +22,10 @@ NAMES = ("gamma", "normal", "beta", "normal_mixture", "groups", "zeros")
 
 def with_curves(fit, log_mean, log_cv2):
     """The fit with given draws of curves that do not depend on the score, one a number."""
-    whole = fit.data["posterior"].to_dataset()
-    chains = [whole.isel(chain=k, drop=True) for k in range(whole.sizes["chain"])]
-    at = np.arange(len(log_mean))
-    posterior = xr.concat(chains, "draw").isel(draw=at).assign_coords(draw=at)
-    posterior = posterior.expand_dims(chain=[0])
+    posterior = fit.data["posterior"].to_dataset().isel(chain=[0], draw=np.arange(len(log_mean)))
     for name, values in (("log_mean", log_mean), ("log_cv2", log_cv2)):
-        knots = posterior[name].sizes[posterior[name].dims[-1]]
-        whole = np.repeat(np.asarray(values, dtype=float)[None, :, None], knots, axis=2)
-        posterior[name] = (posterior[name].dims, whole)
-    groups = {name: node.to_dataset() for name, node in fit.data.children.items()}
-    tree = xr.DataTree.from_dict({**groups, "posterior": posterior})
-    tree.attrs = fit.data.attrs
-    return Fit(tree, fit.prior, fit.method, fit.status)
+        posterior[name] = xr.zeros_like(posterior[name]) + xr.DataArray(values, dims="draw")
+    return with_posterior(fit, posterior)
 
 
 def counts(count, exposure):
@@ -157,9 +148,9 @@ def test_ties_and_order(small_fit):
     found = dec.probability_best(fit, counts([0] * 6 + [40], 100.0), 3, draws=4000, **QUIET)
     assert found["probability"].iloc[:6].to_numpy() == pytest.approx(2 / 6, abs=0.02)
     assert found["probability"].iloc[6] == pytest.approx(1.0, abs=1e-6)
-    back = dec.probability_best(fit, counts([40] + [0] * 6, 100.0), 3, draws=4000, **QUIET)
-    spread = 5 * (found["error"] + back["error"][::-1].to_numpy()) + 1e-12
-    assert (np.abs(found["probability"] - back["probability"][::-1].to_numpy()) < spread).all()
+    back = dec.probability_best(fit, counts([40] + [0] * 6, 100.0), 3, draws=4000, **QUIET)[::-1]
+    spread = 5 * (found["error"] + back["error"].to_numpy()) + 1e-12
+    assert (np.abs(found["probability"] - back["probability"].to_numpy()) < spread).all()
     everyone = dec.probability_best(fit, counts([0, 1], 10.0), 2, **QUIET)
     assert (everyone["probability"] == 1).all()
     assert (everyone["error"] == 0).all()

@@ -12,6 +12,7 @@ import soc_pymc as soc
 from soc_pymc import quantities
 from soc_pymc._model.splines import knots_in
 from soc_pymc.inference.results import Fit
+from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, COUNT_ROLES
 from tests.studies.two_scores import simulated
@@ -29,10 +30,7 @@ def known_fit(fit: Fit, **curves) -> Fit:
         axis = fit.axis(knot.removesuffix("_knot"))
         at = values(axis.inverse(knots_in(fit.data, knot)))
         posterior[name] = (posterior[name].dims, at[None, None])
-    groups = {name: node.to_dataset() for name, node in fit.data.children.items()}
-    tree = xr.DataTree.from_dict({**groups, "posterior": posterior})
-    tree.attrs = fit.data.attrs
-    return Fit(tree, fit.prior, fit.method, fit.status)
+    return with_posterior(fit, posterior)
 
 
 def level(value):
@@ -128,14 +126,12 @@ def test_ratios_are_sums_over_items(example, name):
     exact = after.sum(axis=1) / curves["variance"].sum(axis=1)
     assert float(ratio.data["ratio"].mean()) == pytest.approx(exact.mean(), abs=tolerance)
     assert ratio.table["n"].iloc[1:].sum() == len(frame)
-    response = {
-        "exposure": lambda: size * after / mean,
-        "noise_sd": lambda: after / size**2,
-        "trials": lambda: 1.0 - prior_share(law, curves, size),
-    }[law.outcome.size]
-    if law.outcome.size != "trials" or name == "beta":
-        share = quantities.shrinkage(fit, items, **QUIET).data["share"]
-        assert float(share.mean()) == pytest.approx((1.0 - response()).mean(), abs=tolerance)
+    if name == "beta":
+        response = size / (curves["a"] + curves["b"] + size)
+    else:
+        response = size * after / mean if law.outcome.size == "exposure" else after / size**2
+    share = quantities.shrinkage(fit, items, **QUIET).data["share"]
+    assert float(share.mean()) == pytest.approx((1.0 - response).mean(), abs=tolerance)
     one_bin = quantities.variance_reduction(fit, stats, weight="items", bins=1, **QUIET)
     np.testing.assert_allclose(
         one_bin.data["ratio_by_bin"][..., 0], one_bin.data["ratio"], rtol=1e-12
@@ -145,12 +141,6 @@ def test_ratios_are_sums_over_items(example, name):
     if not fit.one_draw:
         np.testing.assert_allclose(row[["low", "value", "high"]].astype(float), wanted)
     assert row["where"] == "all items"
-
-
-def prior_share(law, curves, trials):
-    """Returns (a + b) / (a + b + n) of Beta priors."""
-    total = curves["a"] + curves["b"]
-    return total / (total + trials)
 
 
 def test_steps_stay_in_their_bins(small_items, small_statistics, small_fit):
@@ -245,7 +235,7 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     a level's constant less the items' mean of them. Quantiles of its draws are exact.
     """
     fit, stats = example("groups").fit, example("groups").statistics
-    posterior, tree = fit.data["posterior"].to_dataset(), fit.data.copy()
+    posterior = fit.data["posterior"].to_dataset()
     name = "log_mean_of_kind" if "log_mean_of_kind" in posterior else "log_mean_of_group"
     level = next(dim for dim in posterior[name].dims if dim not in ("chain", "draw", "mean_knot"))
     rng, shape = np.random.default_rng(0), (posterior.sizes["chain"], posterior.sizes["draw"], 2)
@@ -253,8 +243,7 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     moved = xr.DataArray(values, {level: ["a", "b"]}, ("chain", "draw", level))
     values = posterior["log_mean"] + moved.reindex_like(posterior[name][level])
     values = values.transpose(*posterior[name].dims)
-    tree["posterior"] = xr.DataTree(posterior.assign({name: values}))
-    moved_fit = Fit(tree, fit.prior, fit.method, fit.status)
+    moved_fit = with_posterior(fit, posterior.assign({name: values}))
     effects = quantities.group_effects(moved_fit, stats, prob=0.8)
     share = example("groups").frame["kind"].value_counts(normalize=True)[["a", "b"]].to_numpy()
     draws = moved.to_numpy().reshape(-1, 2)
@@ -272,3 +261,19 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     np.testing.assert_allclose(sd[["low", "value", "high"]].astype(float), spread, rtol=1e-6)
     assert "0.4 would by chance" in effects.advice[0]
     assert f"factor of {sd['value']:.3g} (one sd; 80% interval" in repr(effects)
+
+
+def test_summary_has_the_fits_numbers(example):
+    fit = example("gamma").fit
+    table = fit.summary()
+    means = table[table["quantity"] == "E(theta | t)"]
+    curves = soc.calibration_curves(fit, means["score"].to_numpy())["mean"]
+    for column, prob in (("lower", 0.05), ("median", 0.5), ("upper", 0.95)):
+        expected = curves.quantile(prob, ("chain", "draw"))
+        np.testing.assert_allclose(means[column], expected, rtol=1e-12)
+    median = table.set_index("quantity")["median"]
+    assert median["R-squared"] == pytest.approx(float(quantities.r_squared(fit).median()))
+    assert median["Pareto k (at most 0.7)"] == fit.status.pareto_k
+    assert "R-squared" not in set(example("groups").fit.summary()["quantity"])
+    single_draw = example("five_steps").fit.summary()
+    assert (single_draw["lower"] == single_draw["upper"]).all()
