@@ -312,9 +312,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             return np.asarray(logsumexp(density, axis=0, keepdims=True) - np.log(len(density)))
 
         (log_density,) = in_chunks(averaged, items_at_once(self.fit_), columns)
-        if sample_weight is None:
-            return float(log_density.mean())
-        weight = per_item("sample_weight", sample_weight, log_density)
+        weight = per_item(
+            "sample_weight", 1 if sample_weight is None else sample_weight, log_density
+        )
         if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
             raise ItemsError("sample_weight must be finite numbers >= 0, some of them above 0")
         return float(np.average(log_density, weights=weight))
@@ -382,9 +382,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         groups = {} if group is None else roles_of_groups(label_columns("group", group, score))
         n = len(group_roles(roles_of(self.fit_.data.attrs)))
         if len(groups) != n and (groups or self.fit_.groups):
-            which = "one column" if n == 1 else f"{n or 'no'} columns"
-            remedy = "give as many as group=" if n else "leave out group="
-            raise ItemsError(f"the fit was given {which} of groups: {remedy}")
+            remedy = f"give {n} as group=" if n else "leave out group="
+            raise ItemsError(f"the fit was given {n or 'no'} columns of groups: {remedy}")
         return groups
 
     def _group_labels(self, groups: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,11 +32,9 @@ class CalibrationDisplay:
 
     Attributes
     ----------
-    score
-        Predicted probabilities at which the curve is known, shape (200,): 98% of the predictions
-        lie between the first and the last.
-    mean, lower, upper
-        E(y | score), and the band that holds the whole curve with probability `prob`, each (200,).
+    score, mean, lower, upper
+        Predicted probabilities, of which 98% lie between the first and the last; E(y | score); and
+        the band that holds the whole curve with probability `prob`. Each has the shape (200,).
     bins
         Observed points: mean prediction ``p`` of a bin, its items ``n``, ``share`` of 1s, and its
         interval from ``low`` to ``high``. Predictions of exactly 0 or 1 are bins of their own.
@@ -191,7 +189,10 @@ def plot_calibration(
     items = BinomialItems(table, score="p", successes="y", trials="n")
     stats_of_labels = summarize(items, on_leakage="ignore")
     fit = fit_statistics(stats_of_labels, prior)
-    at = _scores(fit, columns["p"])
+    # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
+    axis = fit.axis("mean")
+    low, high = axis(np.quantile(columns["p"], _ENDS))
+    at = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
     band = bands(calibration_curves(fit, at)[["mean"]], prob, simultaneous=True)["mean"]
     lower, mean, upper = band.to_numpy()
     observed = _observed(labels, predicted, n_bins, prob)
@@ -217,14 +218,6 @@ def _labels(y: ArrayLike, pos_label: object) -> Bools:
             f"{len(classes):,} values"
         )
     return np.asarray(labels == (1 if pos_label is None else pos_label), dtype=bool)
-
-
-def _scores(fit: Fit, predicted: Floats) -> Floats:
-    """Scores of the central 98% of predictions, evenly on the curve's axis."""
-    # beyond, what is smooth in the logit would run upright along the ends of a linear axis
-    axis = fit.axis("mean")
-    ends = axis(np.quantile(predicted, _ENDS))
-    return np.asarray(axis.inverse(np.linspace(ends[0], ends[1], _POINTS)))
 
 
 def _observed(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from .._lib.arguments import PROBABILITY, checked, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.scales import LOG
-from ..inference.results import Fit
+from ..inference.results import Fit, outcome_roles
 from ..posterior.calibration import bands
 from . import fit_data, style
 from .style import FIT
@@ -86,7 +86,8 @@ def plot_curves(
             _atom_points(fit, both, prob)
         _data_points(fit, both[0])
     score = curves["score"].to_numpy()
-    if fit_data.outcome_of(fit).positive and fit_data.scores_estimate_theta(fit):
+    outcome = fit_data.outcome_of(fit)
+    if outcome.positive and outcome.reads_theta(*fit_data.bins_of(fit)):
         both[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     _label_curves(fit, both, score, " by group" if groups else "")
     return both
@@ -150,7 +151,7 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draws the outcomes of merged bins."""
-    outcome, scale = fit_data.outcome_of(fit), fit_data.theta_scale(fit)
+    outcome, scale = fit_data.outcome_of(fit), fit_data.outcome_of(fit).theta
     centre, estimate, error = fit_data.merged_outcomes(fit)
     inside = scale.holds(estimate)
     centre, estimate, error = centre[inside], estimate[inside], error[inside]
@@ -164,17 +165,24 @@ def _data_points(fit: Fit, ax: Axes) -> None:
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
     top, bottom = axes
-    relative, scale = fit_data.outcome_of(fit).relative, fit_data.theta_scale(fit)
-    fit_data.score_axis(fit, top, score)
-    if bottom.get_xscale() != top.get_xscale():
-        fit_data.score_axis(fit, bottom, score)
-    for ax, name in ((top, scale.name), (bottom, LOG.name if relative else "")):
+    outcome, scale = fit_data.outcome_of(fit), fit.axis("mean").scale
+    relative = outcome.relative
+    for ax in axes:
+        if ax.get_xscale() != scale:  # axes may share it
+            style.scaled_axis(ax.xaxis, scale, float(score.min()), float(score.max()))
+    for ax, name in ((top, outcome.theta.name), (bottom, LOG.name if relative else "")):
         if ax.dataLim.y0 > 0:
             style.scaled_axis(ax.yaxis, name, ax.dataLim.y0, ax.dataLim.y1)
     mean = f"E(theta | score)\n{fit_data.theta_unit(fit)}"
     style.finish(top, f"Calibration curves{what}\n{fit_data.total(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
     # the upper panel's legend has the same entries
-    style.finish(bottom, "", fit_data.score_name(fit), spread, legend=False)
+    style.finish(
+        bottom,
+        "",
+        style.named("score", outcome_roles(fit.data.attrs).get("score")),
+        spread,
+        legend=False,
+    )
     if not relative:
         bottom.set_ylim(bottom=0.0)

@@ -1,18 +1,15 @@
 """What pictures read from a fit: curves with bands, outcomes by bin, axes, units and titles."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.family import family_of
 from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
-from ..families.scales import Scale
 from ..inference.methods import FiveSteps
 from ..inference.results import Fit, outcome_roles
 from ..posterior.calibration import calibration_curves, curves_of, default_scores
@@ -25,11 +22,6 @@ _POINTS = 40
 def outcome_of(fit: Fit) -> Outcome:
     """Returns the kind of outcome that the fit is of."""
     return family_of(fit.prior).outcome
-
-
-def theta_scale(fit: Fit) -> Scale:
-    """Returns the scale on which theta and its mean are drawn."""
-    return outcome_of(fit).theta
 
 
 def has_steps(fit: Fit) -> bool:
@@ -72,7 +64,7 @@ def fitted_curves(
 # --- bins ----------------------------------------------------------------------------------------
 
 
-def _bins(fit: Fit) -> tuple[Floats, Floats, Floats, Floats]:
+def bins_of(fit: Fit) -> tuple[Floats, Floats, Floats, Floats]:
     """Score, outcome, size and number of items of every bin, by score."""
     bins, outcome = fit.data["constant_data"], outcome_of(fit)
     order = np.argsort(bins["score"].to_numpy())
@@ -90,7 +82,7 @@ def merged_outcomes(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Fl
     Groups have about equal numbers of items, and each atom is one. The score is the item-weighted
     mean on the mean curve's axis; the error is that of noise alone.
     """
-    score, y, size, items = _bins(fit)
+    score, y, size, items = bins_of(fit)
     axis = fit.axis("mean")
     middle = np.cumsum(items) - 0.5 * items
     group = np.floor(middle / items.sum() * points).astype(int)
@@ -103,22 +95,7 @@ def merged_outcomes(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Fl
     return axis.inverse(position[known]), estimate[known], error[known]
 
 
-def scores_estimate_theta(fit: Fit) -> bool:
-    """Returns whether scores can be read as estimates of theta."""
-    return outcome_of(fit).reads_theta(*_bins(fit))
-
-
 # --- words and axes ------------------------------------------------------------------------------
-
-
-def score_axis(fit: Fit, ax: Axes, score: Floats) -> None:
-    """Puts scores on the scale on which the mean curve is smooth."""
-    style.scaled_axis(ax.xaxis, fit.axis("mean").scale, float(score.min()), float(score.max()))
-
-
-def score_name(source: Any) -> str:
-    """Returns what scores of a fit are called, with the user's name of their column."""
-    return style.named("score", outcome_roles(source.data.attrs).get("score"))
 
 
 def _words(fit: Fit) -> tuple[str, str, str]:

@@ -77,7 +77,7 @@ def plot_prior(
     size = {} if exposure is None else {fit_data.outcome_of(fit).size: np.full(len(at), exposure)}
     rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")({"score": at, **size})
     quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
-    scale, ax = fit_data.theta_scale(fit), style.panels(ax, (7, 4.5))[0]
+    scale, ax = fit_data.outcome_of(fit).theta, style.panels(ax, (7, 4.5))[0]
     lines = []
     for t, mean, theta, color in zip(at, rows[0], quantiles.T, style.PALETTE, strict=False):
         # equal quantiles are a spike at 0, and have no density
@@ -96,7 +96,7 @@ def plot_prior(
 
 
 def _finish(fit: Fit, ax: Axes, lines: list[tuple[Floats, Floats]], exposure: float | None) -> None:
-    scale = fit_data.theta_scale(fit)
+    scale = fit_data.outcome_of(fit).theta
     highest = max(float(np.nanmax(density)) for _, density in lines)
     shown = np.concatenate([theta[density > _REACH * highest] for theta, density in lines])
     low, high = float(shown.min()), float(shown.max())
