@@ -70,12 +70,10 @@ def thompson_draws(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items of its kind: those of the fit or others.
-    draws
-        Number of draws. Fewer draws are the same ones.
-    seed, progress
-        Seed; take another one each round, and whether to show progress.
+    fit, items, progress
+        As in `probability_above`.
+    draws, seed
+        Number of draws, of which fewer are the same ones; and seed: take another one each round.
 
     Returns
     -------
@@ -103,18 +101,13 @@ def thompson_draws(
     refuse_beyond_memory(8.0 * number * len(decision), what, "ask for fewer of one of them")
     curves = curve_numbers(decision.draws, number, key)
     with phase("Thompson draws", total=len(decision), unit="items", enabled=progress) as bar:
-        theta = joint_draws(decision, curves, key, bar.advance)
+        theta = joint_draws(decision, curves, key, bar)
     draw, item = np.arange(number), decision.index.to_numpy()
     coords = {"draw": draw, "curve": ("draw", curves), "item": item}
     return xr.DataArray(theta, coords, ("draw", "item"), name="theta")
 
 
-def joint_draws(
-    items: DecisionItems,
-    curves: Ints,
-    seed: int,
-    advance: Callable[[int], object] = lambda _: None,
-) -> Floats:
+def joint_draws(items: DecisionItems, curves: Ints, seed: int, bar: Phase | None = None) -> Floats:
     """Draws of theta of all items, (draws, n), under the draws `curves` of the curves."""
     number, least = len(curves), NEAR_ZERO if items.fit.prior.zero else 0.0
     theta = np.empty((number, len(items)))
@@ -128,7 +121,8 @@ def joint_draws(
         return theta[0, columns].size
 
     for done in ordered_map(draw, _block_numbers(items)):
-        advance(done)
+        if bar is not None:
+            bar.advance(done)
     return theta
 
 
@@ -178,14 +172,10 @@ def probability_best(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items of its kind, which are ranked among themselves.
-    k
-        Size of the top, at least 1.
-    draws
-        Joint draws of all items, at least 2. Each takes one draw of the curves for all of them.
-    seed, progress
-        As in `thompson_draws`.
+    fit, items, seed, progress
+        As in `thompson_draws`; items are ranked among themselves.
+    k, draws
+        Size of the top, at least 1; and number of joint draws of all items, at least 2.
 
     Returns
     -------

@@ -6,7 +6,7 @@ total has the Pearson type III distribution (a shifted Gamma) with these; over t
 items share, it is their equal mixture.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -55,8 +55,8 @@ def total(
 
     Parameters
     ----------
-    fit, items
-        The fit, and the items to add up, of its kind: those of the fit, some of them, or others.
+    fit, items, progress
+        As in `probability_above`.
     weights
         ``"exposure"`` (the column with that role; of successes ``"trials"`` too), the name of
         another column of numbers, or one number for each item: the total is the sum of weight
@@ -66,12 +66,9 @@ def total(
         Name of a column of labels, or one label for each item: one total for each label.
     mean
         Whether to divide by the sum of the weights, which then must be >= 0 and not all 0.
-    quantiles
-        Probabilities of the quantile columns, each between 0 and 1.
-    threshold
-        If given, a number in the unit of the total, for ``probability_above``.
-    progress
-        Whether to show progress.
+    quantiles, threshold
+        Probabilities of the quantile columns; and a number in the unit of the total for
+        ``probability_above``, or None.
 
     Returns
     -------
@@ -124,9 +121,14 @@ def total(
     share = weight / unit[code]
     if mean:
         unit = 1.0 / _positive_sums(share, code, labels)
+    many, rows = max(1, _HELD // max(decision.draws, _DRAWS)), []
+    ends = np.append(0, np.cumsum(sizes))
     with phase("totals", total=len(order), unit="items", enabled=progress) as bar:
-        blocks = _blocks(decision.rows(order), share[order], sizes, bar)
-        rows = [_rows(*block, probs, threshold, unit[totals]) for totals, block in blocks]
+        for start in range(0, len(sizes), many):
+            totals = slice(start, min(start + many, len(sizes)))
+            part = order[ends[start] : ends[totals.stop]]
+            block = _distributions(decision.rows(part), share[part], sizes[totals], bar)
+            rows.append(_rows(*block, probs, threshold, unit[totals]))
     columns = ["mean", "sd", "sd_curves"]
     columns += [quantile_name(p).removeprefix("theta_") for p in probs]
     columns += ["probability_above"] * (threshold is not None)
@@ -181,44 +183,36 @@ def _positive_sums(share: Floats, code: Ints, labels: pd.Index) -> Floats:
 
 # --- distributions of totals ---------------------------------------------------------------------
 
-_Block = tuple[Floats, dict[int, Floats]]
-"""Cumulants of totals given each draw of the curves, (3, draws, totals); and draws of those of so
-few items that their shape comes from draws, by total."""
 
-
-def _blocks(
+def _distributions(
     items: DecisionItems, weight: Floats, sizes: Ints, bar: Phase
-) -> Iterator[tuple[slice, _Block]]:
-    """Slices of the totals and their distributions; items are sorted by total, `sizes` of each."""
-    draws, step = items.draws, items_at_once(items.fit)
-    many = max(1, _HELD // max(draws, _DRAWS))
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    for start in range(0, len(sizes), many):
-        totals = slice(start, min(start + many, len(sizes)))
-        begin, number = int(ends[start]), totals.stop - start
-        code = np.repeat(np.arange(number), sizes[totals])
-        cumulants = np.zeros((3, draws, number))
+) -> tuple[Floats, dict[int, Floats]]:
+    """Cumulants of totals given each draw of the curves, (3, draws, totals), and draws of some.
 
-        def part(chunk: int, begin: int = begin, code: Ints = code) -> tuple[Ints, Floats]:
-            totals = code[chunk * step : (chunk + 1) * step]
-            rows = slice(begin + chunk * step, begin + chunk * step + len(totals))
-            moments = items.posterior.moments(select(items.columns, rows))
-            powers = [m * weight[rows] ** r for r, m in enumerate(moments, 1)]
-            return totals, np.stack([_added(x, totals) for x in powers])
+    Items are sorted by total, `sizes` of each. The totals of so few items that their shape comes
+    from draws have draws, by their place.
+    """
+    step, code = items_at_once(items.fit), np.repeat(np.arange(len(sizes)), sizes)
+    cumulants = np.zeros((3, items.draws, len(sizes)))
 
-        for code_of_item, sums in ordered_map(part, range(-(-len(code) // step))):
-            cumulants[:, :, np.unique(code_of_item)] += sums
-            bar.advance(len(code_of_item))
-        few = sizes[totals] < _FEW
-        if not is_mixture(items.fit.prior):
-            few &= cumulants[2].any(axis=0)  # else they are Normal
-        drawn: dict[int, Floats] = {}
-        if few.any():
-            rows = begin + np.flatnonzero(few[code])
-            theta = joint_draws(items.rows(rows), curve_numbers(draws, _DRAWS, 0), 0)
-            sums = _added(theta * weight[rows], code[few[code]])
-            drawn = dict(zip(np.flatnonzero(few).tolist(), sums.T, strict=True))
-        yield totals, (cumulants, drawn)
+    def part(chunk: int) -> tuple[Ints, Floats]:
+        rows = slice(chunk * step, (chunk + 1) * step)
+        moments = items.posterior.moments(select(items.columns, rows))
+        powers = [m * weight[rows] ** r for r, m in enumerate(moments, 1)]
+        return code[rows], np.stack([_added(x, code[rows]) for x in powers])
+
+    for code_of_item, sums in ordered_map(part, range(-(-len(code) // step))):
+        cumulants[:, :, np.unique(code_of_item)] += sums
+        bar.advance(len(code_of_item))
+    few = sizes < _FEW
+    if not is_mixture(items.fit.prior):
+        few &= cumulants[2].any(axis=0)  # else they are Normal
+    if not few.any():
+        return cumulants, {}
+    rows = np.flatnonzero(few[code])
+    theta = joint_draws(items.rows(rows), curve_numbers(items.draws, _DRAWS, 0), 0)
+    sums = _added(theta * weight[rows], code[rows])
+    return cumulants, dict(zip(np.flatnonzero(few).tolist(), sums.T, strict=True))
 
 
 def _added(values: Floats, code: Ints) -> Floats:
