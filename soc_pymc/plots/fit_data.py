@@ -29,9 +29,6 @@ def has_steps(fit: Fit) -> bool:
     return isinstance(fit.method, FiveSteps) and not fit.method.smooth
 
 
-# --- curves --------------------------------------------------------------------------------------
-
-
 def weighs_by_size(fit: Fit) -> str:
     """Says how curves weigh items, if theta depends on sizes and these add up; else empty."""
     words = outcome_of(fit).words
@@ -50,18 +47,14 @@ def fitted_curves(
     if fit.mean_only:
         raise FitError(f"there is no curve of the variance to draw: {MEAN_ONLY}")
     if group is None and weighs_by_size(fit):
-        return curves_of(
-            fit, default_scores(fit) if score is None else np.array(score), by_size=True
-        )
+        scores = default_scores(fit) if score is None else np.array(score)
+        return curves_of(fit, scores, by_size=True)
     if score is not None or not has_steps(fit):
         return calibration_curves(fit, score, group)
     bins = fit.data["constant_data"]["score"].to_numpy()
     curves = calibration_curves(fit, np.sort(bins), group)
     known = np.isfinite(curves["mean"].to_numpy()).all(axis=(0, 1))
     return curves.isel(score=np.flatnonzero(known))
-
-
-# --- bins ----------------------------------------------------------------------------------------
 
 
 def bins_of(fit: Fit) -> tuple[Floats, Floats, Floats, Floats]:
@@ -95,9 +88,6 @@ def merged_outcomes(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Fl
     return axis.inverse(position[known]), estimate[known], error[known]
 
 
-# --- words and axes ------------------------------------------------------------------------------
-
-
 def _words(fit: Fit) -> tuple[str, str, str]:
     """Returns the user's name of the outcome, and what outcomes and sizes are called in units."""
     outcome, roles = outcome_of(fit), outcome_roles(fit.data.attrs)
@@ -129,7 +119,6 @@ def own_estimate(fit: Fit) -> str:
 def total(fit: Fit) -> str:
     """Returns numbers of items, bins and groups, for titles."""
     bins = fit.data["constant_data"]
-    held = (
-        f"n = {int(bins['n_items'].sum()):,} items in {style.number_of(bins.sizes['bin'], 'bin')}"
-    )
+    number = style.number_of(bins.sizes["bin"], "bin")
+    held = f"n = {int(bins['n_items'].sum()):,} items in {number}"
     return held + (f" and {style.number_of(len(fit.groups), 'group')}" if fit.groups else "")

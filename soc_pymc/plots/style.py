@@ -70,9 +70,6 @@ def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
     tidy(ax)
 
 
-# --- axes ----------------------------------------------------------------------------------------
-
-
 def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
     """Makes an axis (``ax.xaxis``) logarithmic or logit by the name of its scale, or leaves it."""
     if scale in _TICKS:
@@ -115,17 +112,10 @@ _TICKS: dict[str, Callable[[Any, float, float], None]] = {
 
 
 def is_rate(value: ArrayLike) -> bool:
-    """Returns whether values are positive and span more than an octave: for a logarithmic axis.
-
-    >>> is_rate([0.1, 0.3]), is_rate([10.0, 11.0]), is_rate([-1.0, 3.0])
-    (True, False, False)
-    """
+    """Returns whether values are positive and span more than an octave: for a logarithmic axis."""
     numbers = np.asarray(value, dtype=float)
     numbers = numbers[np.isfinite(numbers)]
     return bool(numbers.size and numbers.min() > 0 and numbers.max() > 2.0 * numbers.min())
-
-
-# --- words ---------------------------------------------------------------------------------------
 
 
 def plain(value: float, _: Any = None) -> str:
@@ -136,11 +126,7 @@ def plain(value: float, _: Any = None) -> str:
 
 
 def escaped(name: Any, most: int = 40) -> str:
-    r"""Returns a user's name as plain text on one line: nothing in it is read as mathematics.
-
-    >>> escaped("cost $ per $")
-    'cost \\$ per \\$'
-    """
+    """Returns a user's name as plain text on one line: nothing in it is read as mathematics."""
     words = " ".join(str(name).split())
     words = words if len(words) <= most else f"{words[: most - 1]}…"
     words = words.replace("$", r"\$")  # else mathematics, and an error where it is none
@@ -148,11 +134,7 @@ def escaped(name: Any, most: int = 40) -> str:
 
 
 def named(what: str, name: Any) -> str:
-    """Returns what a column is, with its name where the two differ.
-
-    >>> named("score", "ctr"), named("score", "score"), named("score", None)
-    ('score (ctr)', 'score', 'score')
-    """
+    """Returns what a column is, with its name where the two differ: "score (ctr)"."""
     return what if name is None or name == what else f"{what} ({escaped(name)})"
 
 

@@ -81,18 +81,23 @@ def test_no_variance_and_no_exposure(small_fit, small_items):
 
 def test_units_and_names_of_columns(plain_fit, small_items):
     """In thousandths of the unit of N rates are a thousandth: ratios stay."""
-    frame = small_items.source.rename(columns={"count": "y", "exposure": "N"})
-    named = soc.PoissonItems(frame, score="score", count="y", exposure="N")
-    large = frame.assign(score=frame["score"] / 1000, N=frame["N"] * 1000)
-    stats = soc.summarize(soc.PoissonItems(large, **named.roles), bins=40, **QUIET)
-    five = soc.fit(stats, method=soc.FiveSteps(), **QUIET)
-    scaled = known_fit(five, log_mean=np.log, log_cv2=level(0.25))
-    plain = quantities.r_squared(plain_fit, soc.summarize(small_items, bins=40, **QUIET))
-    np.testing.assert_allclose(quantities.r_squared(scaled, stats), plain, rtol=1e-9)
-    one = quantities.variance_reduction(scaled, stats, **QUIET).data["ratio"]
-    two = quantities.variance_reduction(plain_fit, named, **QUIET).data["ratio"]
+    frame = small_items.source
+    large = frame.assign(score=frame["score"] / 1000, exposure=frame["exposure"] * 1000)
+    edges = soc.summarize(small_items, bins=40, **QUIET).edges
+    plain = soc.summarize(small_items, edges=edges, **QUIET)
+    large = soc.PoissonItems(large, **small_items.roles)
+    scaled = soc.summarize(large, edges=edges / 1000, **QUIET)
+    five = soc.fit(scaled, method=soc.FiveSteps(), **QUIET)
+    pairs = (known_fit(five, log_mean=np.log, log_cv2=level(0.25)), scaled), (plain_fit, plain)
+    squared = [quantities.r_squared(*pair) for pair in pairs]
+    np.testing.assert_allclose(*squared, rtol=1e-9)
+    ratios = [quantities.variance_reduction(*pair, **QUIET).data["ratio"] for pair in pairs]
     # cells of exposures times 1000 begin elsewhere
-    np.testing.assert_allclose(one, two, rtol=1e-3)
+    np.testing.assert_allclose(*ratios, rtol=1e-3)
+    renamed = frame.rename(columns={"count": "y", "exposure": "N"})
+    renamed = soc.PoissonItems(renamed, score="score", count="y", exposure="N")
+    same = [quantities.shrinkage(plain_fit, x, **QUIET).table for x in (renamed, small_items)]
+    pd.testing.assert_frame_equal(*same)
 
 
 # --- item by item --------------------------------------------------------------------------------
