@@ -119,8 +119,7 @@ def lognormal_rates(
 ) -> pd.DataFrame:
     """Counts of items with given scores and exposures, after the paper's Section 5.2.
 
-    log theta ~ Normal(log t + delta, sigma^2) and y ~ Poisson(theta N). The paper takes t and N
-    from its own query-ad pairs; any real table's will do, repeated to the number of items wanted.
+    log theta ~ Normal(log t + delta, sigma^2) and y ~ Poisson(theta N), at t and N of any table.
 
     Parameters
     ----------

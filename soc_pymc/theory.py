@@ -301,11 +301,8 @@ def tweedie(
 
     Raises
     ------
-    ItemsError
-        If noise sds are not positive, or derivatives are not finite numbers.
-    FitError
-        If the items are not the last axes of `marginal`, or rho is negative, or above 0 without
-        `log_density`.
+    ItemsError, FitError
+        If noise sds are not positive, or as in `nef_cumulants`.
 
     Examples
     --------

@@ -66,7 +66,7 @@ def render(
         prior=prior,
         groups=_groups(fit, stats),
         check=check,
-        findings=tables.result_tables(check.title, check),
+        findings=tables.worst_first(check.title, check),
         tests=len(tested),
         counts={verdict: int((tested == verdict).sum()) for verdict in ("fail", "warn")},
         pit=picture_of(plots.plot_pit, check, height=3.2),
@@ -103,7 +103,7 @@ def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:
     return {
         "advice": effects.advice,
         "picture": picture_of(plots.plot_intervals, *given, height=height, panels=sizes),
-        "tables": tables.result_tables("Levels at equal score", effects),
+        "table": tables.worst_first("Levels at equal score", effects),
     }
 
 

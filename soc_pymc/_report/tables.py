@@ -20,11 +20,8 @@ from .overview import BY_LOSS, BY_LOW_QUANTILE, BY_MEAN, Overview, Subset
 
 _SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # quantiles of the scores
 _LISTED = 10  # items of a list
-_FIRST, _MOST = 12, 200  # rows of a result before the others fold, and of those
+_MOST = 200  # rows of a result
 _PROBS = (0.05, 0.1, 0.95)
-
-Folded = tuple[Markup, Markup | None, int]
-"""The first rows of a table, the other rows, and their number."""
 
 
 def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> Markup:
@@ -33,13 +30,11 @@ def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -
     return Markup(html_table(title, text, head))  # it escapes all text
 
 
-def result_tables(title: str, result: Result) -> Folded:
-    """The table of a result, the worst rows first; rows after the first few fold."""
+def worst_first(title: str, result: Result) -> Markup:
+    """The table of a result, the worst rows first."""
     severity = {"fail": 0, "warn": 1}
-    rows = cells(result.table.sort_values("verdict", key=lambda v: v.map(severity), kind="stable"))
-    others = rows[_FIRST : _FIRST + _MOST]
-    more = table("Further rows", others, COLUMNS) if others else None
-    return table(title, rows[:_FIRST], COLUMNS), more, len(rows) - _FIRST
+    rows = result.table.sort_values("verdict", key=lambda v: v.map(severity), kind="stable")
+    return table(title, cells(rows.head(_MOST)), COLUMNS)
 
 
 def curve_table(fit: Fit, score: Any) -> Markup:
