@@ -1,11 +1,4 @@
-"""Published tables for examples, as facts in the source.
-
-``frame.attrs["source"]`` says in a sentence what the table is.
-
->>> import soc_pymc as soc
->>> soc.datasets.batters().attrs["source"]
-'Batting averages of 18 players in 1970: Efron and Morris (1975), Table 1.'
-"""
+"""Published tables for examples, as facts in the source."""
 
 import pandas as pd
 
@@ -44,15 +37,15 @@ _PLAYERS = (
 def batters() -> pd.DataFrame:
     """Hits of 18 baseball players in their first 45 at-bats of 1970, and how they batted later.
 
-    The classic example of shrinkage: predict the average of the rest of the season from 45
-    at-bats. A player's average y is about Normal around his ability after the transformation
-    sqrt(45) arcsin(2y - 1), with variance 1. The table is part of the package.
+    The classic example of shrinkage. A player's average y is about Normal around his ability after
+    the transformation sqrt(45) arcsin(2y - 1), with variance 1.
 
     Returns
     -------
     pandas.DataFrame
         18 rows; columns player, hits, at_bats (45), later_at_bats and later_average (hits over
-        at-bats in the rest of the season, to three digits as published).
+        at-bats in the rest of the season, to three digits as published); ``frame.attrs["source"]``
+        says what the table is.
 
     References
     ----------

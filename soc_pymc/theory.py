@@ -1,8 +1,7 @@
 """What the marginal of outcomes says of theta by itself: Section 4 and the Appendix of the paper.
 
-Posterior moments and cumulants of theta need no prior, only the marginal distribution of outcomes:
-Robbins' formulas for Poisson counts, Tweedie's and its higher orders for continuous natural
-exponential families. They hold for the marginal of any fit, of a prior of one's own, or of none.
+Posterior moments of theta need only the marginal distribution of outcomes: Robbins' formulas for
+Poisson counts, Tweedie's and its higher orders for continuous natural exponential families.
 `docs/dev/theory.md` derives them and lists what is wrong in print.
 
 With y of density f_eta(y) = exp(eta y - psi(eta)) f_0(y), the ratio of the marginal and the base
@@ -12,7 +11,6 @@ the posterior: kappa_k(eta | y) = (d/dy)^k log f_G - (d/dy)^k log f_0.
 
 from collections.abc import Callable
 from math import comb
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,9 +29,6 @@ LogPmf = Callable[[Floats], Floats] | ArrayLike
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-# --- counts --------------------------------------------------------------------------------------
 
 
 def poisson_moment(
@@ -126,7 +121,11 @@ def poisson_cumulants(
     array([4.        , 2.66666667])
     """
     y, n = _checked(count, exposure, order)
-    logs = [_log_moment(y, n, log_pmf, k) for k in range(1, order + 1)]
+    f = _as_function(log_pmf)
+    here = f(y)
+    _refuse_zero(here)
+    orders = range(1, order + 1)
+    logs = [_log_rising(y, k) - k * np.log(n) + f(y + k) - here for k in orders]
     relative = np.stack([np.exp(log - k * logs[0]) for k, log in enumerate(logs, 1)])
     power = np.arange(1, order + 1).reshape(-1, *[1] * logs[0].ndim)
     return np.asarray(_cumulants(relative) * np.exp(power * logs[0]))
@@ -180,35 +179,36 @@ def poisson_bound(
         raise FitError(
             f"counts to {highest} have probability {weight.sum():.12g} only: raise highest="
         )
-    here, ahead = np.exp(f(y)), np.exp(f(y + order))
+    ahead = np.exp(f(y + order))
     rising = np.exp(_log_rising(y, order))
     falling = np.prod([np.maximum(y - j, 0.0) for j in range(order)], axis=0)
-    correction = ahead * rising - here * falling
+    correction = ahead * rising - weight * falling
     size = float(exposure) ** order
 
-    def fourth(h: Floats) -> float:  # ||h^2||^(1/2)
-        return float((h**4 @ weight) ** 0.25)
+    def norm(h: Floats) -> float:
+        return float(np.sqrt(h**2 @ weight))
 
-    of_square, of_rho = fourth(correction), fourth(falling) + fourth(rising)
-    seen = weight > 0
-    cut = np.maximum(-np.expm1(f(y[seen]) - _log_of_rho(rho)), 0.0)
-    remainder = correction[seen] / here[seen] * cut
-    distance = fourth(np.exp(f_hat(y)) - here) + fourth(np.exp(f_hat(y + order)) - ahead)
-    guess = poisson_moment(y[seen], exposure, f_hat, order, rho=rho)
-    error = guess - (ahead * rising)[seen] / here[seen] / size
-    norms = (float(np.sqrt(h**2 @ weight[seen])) for h in (error, remainder))
-    left, last = next(norms), next(norms)
+    def root_norm(h: Floats) -> float:  # ||h^2||^(1/2)
+        return float(np.sqrt(norm(h * h)))
 
-    def grown(by: float) -> float:  # rho twice, as its square may be below all numbers
-        return of_square * by / rho / rho + of_rho * by / rho
+    distance = root_norm(np.exp(f_hat(y)) - weight) + root_norm(np.exp(f_hat(y + order)) - ahead)
+    numerator, divisor = root_norm(correction), root_norm(falling) + root_norm(rising)
 
-    bound = (grown(distance) + last) / size
-    numbers = left, bound, grown(1.0), last, distance
-    names = "error", "bound", "constant", "remainder", "distance"
-    return dict(zip(names, numbers, strict=True))
+    def scaled(length: float) -> float:  # rho twice, as its square may be below all numbers
+        return numerator * length / rho / rho + divisor * length / rho
 
-
-# --- continuous outcomes -------------------------------------------------------------------------
+    # counts of probability 0 have no weight in the norms
+    positive = np.where(weight > 0, weight, 1.0)
+    remainder = norm(correction / positive * np.maximum(1.0 - positive / rho, 0.0))
+    exact = ahead * rising / positive / size
+    error = norm(poisson_moment(y, exposure, f_hat, order, rho=rho) - exact)
+    return {
+        "error": error,
+        "bound": (scaled(distance) + remainder) / size,
+        "constant": scaled(1.0),
+        "remainder": remainder,
+        "distance": distance,
+    }
 
 
 def nef_cumulants(
@@ -254,7 +254,11 @@ def nef_cumulants(
     >>> nef_cumulants(np.zeros(2), marginal)  # rate: Gamma(3, 4)
     array([-0.75  ,  0.1875])
     """
-    low, top = _both(base, marginal)
+    low, top = numbers_of(base, "base"), _orders_of(marginal)
+    if low.shape != top.shape:
+        raise FitError(f"base has the shape {low.shape}, marginal {top.shape}: they must be equal")
+    for name, array in (("base", low), ("marginal", top)):
+        _refuse(~np.isfinite(array), name, "finite numbers")
     if log_density is None:
         if Real()(rho, "rho") != 0:
             raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
@@ -264,10 +268,7 @@ def nef_cumulants(
     none = np.isnan(log_f) | (log_f == np.inf) | ((log_f == -np.inf) & (rho == 0))
     _refuse(none, "log_density", "numbers (with rho above 0 it may be -inf)")
     if log_f.shape not in ((), top.shape[1:]):
-        raise FitError(
-            f"log_density has the shape {log_f.shape}: give one for each item, "
-            f"{top.shape[1:]}, as marginal has in every order"
-        )
+        raise FitError(f"log_density has the shape {log_f.shape}, items {top.shape[1:]}")
     trust = np.exp(log_f - np.maximum(log_f, log_rho))
     return np.asarray(_cumulants(trust * _moments(top)) - low)
 
@@ -300,11 +301,8 @@ def tweedie(
 
     Raises
     ------
-    ItemsError
-        If noise sds are not positive, or derivatives are not finite numbers.
-    FitError
-        If the items are not the last axes of `marginal`, or rho is negative, or above 0 without
-        `log_density`.
+    ItemsError, FitError
+        If noise sds are not positive, or as in `nef_cumulants`.
 
     Examples
     --------
@@ -314,18 +312,17 @@ def tweedie(
     """
     y, s = many({"value": value, "noise_sd": noise_sd}, ItemsError)
     _refuse(~(s > 0), "noise_sd", "above 0")
-    top = numbers_of(marginal, "marginal")
-    _check_orders(top)
-    items = np.broadcast_shapes(y.shape, s.shape)
-    base = np.zeros((len(top), *items))  # f_0 is Normal(0, s^2), of natural parameter theta / s^2
-    base[0] = -y / s**2
-    if len(top) > 1:
-        base[1] = -1.0 / s**2
-    found = nef_cumulants(_stretch(base, top.shape), top, log_density=log_density, rho=rho)
-    return np.stack([cumulant * s ** (2 * k) for k, cumulant in enumerate(found, 1)])
-
-
-# --- parts of the formulas -----------------------------------------------------------------------
+    top = _orders_of(marginal)
+    base = np.zeros(top.shape)  # f_0 is Normal(0, s^2), of natural parameter theta / s^2
+    try:
+        base[0] = -y / s**2
+        base[1:2] = -1.0 / s**2
+    except ValueError:
+        raise FitError(
+            f"marginal has the shape {top.shape}: its last axes must be those of value and noise_sd"
+        ) from None
+    cumulants = nef_cumulants(base, top, log_density=log_density, rho=rho)
+    return np.stack([cumulant * s ** (2 * k) for k, cumulant in enumerate(cumulants, 1)])
 
 
 def _cumulants(moments: Floats) -> Floats:
@@ -354,7 +351,17 @@ def _log_rising(count: Floats, order: int) -> Floats:
 def _as_function(log_pmf: LogPmf) -> Callable[[Floats], Floats]:
     """The marginal as a function of counts, of a table if need be."""
     if callable(log_pmf):
-        return lambda count: _at_counts(log_pmf(count), count)
+
+        def evaluate(count: Floats) -> Floats:
+            values = np.asarray(log_pmf(count), dtype=float)
+            if values.shape[max(values.ndim - count.ndim, 0) :] != count.shape:
+                raise FitError(
+                    f"log_pmf returned the shape {values.shape} for counts of the shape "
+                    f"{count.shape}: it must give a logarithm for every count"
+                )
+            return values
+
+        return evaluate
     wanted = "a function of counts, or a table of logarithms of counts 0, 1, ..."
     table = numbers_of(log_pmf, "log_pmf", wanted=wanted)
     if table.ndim != 1:
@@ -372,24 +379,6 @@ def _as_function(log_pmf: LogPmf) -> Callable[[Floats], Floats]:
     return look_up
 
 
-def _at_counts(found: Any, count: Floats) -> Floats:
-    """What the user's own function gave, which must be a number for every count."""
-    values, wanted = np.asarray(found, dtype=float), np.shape(count)
-    if values.shape[max(values.ndim - len(wanted), 0) :] != wanted:
-        raise FitError(
-            f"log_pmf returned the shape {values.shape} for counts of the shape {wanted}: it must "
-            "give a logarithm for every count"
-        )
-    return values
-
-
-def _log_moment(y: Floats, n: Floats, log_pmf: LogPmf, order: int) -> Floats:
-    f = _as_function(log_pmf)
-    here = f(y)
-    _refuse_zero(here)
-    return np.asarray(_log_rising(y, order) - order * np.log(n) + (f(y + order) - here))
-
-
 def _refuse_zero(log_density: Floats) -> None:
     bad = int(np.sum(~(log_density > -np.inf)))
     if bad:
@@ -405,36 +394,12 @@ def _checked(count: ArrayLike, exposure: ArrayLike, order: int) -> tuple[Floats,
     return y, n
 
 
-def _both(base: ArrayLike, marginal: ArrayLike) -> tuple[Floats, Floats]:
-    low, top = numbers_of(base, "base"), numbers_of(marginal, "marginal")
-    _check_orders(top)
-    if low.shape != top.shape:
-        raise FitError(
-            f"derivatives of the base density have shape {low.shape}, those of the marginal "
-            f"{top.shape}: give both the same orders and items"
-        )
-    _refuse(~np.isfinite(low), "base", "finite numbers")
-    _refuse(~np.isfinite(top), "marginal", "finite numbers")
-    return low, top
-
-
-def _check_orders(derivatives: Floats) -> None:
+def _orders_of(marginal: ArrayLike) -> Floats:
+    """Derivatives of the log marginal, order 1 first."""
+    derivatives = numbers_of(marginal, "marginal")
     if derivatives.ndim == 0 or len(derivatives) == 0:
         raise FitError("marginal has no orders: stack the derivatives, order 1 first")
-
-
-def _stretch(base: Floats, shape: tuple[int, ...]) -> Floats:
-    """The same over further axes after the first, so that draws may stand there."""
-    items, wanted = base.shape[1:], shape[1:]
-    try:
-        return np.broadcast_to(
-            base.reshape(len(base), *[1] * (len(shape) - base.ndim), *items), shape
-        )
-    except ValueError:
-        raise FitError(
-            f"marginal has derivatives of the shape {wanted}, value and noise_sd give {items}: "
-            "its last axes must be theirs"
-        ) from None
+    return derivatives
 
 
 def _refuse(bad: NDArray[np.bool_], name: str, rule: str) -> None:

@@ -119,23 +119,26 @@ def test_parts_of_the_bound_are_those_of_the_lemma():
     y, rho = np.arange(401.0), 0.01
     marginals = negative_binomial(2.0, 1.0, 0.5), negative_binomial(2.0, 0.8, 2.0)
     f, g = (np.exp(marginal(np.arange(403.0))) for marginal in marginals)
-    delta = f[2:] * (y + 2) * (y + 1) - f[:-2] * y * (y - 1)
+    rising, falling = (y + 2) * (y + 1), y * (y - 1)
+    delta = f[2:] * rising - f[:-2] * falling
 
     def norm(h):
         return np.sqrt(np.sum(h * h * f[:-2]))
 
     constant = norm(delta**2) ** 0.5 / rho**2
-    constant += (norm((y * (y - 1)) ** 2) ** 0.5 + norm(((y + 2) * (y + 1)) ** 2) ** 0.5) / rho
+    constant += (norm(falling**2) ** 0.5 + norm(rising**2) ** 0.5) / rho
     distance = norm((f - g)[:-2] ** 2) ** 0.5 + norm((f - g)[2:] ** 2) ** 0.5
     remainder = norm(delta / f[:-2] * np.maximum(1 - f[:-2] / rho, 0))
-    result = theory.poisson_bound(*marginals, 2.0, 2, rho=rho, highest=400)
-    assert result["constant"] == pytest.approx(constant, rel=1e-9)
-    assert result["distance"] == pytest.approx(distance, rel=1e-9)
-    assert result["remainder"] == pytest.approx(remainder, rel=1e-9)
-    assert result["bound"] == pytest.approx((constant * distance + remainder) / 4, rel=1e-9)
     estimate = theory.poisson_moment(y, 2.0, marginals[1], 2, rho=rho)
-    exact = f[2:] * (y + 2) * (y + 1) / f[:-2] / 4
-    assert result["error"] == pytest.approx(norm(estimate - exact), rel=1e-9)
+    expected = {
+        "error": norm(estimate - f[2:] * rising / f[:-2] / 4),
+        "bound": (constant * distance + remainder) / 4,
+        "constant": constant,
+        "remainder": remainder,
+        "distance": distance,
+    }
+    result = theory.poisson_bound(*marginals, 2.0, 2, rho=rho, highest=400)
+    assert result == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_page_gives_the_posteriors_of_a_fit(small_fit, small_frame, small_items):

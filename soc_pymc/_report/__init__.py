@@ -17,9 +17,9 @@ from ..inference.results import Fit
 from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..posterior.predictive import posterior_of
+from ..quantities.support import statistics_of
 from .overview import read_overview
 from .page import render
-from .tables import statistics_for
 
 __all__ = ["report"]
 
@@ -50,14 +50,12 @@ def report(
 ) -> Path:
     """Write what a fit says of items as one HTML page to show to a colleague.
 
-    The page holds everything: pictures are part of it, it asks no network and runs no script. Its
-    sections: what was fitted; the curves with 90% bands and the effects of groups; the table of
-    `soc.check` with its advice; the items at the top and, with a threshold, those that deserve
-    another observation; what to do next; how the page was made.
+    The page has what was fitted, the curves with 90% bands and the effects of groups, the table of
+    `soc.check` with its advice, and the items at the top and, with a threshold, those that deserve
+    another observation. Pictures are part of it; it asks no network and runs no script.
 
     Items are read twice, in batches, so that memory does not grow with them. With more than 20,000
-    items (10,000 for a mixture) the check uses a random sample of that size, and the page says so;
-    lists and counts are of all items, and so is the finding on clusters.
+    items (10,000 for a mixture) the check uses a random sample of that size, and the page says so.
 
     Parameters
     ----------
@@ -65,16 +63,14 @@ def report(
         The fit, and items to report on: those that made it, or better others of the same kind.
     out
         File to write, named ``*.html``; it appears under its name when it is complete.
-    by
-        Further columns of the items' table on which checks are sliced; shown with top items.
-    title
-        Title of the page; None makes one from the columns.
+    by, title
+        Further columns of the items' table, on which checks are sliced and which are shown with top
+        items; and title of the page, None for one made from the columns.
     threshold
         Of theta, in its unit (events per unit of exposure, or the unit of the values): adds how
         many items lie above it, and which items deserve more exposure before a choice.
     seed, progress
-        Seed of the sample and of the check: the same seed makes the same page, except for the
-        date. And whether to show progress.
+        Seed of the sample and of the check, and whether to show progress.
 
     Returns
     -------
@@ -83,12 +79,9 @@ def report(
 
     Raises
     ------
-    FitError
-        If `out` is not named ``*.html`` or its folder does not exist, or a score has no place on
-        the fit's axis.
-    ItemsError
-        If the items are not valid or not of the fit's kind, lack groups that the fit has, or lack a
-        column of `by`.
+    FitError, ItemsError
+        If `out` is not named ``*.html`` or its folder does not exist, or the items are not valid or
+        not of the fit's kind, or lack groups that the fit has or a column of `by`.
 
     Examples
     --------
@@ -110,7 +103,7 @@ def report(
     names = tuple(by)
     posterior_roles(fit, posterior_of(fit), items)
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
-    stats = statistics_for(fit, items, progress)
+    stats = statistics_of(fit, items, progress)  # which validates all items
     overview = read_overview(fit, items, names, threshold, seed, stats.n_items, progress)
     with extrapolation_reported():  # the overview has warned of far scores, for all items
         # clusters of a sample may have one item each

@@ -132,9 +132,7 @@ def read_overview(
             running.advance(batch.num_rows)
     far.warn()
     subsets = {name: largest.subset(items, roles) for name, largest in lists.items()}
-    counts = (
-        {} if threshold is None else {1 - p: int(k) for p, k in zip(_PROBS, above, strict=True)}
-    )
+    counts = {1 - p: int(k) for p, k in zip(_PROBS, above, strict=True) if threshold is not None}
     return Overview(n, sample.subset(items, roles), subsets, counts, far.message())
 
 

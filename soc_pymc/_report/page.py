@@ -47,18 +47,16 @@ def render(
     )
     outcome, n, threshold = posterior_of(fit).outcome, len(overview.sample), options["threshold"]
     names = {"outcome": items.roles[outcome.observed], "size": items.roles[outcome.size]}
+    total = f"{overview.n:,} items"
     tested = check.table.loc[check.table["p"].notna(), "verdict"]
     prior = fit.prior.exposure is None and picture_of(plots.plot_prior, fit, height=3.8)
     return environment.get_template("page.html").render(
-        title=options["title"]
-        or f"Calibration of {items.roles['score']} against {names['outcome']}",
+        title=options["title"] or f"Calibration of {items.score} against {names['outcome']}",
         words=outcome.words,
         unit=outcome.words.unit.format(**names),
         fit=fit,
         n=overview.n,
-        sampled=f"all {n:,} items"
-        if n == overview.n
-        else f"a random {n:,} of {overview.n:,} items",
+        sampled=f"all {n:,} items" if n == overview.n else f"a random {n:,} of {total}",
         in_short=tables.in_short(fit, stats, overview, threshold),
         fitted=_fitted(fit, items, stats),
         same=tables.same_items(fit, stats),
@@ -68,7 +66,7 @@ def render(
         prior=prior,
         groups=_groups(fit, stats),
         check=check,
-        findings=tables.result_tables(check.title, check),
+        findings=tables.worst_first(check.title, check),
         tests=len(tested),
         counts={verdict: int((tested == verdict).sum()) for verdict in ("fail", "warn")},
         pit=picture_of(plots.plot_pit, check, height=3.2),
@@ -85,13 +83,10 @@ def render(
 
 def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
     """The items, their statistics and the fit, in the words of their representations."""
-    bins = fit.data["constant_data"].to_dataset()
-    rows = [
-        ("prior", short(fit.prior)),
-        ("method", short(fit.method)),
-        ("items", f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"),
-        ("status", fit.status.reason),
-    ]
+    n = fit.data["constant_data"]["n_items"]
+    bins = f"{int(n.sum()):,} in {n.size:,} bins"
+    rows = [("prior", short(fit.prior)), ("method", short(fit.method)), ("items", bins)]
+    rows.append(("status", fit.status.reason))
     statistics = Markup(stats._repr_html_())  # it escapes all text
     return [tables.table("Items", of_items(items)), statistics, tables.table("Fit", rows)]
 
@@ -108,7 +103,7 @@ def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:
     return {
         "advice": effects.advice,
         "picture": picture_of(plots.plot_intervals, *given, height=height, panels=sizes),
-        "tables": tables.result_tables("Levels at equal score", effects),
+        "table": tables.worst_first("Levels at equal score", effects),
     }
 
 

@@ -1,6 +1,5 @@
 """Tables and sentences of the page, from what the verbs return."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -10,24 +9,19 @@ from markupsafe import Markup
 from .. import decisions, quantities
 from .._lib.reprs import html_table
 from ..checks.results import COLUMNS, PROB, Result, cells, intervals, number
-from ..data.groups import group_roles, roles_of
-from ..data.items import Items
+from ..data.groups import group_roles
 from ..data.statistics import Statistics
-from ..inference.results import Fit, outcome_roles
+from ..inference.results import Fit
 from ..plots.fit_data import fitted_curves
 from ..posterior.calibration import bands
 from ..posterior.curves import P_ZERO
 from ..posterior.predictive import posterior_of
-from ..quantities.support import statistics_of
 from .overview import BY_LOSS, BY_LOW_QUANTILE, BY_MEAN, Overview, Subset
 
 _SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # quantiles of the scores
 _LISTED = 10  # items of a list
-_FIRST, _MOST = 12, 200  # rows of a result before the others fold, and of those
+_MOST = 200  # rows of a result
 _PROBS = (0.05, 0.1, 0.95)
-
-Folded = tuple[Markup, Markup | None, int]
-"""The first rows of a table, the other rows, and their number."""
 
 
 def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> Markup:
@@ -36,20 +30,11 @@ def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -
     return Markup(html_table(title, text, head))  # it escapes all text
 
 
-def result_tables(title: str, result: Result) -> Folded:
-    """The table of a result, the worst rows first; rows after the first few fold."""
+def worst_first(title: str, result: Result) -> Markup:
+    """The table of a result, the worst rows first."""
     severity = {"fail": 0, "warn": 1}
-    rows = cells(result.table.sort_values("verdict", key=lambda v: v.map(severity), kind="stable"))
-    others = rows[_FIRST : _FIRST + _MOST]
-    more = table("Further rows", others, COLUMNS) if others else None
-    return table(title, rows[:_FIRST], COLUMNS), more, len(rows) - _FIRST
-
-
-def statistics_for(fit: Fit, items: Items, progress: bool | None) -> Statistics:
-    """Statistics of the items, under the fit's names of columns; this validates all items."""
-    stats = statistics_of(fit, items, progress)
-    roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
-    return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
+    rows = result.table.sort_values("verdict", key=lambda v: v.map(severity), kind="stable")
+    return table(title, cells(rows.head(_MOST)), COLUMNS)
 
 
 def curve_table(fit: Fit, score: Any) -> Markup:
@@ -76,15 +61,12 @@ def in_short(fit: Fit, stats: Statistics, overview: Overview, threshold: float |
     reduction = quantities.variance_reduction(fit, stats, weight="items", progress=False)
     explained = _percent(fit, quantities.r_squared(fit, stats))
     removed = _percent(fit, 1 - reduction.data["ratio"])
+    above = f"of {overview.n:,} items lie above {threshold or 0.0:.12g} with a probability of more"
     return [
         f"The calibrated score explains {explained} of how theta varies among items.",
         f"The items' own {outcomes} remove {removed} of the mean squared error that the calibrated "
         "score has by itself.",
-        *(
-            f"{n:,} of {overview.n:,} items lie above {threshold:.12g} with a probability of more "
-            f"than {p:.0%}."
-            for p, n in sorted(overview.above.items())
-        ),
+        *(f"{n:,} {above} than {p:.0%}." for p, n in sorted(overview.above.items())),
     ]
 
 
@@ -99,28 +81,24 @@ def item_tables(
     fit: Fit, overview: Overview, by: Sequence[str], threshold: float | None
 ) -> Iterator[tuple[str, Markup]]:
     """Lists of items, each with a sentence."""
-    lists, words = overview.lists, posterior_of(fit).outcome.words
-    yield (
-        "The best guesses, regardless of their uncertainty.",
-        _ranked("Highest posterior mean", fit, lists[BY_MEAN], by, "mean"),
-    )
-    yield (
-        "Theta is above the 10% quantile with a probability of 90%, so items about which little is "
-        "known rank lower.",
-        _ranked("Highest 10% quantile", fit, lists[BY_LOW_QUANTILE], by, "10% quantile"),
-    )
+    lists, outcome = overview.lists, posterior_of(fit).outcome
+    best = _ranked("Highest posterior mean", fit, lists[BY_MEAN], by, "mean")
+    yield "The best guesses, regardless of their uncertainty.", best
+    cautious = _ranked("Highest 10% quantile", fit, lists[BY_LOW_QUANTILE], by, "10% quantile")
+    why = "Theta is above the 10% quantile with a probability of 90%, so items about which little"
+    yield f"{why} is known rank lower.", cautious
     if threshold is None:
         return
-    rows, outcome = lists[BY_LOSS], posterior_of(fit).outcome
+    rows, words = lists[BY_LOSS], outcome.words
     sizes = overview.sample.columns[outcome.size]
     more = float(f"{np.median(sizes[sizes > 0]):.3g}")
     gain = decisions.value_of_exposure(fit, rows.items, more, threshold=threshold, progress=False)
     further = words.further.format(amount=f"{more:,.12g}", size=rows.items.roles[outcome.size])
-    yield (
+    text = (
         f"Value: how much {further} (the median of the items) would improve the choice on average, "
-        "in units of theta. It is large where theta may lie on either side of the threshold.",
-        _ranked(words.worth, fit, rows, by, "value", value=gain["value"].to_numpy()),
+        "in units of theta. It is large where theta may lie on either side of the threshold."
     )
+    yield text, _ranked(words.worth, fit, rows, by, "value", value=gain["value"].to_numpy())
 
 
 def _ranked(

@@ -1,22 +1,22 @@
 """Items to choose against a threshold, and what a further observation of each would bring."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import numbers_of
+from .._lib.arguments import Real, checked
 from .._lib.arrays import Floats
 from ..data.items import Items
-from ..families.family import Family
 from ..families.further import expected_variance
+from ..families.validity import LARGEST
 from ..inference.results import Fit
 from ..posterior.interface import Columns, ThetaMixture
-from .items import finite, read_decision
+from .items import read_decision
 
-_FEW = 128  # draws of the curves on which the cut-off of a choice is found
+_FEW = 128  # draws of the curves by which the cut-off of a choice is searched
+_COST = Real(above=0.0, below=LARGEST)
 
 
 def probability_above(
@@ -29,8 +29,7 @@ def probability_above(
     fit, items
         The fit, and items of its kind: those of the fit or others.
     threshold
-        One number, or one for each item, in the unit of theta (events per unit of exposure, or the
-        unit of the values).
+        One number, or one for each item, in the unit of theta.
     progress
         Whether to show progress.
 
@@ -43,8 +42,8 @@ def probability_above(
     Raises
     ------
     ItemsError, FitError
-        If the items are not valid or not of the fit's kind, a threshold is not a number up to 1e90
-        in size, there are not as many as items, or a score has no place on the fit's axis.
+        If the items are not valid or not of the fit's kind, a score has no place on the fit's axis,
+        or thresholds are not finite numbers up to 1e90 in size, one or as many as items.
 
     Examples
     --------
@@ -58,6 +57,7 @@ def probability_above(
     return pd.Series(above, decision.index, name="probability_above")
 
 
+@checked(cost_above=_COST, cost_below=_COST)
 def expected_loss(
     fit: Fit,
     items: Items,
@@ -69,14 +69,13 @@ def expected_loss(
 ) -> pd.DataFrame:
     """Expected loss of choosing each item, and of not choosing it, against a threshold.
 
-    An item is worth choosing if its theta is above the threshold. To choose one that is below costs
-    ``cost_below`` for each unit of theta below; not to choose one that is above costs
-    ``cost_above`` for each unit above.
+    To choose an item whose theta is below the threshold costs ``cost_below`` for each unit below;
+    not to choose one that is above costs ``cost_above`` for each unit above.
 
     Parameters
     ----------
     fit, items, threshold, progress
-        As of `probability_above`.
+        As in `probability_above`.
     cost_above, cost_below
         Costs of each unit of theta, > 0.
 
@@ -84,13 +83,13 @@ def expected_loss(
     -------
     pandas.DataFrame
         ``loss_if_chosen`` = cost_below E[(threshold - theta)+ | t, y], ``loss_if_not`` =
-        cost_above E[(theta - threshold)+ | t, y], and ``choose``: whether the former is less. With
-        equal costs that is where E(theta | t, y) > threshold. Indexed as of `probability_above`.
+        cost_above E[(theta - threshold)+ | t, y], and ``choose``: whether the former is less, with
+        equal costs where E(theta | t, y) > threshold. Indexed as in `probability_above`.
 
     Raises
     ------
     ItemsError, FitError
-        As of `probability_above`; also if a cost is not a finite number > 0.
+        As in `probability_above`, or if a cost is not a finite number > 0.
 
     Examples
     --------
@@ -99,41 +98,29 @@ def expected_loss(
     >>> list(loss.columns)
     ['loss_if_chosen', 'loss_if_not', 'choose']
     """
-    costs = {"cost_above": cost_above, "cost_below": cost_below}
-    above, below = (
-        float(finite(numbers_of(cost, name, wanted="a number"), name, 0.0).item())
-        for name, cost in costs.items()
-    )
     decision = read_decision(fit, items, progress)
-    cut = decision.numbers(threshold, "threshold")
+    family = decision.family
 
     def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         cut = columns["threshold"]
-        short, over = _losses(decision.family, np.broadcast_arrays(cut, theta.first, theta.second))
+        arguments = np.broadcast_arrays(cut, theta.first, theta.second)
+        difference = family.mean(*arguments[1:]) - cut
+        # the smaller loss is computed and the larger is a sum, so that nothing cancels
+        above, smaller = difference > 0, np.empty(difference.shape)
+        for mask, loss in ((above, family.shortfall), (~above, family.excess)):
+            smaller[mask] = loss(*(x[mask] for x in arguments))
+        larger = smaller + np.abs(difference)
+        short, over = np.where(above, (smaller, larger), (larger, smaller))
         return [
             theta.average(short, np.maximum(cut, 0.0)),
             theta.average(over, np.maximum(-cut, 0.0)),
         ]
 
+    cut = decision.numbers(threshold, "threshold")
     short, over = decision.each("expected losses", answer, progress, threshold=cut)
-    chosen, not_chosen = below * short, above * over
+    chosen, not_chosen = cost_below * short, cost_above * over
     table = {"loss_if_chosen": chosen, "loss_if_not": not_chosen, "choose": chosen < not_chosen}
     return pd.DataFrame(table, index=decision.index)
-
-
-def _losses(family: Family, arguments: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """E[(cut - theta)+] and E[(theta - cut)+] of cuts and the two parameters of theta.
-
-    They differ by E(theta) - cut. The smaller one is computed, so that the other is a sum of
-    positive numbers, without cancellation.
-    """
-    cut, *parameters = arguments
-    difference = family.mean(*parameters) - cut
-    above, smaller = difference > 0, np.empty(difference.shape)
-    for mask, loss in ((above, family.shortfall), (~above, family.excess)):
-        smaller[mask] = loss(*(x[mask] for x in arguments))
-    larger = smaller + np.abs(difference)
-    return np.where(above, smaller, larger), np.where(above, larger, smaller)
 
 
 def value_of_exposure(
@@ -149,12 +136,12 @@ def value_of_exposure(
     Parameters
     ----------
     fit, items, progress
-        As of `probability_above`.
+        As in `probability_above`.
     more
         Further exposure (counts) or trials (successes) of each item, or the noise sd of one further
         value of each: a number > 0, or one for each item.
     threshold
-        If given, as of `probability_above`: an item is chosen where E(theta) is above it.
+        As in `probability_above`: an item is chosen where E(theta) is above it. Or None.
 
     Returns
     -------
@@ -162,20 +149,19 @@ def value_of_exposure(
         ``sd_now``, the posterior sd, and ``sd_after``, the root of the expected posterior variance
         after the observation; with `threshold` also ``value``, the expected value of sample
         information E[max(E(theta | t, y, y') - threshold, 0)] - max(E(theta | t, y) - threshold, 0)
-        of the further outcome y', in the unit of theta. Indexed as of `probability_above`.
+        of the further outcome y', in the unit of theta. Indexed as in `probability_above`.
 
     Raises
     ------
     ItemsError, FitError
-        As of `probability_above`; also if `more` is not > 0.
+        As in `probability_above`, or if `more` is not > 0.
 
     Notes
     -----
-    For one Gamma or Normal a curve ``sd_after``^2 is the squared error of the best linear estimate,
-    never less than the expected posterior variance: with fits to 1,500 items 0.01% too large on
-    average, with 150 items 0.3%. For mixtures it is a sum over a grid of further outcomes.
-    ``value`` is exact except for the cut-off, found on 128 of the draws: its error can only make it
-    smaller.
+    For single families ``sd_after``^2 is the squared error of the best linear estimate, never less
+    than the expected posterior variance: with fits to 1,500 items 0.01% too large on average, with
+    150 items 0.3%. For mixtures it is a sum over further outcomes. ``value`` is exact except for
+    the cut-off, which 128 of the draws determine: its error can only make it smaller.
 
     Examples
     --------
@@ -186,19 +172,25 @@ def value_of_exposure(
     (True, True)
     """
     decision = read_decision(fit, items, progress)
+    family = decision.family
     extra = {"more": decision.numbers(more, "more", 0.0)}
     if threshold is not None:
         extra["threshold"] = decision.numbers(threshold, "threshold")
 
     def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
-        theta = theta.listed(decision.family)
-        rows = _deviations(decision.family, theta, columns["more"])
+        theta, more = theta.listed(family), columns["more"]
+        means = family.mean(theta.first, theta.second)
+        mean = theta.average(means)
+        within = theta.average(family.variance(theta.first, theta.second))
+        variance = within + theta.average((means - mean) ** 2)
+        if theta.weight is None:
+            after = variance / (1.0 + family.further.gain(mean, variance, more))
+        else:
+            after = expected_variance(family.further, theta, more)
+        rows = [np.sqrt(variance), np.sqrt(after)]
         if threshold is not None:
-            rows.append(
-                decision.family.further.value(
-                    theta, _few(theta), columns["more"], columns["threshold"]
-                )
-            )
+            cut = columns["threshold"]
+            rows.append(family.further.value(theta, _few(theta), more, cut))
         return rows
 
     rows = decision.each("value of exposure", answer, progress, **extra)
@@ -206,20 +198,8 @@ def value_of_exposure(
     return pd.DataFrame(dict(zip(names, rows, strict=False)), index=decision.index)
 
 
-def _deviations(family: Family, theta: ThetaMixture, more: Floats) -> list[Floats]:
-    """Posterior sd, and root of the expected variance after more."""
-    means = family.mean(theta.first, theta.second)
-    mean = theta.average(means)
-    between = theta.average((means - mean) ** 2)
-    variance = theta.average(family.variance(theta.first, theta.second)) + between
-    sd = np.sqrt(variance)
-    if theta.weight is not None:
-        return [sd, np.sqrt(expected_variance(family.further, theta, more))]
-    return [sd, sd / np.sqrt(1.0 + family.further.gain(mean, variance, more))]
-
-
 def _few(theta: ThetaMixture) -> ThetaMixture:
-    """Some of the draws, evenly spaced; all components where these have weights."""
+    """Some of the draws, evenly spaced; all components of weighted mixtures."""
     number = len(theta.first)
     if theta.weight is not None or number <= _FEW:
         return theta

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from .._lib.arguments import digits, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..checks.batches import in_batches, thin
+from ..checks.batches import in_batches
 from ..data.items import Items, check_outcomes
 from ..families.family import Family, family_of
 from ..families.validity import LARGEST
@@ -26,7 +26,7 @@ _BATCH = 50_000  # items between two reports of progress
 
 @dataclass(frozen=True)
 class DecisionItems:
-    """A fit, and items to decide on, with the index of the answer."""
+    """A fit, and items to decide on."""
 
     fit: Fit
     posterior: Posterior
@@ -51,13 +51,13 @@ class DecisionItems:
     def each(
         self,
         title: str,
-        answer: Callable[[Columns, ThetaMixture], list[Floats]],
+        answer: Callable[[Columns, ThetaMixture], Sequence[Floats]],
         progress: bool | None,
         **extra: Floats,
     ) -> Floats:
         """Rows of an answer on every item's posterior, (rows, n), chunk by chunk on all processors.
 
-        `extra` are further columns of the items, of which the answer gets its part.
+        The answer gets its part of the `extra` columns too.
         """
 
         def chunk(part: Columns) -> Floats:
@@ -83,11 +83,6 @@ class DecisionItems:
         """Some of the items."""
         return replace(self, columns=select(self.columns, chosen), index=self.index[chosen])
 
-    def thinned(self, most: int) -> "DecisionItems":
-        """The items with at most `most` draws of the curves."""
-        few = thin(self.fit, most)
-        return replace(self, fit=few, posterior=posterior_of(few))
-
     def numbers(
         self, values: ArrayLike, name: str, least: float = -np.inf, each: bool = False
     ) -> Floats:
@@ -99,19 +94,15 @@ class DecisionItems:
             raise FitError(
                 f"{name} has the shape {array.shape}: give {one}one number for each of {n:,} items"
             )
-        return np.array(np.broadcast_to(finite(array, name, least), (n,)))
-
-
-def finite(array: Floats, name: str, least: float = -np.inf) -> Floats:
-    """Numbers > `least`, up to 1e90 in size: larger ones leave no numbers to compare with."""
-    bad = ~((np.abs(array) <= LARGEST) & (array > least))
-    if bad.any():
-        bound = "" if least == -np.inf else f" and > {least:g}"
-        raise FitError(
-            f"{name} must be finite{bound}, up to {LARGEST:g} in size, not "
-            f"{digits(array[bad].flat[0])}"
-        )
-    return array
+        # larger numbers leave none to compare with
+        bad = ~((np.abs(array) <= LARGEST) & (array > least))
+        if bad.any():
+            bound = "" if least == -np.inf else f" and > {least:g}"
+            raise FitError(
+                f"{name} must be finite{bound}, up to {LARGEST:g} in size, not "
+                f"{digits(array[bad].flat[0])}"
+            )
+        return np.array(np.broadcast_to(array, (n,)))
 
 
 def read_decision(
@@ -121,9 +112,8 @@ def read_decision(
     posterior = posterior_of(fit)
     check_outcomes(items)
     name = items.roles.get("id")
-    columns, labels = read_items(
-        fit, posterior, items, [*([name] if name else []), *also], progress
-    )
+    names = [*([name] if name else []), *also]
+    columns, labels = read_items(fit, posterior, items, names, progress)
     if name:
         index = pd.Index(labels[name], name=name)
     elif isinstance(items.source, pd.DataFrame):

@@ -4,14 +4,13 @@ Each draw takes one draw of the curves for all items. Random numbers belong to t
 512 items, by their place, so that a draw does not depend on how the work is cut up, on the number
 of processors, or on how many draws are made.
 
-In each draw of the curves and of all items' theta, an item's probability to be among the k given
-all but its own theta is the tail of its posterior beyond the k-th largest theta of the others. That
-is less noisy than counting how often it is among the k, and small probabilities are seen without
-being hit.
+In each draw, an item's probability to be among the k given all but its own theta is the tail of its
+posterior beyond the k-th largest theta of the others. That is less noisy than counting how often it
+is among the k, and small probabilities are seen without being hit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from itertools import batched
 from typing import NamedTuple
 
@@ -23,10 +22,12 @@ from .._lib.arguments import DRAWS, MOST_DRAWS, SEED, Whole, refuse_beyond_memor
 from .._lib.arrays import Floats, Ints
 from .._lib.progress import Phase, phase
 from .._lib.threads import ordered_map
+from ..checks.batches import thin
 from ..data.items import Items
 from ..families.zeros import NEAR_ZERO
 from ..inference.results import Fit
 from ..posterior.interface import select
+from ..posterior.predictive import posterior_of
 from .items import DecisionItems, read_decision
 
 LANE, BLOCK = 64, 512
@@ -44,7 +45,7 @@ _SCREENED = 64  # draws of the curves by which items are left out
 _PARTS = np.array([0.0, 0.01, 0.1, 0.4])  # begins of parts of the sorted borders, by their least
 _UNLIKELY = 1e-6  # sum of probabilities that no higher border needs to lower
 _NEGLIGIBLE = 1e-3  # sum of the probabilities of the items that are left out
-_FEWEST = 8  # batches for less than which the sum over items is not made use of
+_FEWEST = 8  # batches of which the sum over items serves as control variate
 
 
 class Tile(NamedTuple):
@@ -65,31 +66,27 @@ def thompson_draws(
 
     To choose the items with the largest theta of a draw, one draw a round, is to choose each with
     the probability that it is the best. Each draw takes one draw of the curves for all items: the
-    uncertainty of the curves moves items of like scores together.
+    uncertainty of the curves moves items with similar scores together.
 
     Parameters
     ----------
-    fit, items
-        The fit, and items of its kind: those of the fit or others.
-    draws
-        Number of draws. Fewer draws are the same ones.
-    seed, progress
-        Seed; take another one each round, and whether to show progress.
+    fit, items, progress
+        As in `probability_above`.
+    draws, seed
+        Number of draws, of which fewer are the same ones; and seed: take another one each round.
 
     Returns
     -------
     xarray.DataArray
-        ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (the items' id, else
-        the index of a pandas source, else 0, ..., n - 1) and ``curve``, the number of the draw of
-        the curves: all of them in random order before any is taken twice. It is held in memory. The
-        same seed gives the same draws on any number of processors.
+        ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (as the index of
+        `probability_above`) and ``curve``, the number of the draw of the curves: all of them in
+        random order before any is taken twice. It is held in memory.
 
     Raises
     ------
     ItemsError, FitError
-        If the items are not valid or not of the fit's kind, `draws` or `seed` is no such whole
-        number, the draws are larger than the machine's memory, or a score cannot be put on the
-        fit's axis.
+        If the items are not valid or not of the fit's kind, a score has no place on the fit's axis,
+        `draws` or `seed` is not such a whole number, or the draws exceed the machine's memory.
 
     Examples
     --------
@@ -103,19 +100,14 @@ def thompson_draws(
     what = f"{number:,} draws of {len(decision):,} items"
     refuse_beyond_memory(8.0 * number * len(decision), what, "ask for fewer of one of them")
     curves = curve_numbers(decision.draws, number, key)
-    with phase("Thompson draws", total=len(decision), unit="items", enabled=progress) as shown:
-        theta = joint_draws(decision, curves, key, shown.advance)
-    coords = {
-        "draw": np.arange(number),
-        "curve": ("draw", curves),
-        "item": decision.index.to_numpy(),
-    }
+    with phase("Thompson draws", total=len(decision), unit="items", enabled=progress) as bar:
+        theta = joint_draws(decision, curves, key, bar)
+    draw, item = np.arange(number), decision.index.to_numpy()
+    coords = {"draw": draw, "curve": ("draw", curves), "item": item}
     return xr.DataArray(theta, coords, ("draw", "item"), name="theta")
 
 
-def joint_draws(
-    items: DecisionItems, curves: Ints, seed: int, advance: Callable[[int], object]
-) -> Floats:
+def joint_draws(items: DecisionItems, curves: Ints, seed: int, bar: Phase | None = None) -> Floats:
     """Draws of theta of all items, (draws, n), under the draws `curves` of the curves."""
     number, least = len(curves), NEAR_ZERO if items.fit.prior.zero else 0.0
     theta = np.empty((number, len(items)))
@@ -129,7 +121,8 @@ def joint_draws(
         return theta[0, columns].size
 
     for done in ordered_map(draw, _block_numbers(items)):
-        advance(done)
+        if bar is not None:
+            bar.advance(done)
     return theta
 
 
@@ -179,31 +172,27 @@ def probability_best(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items of its kind, which are ranked among themselves.
-    k
-        Size of the top, at least 1.
-    draws
-        Joint draws of all items, at least 2. Each takes one draw of the curves for all of them.
-    seed, progress
-        As of `thompson_draws`.
+    fit, items, seed, progress
+        As in `thompson_draws`; items are ranked among themselves.
+    k, draws
+        Size of the top, at least 1; and number of joint draws of all items, at least 2.
 
     Returns
     -------
     pandas.DataFrame
-        ``probability``, of which the sum is k, and ``error``, its standard error of simulation: at
-        most 0.5 / sqrt(draws), and 0 where k leaves no item out. Indexed as of `probability_above`.
+        ``probability``, whose sum is k, and ``error``, its Monte Carlo standard error: at most
+        0.5 / sqrt(draws), and 0 where k leaves no item out. Indexed as in `probability_above`.
 
     Raises
     ------
     ItemsError, FitError
-        As of `thompson_draws`; also if `k` is no whole number of at least 1.
+        As in `thompson_draws`, or if `k` is not a whole number of at least 1.
 
     Notes
     -----
     A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, minus
-    its regression on the sum over items, of which the expectation k is known. Equal theta at the
-    border share what is left. Of thousands of items, those whose probabilities add up to less than
+    its regression on the sum over items, whose expectation k is known. Equal theta at the border
+    share the remaining places. Of thousands of items, those whose probabilities add up to less than
     1e-3 get 0. Items are streamed.
 
     Examples
@@ -213,17 +202,15 @@ def probability_best(
     >>> float(top["probability"].sum().round(3))
     10.0
     """
-    size, number = Whole(1)(k, "k"), Whole(2, MOST_DRAWS)(draws, "draws")
-    key = SEED(seed, "seed")
+    size, number, key = Whole(1)(k, "k"), Whole(2, MOST_DRAWS)(draws, "draws"), SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
     if size >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
     curves = curve_numbers(decision.draws, number, key)
     candidates = _candidates(decision, size, key, curves)
     answer, total = np.zeros((2, len(decision))), 2 * number * len(candidates)
-    with phase("probability of being best", total=total, unit="draws", enabled=progress) as shown:
-        top = _TopProbabilities(decision.rows(candidates), size, key, curves)
-        answer[:, candidates] = top.answer(shown)
+    with phase("probability of being best", total=total, unit="draws", enabled=progress) as bar:
+        answer[:, candidates] = _top(decision.rows(candidates), size, key, curves, bar)
     return pd.DataFrame({"probability": answer[0], "error": answer[1]}, index=decision.index)
 
 
@@ -235,10 +222,11 @@ def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Int
     every, number = np.arange(len(items)), max(_LEADERS, 4 * size)
     if len(items) <= 4 * number:
         return every
-    few = items.thinned(_SCREENED)
+    thinned = thin(items.fit, _SCREENED)
+    few = replace(items, fit=thinned, posterior=posterior_of(thinned))
     mean, sd, *_ = few.posterior.scorer((), "all")(items.columns)
     leaders = np.argsort(-mean - 2.0 * sd, kind="stable")[:number]
-    theta = joint_draws(items.rows(np.sort(leaders)), curves, seed, lambda _: None)
+    theta = joint_draws(items.rows(np.sort(leaders)), curves, seed)
     border = np.sort(np.partition(theta, -size, axis=1)[:, -size])
     start = np.unique((len(border) * _PARTS).astype(int))
     share = np.diff(start, append=len(border)) / len(border)
@@ -252,95 +240,80 @@ def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Int
     return np.sort(order[np.cumsum(tail[order]) > _NEGLIGIBLE])
 
 
-class _TopProbabilities:
-    """Sums over draws of the items' probabilities to be among the `size` largest."""
+def _top(
+    items: DecisionItems, size: int, seed: int, curves: Ints, bar: Phase
+) -> tuple[Floats, Floats]:
+    """Probabilities to be among the `size` largest, which sum to `size`, and their errors."""
+    n, number = len(items), len(curves)
+    batches = min(number, _BATCHES, max(_FEWEST, _BATCH_NUMBERS // n))
+    batch = np.arange(number) * batches // number  # of each draw
+    sums = np.zeros((2, n))  # of the probabilities and of their squares
+    by_batch, over_items = np.zeros((batches, n)), np.zeros(number)
+    most = [_MOST_RANKED, _TOP // (size + 1)]
+    if _KEPT // n >= _WORTH:
+        most.append(_KEPT // n)
+    step = max(LANE, min(most) // LANE * LANE)
+    for start in range(0, number, step):
+        draws = slice(start, min(start + step, number))
+        change = np.flatnonzero(np.diff(batch[draws], prepend=-1))
+        begin = 0
+        for probability in _conditional(items, size, seed, curves[draws], start):
+            columns = slice(begin, begin + probability.shape[1])
+            sums[:, columns] += probability.sum(axis=0), (probability * probability).sum(axis=0)
+            over_items[draws] += probability.sum(axis=1)
+            by_batch[batch[draws][change], columns] += np.add.reduceat(probability, change, axis=0)
+            begin = columns.stop
+            bar.advance(2 * probability.size)
+    # the mean minus its regression on the sum over items, by batches of draws
+    mean, total, length = sums[0] / number, over_items.mean(), np.bincount(batch)[:, None]
+    variance = np.maximum(sums[1] / number - mean**2, 0.0) * number / (number - 1)
+    departure = np.bincount(batch, over_items)[:, None] - length * total
+    scatter, slope = float((departure**2).sum()), np.zeros(n)
+    if batches >= _FEWEST and scatter > 1e-20 * number * total**2:
+        slope = (departure * (by_batch - length * mean)).sum(axis=0) / scatter
+    explained = slope**2 * over_items.var(ddof=1)
+    unexplained = np.maximum(variance - explained, variance / batches)
+    probability = np.clip(mean - slope * (total - size), 0.0, 1.0)
+    return probability, np.sqrt(unexplained / number)
 
-    def __init__(self, items: DecisionItems, size: int, seed: int, curves: Ints) -> None:
-        self.items, self.size, self.seed, self.curves = items, size, seed, curves
-        n, number = len(items), len(curves)
-        batches = min(number, _BATCHES, max(_FEWEST, _BATCH_NUMBERS // n))
-        self.batch = np.arange(number) * batches // number  # of each draw
-        self.sums = np.zeros((2, n))  # of the probabilities and of their squares
-        self.by_batch = np.zeros((batches, n))  # of the probabilities in batches of draws
-        self.over_items = np.zeros(number)  # of the probabilities in each draw
 
-    def answer(self, shown: Phase) -> tuple[Floats, Floats]:
-        """Means minus their regression on the sum over items, which should be k; and errors."""
-        most = [_MOST_RANKED, _TOP // (self.size + 1)]
-        if _KEPT // len(self.items) >= _WORTH:
-            most.append(_KEPT // len(self.items))
-        step, number = max(LANE, min(most) // LANE * LANE), len(self.curves)
-        for start in range(0, number, step):
-            self._add(slice(start, min(start + step, number)), shown)
-        mean = self.sums[0] / number
-        variance = np.maximum(self.sums[1] / number - mean**2, 0.0) * number / (number - 1)
-        total, draws = self.over_items.mean(), np.bincount(self.batch)[:, None]
-        departure = np.bincount(self.batch, self.over_items)[:, None] - draws * total
-        scatter, slope = float((departure**2).sum()), np.zeros(len(mean))
-        if len(draws) >= _FEWEST and scatter > 1e-20 * number * total**2:
-            slope = (departure * (self.by_batch - draws * mean)).sum(axis=0) / scatter
-        explained = slope**2 * self.over_items.var(ddof=1)
-        unexplained = np.maximum(variance - explained, variance / len(draws))
-        probability = np.clip(mean - slope * (total - self.size), 0.0, 1.0)
-        return probability, np.sqrt(unexplained / number)
+def _conditional(
+    items: DecisionItems, size: int, seed: int, curves: Ints, start: int
+) -> Iterator[Floats]:
+    """P(theta > k-th largest of the others) in each draw, (draws, items), block by block.
 
-    def _each[Result](
-        self, draws: slice, kept: Sequence[Tile], work: Callable[[Tile], Result]
-    ) -> Iterator[Result]:
-        """Results of work on the draws of every block of items, drawn where they were not kept."""
+    The draws from `start` on are made once for the border of the top, and again for every item
+    against it if they are too many to keep.
+    """
+    kept: list[Tile] = []
 
+    def each[Result](work: Callable[[Tile], Result], tiles: Sequence[Tile]) -> Iterator[Result]:
         def result(block: int) -> Result:
-            curves = self.curves[draws]
-            tile = kept[block] if kept else None
-            return work(tile or _tile(self.items, block, draws.start, curves, self.seed))
+            return work(tiles[block] if tiles else _tile(items, block, start, curves, seed))
 
-        return ordered_map(result, _block_numbers(self.items))
+        return ordered_map(result, _block_numbers(items))
 
-    def _add(self, draws: slice, shown: Phase) -> None:
-        """Add some of the draws: the border of the top, then every item against it."""
-        number, kept = draws.stop - draws.start, list[Tile]()
-        keep = number * len(self.items) <= _KEPT
-        top = np.full((number, 0), -np.inf)
-        for tile in self._each(draws, (), lambda tile: tile):
-            top = _largest(np.hstack([top, _largest(tile.drawn, self.size + 1)]), self.size + 1)
-            if keep:
-                kept.append(tile)
-            shown.advance(tile.drawn.size)
-        top.sort(axis=1)
-        following, last = top[:, 0], top[:, 1]
-        equal = np.ones(number)
-        if (last == following).any():
-            counts = self._each(draws, kept, lambda tile: (last == tile.drawn.T).sum(axis=0))
-            equal = np.maximum(np.sum(list(counts), axis=0), 1)
-        share = (self.size - (last < top.T).sum(axis=0)) / equal
-        batch, begin = self.batch[draws], 0
-        change = np.flatnonzero(np.diff(batch, prepend=-1))
-        work = partial(self._probabilities, last, following, share)
-        for probability in self._each(draws, kept, work):
-            items = slice(begin, begin + probability.shape[1])
-            self.sums[0, items] += probability.sum(axis=0)
-            self.sums[1, items] += (probability * probability).sum(axis=0)
-            self.over_items[draws] += probability.sum(axis=1)
-            self.by_batch[batch[change], items] += np.add.reduceat(probability, change, axis=0)
-            begin = items.stop
-            shown.advance(probability.size)
+    largest = np.full((len(curves), 0), -np.inf)
+    for tile in each(lambda tile: tile, ()):
+        largest = np.hstack([largest, tile.drawn])
+        if largest.shape[1] > size + 1:
+            largest = np.partition(largest, -size - 1, axis=1)[:, -size - 1 :]
+        if len(curves) * len(items) <= _KEPT:
+            kept.append(tile)
+    largest.sort(axis=1)
+    following, last = largest[:, 0], largest[:, 1]
+    tied, equal = last == following, np.ones(len(curves))
+    if tied.any():
+        counts = each(lambda tile: (last == tile.drawn.T).sum(axis=0), kept)
+        equal = np.maximum(np.sum(list(counts), axis=0), 1)
+    # where thetas at the border are equal, each gets a share of the remaining places
+    share = (size - (last < largest.T).sum(axis=0)) / equal
 
-    def _probabilities(self, last: Floats, following: Floats, share: Floats, tile: Tile) -> Floats:
-        """P(theta > k-th largest of the others) in each draw, (draws, items).
-
-        In each draw `last` is the k-th largest theta and `following` the next; where these are
-        equal, each theta that equals them gets a `share`.
-        """
+    def probabilities(tile: Tile) -> Floats:
         others = np.where(tile.drawn >= last[:, None], following[:, None], last[:, None])
-        probability = self.items.family.above_drawn(others, tile.first, tile.second)
-        tied = last == following
+        probability = items.family.above_drawn(others, tile.first, tile.second)
         drawn, border = tile.drawn[tied], last[tied, None]
         probability[tied] = np.where(drawn > border, 1.0, (drawn == border) * share[tied, None])
         return probability
 
-
-def _largest(values: Floats, number: int) -> Floats:
-    """The largest values of each row, in any order."""
-    if values.shape[1] <= number:
-        return values
-    return np.partition(values, -number, axis=1)[:, -number:]
+    return each(probabilities, kept)

@@ -6,13 +6,13 @@ total has the Pearson type III distribution (a shifted Gamma) with these; over t
 items share, it is their equal mixture.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import OrNone, Real, shown, switch
+from .._lib.arguments import OrNone, Real, checked, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import Phase, phase
@@ -36,6 +36,7 @@ _MISSING = "missing"  # label of the total of items without a label
 _CLOSE = 1e-7  # error of quantiles, as a share of the range that they lie in
 
 
+@checked(items=check_outcomes, mean=switch, threshold=OrNone(Real()))
 def total(
     fit: Fit,
     items: Items,
@@ -49,14 +50,13 @@ def total(
 ) -> pd.DataFrame:
     """Posterior of the sum of theta over items, weighted and by group if wanted.
 
-    The uncertainty of the curves is shared by all items, so it does not average out as the items'
-    own uncertainty does. To treat the items' posteriors as independent makes intervals of large
-    totals too narrow.
+    All items share the uncertainty of the curves, so it does not average out as that of the single
+    items does. To treat their posteriors as independent makes intervals of large totals too narrow.
 
     Parameters
     ----------
-    fit, items
-        The fit, and the items to add up, of its kind: those of the fit, some of them, or others.
+    fit, items, progress
+        As in `probability_above`.
     weights
         ``"exposure"`` (the column with that role; of successes ``"trials"`` too), the name of
         another column of numbers, or one number for each item: the total is the sum of weight
@@ -66,12 +66,9 @@ def total(
         Name of a column of labels, or one label for each item: one total for each label.
     mean
         Whether to divide by the sum of the weights, which then must be >= 0 and not all 0.
-    quantiles
-        Probabilities of the quantile columns, each between 0 and 1.
-    threshold
-        If given, a number in the unit of the total, for ``probability_above``.
-    progress
-        Whether to show progress.
+    quantiles, threshold
+        Probabilities of the quantile columns; and a number in the unit of the total for
+        ``probability_above``, or None.
 
     Returns
     -------
@@ -96,10 +93,9 @@ def total(
     quantiles at 0.05 and 0.95 are within about 0.02 sd. The shape of totals of fewer than 10 items
     comes from 20,000 joint draws of theta.
 
-    A total of the best items by their own posteriors needs no correction for the choice, if the
-    prior is right, as `soc.check` tests, and the choice used nothing about theta beyond scores,
-    outcomes and labels in the fit. The sum of the best *outcomes* is too large (the winner's
-    curse).
+    A total of the best items by their posteriors needs no correction for the choice, if the prior
+    is right, as `soc.check` tests, and the choice used nothing about theta beyond scores, outcomes
+    and labels in the fit. The sum of the best *outcomes* is too large (the winner's curse).
 
     Examples
     --------
@@ -110,11 +106,7 @@ def total(
     >>> bool(abs(clicks["mean"].item() / items.source["count"].sum() - 1) < 0.02)
     True
     """
-    probs = probabilities(quantiles)
-    switch(mean, "mean")
-    cut = OrNone(Real())(threshold, "threshold")
-    check_outcomes(items, "items")
-    outcome = OUTCOMES[items.kind]
+    probs, outcome = probabilities(quantiles), OUTCOMES[items.kind]
     if isinstance(weights, str) and weights in ("exposure", outcome.size) and outcome.sizes_add:
         weights = items.roles[outcome.size]
     names = [column for column in (weights, by) if isinstance(column, str)]
@@ -129,12 +121,17 @@ def total(
     share = weight / unit[code]
     if mean:
         unit = 1.0 / _positive_sums(share, code, labels)
+    many, rows = max(1, _HELD // max(decision.draws, _DRAWS)), []
+    ends = np.append(0, np.cumsum(sizes))
     with phase("totals", total=len(order), unit="items", enabled=progress) as bar:
-        blocks = _blocks(decision.rows(order), share[order], sizes, bar)
-        rows = [_rows(*block, probs, cut, unit[totals]) for totals, block in blocks]
+        for start in range(0, len(sizes), many):
+            totals = slice(start, min(start + many, len(sizes)))
+            part = order[ends[start] : ends[totals.stop]]
+            block = _distributions(decision.rows(part), share[part], sizes[totals], bar)
+            rows.append(_rows(*block, probs, threshold, unit[totals]))
     columns = ["mean", "sd", "sd_curves"]
     columns += [quantile_name(p).removeprefix("theta_") for p in probs]
-    columns += ["probability_above"] * (cut is not None)
+    columns += ["probability_above"] * (threshold is not None)
     table = pd.DataFrame(dict(zip(columns, np.concatenate(rows, axis=1), strict=True)), labels)
     table.insert(0, "items", sizes)
     return table
@@ -186,45 +183,36 @@ def _positive_sums(share: Floats, code: Ints, labels: pd.Index) -> Floats:
 
 # --- distributions of totals ---------------------------------------------------------------------
 
-_Block = tuple[Floats, dict[int, Floats]]
-"""Cumulants of totals given each draw of the curves, (3, draws, totals); draws of those of so few
-items that their shape comes from draws, (draws,) by total."""
 
-
-def _blocks(
+def _distributions(
     items: DecisionItems, weight: Floats, sizes: Ints, bar: Phase
-) -> Iterator[tuple[slice, _Block]]:
-    """Slices of the totals and their distributions; items are sorted by total, `sizes` of each."""
-    draws, step = items.draws, items_at_once(items.fit)
-    many = max(1, _HELD // max(draws, _DRAWS))
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    for start in range(0, len(sizes), many):
-        totals = slice(start, min(start + many, len(sizes)))
-        begin, number = int(ends[start]), totals.stop - start
-        code = np.repeat(np.arange(number), sizes[totals])
-        cumulants = np.zeros((3, draws, number))
+) -> tuple[Floats, dict[int, Floats]]:
+    """Cumulants of totals given each draw of the curves, (3, draws, totals), and draws of some.
 
-        def part(chunk: int, begin: int = begin, code: Ints = code) -> tuple[Ints, Floats]:
-            totals = code[chunk * step : (chunk + 1) * step]
-            rows = slice(begin + chunk * step, begin + chunk * step + len(totals))
-            moments = items.posterior.moments(select(items.columns, rows))
-            powers = [m * weight[rows] ** r for r, m in enumerate(moments, 1)]
-            return totals, np.stack([_added(x, totals) for x in powers])
+    Items are sorted by total, `sizes` of each. The totals of so few items that their shape comes
+    from draws have draws, by their place.
+    """
+    step, code = items_at_once(items.fit), np.repeat(np.arange(len(sizes)), sizes)
+    cumulants = np.zeros((3, items.draws, len(sizes)))
 
-        for code_of_item, sums in ordered_map(part, range(-(-len(code) // step))):
-            cumulants[:, :, np.unique(code_of_item)] += sums
-            bar.advance(len(code_of_item))
-        few = sizes[totals] < _FEW
-        if not is_mixture(items.fit.prior):
-            few &= cumulants[2].any(axis=0)  # else they are Normal
-        drawn: dict[int, Floats] = {}
-        if few.any():
-            rows = begin + np.flatnonzero(few[code])
-            curves = curve_numbers(draws, _DRAWS, 0)
-            theta = joint_draws(items.rows(rows), curves, 0, lambda _: None)
-            sums = _added(theta * weight[rows], code[few[code]])
-            drawn = dict(zip(np.flatnonzero(few).tolist(), sums.T, strict=True))
-        yield totals, (cumulants, drawn)
+    def part(chunk: int) -> tuple[Ints, Floats]:
+        rows = slice(chunk * step, (chunk + 1) * step)
+        moments = items.posterior.moments(select(items.columns, rows))
+        powers = [m * weight[rows] ** r for r, m in enumerate(moments, 1)]
+        return code[rows], np.stack([_added(x, code[rows]) for x in powers])
+
+    for code_of_item, sums in ordered_map(part, range(-(-len(code) // step))):
+        cumulants[:, :, np.unique(code_of_item)] += sums
+        bar.advance(len(code_of_item))
+    few = sizes < _FEW
+    if not is_mixture(items.fit.prior):
+        few &= cumulants[2].any(axis=0)  # else they are Normal
+    if not few.any():
+        return cumulants, {}
+    rows = np.flatnonzero(few[code])
+    theta = joint_draws(items.rows(rows), curve_numbers(items.draws, _DRAWS, 0), 0)
+    sums = _added(theta * weight[rows], code[rows])
+    return cumulants, dict(zip(np.flatnonzero(few).tolist(), sums.T, strict=True))
 
 
 def _added(values: Floats, code: Ints) -> Floats:
@@ -245,14 +233,13 @@ def _rows(
     rows = [mean.mean(axis=0), np.sqrt(shared + variance.mean(axis=0)), np.sqrt(shared)]
     for prob in probs:
         rows.append(_quantile(cumulants, prob))
-        for total, draws in drawn.items():
-            rows[-1][total] = np.quantile(draws, prob)
+        for place, draws in drawn.items():
+            rows[-1][place] = np.quantile(draws, prob)
     rows = [row * unit for row in rows]
     if cut is not None:
-        above = 1.0 - _below(cumulants, cut / unit)
-        for total, draws in drawn.items():
-            above[total] = (draws > (cut / unit)[total]).mean()
-        rows.append(above)
+        rows.append(1.0 - _below(cumulants, cut / unit))
+        for place, draws in drawn.items():
+            rows[-1][place] = (draws > (cut / unit)[place]).mean()
     return np.vstack(rows)
 
 

@@ -65,20 +65,17 @@ def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None, source: Any = None
     if getattr(chosen, "score_only", False):
         if getattr(chosen, kind.observed):
             raise StatisticsError(f"--score-only reads no outcomes: leave out {flag_of(roles[1])}")
-        roles.remove(kind.observed)
-        if not (getattr(chosen, kind.size) or (fitted and fitted.prior.exposure)):
-            roles.remove(kind.size)
+        sized = getattr(chosen, kind.size) or (fitted and fitted.prior.exposure)
+        roles = ["score", kind.size] if sized else ["score"]
     names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
     missing = [flag_of(role) for role, name in names.items() if not name]
     if missing:
         raise StatisticsError(_which(chosen, ", ".join(missing)))
     names |= groups_of(chosen) or group_roles(known)
-    for role in ("id", "fold", "cluster", "date"):
-        if getattr(chosen, role, None):
-            names[role] = getattr(chosen, role)
-    items: Items = ITEMS[kind.kind](
-        source_of(chosen) if source is None else source, **arguments_of(names)
-    )
+    others = {role: getattr(chosen, role, None) for role in ("id", "fold", "cluster", "date")}
+    names |= {role: name for role, name in others.items() if name}
+    source = source_of(chosen) if source is None else source
+    items: Items = ITEMS[kind.kind](source, **arguments_of(names))
     return items
 
 
@@ -92,38 +89,27 @@ def source_of(chosen: Chosen) -> Any:
 
 
 def groups_of(chosen: Chosen) -> dict[str, str]:
-    """Columns of groups by role: repeated options, or one with a list, unless it is a column."""
-    columns: list[str] = getattr(chosen, "group", None) or []
-    if len(columns) == 1 and "," in columns[0]:
-        from ..data.tables import column_names
-
-        # SQL is written without a look at the items
-        known = column_names(source_of(chosen)) if hasattr(chosen, "items") else ()
-        if columns[0] not in known:
-            columns = [column.strip() for column in columns[0].split(",")]
-    return roles_of_groups(columns) if columns else {}
+    """Columns of groups by role."""
+    return roles_of_groups(getattr(chosen, "group", None) or None)
 
 
-def level_of(chosen: Chosen, fitted: "soc.Fit") -> Any:
+def level_of(chosen: Chosen) -> Any:
     """A group of a fit: its label, or of crossed groups the tuple of its levels."""
     levels: list[str] = chosen.group or []
-    if len(fitted.groupings) > 1 and len(levels) == 1 and levels[0] not in fitted.groups:
-        levels = levels[0].split(",")
     return tuple(levels) if len(levels) > 1 else levels[0] if levels else None
 
 
 def _kind_of(chosen: Chosen, known: dict[str, str]) -> Outcome:
     """The kind of items that the options describe."""
-    flags = [(flag_of(kind.observed), flag_of(kind.size)) for kind in KINDS]
+    pairs = [(flag_of(kind.observed), flag_of(kind.size)) for kind in KINDS]
     kinds = [k for k in KINDS if getattr(chosen, k.observed) or getattr(chosen, k.size)]
     kinds = kinds or [kind for kind in KINDS if kind.observed in known]
     if not kinds:
-        raise StatisticsError(
-            _which(chosen, ", or ".join("--score, " + ", ".join(pair) for pair in flags))
-        )
+        words = ", or ".join("--score, " + ", ".join(pair) for pair in pairs)
+        raise StatisticsError(_which(chosen, words))
     if len(kinds) > 1:
-        pairs = ", or ".join(" and ".join(pair) for pair in flags)
-        raise StatisticsError(f"items are of one kind: give {pairs}")
+        words = ", or ".join(" and ".join(pair) for pair in pairs)
+        raise StatisticsError(f"items are of one kind: give {words}")
     return kinds[0]
 
 
@@ -141,12 +127,10 @@ def method_of(chosen: Chosen) -> "Method":
     """The chosen method; five steps have no draws."""
     options = {name: getattr(chosen, name) for name in ("seed", "draws")}
     options = {name: value for name, value in options.items() if value is not None}
-    if chosen.method == "five-steps":
-        if options:
-            flags = ", ".join(map(flag_of, options))
-            raise FitError(f"--method five-steps does not take {flags}: leave it out")
-        return soc.FiveSteps()
-    return (soc.NUTS if chosen.method == "nuts" else soc.VI)(**options)
+    if chosen.method == "five-steps" and options:
+        flags = ", ".join(map(flag_of, options))
+        raise FitError(f"--method five-steps does not take {flags}: leave it out")
+    return {"five-steps": soc.FiveSteps, "nuts": soc.NUTS, "vi": soc.VI}[chosen.method](**options)
 
 
 def prior_of(chosen: Chosen, kind: str, grouped: bool) -> Prior:
@@ -164,10 +148,8 @@ def prior_of(chosen: Chosen, kind: str, grouped: bool) -> Prior:
         raise FitError("--pool-groups: these items have no groups, leave it out")
     curve = {"knots": chosen.knots, "scale": chosen.scale}
     curve = {field: value for field, value in curve.items() if value is not None}
-    options: dict[str, Any] = {
-        field: getattr(chosen, field)
-        for field in ("monotone", "bin_effects", "zero", "atoms", "groups")
-    }
+    fields = ("monotone", "bin_effects", "zero", "atoms", "groups")
+    options: dict[str, Any] = {field: getattr(chosen, field) for field in fields}
     for field in ("mean", "variance"):
         options[field] = replace(getattr(prior, field), **curve)
     return replace(prior, **options, exposure=Spline() if chosen.exposure_term else None)

@@ -21,12 +21,6 @@ from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.interface import in_chunks
 
 
-def not_numbers(error: Exception) -> str:
-    """Says what is wrong with scores or outcomes that a library could not convert."""
-    text = " ".join(str(error).split())
-    return f"X and y must be numbers ({text}): convert them first, or say which label is pos_label="
-
-
 def as_column(X: Any) -> Any:
     """A vector of scores as a column; anything else unchanged."""
     try:
@@ -53,10 +47,9 @@ def as_items(outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, 
     import pyarrow as pa
 
     names = {"score": "t", outcome.observed: "y", outcome.size: outcome.size}
-    roles = {role: names[role] for role in columns}
-    table = pa.table({roles[role]: values for role, values in columns.items()} | dict(labels))
-    roles |= {name: name for name in labels}
-    items: Items = ITEMS[outcome.kind](table, **arguments_of(roles))
+    roles = {role: names[role] for role in columns} | {name: name for name in labels}
+    values = {names[role]: column for role, column in columns.items()} | dict(labels)
+    items: Items = ITEMS[outcome.kind](pa.table(values), **arguments_of(roles))
     return items
 
 
@@ -73,23 +66,20 @@ def label_columns(name: str, labels: Any, score: Floats) -> list[Any]:
     try:
         return [pa.array(column.tolist()) for column in array.reshape(len(score), -1).T]
     except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise ItemsError(
-            f"{name} holds labels that are not of one type ({error}): convert them first"
-        ) from error
+        raise ItemsError(f"{name} holds labels that are not of one type ({error})") from error
 
 
 def per_item(name: str, values: Any, score: Floats) -> Floats:
     """Exposures or noise sds, one for each item; the items check their values."""
+    wanted = "a number, or one for each item"
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ItemsError(f"{name}={shown(values)} must be a number, or one for each item") from None
+        raise ItemsError(f"{name}={shown(values)} must be {wanted}") from None
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape not in ((), score.shape):
-        raise ItemsError(
-            f"{name} has the shape {array.shape}: give a number, or {len(score):,}, as X has"
-        )
+        raise ItemsError(f"{name} has the shape {array.shape}: give {wanted}, {len(score):,}")
     return np.broadcast_to(array, score.shape).copy()
 
 
@@ -115,10 +105,9 @@ def over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
     warn_of_extrapolation(fit, columns["score"])
 
     def summarized(part: Any) -> Floats:
-        curves = curves_of(fit, part["score"], part.get("group"))
-        means = curves["mean"].to_numpy().reshape(-1, len(part["score"]))
-        within = curves["variance"].to_numpy().reshape(means.shape)
-        variance = within.mean(axis=0) + means.var(axis=0)
-        return np.array([means.mean(axis=0), np.sqrt(variance), variance])
+        curves, draws = curves_of(fit, part["score"], part.get("group")), ("chain", "draw")
+        mean = curves["mean"].mean(draws)
+        variance = curves["variance"].mean(draws) + curves["mean"].var(draws)
+        return np.array([mean, variance**0.5, variance])
 
     return in_chunks(summarized, items_at_once(fit), columns)

@@ -67,24 +67,17 @@ _COLUMNS = (
             _option(flag_of(kind.size), f"column of the {kind.words.sizes}"),
         )
     ),
-    _option(
-        "--group",
-        "column of groups (default: as in a fit with groups); of several: --group country "
-        "--group device, or --group country,device",
-        action="append",
-    ),
-)
+    _option("--group", "column of groups (default: as in a fit with groups); of several: "
+            "--group country --group device", action="append"),
+)  # fmt: skip
 _BINS = _option("--bins", "number of bins (default: grows with the items)", type=int)
 _ID = _option("--id", "column of whole numbers or text that identify an item")
 _CLUSTER = _option("--cluster", "column of clusters, whose items depend on each other")
 _BY = _option("--by", "also check by this column", action="append", default=[])
 _SEED = _option("--seed", "seed of random numbers (default: 0)", type=int)
 _PRIOR = (
-    _option(
-        "--prior",
-        f"prior of theta (default: {_by_kind(lambda family: family.name.lower())})",
-        choices=tuple(PRIORS),
-    ),
+    _option("--prior", f"prior of theta (default: {_by_kind(lambda f: f.name.lower())})",
+            choices=tuple(PRIORS)),
     _switch("--exposure-term", "theta also depends on log exposure (noise sd, trials)"),
     _switch("--monotone", "the mean curve never falls"),
     _switch("--bin-effects", "bins deviate from the curve"),
@@ -94,12 +87,8 @@ _PRIOR = (
     _switch("--pool-groups", "one pair of curves for all groups", dest="groups",
             action="store_false"),
     _option("--knots", "knots of each curve (default: 20)", type=int),
-    _option(
-        "--scale",
-        "axis on which curves are smooth "
-        f"(default: {_by_kind(lambda family: str(family.prior().mean.scale))})",
-        choices=(*SCALES, RANK),
-    ),
+    _option("--scale", "axis on which curves are smooth (default: "
+            f"{_by_kind(lambda family: str(family.prior().mean.scale))})", choices=(*SCALES, RANK)),
 )  # fmt: skip
 _SCORING = (
     _option("--quantiles", "posterior quantiles (default: 0.05 0.95)", type=float, nargs="*"),
@@ -205,11 +194,6 @@ def run(chosen: Chosen) -> None:
     _option("--folds", "number of folds (default: 10 if --id has whole numbers)", type=int),
     _switch("--joint", "keep joint cells beyond 64 MB too, for mixtures and exposure terms"),
     _option("--engine", "what reads them", default="duckdb", choices=("duckdb", "spark", "polars")),
-    _option(
-        "--equal",
-        "quantity that bins hold in equal amounts (default: items)",
-        choices=("items", *(kind.observed for kind in KINDS if kind.whole)),
-    ),
     _option("--edges", "take the bins of these saved statistics"),
     _option("--out", "statistics file to write (netCDF)", required=True),
 )  # fmt: skip
@@ -275,7 +259,7 @@ def curves(chosen: Chosen) -> None:
 
     check_out(chosen.out, [chosen.fit])
     fitted = soc.load_fit(chosen.fit)
-    options = {"group": level_of(chosen, fitted), "exposure": chosen.exposure}
+    options = {"group": level_of(chosen), "exposure": chosen.exposure}
     draws = soc.calibration_curves(fitted, **options)
     if fitted.atoms:
         at_atoms = soc.calibration_curves(fitted, fitted.atoms, **options)
@@ -283,10 +267,9 @@ def curves(chosen: Chosen) -> None:
     columns = {}
     for simultaneous, label in ((False, ""), (True, "_simultaneous")):
         banded = soc.bands(draws, prob=chosen.prob, simultaneous=simultaneous)
-        for name in banded.data_vars:
-            for bound in banded["bound"].to_numpy():
-                if not (simultaneous and bound == "median"):
-                    columns[f"{name}_{bound}{label}"] = banded[name].sel(bound=bound).to_series()
+        for name, curve in banded.data_vars.items():
+            for bound in ("lower", "upper") if simultaneous else banded["bound"].to_numpy():
+                columns[f"{name}_{bound}{label}"] = curve.sel(bound=bound).to_series()
     table = pd.DataFrame(columns).rename_axis("score").reset_index()
     _write_csv(table, chosen.out)
     print(f"{len(table)} points of the curves with {chosen.prob:.0%} bands -> {chosen.out}")
@@ -309,8 +292,7 @@ def posteriors(chosen: Chosen) -> None:
         written = _call(soc.item_posteriors, chosen, fitted, items)
     except ItemsError as error:
         name = items.roles.get(OUTCOMES[items.kind].observed)
-        missing = [f"column {each!r} is missing" in str(error) for each in (name, items.score)]
-        if missing != [True, False]:
+        if f"column {name!r} is missing" not in str(error):
             raise
         remedy = "or add --score-only for theta given the score alone"
         raise ItemsError(f"{error}\n{remedy}") from error
@@ -376,16 +358,14 @@ def report(chosen: Chosen) -> None:
 )
 def compare(chosen: Chosen) -> None:
     """Leave-one-out comparison of fits."""
-    pairs = [text.partition("=") for text in chosen.fits]
-    odd = [name for name, equals, path in pairs if not (name and equals and path)]
+    pairs = [text.partition("=")[::2] for text in chosen.fits]
+    odd = [name for name, path in pairs if not (name and path)]
     if odd:
         raise FitError(f"give fits as NAME=fit.nc, not {odd[0]!r}")
-    names = [name for name, _, _ in pairs]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise FitError(f"two fits are named {twice[0]!r}: each needs its own name")
-    stats = soc.load_statistics(chosen.statistics)
-    table = _call(soc.compare, chosen, {name: soc.load_fit(path) for name, _, path in pairs}, stats)
+    if len(dict(pairs)) < len(pairs):
+        raise FitError(f"two of the fits have one name: {', '.join(repr(n) for n, _ in pairs)}")
+    fits = {name: soc.load_fit(path) for name, path in pairs}
+    table = _call(soc.compare, chosen, fits, soc.load_statistics(chosen.statistics))
     print(table.to_string(float_format="{:.4g}".format))
 
 

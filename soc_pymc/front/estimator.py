@@ -35,7 +35,6 @@ from .columns import (
     as_items,
     kind_of,
     label_columns,
-    not_numbers,
     over_sizes,
     per_item,
     successes,
@@ -53,13 +52,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     The outcomes are counts y ~ Poisson(theta N) with exposures N, values y ~ Normal(theta, s^2)
     with noise sds s, successes y ~ Binomial(n, theta) in n trials, or labels. The scores t, the one
     column of ``X``, must come from a model that never saw these outcomes, such as out-of-fold
-    predictions by `sklearn.model_selection.cross_val_predict`.
+    predictions.
 
     Parameters
     ----------
     prior
         The prior of theta given t; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes and labels. If the prior needs joint cells, they are kept.
+        ``soc.Beta()`` for successes and labels.
     method
         ``soc.VI()`` (the default), ``soc.NUTS()`` or ``soc.FiveSteps()``; its ``seed`` is the
         estimator's random state.
@@ -69,34 +68,21 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     pos_label
         The label of a success, of the two that `y` has, such as ``"yes"``. None takes labels that
         are true or false; 0 and 1 are labels with ``prior=soc.Beta()`` or ``pos_label=1``.
-    bins
-        Number of bins; None as in `soc.summarize`.
-    on_leakage
-        What to do if the scores must have seen the outcomes: ``"raise"``, ``"warn"`` or
-        ``"ignore"``.
-    draws
-        Draws of the curves in predictions, as in `soc.item_posteriors`.
-    progress
-        Whether `fit` and predictions show their progress on standard error.
+    bins, on_leakage, draws, progress
+        As in `soc.summarize` and `soc.item_posteriors`.
 
     Attributes
     ----------
-    fit_ : Fit
-        The fit, for all other functions of the package.
-    statistics_ : Statistics
-        The statistics of the fitted items.
-    n_features_in_ : int
-        1, the score.
-    feature_names_in_ : ndarray of shape (1,)
-        Name of the score's column, if it came from a table with names.
+    fit_, statistics_ : Fit, Statistics
+        The fit, for all other functions of the package, and the statistics of the fitted items.
+    n_features_in_, feature_names_in_ : int, ndarray of shape (1,)
+        1, and the name of the score's column, if it came from a table with names.
 
     Notes
     -----
     scikit-learn's Poisson regressors take rates y / N with ``sample_weight=N``; here pass counts y
     with ``exposure=N``. Exposures (noise sds, trials, groups) go through `Pipeline`,
-    `cross_validate` and `GridSearchCV` by scikit-learn's metadata routing, for which
-    ``sklearn.set_config(enable_metadata_routing=True)`` suffices. `fit` without exposures takes 1
-    for each; predictions for outcomes and `score` need them if `fit` had them.
+    `cross_validate` and `GridSearchCV` by ``sklearn.set_config(enable_metadata_routing=True)``.
 
     Examples
     --------
@@ -150,21 +136,16 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             Scores t, shape (n, 1) or (n,): an array, a Series, or a frame of one column.
         y
             Outcomes, shape (n,): counts (whole numbers >= 0), values, successes, or labels.
-        exposure
-            For counts: a number or shape (n,), >= 0; None is 1 for every item, and theta is then
-            the expected count.
-        noise_sd
-            For values: a number or shape (n,), > 0; None takes the estimator's `noise_sd`.
-        trials
-            For successes: a whole number or shape (n,), none below an item's successes; None is 1
-            for every item if `y` are labels. With one trial each, only E(theta | t) is known.
+        exposure, noise_sd, trials
+            Sizes of the outcomes, each a number or shape (n,): of counts >= 0, None is 1; of values
+            > 0, None is the estimator's `noise_sd`; of successes whole numbers, None is 1 for
+            labels. With one trial each, only E(theta | t) is known.
         group
-            Labels of the items' groups (text, whole numbers or true/false), which have curves of
-            their own, partially pooled: shape (n,), or a frame or array of shape (n, k) for k
-            crossed groups, whose effects add up.
+            Labels of the items' groups, whose curves are partially pooled: shape (n,), or (n, k)
+            for k crossed groups, whose effects add up.
         cluster
-            Labels of clusters, shape (n,), of items that depend on each other beyond their scores,
-            such as the ads of one campaign: intervals then allow for it.
+            Labels of clusters, shape (n,), of items that depend on each other beyond their scores:
+            intervals then allow for it.
 
         Returns
         -------
@@ -191,18 +172,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         scores, observed = self._scores(X, y, reset=True)
         sizes = {"exposure": exposure, "noise_sd": noise_sd, "trials": trials}
-        known = {kind.size: getattr(self, kind.size, None) for kind in OUTCOMES.values()}
-        known |= {name: size for name, size in sizes.items() if size is not None}
-        outcome = kind_of(
-            self.prior, known, self.pos_label is not None or np.asarray(y).dtype == bool
-        )
+        known = {name: getattr(self, name, None) if x is None else x for name, x in sizes.items()}
+        labelled = self.pos_label is not None or np.asarray(y).dtype == bool
+        outcome = kind_of(self.prior, known, labelled)
         size = sizes[outcome.size]
-        usual = getattr(self, outcome.size, outcome.usual_size)
-        columns = {
-            "score": scores,
-            outcome.observed: observed,
-            outcome.size: per_item(outcome.size, usual if size is None else size, scores),
-        }
+        usual = getattr(self, outcome.size, outcome.usual_size) if size is None else size
+        columns = {"score": scores, outcome.observed: observed}
+        columns[outcome.size] = per_item(outcome.size, usual, scores)
         labels = {} if group is None else roles_of_groups(label_columns("group", group, scores))
         if cluster is not None:
             (labels["cluster"],) = label_columns("cluster", np.ravel(cluster), scores)
@@ -228,12 +204,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             Scores t, shape (n, 1) or (n,).
         y
             Outcomes, shape (n,); None predicts from the score alone.
-        exposure, noise_sd, trials
-            As in `fit`; required with `y` if the fit had them. Without `y` only a prior with a term
-            in exposure uses them, for E(theta | t, N); without both, it averages over the exposures
-            of items with similar scores.
-        group
-            As in `fit`, and required if the fit had it.
+        exposure, noise_sd, trials, group
+            As in `fit`, and required with `y` if the fit had them. Without `y` only a prior with a
+            term in exposure uses sizes; without both, it averages over those of similar scores.
 
         Returns
         -------
@@ -270,8 +243,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:  # fmt: skip
         """Standard deviation of theta given t, or given t and y, with the curves' uncertainty.
 
-        It describes theta, not an outcome, and does not vanish with more items.
-
         Parameters
         ----------
         X, y, exposure, noise_sd, trials, group
@@ -280,7 +251,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         Returns
         -------
         numpy.ndarray
-            Shape (n,), in the unit of `predict`.
+            Shape (n,), in the unit of `predict`. It does not vanish with more items.
         """
         return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[1]
 
@@ -293,8 +264,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X, y, exposure, noise_sd, trials, group
-            As in `predict`; a fit with a term in exposure needs `exposure` (`noise_sd`) also
-            without `y`.
+            As in `predict`; a fit with a term in exposure needs sizes also without `y`.
         prob
             Probability of the interval, between equal tails.
 
@@ -317,9 +287,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         trials: Column = None, group: Column = None, *, sample_weight: Column = None,
     ) -> float:  # fmt: skip
         """Mean log predictive density of outcomes given their scores; the higher the better.
-
-        It judges the whole distribution of theta given t; to judge only means, use `predict` with a
-        metric of `sklearn.metrics`.
 
         Parameters
         ----------
@@ -345,9 +312,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             return np.asarray(logsumexp(density, axis=0, keepdims=True) - np.log(len(density)))
 
         (log_density,) = in_chunks(averaged, items_at_once(self.fit_), columns)
-        if sample_weight is None:
-            return float(log_density.mean())
-        weight = per_item("sample_weight", sample_weight, log_density)
+        weight = per_item(
+            "sample_weight", 1 if sample_weight is None else sample_weight, log_density
+        )
         if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
             raise ItemsError("sample_weight must be finite numbers >= 0, some of them above 0")
         return float(np.average(log_density, weights=weight))
@@ -371,7 +338,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         try:
             return scores[:, 0], np.asarray(y, dtype=np.float64)
         except ValueError as error:  # text, which the rules let pass
-            raise ItemsError(not_numbers(error)) from error
+            raise _not_numbers(error) from error
 
     def _validated(self, *data: Any, **rules: Any) -> Any:
         """Arrays checked by scikit-learn's rules; errors become ItemsError.
@@ -383,7 +350,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         except (ValueError, OverflowError) as error:
             text = " ".join(str(error).split())
             odd = "could not convert" in text or isinstance(error, OverflowError)
-            raise ItemsError(not_numbers(error) if odd else text) from error
+            raise (_not_numbers(error) if odd else ItemsError(text)) from error
 
     @property
     def _outcome(self) -> Outcome:
@@ -415,9 +382,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         groups = {} if group is None else roles_of_groups(label_columns("group", group, score))
         n = len(group_roles(roles_of(self.fit_.data.attrs)))
         if len(groups) != n and (groups or self.fit_.groups):
-            which = "one column" if n == 1 else f"{n or 'no'} columns"
-            remedy = "give as many as group=" if n else "leave out group="
-            raise ItemsError(f"the fit was given {which} of groups: {remedy}")
+            remedy = f"give {n} as group=" if n else "leave out group="
+            raise ItemsError(f"the fit was given {n or 'no'} columns of groups: {remedy}")
         return groups
 
     def _group_labels(self, groups: Mapping[str, Any]) -> dict[str, Any]:
@@ -445,3 +411,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         )  # fmt: skip
         names = [name for name in scored.column_names if name.startswith("theta_")]
         return np.array([scored[name].to_numpy() for name in names])
+
+
+def _not_numbers(error: Exception) -> ItemsError:
+    """An error for scores or outcomes that a library could not convert."""
+    return ItemsError(
+        f"X and y must be numbers ({' '.join(str(error).split())}): convert them first, or say "
+        "which label is pos_label="
+    )

@@ -1,10 +1,6 @@
 """Pictures of fits, checks and tables of results; every function takes axes and returns axes.
 
-An argument that is not as its function says raises `soc.FitError`, before any figure is made.
-
->>> import soc_pymc as soc
->>> soc.plots.plot_curves.__name__
-'plot_curves'
+An argument that is not as its function says raises `soc.FitError`.
 """
 
 from .calibration import CalibrationDisplay, plot_calibration

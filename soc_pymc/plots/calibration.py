@@ -32,11 +32,9 @@ class CalibrationDisplay:
 
     Attributes
     ----------
-    score
-        Predicted probabilities at which the curve is known, shape (200,): 98% of the predictions
-        lie between the first and the last.
-    mean, lower, upper
-        E(y | score), and the band that holds the whole curve with probability `prob`, each (200,).
+    score, mean, lower, upper
+        Predicted probabilities, of which 98% lie between the first and the last; E(y | score); and
+        the band that holds the whole curve with probability `prob`. Each has the shape (200,).
     bins
         Observed points: mean prediction ``p`` of a bin, its items ``n``, ``share`` of 1s, and its
         interval from ``low`` to ``high``. Predictions of exactly 0 or 1 are bins of their own.
@@ -48,9 +46,8 @@ class CalibrationDisplay:
     Examples
     --------
     >>> import numpy as np, soc_pymc as soc
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.uniform(0.02, 0.98, 2000)
-    >>> soc.plots.CalibrationDisplay.from_predictions(rng.random(2000) < p, p)
+    >>> p = np.random.default_rng(0).uniform(0.02, 0.98, 2000)
+    >>> soc.plots.CalibrationDisplay.from_predictions(np.random.default_rng(1).random(2000) < p, p)
     <CalibrationDisplay: 2,000 items in 10 bins, 90% band>
     """
 
@@ -103,13 +100,12 @@ class CalibrationDisplay:
     def plot(self, ax: Axes | None = None) -> "CalibrationDisplay":
         """Draw the curve with its band and the observed points over the diagonal; return self."""
         panel: Axes = style.panels(ax, (5.5, 5.5))[0]
-        diagonal: dict[str, Any] = {"color": style.REFERENCE, "lw": 1, "ls": "--"}
-        panel.plot([0, 1], [0, 1], label="perfectly calibrated", **diagonal)
+        panel.plot([0, 1], [0, 1], "--", color=style.REFERENCE, lw=1, label="perfectly calibrated")
         name = "E(y | p)" if self.name is None else style.escaped(self.name)
         [self.line_] = panel.plot(self.score, self.mean, color=style.CURVE, label=name)
         label = f"{self.prob:.0%} band of the whole curve"
-        band: dict[str, Any] = {"color": style.CURVE, "alpha": 0.2, "lw": 0, "label": label}
-        panel.fill_between(self.score, self.lower, self.upper, **band)
+        ends = self.score, self.lower, self.upper
+        panel.fill_between(*ends, color=style.CURVE, alpha=0.2, lw=0, label=label)
         share = self.bins["share"]
         bars = [share - self.bins["low"], self.bins["high"] - share]
         label = f"observed, by bin ({self.prob:.0%} intervals)"
@@ -143,23 +139,18 @@ def plot_calibration(
 
     Parameters
     ----------
-    y
-        Labels of two classes, shape (n,).
-    p
-        Predicted probabilities of the positive class, from 0 to 1, shape (n,). The curve is that of
-        predictions strictly between: those of exactly 0 or 1 are points.
+    y, p
+        Labels of two classes, and predicted probabilities of the positive class, each of shape
+        (n,). Predictions of exactly 0 or 1 are points, and not part of the curve.
     n_bins
         Number of bins of equally many items, for the observed points.
     pos_label
         Label of the positive class; None is 1 (or True).
-    prob
-        Probability of the band and of the intervals.
-    prior
-        Prior with the curve's knots and axis; None is ``soc.Beta()``.
-    name
-        Name of the curve in the legend.
-    ax
-        Axes to draw in; None makes a figure.
+    prob, prior
+        Probability of the band and of the intervals, and prior with the curve's knots and axis;
+        None is ``soc.Beta()``.
+    name, ax
+        Name of the curve in the legend, and axes to draw in; None makes a figure.
 
     Returns
     -------
@@ -198,7 +189,10 @@ def plot_calibration(
     items = BinomialItems(table, score="p", successes="y", trials="n")
     stats_of_labels = summarize(items, on_leakage="ignore")
     fit = fit_statistics(stats_of_labels, prior)
-    at = _scores(fit, columns["p"])
+    # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
+    axis = fit.axis("mean")
+    low, high = axis(np.quantile(columns["p"], _ENDS))
+    at = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
     band = bands(calibration_curves(fit, at)[["mean"]], prob, simultaneous=True)["mean"]
     lower, mean, upper = band.to_numpy()
     observed = _observed(labels, predicted, n_bins, prob)
@@ -224,14 +218,6 @@ def _labels(y: ArrayLike, pos_label: object) -> Bools:
             f"{len(classes):,} values"
         )
     return np.asarray(labels == (1 if pos_label is None else pos_label), dtype=bool)
-
-
-def _scores(fit: Fit, predicted: Floats) -> Floats:
-    """Scores of the central 98% of predictions, evenly on the curve's axis."""
-    # beyond, what is smooth in the logit would run upright along the ends of a linear axis
-    axis = fit.axis("mean")
-    ends = axis(np.quantile(predicted, _ENDS))
-    return np.asarray(axis.inverse(np.linspace(ends[0], ends[1], _POINTS)))
 
 
 def _observed(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:

@@ -12,12 +12,13 @@ from .._lib.arguments import PROBABILITY, checked, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.scales import LOG
-from ..inference.results import Fit
+from ..inference.results import Fit, outcome_roles
+from ..posterior.calibration import bands
 from . import fit_data, style
-from .style import FIT, AxesOf
+from .style import FIT
 
 
-@checked(fit=FIT, prob=PROBABILITY, simultaneous=switch, axes=AxesOf(2))
+@checked(fit=FIT, prob=PROBABILITY, simultaneous=switch)
 def plot_curves(
     fit: Fit,
     prob: float = 0.9,
@@ -32,25 +33,23 @@ def plot_curves(
     successes in trials. Means of successes are drawn on the scale of their log odds.
 
     A dot is what the items of some neighbouring bins show of theta together: their counts over
-    their exposures, which weighs items by exposure (trials), or the plain mean of their values.
-    With a term in exposure the curve averages over items of similar scores with the same weights,
-    and the legend says so; without such a term weights do not matter to it.
-
-    Scores with a mean and variance of their own (`Fit.atoms`) are points with bars.
+    their exposures, or the mean of their values. With a term in exposure the curve weighs items by
+    exposure (trials) too, and the legend says so. Scores with a mean and variance of their own
+    (`Fit.atoms`) are points with bars.
 
     Parameters
     ----------
     fit
         The fit. One with a single draw, such as those of `soc.FiveSteps`, has no bands.
     prob, simultaneous
-        Probability of the bands, which are at each score by itself (dark); and whether to add wider
-        ones, that hold whole curves (light).
+        Probability of the bands at each score (dark), and whether to add those that hold whole
+        curves (light).
     axes
         Two axes to draw in; None makes a figure.
     group
-        Label of a group, or several in a list, at most seven: a line and a pointwise band for each,
-        without dots, which are of all groups. Of crossed groups a label is a tuple. None draws the
-        curve that groups share: its band holds that curve, not the groups' curves.
+        Label of a group (of crossed groups a tuple), or up to seven in a list: a line and a
+        pointwise band for each, without dots. None draws the curve that groups share: its band
+        holds that curve, not the groups' curves.
 
     Returns
     -------
@@ -65,10 +64,31 @@ def plot_curves(
     """
     groups = _groups(group)
     both = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
-    score = (_by_group if groups else _pooled)(fit, both, prob, groups, simultaneous)
-    if fit_data.outcome_of(fit).positive and fit_data.scores_estimate_theta(fit):
-        line: dict[str, Any] = {"color": style.REFERENCE, "linewidth": 1, "linestyle": "--"}
-        both[0].plot(score, score, label="theta = score", **line)
+    if groups:
+        at_score = "" if fit.one_draw else f" ({prob:.0%} band at each score)"
+        for label, color in zip(groups, style.PALETTE, strict=False):
+            curves = _mean_and_spread(fit, group=label)
+            words = ", ".join(map(str, label)) if isinstance(label, tuple) else label
+            name = f"{style.escaped(words, 28)}{at_score}"
+            _draw(fit, both, curves, prob, color, name, [(False, 0.15, None)])
+    else:
+        curves = _mean_and_spread(fit)
+        weighted = fit_data.weighs_by_size(fit)
+        name = "estimate" if fit.one_draw else "posterior median"
+        name = f"{name}, {weighted}" if weighted else name
+        shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
+        kinds = [(False, 0.35, f"{prob:.0%} band{shared} at each score (pointwise)")]
+        if simultaneous:
+            whole = shared or " of whole curves"
+            kinds.insert(0, (True, 0.15, f"{prob:.0%} band{whole} (simultaneous)"))
+        _draw(fit, both, curves, prob, style.CURVE, name, kinds)
+        if fit.atoms:
+            _atom_points(fit, both, prob)
+        _data_points(fit, both[0])
+    score = curves["score"].to_numpy()
+    outcome = fit_data.outcome_of(fit)
+    if outcome.positive and outcome.reads_theta(*fit_data.bins_of(fit)):
+        both[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     _label_curves(fit, both, score, " by group" if groups else "")
     return both
 
@@ -80,68 +100,58 @@ def _groups(group: object) -> list[object]:
     return labels
 
 
-def _pooled(
-    fit: Fit, axes: NDArray[Any], prob: float, _: list[object], simultaneous: bool
-) -> Floats:
-    """Draws the curves of all items, or those that groups share, and the bins' outcomes."""
-    curves = _mean_and_spread(fit, fit_data.fitted_curves(fit))
-    shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
-    kinds = [(False, 0.35, f"band{shared} at each score (pointwise)")]
-    if simultaneous and not fit.one_draw:
-        whole = shared or " of whole curves"
-        kinds.insert(0, (True, 0.15, f"band{whole} (simultaneous)"))
-    for whole_curves, alpha, words in kinds:
-        lines = fit_data.curve_lines(fit, curves, prob, whole_curves).values()
-        for ax, line in zip(axes, lines, strict=True):
-            fit_data.draw_band(ax, line, style.CURVE, alpha, f"{prob:.0%} {words}")
-    weighted = fit_data.weighs_by_size(fit)
-    for ax, line in zip(axes, lines, strict=True):
-        name = f"{line.name}, {weighted}" if weighted else line.name
-        fit_data.draw_line(ax, line, style.CURVE, name)
-    if fit.atoms:
-        _atom_points(fit, axes, prob)
-    _data_points(fit, axes[0])
-    return curves["score"].to_numpy()
-
-
-def _by_group(fit: Fit, axes: NDArray[Any], prob: float, groups: list[object], _: bool) -> Floats:
-    """Draws a line with its band for each group."""
-    for label, color in zip(groups, style.PALETTE, strict=False):
-        curves = _mean_and_spread(fit, fit_data.fitted_curves(fit, group=label))
-        lines = fit_data.curve_lines(fit, curves, prob).values()
-        name = style.escaped(", ".join(map(str, label)) if isinstance(label, tuple) else label, 28)
-        for ax, line in zip(axes, lines, strict=True):
-            fit_data.draw_band(ax, line, color, 0.15, None)
-            band = "" if fit.one_draw else f" ({prob:.0%} band at each score)"
-            fit_data.draw_line(ax, line, color, f"{name}{band}")
-    return curves["score"].to_numpy()
-
-
-def _mean_and_spread(fit: Fit, curves: xr.Dataset) -> xr.Dataset:
+def _mean_and_spread(
+    fit: Fit, score: Sequence[float] | None = None, group: object = None
+) -> xr.Dataset:
     """Draws of E(theta | t), and of the sd of theta, for rates as a share of E(theta | t)."""
+    curves = fit_data.fitted_curves(fit, score, group)
     spread = curves["variance"] ** 0.5
     if fit_data.outcome_of(fit).relative:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
 
+def _banded(curves: xr.Dataset, prob: float, simultaneous: bool = False) -> list[Floats]:
+    """Lower ends, medians and upper ends of both curves, (3, scores) each."""
+    banded = bands(curves, prob, simultaneous=simultaneous)
+    return [banded[name].transpose("bound", "score").to_numpy() for name in curves.data_vars]
+
+
+def _draw(
+    fit: Fit, axes: NDArray[Any], curves: xr.Dataset, prob: float, color: str, name: str,
+    kinds: Sequence[tuple[bool, float, str | None]],
+) -> None:  # fmt: skip
+    """Draws both curves with their bands: simultaneous or not, opacity, label."""
+    score, steps = curves["score"].to_numpy(), fit_data.has_steps(fit)
+    for simultaneous, alpha, label in [] if fit.one_draw else kinds:
+        look: dict[str, Any] = {"color": color, "alpha": alpha, "label": label}
+        for ax, (low, _, high) in zip(axes, _banded(curves, prob, simultaneous), strict=True):
+            if len(score) == 1:
+                ax.vlines(score, low, high, linewidth=6, **look)
+            else:
+                step = "mid" if steps else None
+                ax.fill_between(score, low, high, linewidth=0, step=step, **look)
+    look = {"color": color, "label": name, "linewidth": 1.0 if steps else 1.6}
+    look |= {"marker": "o"} if len(score) == 1 else {"drawstyle": "steps-mid" if steps else None}
+    for ax, (_, middle, _) in zip(axes, _banded(curves, prob), strict=True):
+        ax.plot(score, middle, **look)
+
+
 def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
     """Draws points with bars at scores that many items share, which are not on the curves."""
-    curves = _mean_and_spread(fit, fit_data.fitted_curves(fit, fit.atoms))
-    label = f"a score of many items, by itself (bars: {prob:.0%})"
-    for ax, line in zip(axes, fit_data.curve_lines(fit, curves, prob).values(), strict=True):
-        bars = None
-        if line.low is not None and line.high is not None:
-            bars = line.middle - line.low, line.high - line.middle
-        look: dict[str, Any] = {"color": style.CURVE, "elinewidth": 1.2, "zorder": 4}
-        # bars of many items are short: their caps are wider than the marker, which is small
-        look |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}
-        ax.errorbar(line.score, line.middle, bars, fmt="D", label=label, **look)
+    curves = _mean_and_spread(fit, fit.atoms)
+    look: dict[str, Any] = {"color": style.CURVE, "elinewidth": 1.2, "zorder": 4, "fmt": "D"}
+    # bars of many items are short: their caps are wider than the marker, which is small
+    look |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}
+    look["label"] = f"a score of many items, by itself (bars: {prob:.0%})"
+    for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
+        bars = None if fit.one_draw else (middle - low, high - middle)
+        ax.errorbar(curves["score"], middle, bars, **look)
 
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draws the outcomes of merged bins."""
-    outcome, scale = fit_data.outcome_of(fit), fit_data.theta_scale(fit)
+    outcome, scale = fit_data.outcome_of(fit), fit_data.outcome_of(fit).theta
     centre, estimate, error = fit_data.merged_outcomes(fit)
     inside = scale.holds(estimate)
     centre, estimate, error = centre[inside], estimate[inside], error[inside]
@@ -155,17 +165,24 @@ def _data_points(fit: Fit, ax: Axes) -> None:
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
     top, bottom = axes
-    relative, scale = fit_data.outcome_of(fit).relative, fit_data.theta_scale(fit)
-    fit_data.score_axis(fit, top, score)
-    if bottom.get_xscale() != top.get_xscale():
-        fit_data.score_axis(fit, bottom, score)
-    for ax, name in ((top, scale.name), (bottom, LOG.name if relative else "")):
+    outcome, scale = fit_data.outcome_of(fit), fit.axis("mean").scale
+    relative = outcome.relative
+    for ax in axes:
+        if ax.get_xscale() != scale:  # axes may share it
+            style.scaled_axis(ax.xaxis, scale, float(score.min()), float(score.max()))
+    for ax, name in ((top, outcome.theta.name), (bottom, LOG.name if relative else "")):
         if ax.dataLim.y0 > 0:
             style.scaled_axis(ax.yaxis, name, ax.dataLim.y0, ax.dataLim.y1)
     mean = f"E(theta | score)\n{fit_data.theta_unit(fit)}"
     style.finish(top, f"Calibration curves{what}\n{fit_data.total(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
     # the upper panel's legend has the same entries
-    style.finish(bottom, "", fit_data.score_name(fit), spread, legend=False)
+    style.finish(
+        bottom,
+        "",
+        style.named("score", outcome_roles(fit.data.attrs).get("score")),
+        spread,
+        legend=False,
+    )
     if not relative:
         bottom.set_ylim(bottom=0.0)

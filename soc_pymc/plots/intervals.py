@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .._lib.arguments import A, OrNone, Real, Whole, checked
 from .._lib.errors import FitError
 from ..checks.results import Result
+from ..families.scales import LOG
 from . import style
 
 _ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
@@ -28,9 +29,8 @@ def plot_intervals(
     """Draw the values of a table with their intervals: a panel by ``what``, a row by ``where``.
 
     It takes what `soc.check`, `soc.drift`, `soc.sensitivity`, `soc.evaluate.held_out` and
-    `soc.quantities` return, and any table whose columns you rename. A dot is the value, a line its
-    interval, where it has one. Colours are verdicts: blue ok, orange warn, red fail. Axes are
-    logarithmic where all numbers of a panel are positive and differ much.
+    `soc.quantities` return. A dot is the value, a line its interval, a colour the verdict: blue ok,
+    orange warn, red fail. Axes are logarithmic where all numbers are positive and differ much.
 
     Parameters
     ----------
@@ -38,12 +38,10 @@ def plot_intervals(
         A result, or a table with columns ``where`` (names of rows) and ``value``; and if there are
         such, ``low`` and ``high``, ends of intervals, ``what`` (panels), ``verdict`` and ``p``.
     rows
-        Most rows of a panel: of more, those with the worst verdict and then the least ``p`` are
-        drawn, in their order; a table without these columns is drawn from its first row on.
-    reference
-        Where to draw an upright line, such as 0 or 1 for no difference.
-    axes
-        Axes to draw in, one for each panel; None makes a figure.
+        Most rows of a panel: of more, those with the worst verdict and then the least ``p``.
+    reference, axes
+        Where to draw an upright line, such as 0 or 1 for no difference; and axes to draw in, one
+        for each panel, or None for a figure.
 
     Returns
     -------
@@ -68,15 +66,11 @@ def plot_intervals(
     frame = table.table if isinstance(table, Result) else table
     parts = [_worst(part, rows) for _, part in _checked(frame).groupby("what", sort=False)]
     heights = [_HEAD + _ROW * len(shown) for shown, _ in parts]
-    made = axes is None
-    row = style.panels(
-        axes, (7.0, min(0.3 + sum(heights), _TALLEST)), len(parts), height_ratios=heights
-    )
-    if len(row) != len(parts):
-        raise FitError(f"the table has {len(parts)} panels, and there are {len(row)} axes")
+    size = 7.0, min(0.3 + sum(heights), _TALLEST)
+    row = style.panels(axes, size, len(parts), height_ratios=heights)
     for ax, (shown, total) in zip(row, parts, strict=True):
         _draw(ax, shown, total, reference)
-    if made:
+    if axes is None:
         row[0].figure.align_titles()
     return row
 
@@ -96,10 +90,8 @@ def _checked(table: pd.DataFrame) -> pd.DataFrame:
     known = chosen[np.isfinite(chosen["value"])]
     if known.empty:
         raise FitError("the table has no row with a known value: there is nothing to draw")
-    defaults = {"what": "", "verdict": "ok", "p": 1.0}
-    return known.assign(
-        **{name: default for name, default in defaults.items() if name not in known}
-    )
+    columns = {name: known[name] for name in known}
+    return known.assign(**{"what": "", "verdict": "ok", "p": 1.0} | columns)
 
 
 def _worst(part: pd.DataFrame, rows: int) -> tuple[pd.DataFrame, int]:
@@ -122,17 +114,14 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
         ax.plot(value[rows], place[rows], "o", color=color, markersize=4.5)
     numbers = np.concatenate([value, low, high, [] if reference is None else [reference]])
     if style.is_rate(numbers):
-        style.rate_axis(ax.xaxis, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+        style.scaled_axis(ax.xaxis, LOG.name, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
     else:
         ax.locator_params(axis="x", nbins=6)
     ax.margins(x=0.05)
     some = f" ({len(part)} of {total:,})" if len(part) < total else ""
     style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{some}", "", "", legend=False)
     ax.grid(visible=False, axis="y")
-    ax.set_yticks(place, [style.escaped(_text(name), 32) for name in part["where"]], fontsize=8)
+    names = (f"{name:.4g}" if isinstance(name, float) else name for name in part["where"])
+    ax.set_yticks(place, [style.escaped(name, 32) for name in names], fontsize=8)
     ax.tick_params(axis="x", labelsize=8)
     ax.set_ylim(len(part) - 0.4, -0.6)  # the first row on top
-
-
-def _text(name: Any) -> str:
-    return f"{name:.4g}" if isinstance(name, float) else str(name)

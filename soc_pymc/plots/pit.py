@@ -29,15 +29,14 @@ _PALEST = 0.9  # the light end of a colour map is hard to see on white
 def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None) -> NDArray[Any]:
     """Draw the PIT of outcomes against the uniform distribution that a right model gives them.
 
-    By slice it is the ECDF of the PIT minus the uniform cdf, with its 95% band. Within the band
-    nothing speaks against the fit. A curve above 0 at the left means more low counts than
-    predicted, one below 0 at the right more high counts: both together, that counts scatter more
-    than predicted. The coloured line is the randomised PIT that is tested, the grey one its average
-    over the randomisation, which on counts near 0 strays less.
+    By slice it is the ECDF of the PIT minus the uniform cdf, with its 95% band. A curve above 0 at
+    the left means more low counts than predicted, one below 0 at the right more high counts. The
+    coloured line is the randomised PIT that is tested, the grey one its average over the
+    randomisation, which on counts near 0 strays less.
 
     With ``by="score"`` it is the paper's figure (Sections 5.1 to 5.3 of Muralidharan and Najmi):
-    the histogram of the PIT in each of 20 bins of the score, a line for each, and the range that
-    95% of the numbers of such a histogram would be in by chance.
+    the histogram of the PIT in each of 20 bins of the score, and the range that 95% of its numbers
+    would be in by chance.
 
     Parameters
     ----------
@@ -47,8 +46,7 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
         None draws every slice; ``"score"`` the histograms in bins of the score; the name of a
         column, such as ``"exposure"``, its slices alone.
     ax
-        Axes to draw histograms in, or the first slice alone; None makes a figure with a panel for
-        each slice.
+        Axes to draw histograms in, or the first slice alone; None makes a figure of all slices.
 
     Returns
     -------
@@ -87,17 +85,15 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
             panel.set_xlabel("PIT", fontsize=9)
         if place % columns == 0:
             panel.set_ylabel("ECDF - uniform", fontsize=9)
-    handles = [*axes[0].get_legend_handles_labels()[0], *_verdict_lines()]
+    verdicts = style.VERDICTS.items()
+    handles = axes[0].get_legend_handles_labels()[0]
+    handles += [Line2D([], [], color=color, label=f"PIT: {name}") for name, color in verdicts]
     if ax is None:
-        place_of_legend: dict[str, Any] = {"loc": "outside upper center", "ncols": 5}
-        axes[0].figure.legend(handles=handles, **place_of_legend, **style.FRAMELESS)
+        outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5}
+        axes[0].figure.legend(handles=handles, **outside, **style.FRAMELESS)
     else:
         ax.legend(handles=handles, **style.FRAMELESS)
     return axes
-
-
-def _verdict_lines() -> list[Line2D]:
-    return [Line2D([], [], color=c, label=f"PIT: {name}") for name, c in style.VERDICTS.items()]
 
 
 def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
@@ -107,8 +103,7 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
     row = table[(table["what"] == "PIT") & (table["where"] == name)].iloc[0]
     n, u = int(pit["n_items"]), pit["u"].to_numpy()
     bound = float(stats.kstwo.isf(1 - _PROB, n))
-    band: dict[str, Any] = {"color": style.REFERENCE, "alpha": 0.12, "linewidth": 0}
-    ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", **band)
+    ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", color=style.REFERENCE, alpha=0.12, lw=0)
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
     ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label="averaged over randomisation")
     ax.plot(u, pit["randomised"], color=style.VERDICTS[row["verdict"]], linewidth=1.5)

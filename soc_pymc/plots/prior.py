@@ -14,10 +14,10 @@ from ..families.scales import LINEAR
 from ..inference.results import Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.predictive import posterior_of
+from ..quantities.support import SHARES, score_quantiles
 from . import fit_data, style
 from .style import AX, FIT
 
-_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the items, below the default scores
 _TAIL = np.array([1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 7e-3])
 _LEVELS = np.concatenate([_TAIL, np.linspace(0.01, 0.99, 99), 1.0 - _TAIL[::-1]])
 _REACH = 0.02  # of the highest density: what is lower is beyond the axis
@@ -33,19 +33,17 @@ def plot_prior(
     """Draw the predictive distribution of theta given the score, at a few scores.
 
     This is how widely the theta of items varies at one score, averaged over the draws of the
-    curves. A dot is E(theta | t). Of a fit with groups it is drawn at the curves that they share. A
-    spike of theta at 0 is not drawn: the legend has its share.
+    curves (those that groups share). A dot is E(theta | t). A spike of theta at 0 is not drawn: the
+    legend has its share.
 
     Parameters
     ----------
-    fit
-        The fit.
-    score
-        Up to seven scores; None takes five: 5, 25, 50, 75 and 95% of the items lie below.
-    exposure
-        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None.
-    ax
-        Axes to draw in; None makes a figure.
+    fit, score
+        The fit, and up to seven scores; None takes five: 5, 25, 50, 75 and 95% of the items lie
+        below.
+    exposure, ax
+        Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None. Axes
+        to draw in; None makes a figure.
 
     Returns
     -------
@@ -71,7 +69,7 @@ def plot_prior(
             f"exposure={shown(exposure)}: give one to a fit with a term in exposure (noise sd), "
             "and to no other"
         )
-    at = fit_data.middle_scores(fit, _SHARES) if score is None else numbers_of(score, "score")
+    at = score_quantiles(fit, SHARES) if score is None else numbers_of(score, "score")
     at = np.atleast_1d(at)
     if at.ndim != 1 or not 0 < len(at) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
@@ -79,7 +77,7 @@ def plot_prior(
     size = {} if exposure is None else {fit_data.outcome_of(fit).size: np.full(len(at), exposure)}
     rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")({"score": at, **size})
     quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
-    scale, ax = fit_data.theta_scale(fit), style.panels(ax, (7, 4.5))[0]
+    scale, ax = fit_data.outcome_of(fit).theta, style.panels(ax, (7, 4.5))[0]
     lines = []
     for t, mean, theta, color in zip(at, rows[0], quantiles.T, style.PALETTE, strict=False):
         # equal quantiles are a spike at 0, and have no density
@@ -98,7 +96,7 @@ def plot_prior(
 
 
 def _finish(fit: Fit, ax: Axes, lines: list[tuple[Floats, Floats]], exposure: float | None) -> None:
-    scale = fit_data.theta_scale(fit)
+    scale = fit_data.outcome_of(fit).theta
     highest = max(float(np.nanmax(density)) for _, density in lines)
     shown = np.concatenate([theta[density > _REACH * highest] for theta, density in lines])
     low, high = float(shown.min()), float(shown.max())

@@ -13,18 +13,18 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.family import FAMILIES
 from ..families.outcomes import Outcome
-from ..families.scales import LOG
+from ..families.scales import LINEAR, LOG
 from . import style
-from .style import AxesOf
 
 _RESULT = A(xr.DataTree, "what soc.prior_predictive(prior, stats) returned")
 _PROBS = (0.05, 0.5, 0.95)
+_SHOWN = (0.01, 0.99)  # of the curves, on a scale of positive values
 _LEVELS = np.linspace(0.0, 1.0, 201)  # of the outcomes' distributions
 _FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
 _LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
 
 
-@checked(result=_RESULT, lines=Whole(1), axes=AxesOf(2))
+@checked(result=_RESULT, lines=Whole(1))
 def plot_prior_predictive(
     result: xr.DataTree,
     lines: int = 40,
@@ -33,15 +33,12 @@ def plot_prior_predictive(
     """Draw E(theta | t) (left) and the distribution of the items' outcomes (right) under a prior.
 
     Each thin line is one draw from the prior; the thick line is the median over all draws, the band
-    holds the central 90% of them. A prior that suits leaves room for all that could be true, and
-    gives little weight to what cannot be.
+    holds the central 90% of them.
 
     Parameters
     ----------
-    result
-        From `soc.prior_predictive`.
-    lines
-        Number of draws with a line of their own.
+    result, lines
+        From `soc.prior_predictive`; and the number of draws with a thin line.
     axes
         Two axes to draw in; None makes a figure.
 
@@ -68,9 +65,9 @@ def plot_prior_predictive(
     score = curves["score"].to_numpy()
     _draw(both[0], score, mean, lines, along_x=True)
     if style.is_rate(score):
-        style.rate_axis(both[0].xaxis, score[0], score[-1])
-    if outcome.theta.name in (LOG.name, "logit"):
-        low, high = _within(mean)
+        style.scaled_axis(both[0].xaxis, LOG.name, score[0], score[-1])
+    if outcome.theta is not LINEAR:
+        low, high = map(float, np.quantile(mean, _SHOWN))
         style.scaled_axis(both[0].yaxis, outcome.theta.name, low, high)
         both[0].set_ylim(low, high)
     style.finish(both[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
@@ -101,20 +98,17 @@ def _by_draw(values: xr.DataArray) -> Floats:
     return np.asarray(array.reshape(-1, array.shape[-1]), dtype=float)
 
 
-def _within(values: Floats) -> tuple[float, float]:
-    """The range that the picture shows: the central 98% of all values, which are positive."""
-    low, high = np.quantile(values, [0.01, 0.99])
-    return float(low), float(high)
-
-
 def _draw(ax: Axes, across: Floats, values: Floats, lines: int, along_x: bool) -> None:
     """Lines of some draws, and the median and band of all, of values over or beside `across`."""
     low, middle, high = np.quantile(values, _PROBS, axis=0)
-    some = values[np.arange(min(lines, len(values))) * len(values) // min(lines, len(values))]
-    for k, own in enumerate(some):
-        label = "draws from the prior" if k == 0 else None
-        ax.plot(*((across, own) if along_x else (own, across)), label=label, **_LINE)
+    number = min(lines, len(values))
+    some = values[np.arange(number) * len(values) // number]
+
+    def plot(line: Floats, **look: Any) -> None:
+        ax.plot(*((across, line) if along_x else (line, across)), **look)
+
+    for k, line in enumerate(some):
+        plot(line, label=None if k else "draws from the prior", **_LINE)
     fill = ax.fill_between if along_x else ax.fill_betweenx
     fill(across, low, high, color=style.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
-    line = (across, middle) if along_x else (middle, across)
-    ax.plot(*line, color=style.CURVE, linewidth=2.6, label="median")
+    plot(middle, color=style.CURVE, linewidth=2.6, label="median")

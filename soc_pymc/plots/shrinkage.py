@@ -3,17 +3,17 @@
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib import colors, ticker
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
-from .._lib.arguments import SEED, A, OrNone, Refusal, checked, shown
+from .._lib.arguments import SEED, OrNone, Refusal, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
-from ..data.tables.item_files import chosen
+from ..data.tables import open_table
 from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import LOG
 from . import style
 from .style import AX
 
@@ -27,9 +27,9 @@ def _column_name(value: Any, name: str, _: Refusal = ItemsError) -> str:
 _ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
 _COLUMNS = {role: OrNone(_column_name) for role in _ROLES}
 _PAIRS = ", or ".join(f"{each.observed}= and {each.size}=" for each in OUTCOMES.values())
-_TABLE = "a table from soc.item_posteriors: of pandas, Polars, Arrow or Ibis"
 _ITEMS = 2000  # points drawn at most
-_ARROWS = 60
+_LINES = 60
+_PULL: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
 
 
 @checked(score=_column_name, ax=AX, seed=SEED, **_COLUMNS)
@@ -48,27 +48,21 @@ def plot_shrinkage(
 ) -> Axes:
     """Draw each item's posterior mean against its own rate, count / exposure, or its own value.
 
-    Points on the dashed line keep their own rate or value; arrows show how far some of the others
+    Points on the dashed line keep their own rate or value; lines show how far some of the others
     are pulled: the smaller their exposure or the larger their noise, the farther. Items without
     events stand apart at the left.
 
     Parameters
     ----------
     table
-        What `soc.item_posteriors` returned: a pandas, Polars, Arrow or Ibis table with
-        ``theta_mean``.
+        What `soc.item_posteriors` returned: a table with ``theta_mean``.
     score
         Column of the scores, which colour the points.
-    count, exposure
-        Columns of counts and their exposures; or
-    value, noise_sd
-        columns of values and the sd of their noise; or
-    successes, trials
-        columns of successes and their trials.
-    ax
-        Axes to draw in; None makes a figure.
-    seed
-        Seed of the random 2,000 items that are drawn if there are more.
+    count, exposure, value, noise_sd, successes, trials
+        Columns of the outcomes and their sizes: one of the three pairs.
+    ax, seed
+        Axes to draw in; None makes a figure. Seed of the random 2,000 items that are drawn if there
+        are more.
 
     Returns
     -------
@@ -92,7 +86,12 @@ def plot_shrinkage(
     outcome = _outcome_of(columns)
     observed, sizes = str(columns[outcome.observed]), str(columns[outcome.size])
     names = [score, observed, sizes, "theta_mean"]
-    t, y, size, theta = _numbers(table, names)
+    frame = open_table(table, list(dict.fromkeys(names))).to_pandas()
+    try:
+        t, y, size, theta = (frame[c].to_numpy(dtype=float, na_value=np.nan) for c in names)
+    except (TypeError, ValueError, OverflowError):
+        listed = ", ".join(map(repr, names))
+        raise ItemsError(f"columns {listed} must hold numbers, as of soc.item_posteriors") from None
     rate = outcome.estimate(y, size)
     known = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
     usable = np.flatnonzero(known & (theta > outcome.theta.low))
@@ -100,7 +99,8 @@ def plot_shrinkage(
         raise ItemsError(f"no item has a positive {sizes!r} and theta_mean: nothing to draw")
     some = usable if len(usable) <= _ITEMS else rng.choice(usable, _ITEMS, replace=False)
     t, rate, size, theta = t[some], rate[some], size[some], theta[some]
-    rates = _are_rates(outcome, theta, rate)
+    most = max(float(theta.max()), float(rate.max()))
+    rates = outcome.positive and most < 0.5 * outcome.theta.high  # and shares are small
     on_axis = rate > (0.0 if rates else -np.inf)
     left = _place_zeros(rate, on_axis, theta, rng)
     ax = style.panels(ax, (7.5, 6))[0]
@@ -109,7 +109,10 @@ def plot_shrinkage(
     high = float(max(rate.max(), theta.max()))
     ends = np.array([min(rate[on_axis].min(initial=high), theta.min()), high])
     ax.plot(ends, ends, color=style.REFERENCE, linewidth=1, linestyle="--", zorder=1)
-    _arrows(ax, rate, theta, on_axis)
+    order = np.flatnonzero(on_axis)[np.argsort(rate[on_axis])]
+    pulled = order[:: max(1, len(order) // _LINES)]
+    segments = [[(rate[i], rate[i]), (rate[i], theta[i])] for i in pulled]
+    ax.add_collection(LineCollection(segments, **_PULL))
     if rates:
         _log_axes(ax, left, rate, theta)
     _size_legend(ax, size**power, style.named(outcome.words.size, sizes), power)
@@ -130,31 +133,6 @@ def _outcome_of(columns: dict[str, str | None]) -> Outcome:
             return outcome
     names = ", ".join(f"{role}={shown(columns[role])}" for role in columns if role in given)
     raise ItemsError(f"{names or 'no outcomes'}: name both columns, {_PAIRS}, and no others")
-
-
-def _numbers(table: Any, names: list[str]) -> list[Floats]:
-    """Returns columns of a table of items as float64; an Ibis table is run."""
-    if isinstance(table, type) or not (hasattr(table, "select") and hasattr(table, "to_pandas")):
-        A(pd.DataFrame, _TABLE, ItemsError)(table, "table")
-    present = getattr(table, "column_names", None) or table.columns
-    for name in names:
-        chosen([column for column in present if isinstance(column, str)], [name])
-    wanted = list(dict.fromkeys(names))
-    pandas = isinstance(table, pd.DataFrame)
-    frame = table[wanted] if pandas else table.select(wanted).to_pandas()
-    try:
-        return [frame[name].to_numpy(dtype=float, na_value=np.nan) for name in names]
-    except (TypeError, ValueError, OverflowError):
-        raise ItemsError(
-            f"columns {', '.join(map(repr, names))} must hold numbers: take a table from "
-            "soc.item_posteriors"
-        ) from None
-
-
-def _are_rates(outcome: Outcome, *theta: Floats) -> bool:
-    """Returns whether axes are logarithmic: if theta is positive, and as a share small."""
-    most = max(float(np.nanmax(each, initial=0.0)) for each in theta)
-    return outcome.positive and most < 0.5 * outcome.theta.high
 
 
 def _place_zeros(
@@ -190,22 +168,12 @@ def _areas(size: Floats, low: float, high: float) -> Floats:
     return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
 
 
-def _arrows(ax: Axes, rate: Floats, theta: Floats, on_axis: NDArray[np.bool_]) -> None:
-    """Draws arrows from a few items' own estimates to their posterior means."""
-    at = np.flatnonzero(on_axis)
-    at = at[np.argsort(rate[at])]
-    at = at[:: max(1, len(at) // _ARROWS)]
-    segments = [[(rate[i], rate[i]), (rate[i], theta[i])] for i in at]
-    look: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
-    ax.add_collection(LineCollection(segments, **look))
-
-
 def _log_axes(ax: Axes, left: float | None, rate: Floats, theta: Floats) -> None:
     """Makes both axes logarithmic, with a labelled place for rate 0."""
     bottom, top = float(theta.min()), float(theta.max())
     low, high = min(float(rate.min()), bottom), max(float(rate.max()), top)
-    style.rate_axis(ax.yaxis, bottom, top)
-    style.rate_axis(ax.xaxis, low, high)
+    style.scaled_axis(ax.yaxis, LOG.name, bottom, top)
+    style.scaled_axis(ax.xaxis, LOG.name, low, high)
     ax.set_xlim(low / 1.2, high * 1.3)
     ax.set_ylim(bottom / 1.3, top * 1.3)
     if left is None:

@@ -1,7 +1,6 @@
 """Colours, axes, labels and argument rules shared by all pictures."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -10,7 +9,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import A, Refusal, shown
+from .._lib.arguments import A, shown
 from .._lib.errors import FitError
 from ..families.scales import LOG, LOGIT
 from ..inference.results import Fit
@@ -39,31 +38,18 @@ FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
 
 
-@dataclass(frozen=True)
-class AxesOf:
-    """Rule for None, or a number of axes in a list, tuple or array: returned in one row."""
-
-    number: int
-
-    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> Any:
-        """Returns the axes in one row, or None."""
-        if value is None:
-            return None
-        row = np.ravel(np.asarray(value, dtype=object))
-        if not all(isinstance(ax, Axes) for ax in row):
-            raise error(f"{name}={shown(value)} must be matplotlib axes in a list, or None")
-        if len(row) != self.number:
-            raise error(f"{name} holds {len(row)} axes, the picture needs {self.number}")
-        return row
-
-
 def panels(
     axes: Any, size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
 ) -> NDArray[Any]:
     """Returns the user's axes, or those of a new figure of this size in inches, in one row."""
     if axes is None:
         _, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
-    return np.ravel(np.asarray(axes, dtype=object))
+    row = np.ravel(np.asarray(axes, dtype=object))
+    if not all(isinstance(ax, Axes) for ax in row):
+        raise FitError(f"axes={shown(axes)} must be matplotlib axes in a list, or None")
+    if len(row) != rows * columns:
+        raise FitError(f"axes holds {len(row)} axes, the picture needs {rows * columns}")
+    return row
 
 
 def tidy(ax: Axes) -> None:
@@ -84,20 +70,12 @@ def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
     tidy(ax)
 
 
-# --- axes ----------------------------------------------------------------------------------------
-
-
 def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
     """Makes an axis (``ax.xaxis``) logarithmic or logit by the name of its scale, or leaves it."""
     if scale in _TICKS:
         set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
         set_scale(scale)
         _TICKS[scale](axis, low, high)
-
-
-def rate_axis(axis: Any, low: float, high: float) -> None:
-    """Makes an axis of positive values logarithmic, with plain numbers."""
-    scaled_axis(axis, LOG.name, low, high)
 
 
 def plain_ticks(axis: Any, low: float, high: float) -> None:
@@ -134,17 +112,10 @@ _TICKS: dict[str, Callable[[Any, float, float], None]] = {
 
 
 def is_rate(value: ArrayLike) -> bool:
-    """Returns whether values are positive and span more than an octave: for a logarithmic axis.
-
-    >>> is_rate([0.1, 0.3]), is_rate([10.0, 11.0]), is_rate([-1.0, 3.0])
-    (True, False, False)
-    """
+    """Returns whether values are positive and span more than an octave: for a logarithmic axis."""
     numbers = np.asarray(value, dtype=float)
     numbers = numbers[np.isfinite(numbers)]
     return bool(numbers.size and numbers.min() > 0 and numbers.max() > 2.0 * numbers.min())
-
-
-# --- words ---------------------------------------------------------------------------------------
 
 
 def plain(value: float, _: Any = None) -> str:
@@ -155,11 +126,7 @@ def plain(value: float, _: Any = None) -> str:
 
 
 def escaped(name: Any, most: int = 40) -> str:
-    r"""Returns a user's name as plain text on one line: nothing in it is read as mathematics.
-
-    >>> escaped("cost $ per $")
-    'cost \\$ per \\$'
-    """
+    """Returns a user's name as plain text on one line: nothing in it is read as mathematics."""
     words = " ".join(str(name).split())
     words = words if len(words) <= most else f"{words[: most - 1]}…"
     words = words.replace("$", r"\$")  # else mathematics, and an error where it is none
@@ -167,11 +134,7 @@ def escaped(name: Any, most: int = 40) -> str:
 
 
 def named(what: str, name: Any) -> str:
-    """Returns what a column is, with its name where the two differ.
-
-    >>> named("score", "ctr"), named("score", "score"), named("score", None)
-    ('score (ctr)', 'score', 'score')
-    """
+    """Returns what a column is, with its name where the two differ: "score (ctr)"."""
     return what if name is None or name == what else f"{what} ({escaped(name)})"
 
 

@@ -21,12 +21,12 @@ from ..inference.results import Fit
 from ..posterior.interface import Posterior
 from ..posterior.item_columns import check_groups
 from ..posterior.predictive import posterior_of
+from .support import check_draws
 
 ALL_LEVELS = "all levels"
 _POINTS = 20  # scores that stand for a level's items: deviations are smooth
-_EFFECTS: dict[
-    str, tuple[str, Callable[..., Any], float]
-] = {  # by the scale of theta: an effect, made of draws, and that of a level like all items
+# by the scale of theta: an effect, how draws make it, and that of a level like all items
+_EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
     LOG.name: ("factor", np.exp, 1.0),
     LOGIT.name: ("odds ratio", np.exp, 1.0),
     LINEAR.name: ("difference", np.asarray, 0.0),
@@ -37,18 +37,17 @@ _EFFECTS: dict[
 def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     """Find the levels of the groups that differ in E(theta | t) from all items at equal score.
 
-    The effect of a level is how far its curve of the mean lies from the average over all items: the
-    average over the level's items, at their scores, minus the average over all items, on the scale
-    of logarithms (of log odds for successes in trials). Of crossed groups it is the level's main
-    effect. Effects are partially pooled: levels of few items are drawn towards the others, so that
-    fewer intervals than 1 - `prob` exclude the neutral effect if no level has one.
+    The effect of a level is the average of its curve of the mean over the level's items, at their
+    scores, minus the average over all items, on the log scale (log odds for successes in trials).
+    Of crossed groups it is the level's main effect. Effects are partially pooled (Gelman, Hill and
+    Yajima 2012): fewer intervals than 1 - `prob` exclude the neutral effect if no level has one, so
+    that no correction for many levels is made.
 
     Parameters
     ----------
-    fit
-        A fit with groups, by `soc.VI` or `soc.NUTS`.
-    stats
-        Statistics with the same columns of groups: those that made the fit, or of other items.
+    fit, stats
+        A fit with groups, by `soc.VI` or `soc.NUTS`, and statistics with the same columns of
+        groups: those that made the fit, or of other items.
     prob
         Probability of the intervals, between equal tails.
 
@@ -57,12 +56,11 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     Result
         Its ``table`` has a row for each level (``where``) of a column, by falling effect, which is
         a factor of E(theta | t), an odds ratio for successes in trials, or a difference for values:
-        the posterior median, its interval, and ``p``, twice the posterior probability on the other
-        side of no effect. The ``verdict`` is ``"warn"`` where the interval excludes no effect. A
-        last row of each column has the sd of the levels' effects. ``data`` has the draws of the
-        effects (``effect_of_`` and the column's name), 0 on average over items, on the scale of
-        logarithms or log odds, with the attributes ``effect`` and ``neutral``; ``advice`` says how
-        many levels differ, and how many would by chance.
+        ``p`` is twice the posterior probability on the other side of no effect, the ``verdict`` is
+        ``"warn"`` where the interval excludes no effect. The last row of a column has the sd of its
+        levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on the log
+        scale, with the attributes ``effect`` and ``neutral``; ``advice`` says how many levels
+        differ, and how many would by chance.
 
     Raises
     ------
@@ -70,17 +68,12 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         If the fit has no groups or a single draw, `prob` is not between 0 and 1, or the statistics
         are of other columns, or have no groups.
 
-    Notes
-    -----
-    Partial pooling is why no correction for many levels is made: Gelman, Hill and Yajima (2012).
-
     Examples
     --------
     >>> import numpy as np
     >>> import soc_pymc as soc
-    >>> rng = np.random.default_rng(0)
     >>> frame = soc.simulation.s1(3000, seed=0)
-    >>> frame["country"] = rng.choice(["DE", "FR", "PL"], 3000)
+    >>> frame["country"] = np.random.default_rng(0).choice(["DE", "FR", "PL"], 3000)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure",
     ...                          group="country")
     >>> stats = soc.summarize(items, bins=20)
@@ -90,11 +83,7 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     """
     if not fit.groups:
         raise FitError("the fit has no groups: give the items group= and fit their statistics")
-    if fit.one_draw:
-        raise FitError(
-            "the fit has a single draw, which does not say how sure it is: fit with soc.VI() or "
-            "soc.NUTS()"
-        )
+    check_draws(fit, "the fit")
     check_roles(fit, stats)
     check_groups(fit, stats)
     posterior = posterior_of(fit)
@@ -138,22 +127,18 @@ def _draws(
     shifts: list[Floats] = []
     for k, label in enumerate(grouping.levels):
         rows = level == k
-        score, weight = _points(*(part[name][rows] for name in ("bin", "n", axis.sums[0])))
-        score = axis.score(score)
+        # points that stand for the level's items, of about equal numbers
+        n, position = part["n"][rows], part[axis.sums[0]][rows]
+        point = equal_parts(part["bin"][rows].astype(float), _POINTS, n)
+        items = np.bincount(point, n)
+        score = axis.score(np.bincount(point, position) / items)
         levels: list[str | None] = [None] * len(fit.groupings)
         levels[place] = label
         labels = np.full(len(score), label_of(levels) if len(levels) > 1 else label, dtype=object)
         size = np.ones(len(score))  # a term in it shifts both curves alike
         curves = (posterior.curves(score, group, size)["mean"] for group in (labels, None))
         with_level, shared = (scale.position(curve) for curve in curves)
-        shifts.append((with_level - shared) @ weight)
+        shifts.append((with_level - shared) @ (items / n.sum()))
     n = np.bincount(level, part["n"], len(shifts)).astype(np.int64)
     effects = np.stack(shifts, axis=1)
     return effects - (effects @ n / n.sum())[:, None], n
-
-
-def _points(number: Ints, n: Ints, position: Floats) -> tuple[Floats, Floats]:
-    """Positions that stand for the items of some bins, and their shares of the items."""
-    point = equal_parts(number.astype(float), _POINTS, n)
-    items = np.bincount(point, n)
-    return np.bincount(point, position) / items, items / n.sum()

@@ -1,37 +1,33 @@
 """`compare_scores`: the variance of theta that several scores of the same items explain."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, SEED, A, Whole, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from .._lib.progress import phase
+from ..checks.batches import parts as slices
 from ..checks.results import PROB, Result, intervals, result_table, two_sided
 from ..data.items import Items
-from ..data.tables import batches, open_table
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
-from ..posterior.extrapolation import Extrapolation, extrapolation_reported
+from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.interface import Columns, select
-from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.item_columns import read_items
 from ..posterior.predictive import posterior_of
-from .support import statistics_of
-from .variance import WEIGHT, variance_parts
+from .support import check_draws, statistics_of
+from .variance import variance_parts
 
-_BATCH = 1 << 18
-_DATA = "r_squared", "unexplained"
+_WHAT = "R-squared", "E Var(theta | t)"
 _ITEMS = A(Items, "items")
 
 
 @checked(
     scores=A(Mapping, 'a dict, {"name": (fit, items), ...}'),
-    weight=WEIGHT,
     sample=Whole(2),
     prob=PROBABILITY,
     seed=SEED,
@@ -39,7 +35,6 @@ _ITEMS = A(Items, "items")
 def compare_scores(
     scores: Mapping[str, tuple[Fit, Items]],
     *,
-    weight: Literal["items", "exposure"] = "items",
     sample: int = 20_000,
     prob: float = PROB,
     seed: int = 0,
@@ -47,22 +42,20 @@ def compare_scores(
 ) -> Result:
     """Difference in R^2 and in E Var(theta | t) of scores of the same items, draw by draw.
 
-    Var(theta) = Var E(theta | t) + E Var(theta | t) is one number whatever the score. So scores
-    differ in E Var(theta | t) by as much as in Var E(theta | t), with the other sign, and the
-    latter is used: it is known far better. What differs in R^2 is that over Var(theta), the average
-    of all fits'.
-
-    All fits see the same outcomes, so that their errors are correlated: as much as the items'
-    influences on the posterior means (the Bayesian infinitesimal jackknife, Giordano and Broderick
-    2023). Draws of the fits are paired so that they have that correlation (Iman and Conover 1982).
+    Var(theta) = Var E(theta | t) + E Var(theta | t) is the same for all scores. So the difference
+    in E Var(theta | t) is taken as minus that in Var E(theta | t), which is known far better; R^2
+    is over the average Var(theta) of all fits. All fits see the same outcomes, so that their errors
+    are as correlated as the items' influences on the posterior means (the Bayesian infinitesimal
+    jackknife, Giordano and Broderick 2023). Draws are paired so that they have that correlation
+    (Iman and Conover 1982).
 
     Parameters
     ----------
     scores
         By name, a fit and its items: the same rows in the same order, of which only the score (and
         the groups) differ. The first is the one that others are compared with.
-    weight, sample
-        Over what means are taken; and from how many items, at random, the correlations.
+    sample
+        Number of random items from which the correlations are computed.
     prob, seed, progress
         Probability of the intervals, seed of the sample and the pairing, and whether to show
         progress.
@@ -79,13 +72,8 @@ def compare_scores(
     Raises
     ------
     FitError, ItemsError
-        If there are fewer than two scores, a fit has a single draw, the fits are of other kinds of
-        items, the weight is none, or the items are not the same rows in the same order.
-
-    Warns
-    -----
-    ItemsWarning
-        If scores lie far outside of those that their fit saw.
+        If there are fewer than two scores, a fit has a single draw, the fits are of different kinds
+        of items, or the items are not the same rows in the same order.
 
     Examples
     --------
@@ -109,31 +97,28 @@ def compare_scores(
         # the bins that a fit keeps are those of all groups together
         stats = statistics_of(fit, items) if fit.groups else None
         with extrapolation_reported():  # by the pass over the items
-            draws = variance_parts(fit, stats, weight)
-        parts[name] = {c: draws[c].to_numpy().ravel() for c in ("explained", "total")}
+            draws = variance_parts(fit, stats)
+        parts[name] = np.stack([draws[c].to_numpy().ravel() for c in ("explained", "total")])
     influence = _influences(scores, parts, sample, seed, progress)
-    number = min(len(part["total"]) for part in parts.values())
+    number = min(part.shape[1] for part in parts.values())
     for name, part in parts.items():  # draws that are evenly spaced
-        chosen = np.linspace(0, len(part["total"]) - 1, number).astype(int)
-        parts[name] = {c: x[chosen] for c, x in part.items()}
+        parts[name] = part[:, np.linspace(0, part.shape[1] - 1, number).astype(int)]
     reference, *others = scores
-    base = parts[reference]["explained"]
+    base = parts[reference][0]
     correlation = [_correlation(influence[reference], influence[name]) for name in others]
     for name, value in zip(others, correlation, strict=True):
-        order = _pairing(base, parts[name]["explained"], value, rng)
-        parts[name] = {c: x[order] for c, x in parts[name].items()}
-    total = np.mean([part["total"] for part in parts.values()], axis=0)
-    more = np.array([parts[name]["explained"] - base for name in others])
-    differences = {"R-squared": more / total, "E Var(theta | t)": -more}
+        parts[name] = parts[name][:, _pairing(base, parts[name][0], value, rng)]
+    total = np.mean([part[1] for part in parts.values()], axis=0)
+    more = np.array([parts[name][0] - base for name in others])
+    differences = {"r_squared": more / total, "unexplained": -more}
     rows = [
-        {"what": what, "where": f"{name} - {reference}", "p": float(two_sided(draws))}
-        | {end: float(x) for end, x in intervals(draws, prob).items()}
-        for what, by_score in differences.items()
+        {"what": what, "where": f"{name} - {reference}", "p": two_sided(draws)}
+        | intervals(draws, prob)
+        for what, by_score in zip(_WHAT, differences.values(), strict=True)
         for name, draws in zip(others, by_score, strict=True)
     ]
-    dims = ("score", "draw")
     data = xr.Dataset(
-        {name: (dims, x) for name, x in zip(_DATA, differences.values(), strict=True)},
+        {name: (("score", "draw"), x) for name, x in differences.items()},
         {"score": np.array(others, dtype=object), "draw": np.arange(number)},
         {"reference": reference},
     ).assign(correlation=("score", correlation))
@@ -146,26 +131,18 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
             raise FitError(f"scores[{shown(name)}] must be a pair (fit, items)")
         _ITEMS(pair[1], f"scores[{shown(name)}][1]")
+        check_draws(pair[0], f"the fit of {name!r}")
     if len(scores) < 2:
         raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
-    for name, (fit, _) in scores.items():
-        if fit.one_draw:
-            raise FitError(
-                f"the fit of {name!r} has a single draw, which does not say how sure it is: fit "
-                "with soc.VI() or soc.NUTS()"
-            )
     kinds = {posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()}
     if len(kinds) > 1:
         which = " and of ".join(sorted(kinds))
         raise FitError(f"the fits are of {which}: compare scores of the same items")
 
 
-# --- how errors are correlated -------------------------------------------------------------------
-
-
 def _influences(
     scores: Mapping[str, tuple[Fit, Items]],
-    parts: Mapping[str, Mapping[str, Floats]],
+    parts: Mapping[str, Floats],
     sample: int,
     seed: int,
     progress: bool | None,
@@ -173,23 +150,23 @@ def _influences(
     """Influence of some items on the explained variance, and its squares' sum that is noise."""
     influences: dict[str, tuple[Floats, float]] = {}
     reference: Columns = {}
-    with phase("influence of items", unit="items", enabled=progress) as shown:
-        for name, (fit, items) in scores.items():
-            posterior = posterior_of(fit)
-            columns = _sample(fit, items, sample, seed)
-            reference = reference or columns
-            for role in (posterior.outcome.observed, posterior.outcome.size):
-                _check_same(reference[role], columns[role], role, name)
-            explained = parts[name]["explained"]
-            share = (explained - explained.mean()) / len(explained)
-            influence, noise, step = [], 0.0, items_at_once(fit)
-            for start in range(0, len(columns["score"]), step):
-                part = select(columns, slice(start, start + step))
-                log_density = posterior.log_density(part)
-                influence.append(share @ (log_density - log_density.mean(axis=0)))
-                noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
-                shown.advance(log_density.shape[1])
-            influences[name] = np.concatenate(influence), noise
+    for name, (fit, items) in scores.items():
+        posterior = posterior_of(fit)
+        every, _ = read_items(fit, posterior, items, (), progress)
+        total = len(every["score"])  # the same rows of all tables of as many rows
+        rows = np.random.default_rng(seed).choice(total, min(sample, total), replace=False)
+        columns = select(every, np.sort(rows))
+        reference = reference or columns
+        for role in (posterior.outcome.observed, posterior.outcome.size):
+            _check_same(reference[role], columns[role], role, name)
+        explained = parts[name][0]
+        share = (explained - explained.mean()) / len(explained)
+        influence, noise = [], 0.0
+        for part in slices("influence of items", len(rows), items_at_once(fit), progress):
+            log_density = posterior.log_density(select(columns, part))
+            influence.append(share @ (log_density - log_density.mean(axis=0)))
+            noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
+        influences[name] = np.concatenate(influence), noise
     return influences
 
 
@@ -199,35 +176,14 @@ def _correlation(a: tuple[Floats, float], b: tuple[Floats, float]) -> float:
     return float(np.clip(a[0] @ b[0] / np.sqrt(squares[0] * squares[1]), -1.0, 1.0))
 
 
-def _sample(fit: Fit, items: Items, sample: int, seed: int) -> dict[str, NDArray[Any]]:
-    """Columns of some rows, the same ones of every table of as many rows."""
-    roles = posterior_roles(fit, posterior_of(fit), items)
-    names = list(roles.values())
-    table = open_table(items.source, names)
-    total = int(table.count().to_pyarrow().as_py())
-    rng = np.random.default_rng(seed)
-    rows = np.sort(rng.choice(total, min(sample, total), replace=False))
-    parts: list[dict[str, NDArray[Any]]] = []
-    start, far = 0, Extrapolation(fit)
-    for batch in batches(table, names, _BATCH, items.source):
-        stop = start + batch.num_rows
-        columns = columns_of(batch, roles)
-        far.count(columns["score"])
-        parts.append(select(columns, rows[(rows >= start) & (rows < stop)] - start))
-        start = stop
-    far.warn()
-    return {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
-
-
 def _check_same(reference: Floats, values: Floats, role: str, name: str) -> None:
     """Refuse other rows, or rows in another order."""
     n, expected = len(values), len(reference)
     wrong = int((reference != values).sum()) if n == expected else abs(n - expected)
     if wrong:
         raise ItemsError(
-            f"the items of {name!r} are not those of the first score: {wrong:,} rows of {n:,} "
-            f"looked at differ in {role}; give the same rows in the same order, of which only the "
-            "score differs"
+            f"{wrong:,} of {n:,} rows of {name!r} differ in {role} from those of the first score: "
+            "give the same rows in the same order, of which only the score differs"
         )
 
 

@@ -4,13 +4,13 @@ The two lie one standard deviation of the bin's scores below and above their mea
 the mean curve, so that sums over items are right to second order in the bin's width.
 """
 
+import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -18,21 +18,19 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning
 from ..checks.batches import parts
 from ..checks.observations import check_roles
-from ..checks.results import Result, intervals, result_table
-from ..checks.slices import ALL, equal_parts
+from ..data.groups import roles_of
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.summaries import totals_of
 from ..families.scales import Scale
-from ..inference.results import Fit
+from ..inference.results import Fit, outcome_roles
 from ..posterior.curves import items_at_once
 from ..posterior.extrapolation import warn_of_extrapolated_bins
-from ..posterior.interface import Columns, select
-from ..posterior.item_columns import check_groups
+from ..posterior.interface import Columns
+from ..posterior.item_columns import check_groups, posterior_roles
 from ..posterior.predictive import posterior_of
 
 _WIDE = 1 << 32  # more than there are bins
-_MOST = 1 << 31  # bins of the answer: more than any statistics have
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Shares of the items, at whose scores curves are shown."""
 
@@ -47,11 +45,6 @@ class SupportPoints:
     bin: Ints
     label: NDArray[np.object_] | None  # groups; None where they are pooled
     items: Floats
-    exposure: Floats  # sums of the items' exposures; of no meaning where sizes do not add up
-
-    def weight(self, name: str) -> Floats:
-        """Weights of the points: their items, or their exposure."""
-        return self.items if name == "items" else self.exposure
 
     def columns(self, points: Ints, columns: Columns) -> Columns:
         """Items at some of the points as posteriors read them, with further columns of theirs."""
@@ -59,11 +52,13 @@ class SupportPoints:
         return {**columns, "score": self.score[points], **group}
 
 
-def check_weight(fit: Fit, weight: str) -> None:
-    """Refuse weights by exposure where sizes do not add up."""
-    outcome = posterior_of(fit).outcome
-    if weight != "items" and not outcome.sizes_add:
-        raise FitError(f"items with {outcome.words.outcomes} have no exposure: give weight='items'")
+def check_draws(fit: Fit, name: str) -> None:
+    """Refuse fits with a single draw where a result has intervals alone."""
+    if fit.one_draw:
+        raise FitError(
+            f"{name} has a single draw, which does not say how sure it is: fit with soc.VI() or "
+            "soc.NUTS()"
+        )
 
 
 def fit_support(fit: Fit) -> SupportPoints:
@@ -76,13 +71,12 @@ def fit_support(fit: Fit) -> SupportPoints:
     ends = bins["score_min"], bins["score_max"]
     score = _two(bins["score"], bins[scale.width], scale, *ends)
     items = bins["n_items"].astype(float)
-    exposure = bins.get(posterior_of(fit).outcome.size, np.zeros(len(items)))
     number = np.repeat(np.arange(len(items)), 2)
-    return SupportPoints(score, number, None, *(np.repeat(x, 2) / 2 for x in (items, exposure)))
+    return SupportPoints(score, number, None, np.repeat(items, 2) / 2)
 
 
 def score_quantiles(fit: Fit, shares: Sequence[float]) -> Floats:
-    """Scores below which given shares of the items that made a fit lie, without repetition."""
+    """Scores below which shares of the items that made a fit lie, without repetition."""
     bins = fit.data["constant_data"]
     order = np.argsort(bins["score"].to_numpy())
     score, n = (bins[name].to_numpy()[order] for name in ("score", "n_items"))
@@ -91,26 +85,27 @@ def score_quantiles(fit: Fit, shares: Sequence[float]) -> Floats:
 
 
 def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Statistics:
-    """Statistics of items as quantities read them, with joint cells for a prior on a grid."""
+    """Statistics of items as quantities read them, with joint cells for a prior on a grid.
+
+    They have the fit's names of columns.
+    """
+    posterior_roles(fit, posterior_of(fit), items)  # refuses items of another kind
     mixed = fit.prior.gridded
+    bins = _MIXED_BINS if mixed else None
+    options: dict[str, Any] = {"bins": bins, "folds": 0, "joint": mixed, "on_leakage": "ignore"}
     with warnings.catch_warnings():
         # the user did not ask for this number of bins
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        return totals_of(
-            replace(items, cluster=None),
-            bins=_MIXED_BINS if mixed else None,
-            folds=0,
-            joint=mixed,
-            on_leakage="ignore",
-            progress=progress,
-        )
+        stats = totals_of(replace(items, cluster=None), **options, progress=progress)
+    roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
+    return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
 
 def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[SupportPoints, Ints]:
     """Support points of the bins of statistics, of every group where the fit has groups.
 
-    `coarse` bins make one. Also returns a number for the group and bin of every second point, as of
-    `key_of`. Warns where scores of some bins lie far outside of those that the fit saw.
+    `coarse` bins make one. Also returns the `key_of` the group and bin of every second point. Warns
+    where scores of some bins lie far outside those that the fit saw.
     """
     check_roles(fit, stats)
     check_groups(fit, stats)
@@ -118,28 +113,29 @@ def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[Su
     part = stats.table("part")
     key, place = np.unique(key_of(fit, part, part["bin"] // coarse), return_inverse=True)
     scale = fit.axis("mean").local
-    names = ("n", *scale.sums, *(["sum_N"] if "sum_N" in part else []))
-    n, total, squares, *exposure = (np.bincount(place, part[c], len(key)) for c in names)
+    n, total, squares = (np.bincount(place, part[c], len(key)) for c in ("n", *scale.sums))
     low, high = (np.full(len(key), end) for end in (np.inf, -np.inf))
     np.minimum.at(low, place, part["score_min"])
     np.maximum.at(high, place, part["score_max"])
     mean, square = total / n, squares / n
-    middle = scale.score(mean)
     variance = square - mean**2
     # below the rounding of the sums it is that of equal scores, 0
     sd = np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
-    score = _two(middle, sd, scale, low, high)
+    score = _two(scale.score(mean), sd, scale, low, high)
     label = None
     if fit.groups:
         label = np.repeat(np.array(stats.groups, dtype=object)[key // _WIDE], 2)
-    exposures = exposure[0] if exposure else np.zeros(len(key))
-    halves = (np.repeat(x, 2) / 2 for x in (n.astype(float), exposures))
-    return SupportPoints(score, np.repeat(key % _WIDE, 2), label, *halves), key
+    return SupportPoints(score, np.repeat(key % _WIDE, 2), label, np.repeat(n, 2) / 2), key
 
 
 def key_of(fit: Fit, table: Mapping[str, NDArray[Any]], bins: Ints) -> Ints:
     """Number of the group (where the fit has groups) and bin of rows of a table."""
     return np.asarray((table["group"] * _WIDE if fit.groups else 0) + bins, dtype=np.int64)
+
+
+def point_pairs(place: Ints) -> Ints:
+    """Numbers of the two support points of some bins."""
+    return (2 * place[:, None] + np.arange(2)).ravel()
 
 
 def _two(score: Floats, sd: Floats, scale: Scale, low: Floats, high: Floats) -> Floats:
@@ -166,8 +162,7 @@ def summed(
         share = np.zeros((len(row), len(sums)))
         share[np.arange(len(row)), row] = weight[part]
         arrays = values(part)
-        if not totals:
-            totals = [np.zeros((len(x), size)) for x in arrays]
+        totals = totals or [np.zeros((len(x), size)) for x in arrays]
         for total, x in zip(totals, arrays, strict=True):
             total[:, sums] += x @ share
     return totals
@@ -181,68 +176,3 @@ def by_draw(fit: Fit, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset
     dims = ("chain", "draw", "bin")
     shaped = {name: x.reshape(*sizes, *x.shape[1:]) for name, x in values.items()}
     return xr.Dataset({name: (dims[: x.ndim], x) for name, x in shaped.items()}, coords)
-
-
-def point_pairs(place: Ints) -> Ints:
-    """Two support points of each of some bins."""
-    return (2 * place[:, None] + np.arange(2)).ravel()
-
-
-# --- weighted cells ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class WeightedCells:
-    """Cells of items at support points, as weighted items, in bins of the answer."""
-
-    support: SupportPoints
-    point: Ints  # support point of each cell
-    outcomes: Mapping[str, Floats]  # outcome and size of each cell, by role
-    weight: Floats  # items or exposure of each cell
-    bin_of: Ints  # bin of each cell
-    score: Floats  # mean score of the bins
-    n_items: Ints  # their items
-
-    def columns(self, part: slice) -> Columns:
-        """Some cells as posteriors read them."""
-        return self.support.columns(self.point[part], select(self.outcomes, part))
-
-    def summed(self, fit: Fit, values: Values, progress: bool | None) -> list[Floats]:
-        """Weighted sums of values in the bins."""
-        return summed(fit, self.weight, self.bin_of, len(self.score), values, progress)
-
-    def result(
-        self, fit: Fit, what: str, name: str, overall: Floats, by_bin: Floats, prob: float
-    ) -> Result:
-        """Draws (draws,) over all items and (draws, bins), as a result."""
-        where = [ALL, *(f"score {score:.4g}" for score in self.score)]
-        n = [int(self.n_items.sum()), *self.n_items]
-        ends = intervals(np.column_stack([overall, by_bin]), prob)
-        table = result_table(pd.DataFrame({"what": what, "where": where, "n": n, **ends}))
-        coords = {"score": ("bin", self.score), "n_items": ("bin", self.n_items)}
-        data = by_draw(fit, {name: overall, f"{name}_by_bin": by_bin}, **coords)
-        return Result(table.assign(verdict=None), data, (), what)
-
-
-def weighted_cells(fit: Fit, items: Items | Statistics, weight: str, bins: int) -> WeightedCells:
-    """Cells of the items, in as many bins of equal items as there can be."""
-    check_weight(fit, weight)
-    outcome, mixed = posterior_of(fit).outcome, fit.prior.gridded
-    stats = items if isinstance(items, Statistics) else statistics_of(fit, items)
-    support, key = statistics_support(fit, stats, max(stats.coarse, 1) if mixed else 1)
-    if mixed:
-        stats.cells("joint")  # says what to do where there are none
-    table = stats.table("joint" if mixed else outcome.margins[0])
-    point = point_pairs(np.searchsorted(key, key_of(fit, table, table["bin"])))
-    if weight == "items":
-        weights = table["n"].astype(float)
-        y, size = table["sum_y"] / weights, outcome.forms.mean_size(table)
-    else:
-        y, size, weights = outcome.forms.exposure_means(table)
-    outcomes = {outcome.observed: np.repeat(y, 2), outcome.size: np.repeat(size, 2)}
-    bin_of = equal_parts(support.bin.astype(float), min(bins, _MOST), support.items)
-    n = np.bincount(bin_of, support.items)
-    score = np.bincount(bin_of, support.items * support.score) / n
-    number = np.round(n).astype(np.int64)
-    weights = np.repeat(weights, 2) / 2
-    return WeightedCells(support, point, outcomes, weights, bin_of[point], score, number)

@@ -1,36 +1,37 @@
-"""Variance of theta that the score explains, and what the items' own outcomes add."""
+"""Variance of theta that the score explains, and what the items' outcomes add."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from .._lib.arguments import PROBABILITY, A, OneOf, OrNone, Rule, Whole, checked
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import StatisticsError
+from .._lib.errors import FitError, StatisticsError
 from ..checks._check import FIT, ITEMS_OR_STATISTICS
-from ..checks.results import PROB, Result
+from ..checks.results import PROB, Result, intervals, result_table
+from ..checks.slices import ALL, equal_parts
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..inference.results import Fit
-from ..posterior.interface import select
+from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
 from .support import (
     SupportPoints,
     by_draw,
-    check_weight,
     fit_support,
     key_of,
     point_pairs,
+    statistics_of,
     statistics_support,
     summed,
-    weighted_cells,
 )
 
-WEIGHT = OneOf("items", "exposure")
 _RATIO = "E Var(theta | t, y) / E Var(theta | t)"
 _CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
+_MOST = 1 << 31  # bins of the answer: more than any statistics have
 
 
 # --- what the score explains ---------------------------------------------------------------------
@@ -39,25 +40,20 @@ _CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
 @checked(
     fit=FIT,
     stats=OrNone(A(Statistics, "statistics, from soc.summarize", StatisticsError)),
-    weight=WEIGHT,
 )
-def r_squared(
-    fit: Fit, stats: Statistics | None = None, *, weight: Literal["items", "exposure"] = "items"
-) -> xr.DataArray:
+def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     """Share of the variance of theta that the score explains, draw by draw.
 
     R^2 = 1 - E Var(theta | t) / (Var E(theta | t) + E Var(theta | t)), with means and variances
     over items: Section 5.1 of Muralidharan and Najmi. It is 0 for a score that says nothing of
-    theta and 1 for one that determines it, whatever the noise of the outcomes. Where theta depends
-    on the exposure, what that explains at equal scores is not explained.
+    theta and 1 for one that determines it, whatever the noise of the outcomes. What the exposure
+    explains at equal scores counts as unexplained.
 
     Parameters
     ----------
     fit, stats
         The fit, and statistics of other items to take means over. A fit with groups needs some: the
         group then counts as part of the score.
-    weight
-        Means are over items, or over units of exposure (of counts alone).
 
     Returns
     -------
@@ -67,8 +63,7 @@ def r_squared(
     Raises
     ------
     FitError, StatisticsError
-        If the weight is not one of the two, or statistics are of other columns or lack groups that
-        the fit has.
+        If statistics have other columns or lack groups that the fit has.
 
     Examples
     --------
@@ -76,84 +71,30 @@ def r_squared(
     >>> dict(soc.quantities.r_squared(fit).sizes)
     {'chain': 4, 'draw': 250}
     """
-    return variance_parts(fit, stats, weight)["r_squared"]
+    return variance_parts(fit, stats)["r_squared"]
 
 
-def variance_parts(fit: Fit, stats: Statistics | None, weight: str) -> xr.Dataset:
+_Rows = tuple[SupportPoints, Ints, Floats, Floats | None]
+"""Support points; and rows at these: the point of each, its items and, if theta depends on it, its
+size."""
+
+
+def variance_parts(fit: Fit, stats: Statistics | None) -> xr.Dataset:
     """Draws of Var E(theta | t) ``explained``, E Var(theta | t), their ``total`` and R^2.
 
-    Scores differ within bins too: their spread there counts. Where theta depends on the exposure,
-    what it explains at equal scores is part of the unexplained.
+    Scores differ within bins too: their variance there counts.
     """
-    check_weight(fit, weight)
-    points = _points_of_fit(fit) if stats is None else _points_of_statistics(fit, stats)
-    explained, unexplained = _two_parts(fit, points, weight)
-    total = explained + unexplained
-    parts = {"explained": explained, "unexplained": unexplained, "total": total}
-    return by_draw(fit, parts | {"r_squared": explained / total})
-
-
-@dataclass(frozen=True)
-class _SizedPoints:
-    """Support points, and where theta depends on them, sizes of items there."""
-
-    support: SupportPoints
-    point: Ints  # support point of each row
-    size: dict[str, Floats]  # of each row, where theta depends on it
-    share: dict[str, Floats]  # items of each row as a share of its support point's; of exposure
-
-
-def _sized(support: SupportPoints, point: Ints, items: Floats, size: Floats | None) -> _SizedPoints:
-    """Rows at support points, of some `items` and, where theta depends on it, of a size."""
-    weight = {"items": items, "exposure": items if size is None else items * size}
-    tiny = np.finfo(float).tiny
-    share = {name: w / np.maximum(np.bincount(point, w), tiny)[point] for name, w in weight.items()}
-    return _SizedPoints(support, point, {} if size is None else {"size": size}, share)
-
-
-def _points_of_fit(fit: Fit) -> _SizedPoints:
-    """Support points of a fit's bins; sizes are distributed as in its parts of the score."""
-    support = fit_support(fit)
-    number = len(support.score)
-    if fit.prior.exposure is None:
-        return _sized(support, np.arange(number), np.ones(number), None)
-    bins = fit.data["constant_data"]
-    middle, log_size = (bins[c].to_numpy() for c in ("share_position", "share_log_size"))
-    position = fit.axis("mean")(support.score)
-    share = np.array([np.interp(position, middle, x) for x in bins["share"].to_numpy().T]).T
-    point = np.repeat(np.arange(number), len(log_size))
-    return _sized(support, point, share.ravel(), np.tile(np.exp(log_size), number))
-
-
-def _points_of_statistics(fit: Fit, stats: Statistics) -> _SizedPoints:
-    """Support points of the bins of statistics; sizes in classes of half an octave in each."""
-    support, key = statistics_support(fit, stats)
-    number = len(support.score)
-    if fit.prior.exposure is None:
-        return _sized(support, np.arange(number), np.ones(number), None)
-    outcome = posterior_of(fit).outcome
-    table = stats.table(outcome.margins[0])
-    place = np.searchsorted(key, key_of(fit, table, table["bin"]))
-    size_class = table["cell"] >> _CLASS
-    low = size_class.min()
-    classes = int(size_class.max() - low) + 1
-    row_key, row = np.unique(place * classes + size_class - low, return_inverse=True)
-    sums = {c: np.bincount(row, table[c]) for c in outcome.sums(outcome.margins[0])}
-    rows = np.repeat([sums["n"], outcome.forms.mean_size(sums)], 2, axis=1)
-    return _sized(support, point_pairs(row_key // classes), *rows)
-
-
-def _two_parts(fit: Fit, points: _SizedPoints, weight: str) -> tuple[Floats, Floats]:
-    """Explained and unexplained variance, (draws,) each."""
-    posterior, support = posterior_of(fit), points.support
-    columns = support.columns(points.point, points.size)
+    rows = _rows_of_fit(fit) if stats is None else _rows_of_statistics(fit, stats)
+    support, point, items, size = rows
+    posterior = posterior_of(fit)
+    columns = support.columns(point, {} if size is None else {"size": size})
 
     def curves(part: slice) -> dict[str, Floats]:
-        rows = select(columns, part)
-        return posterior.curves(rows["score"], rows.get("group"), rows.get("size"))
+        at = select(columns, part)
+        return posterior.curves(at["score"], at.get("group"), at.get("size"))
 
     # squares are about some mean, which loses no digits
-    step = max(1, len(points.point) // 20)
+    step = max(1, len(point) // 20)
     centre = float(curves(slice(None, None, step))["mean"].mean())
 
     def values(part: slice) -> list[Floats]:
@@ -162,12 +103,46 @@ def _two_parts(fit: Fit, points: _SizedPoints, weight: str) -> tuple[Floats, Flo
         return [departure, departure**2, at_rows["variance"]]
 
     # over the sizes at each support point, then over support points
-    number, share = len(support.score), points.share[weight]
-    mean, square, variance = summed(fit, share, points.point, number, values)
-    share = support.weight(weight) / support.weight(weight).sum()
+    share = items / np.bincount(point, items)[point]
+    mean, square, variance = summed(fit, share, point, len(support.score), values)
+    share = support.items / support.items.sum()
     unexplained = (variance + np.maximum(square - mean**2, 0.0)) @ share
-    middle = mean @ share
-    return (mean - middle[:, None]) ** 2 @ share, unexplained
+    explained = (mean - (mean @ share)[:, None]) ** 2 @ share
+    total = explained + unexplained
+    parts = {"explained": explained, "unexplained": unexplained, "total": total}
+    return by_draw(fit, parts | {"r_squared": explained / total})
+
+
+def _rows_of_fit(fit: Fit) -> _Rows:
+    """Support points of a fit's bins; sizes are distributed as in its parts of the score."""
+    support = fit_support(fit)
+    number = len(support.score)
+    if fit.prior.exposure is None:
+        return support, np.arange(number), np.ones(number), None
+    bins = fit.data["constant_data"]
+    middle, log_size = (bins[c].to_numpy() for c in ("share_position", "share_log_size"))
+    position = fit.axis("mean")(support.score)
+    share = np.array([np.interp(position, middle, x) for x in bins["share"].to_numpy().T]).T
+    point = np.repeat(np.arange(number), len(log_size))
+    return support, point, share.ravel(), np.tile(np.exp(log_size), number)
+
+
+def _rows_of_statistics(fit: Fit, stats: Statistics) -> _Rows:
+    """Support points of the bins of statistics; sizes in classes of half an octave in each."""
+    support, key = statistics_support(fit, stats)
+    number = len(support.score)
+    if fit.prior.exposure is None:
+        return support, np.arange(number), np.ones(number), None
+    outcome = posterior_of(fit).outcome
+    table = stats.table(outcome.margins[0])
+    place = np.searchsorted(key, key_of(fit, table, table["bin"]))
+    size_class = table["cell"] >> _CLASS
+    low = size_class.min()
+    classes = int(size_class.max() - low) + 1
+    row_key, row = np.unique(place * classes + size_class - low, return_inverse=True)
+    sums = {c: np.bincount(row, table[c]) for c in outcome.sums(outcome.margins[0])}
+    items, size = np.repeat([sums["n"], outcome.forms.mean_size(sums)], 2, axis=1)
+    return support, point_pairs(row_key // classes), items, size
 
 
 # --- what outcomes add ---------------------------------------------------------------------------
@@ -175,7 +150,7 @@ def _two_parts(fit: Fit, points: _SizedPoints, weight: str) -> tuple[Floats, Flo
 _RULES: dict[str, Rule] = {
     "fit": FIT,
     "items": ITEMS_OR_STATISTICS,
-    "weight": WEIGHT,
+    "weight": OneOf("items", "exposure"),
     "bins": Whole(1),
     "prob": PROBABILITY,
 }
@@ -194,8 +169,7 @@ def variance_reduction(
     """Mean squared error of E(theta | t, y) as a share of that of E(theta | t), draw by draw.
 
     The ratio E Var(theta | t, y) / E Var(theta | t) of Section 5.1 of Muralidharan and Najmi. At a
-    ratio of 0.73 the items' own outcomes take away 27% of the mean squared error of ordinary
-    calibration.
+    ratio of 0.73 the items' outcomes remove 27% of the mean squared error of ordinary calibration.
 
     Parameters
     ----------
@@ -230,24 +204,18 @@ def variance_reduction(
     >>> bool((gain.data["ratio"] < 1).all()), len(gain.table)
     (True, 6)
     """
-    cells = weighted_cells(fit, items, weight, bins)
     posterior = posterior_of(fit)
 
-    def values(part: slice) -> list[Floats]:
-        columns = cells.columns(part)
-        chosen = inverse = np.arange(len(columns["score"]))
+    def terms(columns: Columns, point: Ints) -> list[Floats]:
+        chosen = inverse = np.arange(len(point))
         if fit.prior.exposure is None:  # then cells of a support point have one prior
-            _, chosen, inverse = np.unique(
-                cells.point[part], return_index=True, return_inverse=True
-            )
+            _, chosen, inverse = np.unique(point, return_index=True, return_inverse=True)
         rows = select(columns, chosen)
         size = rows[posterior.outcome.size]
         before = posterior.curves(rows["score"], rows.get("group"), size)["variance"]
         return [posterior.moments(columns)[1], before[:, inverse]]
 
-    after, before = cells.summed(fit, values, progress)
-    ratio = after.sum(axis=1) / before.sum(axis=1)
-    return cells.result(fit, _RATIO, "ratio", ratio, after / before, prob)
+    return _ratio_by_bin(fit, items, weight, bins, prob, progress, _RATIO, "ratio", terms)
 
 
 @checked(**_RULES)
@@ -264,25 +232,25 @@ def shrinkage(
 
     For a Gamma prior E(theta | t, y) = s E(theta | t) + (1 - s) y/N with s = rate / (rate + N); for
     a Normal one s = noise_sd^2 / (noise_sd^2 + Var(theta | t)). In general 1 - s is how much the
-    posterior mean moves with the item's own outcome: N Var(theta | t, y) / E(theta | t, y) for
-    counts, Var(theta | t, y) / noise_sd^2 for values; for a mixture s depends on y, and is negative
-    where the mean moves by more than y.
+    posterior mean moves with the item's outcome: N Var(theta | t, y) / E(theta | t, y) for counts,
+    Var(theta | t, y) / noise_sd^2 for values; for a mixture s depends on y, and is negative where
+    the mean moves by more than y.
 
     Parameters
     ----------
     fit, items, weight, bins, prob, progress
-        As of `variance_reduction`.
+        As in `variance_reduction`.
 
     Returns
     -------
     Result
         Its ``table`` has the mean of s over all items, and over those of each bin; ``data`` has the
-        draws ``share`` and ``share_by_bin``, as of `variance_reduction`.
+        draws ``share`` and ``share_by_bin``, as in `variance_reduction`.
 
     Raises
     ------
     FitError, ItemsError, StatisticsError
-        As of `variance_reduction`.
+        As in `variance_reduction`.
 
     Examples
     --------
@@ -291,16 +259,55 @@ def shrinkage(
     >>> bool(((share > 0) & (share < 1)).all())
     True
     """
-    cells = weighted_cells(fit, items, weight, bins)
     posterior = posterior_of(fit)
-    outcome = posterior.outcome
+
+    def terms(columns: Columns, point: Ints) -> list[Floats]:
+        mean, variance, _ = posterior.moments(columns)
+        size = columns[posterior.outcome.size]
+        response = posterior.outcome.forms.response(size, mean, variance)
+        return [1.0 - response, np.ones((1, len(point)))]
+
+    what = "share of the prior"
+    return _ratio_by_bin(fit, items, weight, bins, prob, progress, what, "share", terms)
+
+
+def _ratio_by_bin(
+    fit: Fit, items: Items | Statistics, weight: str, bins: int, prob: float, progress: bool | None,
+    what: str, name: str, terms: Callable[[Columns, Ints], list[Floats]],
+) -> Result:  # fmt: skip
+    """Ratio of weighted sums over items of two terms: of all, and in bins of about equal items.
+
+    The terms are functions of the columns of items and of their support points. Cells of the
+    statistics stand for items.
+    """
+    outcome, mixed = posterior_of(fit).outcome, fit.prior.gridded
+    if weight != "items" and not outcome.sizes_add:
+        raise FitError(f"items with {outcome.words.outcomes} have no exposure: give weight='items'")
+    stats = items if isinstance(items, Statistics) else statistics_of(fit, items)
+    support, key = statistics_support(fit, stats, max(stats.coarse, 1) if mixed else 1)
+    if mixed:
+        stats.cells("joint")  # says what to do where there are none
+    table = stats.table("joint" if mixed else outcome.margins[0])
+    point = point_pairs(np.searchsorted(key, key_of(fit, table, table["bin"])))
+    if weight == "items":
+        weights = table["n"].astype(float)
+        y, size = table["sum_y"] / weights, outcome.forms.mean_size(table)
+    else:
+        y, size, weights = outcome.forms.exposure_means(table)
+    y, size, weights = np.repeat([y, size, weights / 2], 2, axis=1)
+    outcomes = {outcome.observed: y, outcome.size: size}
+    bin_of = equal_parts(support.bin.astype(float), min(bins, _MOST), support.items)
+    n = np.bincount(bin_of, support.items)
+    score = np.bincount(bin_of, support.items * support.score) / n
 
     def values(part: slice) -> list[Floats]:
-        columns = cells.columns(part)
-        mean, variance, _ = posterior.moments(columns)
-        return [1.0 - outcome.forms.response(columns[outcome.size], mean, variance)]
+        return terms(support.columns(point[part], select(outcomes, part)), point[part])
 
-    (total,) = cells.summed(fit, values, progress)
-    weights = np.bincount(cells.bin_of, cells.weight)
-    share = total.sum(axis=1) / weights.sum()
-    return cells.result(fit, "share of the prior", "share", share, total / weights, prob)
+    above, below = summed(fit, weights, bin_of[point], len(score), values, progress)
+    overall, by_bin = above.sum(axis=1) / below.sum(axis=1), above / below
+    where, number = [ALL, *(f"score {t:.4g}" for t in score)], np.round(n).astype(np.int64)
+    ends = intervals(np.column_stack([overall, by_bin]), prob)
+    rows = pd.DataFrame({"what": what, "where": where, "n": [number.sum(), *number], **ends})
+    coords = {"score": ("bin", score), "n_items": ("bin", number)}
+    data = by_draw(fit, {name: overall, f"{name}_by_bin": by_bin}, **coords)
+    return Result(result_table(rows).assign(verdict=None), data, (), what)

@@ -6,6 +6,7 @@ import pytest
 
 import soc_pymc as soc
 from tests.examples import SMALL_MIXTURE
+from tests.oracles import s1_curves
 from tests.studies import groups as study
 
 QUIET = {"progress": False}
@@ -74,7 +75,7 @@ def test_a_term_in_exposure_finds_its_slopes():
     """Theta falls as exposure^-0.2 and its cv2 as exposure^-0.3: within 3.5 posterior sd."""
     rng = np.random.default_rng(4)
     frame = soc.simulation.s1(30_000, seed=4)
-    mean, cv2 = (np.exp(curve) for curve in soc.simulation.s1_curves(frame["score"]))
+    mean, cv2 = (np.exp(curve) for curve in s1_curves(frame["score"]))
     size = frame["exposure"] / 6.0
     mean, cv2 = mean * size**-0.2, cv2 * size**-0.3
     frame["count"] = rng.poisson(rng.gamma(1.0 / cv2, mean * cv2) * frame["exposure"])

@@ -133,17 +133,17 @@ def test_weights_and_labels(small_fit, small_items):
 def value_programmes(rng, n):
     t = rng.normal(0.0, 0.3, n)
     theta, s = rng.normal(0.5 * t, 0.4), rng.choice([0.3, 0.6, 1.0], n)
-    value = rng.normal(theta, s)
-    frame = pd.DataFrame({"score": t, "value": value, "noise_sd": s, "theta": theta})
-    return soc.NormalItems(frame, **VALUE_ROLES), value, s**2
+    frame = {"score": t, "value": rng.normal(theta, s), "noise_sd": s, "theta": theta}
+    return soc.NormalItems(pd.DataFrame(frame), **VALUE_ROLES), frame["value"], s**2
 
 
 def count_programmes(rng, n):
     t, exposure = np.exp(rng.normal(-3.0, 0.5, n)), np.ceil(np.exp(rng.normal(3.5, 1.0, n)))
     theta = rng.gamma(2.0, t / 2.0)
     y = rng.poisson(theta * exposure)
-    frame = pd.DataFrame({"score": t, "count": y, "exposure": exposure, "theta": theta})
-    return soc.PoissonItems(frame, **COUNT_ROLES), y / exposure, (y + 1) / exposure**2
+    frame = {"score": t, "count": y, "exposure": exposure, "theta": theta}
+    items = soc.PoissonItems(pd.DataFrame(frame), **COUNT_ROLES)
+    return items, y / exposure, (y + 1) / exposure**2
 
 
 @pytest.mark.slow

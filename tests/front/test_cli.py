@@ -57,6 +57,8 @@ def test_chain_from_items_to_check(example, folder, capsys):
     assert fit.prior == known.case.prior
     assert fit.method == soc.VI(draws=100, seed=3)
     assert fit.status.converged
+    run("fit", "stats.nc", "--start", "fit.nc", "--out", "new.nc")
+    assert soc.load_fit("new.nc").status.converged
     run("curves", "fit.nc", "--prob", 0.8, "--out", "curves.csv")
     table = pd.read_csv("curves.csv")
     draws = soc.calibration_curves(fit, table["score"])["mean"]
@@ -166,29 +168,17 @@ def test_posteriors_of_groups_and_of_scores_alone(files, example, saved, folder)
 
 
 @pytest.mark.slow
-def test_sql_is_that_of_the_function(example, saved, capsys):
+def test_sql_and_exported_prior_are_those_of_the_functions(example, saved, folder, capsys):
     words = ["sql", saved("five_steps"), "--table", "sales.ads", "--count", "clicks"]
     run(*words, "--columns", "key", "day", "--dialect", "postgres", "--prior", "sales.prior")
     options = {"count": "clicks", "columns": ("key", "day"), "dialect": "postgres"}
     options["prior"] = "sales.prior"
     expected = soc.posterior_sql(example("five_steps").fit, "sales.ads", **options)
     assert capsys.readouterr().out == expected + "\n"
-
-
-@pytest.mark.slow
-def test_exported_prior_is_that_of_the_function(small_fit, files, folder):
-    run("export-prior", files / "gamma_fit.nc", "--out", "prior.parquet")
-    soc.export_prior(small_fit, folder / "direct.parquet")
-    pd.testing.assert_frame_equal(
-        pd.read_parquet("prior.parquet"), pd.read_parquet("direct.parquet")
-    )
-
-
-@pytest.mark.slow
-def test_a_fit_starts_from_another(files, folder):
-    words = ["fit", files / "plain.nc", "--start", files / "gamma_fit.nc"]
-    run(*words, "--draws", 200, "--out", "new.nc")
-    assert soc.load_fit("new.nc").status.converged
+    run("export-prior", saved("gamma"), "--out", "prior.parquet")
+    soc.export_prior(example("gamma").fit, folder / "direct.parquet")
+    tables = (pd.read_parquet(f"{name}.parquet") for name in ("prior", "direct"))
+    pd.testing.assert_frame_equal(*tables)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,12 @@
 """The scikit-learn estimator: the same numbers as the functions, and scikit-learn's conventions."""
 
-import subprocess
-import sys
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
 from scipy import stats
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import (
     GridSearchCV,
     KFold,
@@ -200,33 +196,6 @@ def test_scikit_learns_own_checks(monkeypatch):
     assert sum(r["status"] == "passed" for r in results) > 40
 
 
-def test_parameters_and_clones(ads):
-    prior = soc.Gamma(monotone=True)
-    calibrator = soc.SecondOrderCalibrator(prior, FIVE_STEPS, bins=30)
-    again = clone(calibrator).set_params(bins=40)
-    assert again.get_params() == {**calibrator.get_params(), "bins": 40}
-    assert again.prior == prior
-    with pytest.raises(NotFittedError):
-        calibrator.predict([0.1])
-    calibrator.fit(ads[["score"]], ads["count"], ads["exposure"])
-    assert calibrator.n_features_in_ == 1
-    assert calibrator.feature_names_in_.tolist() == ["score"]
-    assert not hasattr(clone(calibrator), "fit_")
-    with pytest.raises(ValueError, match="feature names"):
-        calibrator.predict(pd.DataFrame({"t": [0.1]}))
-
-
-@pytest.mark.slow
-def test_loading_is_lazy():
-    """Neither the package nor its other functions load scikit-learn."""
-    code = (
-        "import sys, soc_pymc as soc, soc_pymc.posterior.items, soc_pymc.inference.fitting;"
-        "assert 'sklearn' not in sys.modules; soc.SecondOrderCalibrator;"
-        "assert 'sklearn' in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 # --- pipelines and cross-validation ---------------------------------------------------------------
 
 
@@ -253,19 +222,6 @@ def test_exposures_go_through_pipelines_and_searches(ads):
     pipe.fit(t, y, exposure=n)
     after = pipe[-1].predict(t, y, n)
     np.testing.assert_array_equal(pipe.predict(t, y=y, exposure=n), after)
-
-
-def test_predictions_change_nothing_and_clones_know_nothing(ads):
-    t, y, n = ads["score"].head(600), ads["count"].head(600), ads["exposure"].head(600)
-    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y)
-    before = dict(vars(calibrator))
-    calibrator.predict(t, y, n)
-    calibrator.predict_interval(t)
-    calibrator.score(t, y, n)
-    assert vars(calibrator).keys() == before.keys()
-    assert all(value is before[name] for name, value in vars(calibrator).items())
-    assert vars(clone(calibrator)) == vars(soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10))
-    assert calibrator.fit(t, y, n).fit(t, y).statistics_.total_exposure == len(y)
 
 
 def test_exposures_are_not_left_out_of_scores(ads):

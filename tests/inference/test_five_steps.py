@@ -13,6 +13,7 @@ from soc_pymc.families.poisson_gamma import match_gammas
 from soc_pymc.inference.five_steps import curves as step_curves
 from soc_pymc.inference.five_steps.curves import smoothing_spline
 from tests.examples import CASES, value_frame
+from tests.oracles import s1_curves
 
 QUIET = {"progress": False}
 count_items = CASES["gamma"].items
@@ -80,7 +81,7 @@ def test_smooth_curves_recover_s1(frame, fits):
     Sampling alone leaves about 1.5% and .07; bins that are not smoothed are twice as far or more.
     """
     score = np.quantile(frame["score"], np.linspace(0.01, 0.99, 99))
-    log_mean, log_cv2 = soc.simulation.s1_curves(score)
+    log_mean, log_cv2 = s1_curves(score)
     errors = {
         name: [
             np.sqrt(np.mean((np.log(curve(fit, score)) - log_mean) ** 2)),

@@ -215,7 +215,7 @@ def test_intervals_are_those_of_the_table():
     ):
         with pytest.raises(soc.FitError, match=text):
             plots.plot_intervals(wrong)
-    with pytest.raises(soc.FitError, match="2 panels"):
+    with pytest.raises(soc.FitError, match="needs 2"):
         plots.plot_intervals(table, axes=first)
 
 

@@ -12,6 +12,7 @@ import soc_pymc as soc
 from soc_pymc import quantities
 from soc_pymc._model.splines import knots_in
 from soc_pymc.inference.results import Fit
+from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, COUNT_ROLES
 from tests.studies.two_scores import simulated
@@ -29,10 +30,7 @@ def known_fit(fit: Fit, **curves) -> Fit:
         axis = fit.axis(knot.removesuffix("_knot"))
         at = values(axis.inverse(knots_in(fit.data, knot)))
         posterior[name] = (posterior[name].dims, at[None, None])
-    groups = {name: node.to_dataset() for name, node in fit.data.children.items()}
-    tree = xr.DataTree.from_dict({**groups, "posterior": posterior})
-    tree.attrs = fit.data.attrs
-    return Fit(tree, fit.prior, fit.method, fit.status)
+    return with_posterior(fit, posterior)
 
 
 def level(value):
@@ -48,37 +46,28 @@ def plain_fit(small_fit):
 # --- closed forms --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weight", ["items", "exposure"])
-def test_closed_form(plain_fit, small_items, small_statistics, weight):
+def test_closed_form(plain_fit, small_items, small_statistics):
     """With E(theta | t) = t, cv2 = .25: R^2 = Var t / (Var t + .25 E t^2), and of few wide bins."""
     t = small_items.source["score"].to_numpy()
-    w = np.ones(len(t)) if weight == "items" else small_items.source["exposure"].to_numpy()
-    mean, square = np.average(t, weights=w), np.average(t**2, weights=w)
-    expected = (square - mean**2) / (square - mean**2 + 0.25 * square)
+    expected = t.var() / (t.var() + 0.25 * np.mean(t**2))
     fine = soc.summarize(small_items, **QUIET)
-    found = float(quantities.r_squared(plain_fit, fine, weight=weight)[0, 0])
-    # 400 bins hold t to second order; exposure is spread over the scores of a bin unevenly
-    tolerance = 1e-3 if weight == "items" else 4e-3
-    assert abs(found - expected) < tolerance
+    # 400 bins hold t to second order
+    assert abs(float(quantities.r_squared(plain_fit, fine)[0, 0]) - expected) < 1e-3
     # what the 20 bins of equal items that made the fit hide is the tail of the last one
-    assert abs(float(quantities.r_squared(plain_fit, weight=weight)[0, 0]) - expected) < 0.02
-    of_same = quantities.r_squared(plain_fit, small_statistics, weight=weight)
-    np.testing.assert_allclose(quantities.r_squared(plain_fit, weight=weight), of_same, rtol=1e-9)
+    own_bins = quantities.r_squared(plain_fit)
+    assert abs(float(own_bins[0, 0]) - expected) < 0.02
+    same = quantities.r_squared(plain_fit, small_statistics)
+    np.testing.assert_allclose(own_bins, same, rtol=1e-9)
 
 
 def test_no_variance_and_no_exposure(small_fit, small_items):
     """Where t says all, R^2 is 1 and outcomes add nothing; nothing seen leaves the prior."""
     sure = known_fit(small_fit, log_mean=np.log, log_cv2=level(1e-12))
     assert float(quantities.r_squared(sure)[0, 0]) > 1 - 1e-9
-    assert (
-        abs(
-            float(quantities.variance_reduction(sure, small_items, **QUIET).data["ratio"][0, 0]) - 1
-        )
-        < 1e-6
-    )
-    assert (
-        abs(float(quantities.shrinkage(sure, small_items, **QUIET).data["share"][0, 0]) - 1) < 1e-6
-    )
+    gain = quantities.variance_reduction(sure, small_items, **QUIET)
+    share = quantities.shrinkage(sure, small_items, **QUIET)
+    assert abs(float(gain.data["ratio"][0, 0]) - 1) < 1e-6
+    assert abs(float(share.data["share"][0, 0]) - 1) < 1e-6
     constant = known_fit(small_fit, log_mean=level(0.1), log_cv2=level(0.3))
     np.testing.assert_allclose(quantities.r_squared(constant), 0.0, atol=1e-12)
     unseen = small_items.source.assign(count=0, exposure=0)
@@ -90,27 +79,25 @@ def test_no_variance_and_no_exposure(small_fit, small_items):
     np.testing.assert_allclose(share, 1.0, atol=1e-3)
 
 
-def test_unit_of_exposure(plain_fit, small_items):
+def test_units_and_names_of_columns(plain_fit, small_items):
     """In thousandths of the unit of N rates are a thousandth: ratios stay."""
     frame = small_items.source
-    scaled = soc.PoissonItems(
-        frame.assign(score=frame["score"] / 1000, exposure=frame["exposure"] * 1000),
-        score="score", **ROLES,
-    )  # fmt: skip
+    large = frame.assign(score=frame["score"] / 1000, exposure=frame["exposure"] * 1000)
     edges = soc.summarize(small_items, bins=40, **QUIET).edges
-    stats = soc.summarize(scaled, edges=edges / 1000, **QUIET)
-    five = soc.fit(stats, method=soc.FiveSteps(), **QUIET)
-    there = known_fit(five, log_mean=np.log, log_cv2=level(0.25))
-    here = soc.summarize(small_items, edges=edges, **QUIET)
-    np.testing.assert_allclose(
-        quantities.r_squared(there, stats), quantities.r_squared(plain_fit, here), rtol=1e-9
-    )
-    one, two = (
-        quantities.variance_reduction(f, s, **QUIET).data["ratio"]
-        for f, s in ((there, stats), (plain_fit, here))
-    )
+    plain = soc.summarize(small_items, edges=edges, **QUIET)
+    large = soc.PoissonItems(large, **small_items.roles)
+    scaled = soc.summarize(large, edges=edges / 1000, **QUIET)
+    five = soc.fit(scaled, method=soc.FiveSteps(), **QUIET)
+    pairs = (known_fit(five, log_mean=np.log, log_cv2=level(0.25)), scaled), (plain_fit, plain)
+    squared = [quantities.r_squared(*pair) for pair in pairs]
+    np.testing.assert_allclose(*squared, rtol=1e-9)
+    ratios = [quantities.variance_reduction(*pair, **QUIET).data["ratio"] for pair in pairs]
     # cells of exposures times 1000 begin elsewhere
-    np.testing.assert_allclose(one, two, rtol=1e-3)
+    np.testing.assert_allclose(*ratios, rtol=1e-3)
+    renamed = frame.rename(columns={"count": "y", "exposure": "N"})
+    renamed = soc.PoissonItems(renamed, score="score", count="y", exposure="N")
+    same = [quantities.shrinkage(plain_fit, x, **QUIET).table for x in (renamed, small_items)]
+    pd.testing.assert_frame_equal(*same)
 
 
 # --- item by item --------------------------------------------------------------------------------
@@ -144,14 +131,12 @@ def test_ratios_are_sums_over_items(example, name):
     exact = after.sum(axis=1) / curves["variance"].sum(axis=1)
     assert float(ratio.data["ratio"].mean()) == pytest.approx(exact.mean(), abs=tolerance)
     assert ratio.table["n"].iloc[1:].sum() == len(frame)
-    response = {
-        "exposure": lambda: size * after / mean,
-        "noise_sd": lambda: after / size**2,
-        "trials": lambda: 1.0 - prior_share(law, curves, size),
-    }[law.outcome.size]
-    if law.outcome.size != "trials" or name == "beta":
-        share = quantities.shrinkage(fit, items, **QUIET).data["share"]
-        assert float(share.mean()) == pytest.approx((1.0 - response()).mean(), abs=tolerance)
+    if name == "beta":
+        response = size / (curves["a"] + curves["b"] + size)
+    else:
+        response = size * after / mean if law.outcome.size == "exposure" else after / size**2
+    share = quantities.shrinkage(fit, items, **QUIET).data["share"]
+    assert float(share.mean()) == pytest.approx((1.0 - response).mean(), abs=tolerance)
     one_bin = quantities.variance_reduction(fit, stats, weight="items", bins=1, **QUIET)
     np.testing.assert_allclose(
         one_bin.data["ratio_by_bin"][..., 0], one_bin.data["ratio"], rtol=1e-12
@@ -163,16 +148,9 @@ def test_ratios_are_sums_over_items(example, name):
     assert row["where"] == "all items"
 
 
-def prior_share(law, curves, trials):
-    """Returns (a + b) / (a + b + n) of Beta priors."""
-    total = curves["a"] + curves["b"]
-    return total / (total + trials)
-
-
-@pytest.mark.parametrize("smooth", [True, False])
-def test_five_steps_have_one_draw(small_items, small_statistics, small_fit, smooth):
-    """Near the Bayesian means, between fits to 4,000 items in 20 bins; steps stay in their bins."""
-    fit = soc.fit(small_statistics, method=soc.FiveSteps(smooth=smooth), **QUIET)
+def test_steps_stay_in_their_bins(small_items, small_statistics, small_fit):
+    """Near the Bayesian means, between fits to 4,000 items in 20 bins."""
+    fit = soc.fit(small_statistics, method=soc.FiveSteps(smooth=False), **QUIET)
     squared = quantities.r_squared(fit)
     assert squared.shape == (1, 1)
     assert abs(float(squared[0, 0]) - float(quantities.r_squared(small_fit).mean())) < 0.1
@@ -184,20 +162,13 @@ def test_five_steps_have_one_draw(small_items, small_statistics, small_fit, smoo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weight", ["items", "exposure"])
-def test_what_exposure_explains_at_equal_scores_is_unexplained(by_size, weight):
+def test_what_exposure_explains_at_equal_scores_is_unexplained(by_size):
     """R^2 from simulated theta by regression on fine bins, known to some 3%, is asked to .05."""
     frame, stats, fit = by_size
-    w = np.ones(len(frame)) if weight == "items" else frame["exposure"].to_numpy()
-    cell = np.unique(np.digitize(frame["score"], np.linspace(0.02, 0.2, 60)), return_inverse=True)[
-        1
-    ]
-    mean = (np.bincount(cell, w * frame["theta"]) / np.bincount(cell, w))[cell]
-    within = np.average((frame["theta"] - mean) ** 2, weights=w)
-    between = np.average((mean - np.average(mean, weights=w)) ** 2, weights=w)
+    bins = frame["theta"].groupby(pd.cut(frame["score"], 60), observed=True)
+    share = 1 - (frame["theta"] - bins.transform("mean")).var() / frame["theta"].var()
     for statistics in (None, stats):  # the fit itself keeps the sizes of a bin together
-        squared = float(quantities.r_squared(fit, statistics, weight=weight).mean())
-        assert squared == pytest.approx(between / (between + within), abs=0.05)
+        assert float(quantities.r_squared(fit, statistics).mean()) == pytest.approx(share, abs=0.05)
 
 
 @pytest.mark.slow
@@ -269,22 +240,16 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     a level's constant less the items' mean of them. Quantiles of its draws are exact.
     """
     fit, stats = example("groups").fit, example("groups").statistics
-    posterior, tree = fit.data["posterior"].to_dataset(), fit.data.copy()
+    posterior = fit.data["posterior"].to_dataset()
     name = "log_mean_of_kind" if "log_mean_of_kind" in posterior else "log_mean_of_group"
     level = next(dim for dim in posterior[name].dims if dim not in ("chain", "draw", "mean_knot"))
     rng, shape = np.random.default_rng(0), (posterior.sizes["chain"], posterior.sizes["draw"], 2)
-    moved = xr.DataArray(
-        np.array([0.4, -0.1]) + 0.1 * rng.normal(size=shape),
-        {level: ["a", "b"]},
-        ("chain", "draw", level),
-    )
-    values = (posterior["log_mean"] + moved.reindex_like(posterior[name][level])).transpose(
-        *posterior[name].dims
-    )
-    tree["posterior"] = xr.DataTree(posterior.assign({name: values}))
-    effects = quantities.group_effects(
-        Fit(tree, fit.prior, fit.method, fit.status), stats, prob=0.8
-    )
+    values = np.array([0.4, -0.1]) + 0.1 * rng.normal(size=shape)
+    moved = xr.DataArray(values, {level: ["a", "b"]}, ("chain", "draw", level))
+    values = posterior["log_mean"] + moved.reindex_like(posterior[name][level])
+    values = values.transpose(*posterior[name].dims)
+    moved_fit = with_posterior(fit, posterior.assign({name: values}))
+    effects = quantities.group_effects(moved_fit, stats, prob=0.8)
     share = example("groups").frame["kind"].value_counts(normalize=True)[["a", "b"]].to_numpy()
     draws = moved.to_numpy().reshape(-1, 2)
     draws = draws - (draws @ share)[:, None]
@@ -301,3 +266,19 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     np.testing.assert_allclose(sd[["low", "value", "high"]].astype(float), spread, rtol=1e-6)
     assert "0.4 would by chance" in effects.advice[0]
     assert f"factor of {sd['value']:.3g} (one sd; 80% interval" in repr(effects)
+
+
+def test_summary_has_the_fits_numbers(example):
+    fit = example("gamma").fit
+    table = fit.summary()
+    means = table[table["quantity"] == "E(theta | t)"]
+    curves = soc.calibration_curves(fit, means["score"].to_numpy())["mean"]
+    for column, prob in (("lower", 0.05), ("median", 0.5), ("upper", 0.95)):
+        expected = curves.quantile(prob, ("chain", "draw"))
+        np.testing.assert_allclose(means[column], expected, rtol=1e-12)
+    median = table.set_index("quantity")["median"]
+    assert median["R-squared"] == pytest.approx(float(quantities.r_squared(fit).median()))
+    assert median["Pareto k (at most 0.7)"] == fit.status.pareto_k
+    assert "R-squared" not in set(example("groups").fit.summary()["quantity"])
+    single_draw = example("five_steps").fit.summary()
+    assert (single_draw["lower"] == single_draw["upper"]).all()

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
+from tests.oracles import s1_curves
 from tests.studies import common
 
 GROUP = ("country", "device")
@@ -28,7 +29,7 @@ def simulate(
     slope = 0.1 * rng.normal(size=sizes[0])
 
     def curves_of(score: np.ndarray, country: np.ndarray, device: np.ndarray) -> np.ndarray:
-        log_mean, log_cv2 = soc.simulation.s1_curves(score)
+        log_mean, log_cv2 = s1_curves(score)
         log_mean = log_mean + slope[country] * np.log(score / 0.05)
         log_mean = log_mean + level[0][country] + level[1][device]
         return np.array([log_mean, log_cv2 + scatter[0][country] + scatter[1][device]])

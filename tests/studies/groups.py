@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
+from tests.oracles import s1_curves
 from tests.studies import common
 
 SIZES = np.rint(np.geomspace(200, 200_000, 12)).astype(int)
@@ -20,7 +21,7 @@ def simulate(seed: int, sizes: np.ndarray = SIZES) -> tuple[pd.DataFrame, np.nda
     scatter = 0.3 * rng.normal(size=len(sizes))
 
     def curves_of(score: np.ndarray, group: np.ndarray) -> np.ndarray:
-        log_mean, log_cv2 = soc.simulation.s1_curves(score)
+        log_mean, log_cv2 = s1_curves(score)
         x = np.log(score / 0.05)
         return np.array([log_mean + level[group] + slope[group] * x, log_cv2 + scatter[group]])
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
+from tests.oracles import lognormal_oracle
 from tests.studies.accuracy import accuracy
 from tests.studies.common import Choice, Rows, counts, fit, options, real_counts, show, summarize
 
@@ -41,7 +42,7 @@ def simulated(
     """Items at the keywords' scores and exposures, with the truth."""
     score, exposure = (np.resize(keywords[c].to_numpy(), n_items) for c in ("score", "exposure"))
     table = soc.simulation.lognormal_rates(score, exposure, delta, sigma, seed)
-    mean, variance = soc.simulation.lognormal_oracle(score, table["count"], exposure, delta, sigma)
+    mean, variance = lognormal_oracle(score, table["count"], exposure, delta, sigma)
     true_mean = score * np.exp(delta + sigma**2 / 2)
     return table.assign(
         true_mean=true_mean,

@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 import soc_pymc as soc
+from tests.oracles import laplace_oracle
 from tests.studies.common import Choice, Rows, options, show, values
 from tests.studies.lognormal import SUMMARY, fitted, judged
 
@@ -27,7 +28,7 @@ METHODS = {  # name in tables, prior, items in a bin of five steps
 def simulated(n_items: int, seed: int = 0) -> pd.DataFrame:
     """Items with the truth: E(theta | t) is t, and theta less it a Laplace and a chi2."""
     table = soc.simulation.laplace_effects(n_items, seed)
-    mean, variance = soc.simulation.laplace_oracle(table)
+    mean, variance = laplace_oracle(table)
     return table.assign(
         true_mean=table["score"],
         true_variance=2.0 + 2.0 * 0.01**2,

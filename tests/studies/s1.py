@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 import soc_pymc as soc
+from tests.oracles import s1_curves
 from tests.studies import common
 
 _SCORES = 0.05 * np.exp(0.8 * np.array([-2.0537, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 2.0537]))
@@ -38,7 +39,7 @@ def one_seed(seed: int, items: int = 20_000) -> Outcome:
     model = common.fitted(common.counts(frame), method=soc.VI(seed=seed))
     shape = 1 / frame["true_cv2"]
     oracle = (shape + frame["count"]) / (shape / frame["true_mean"] + frame["exposure"])
-    truth = dict(zip(("log mean", "log cv2"), soc.simulation.s1_curves(_SCORES), strict=True))
+    truth = dict(zip(("log mean", "log cv2"), s1_curves(_SCORES), strict=True))
     scored = common.posteriors(model, common.counts(frame))
     return judged(model, scored, oracle, common.curves(model, _SCORES), truth)
 

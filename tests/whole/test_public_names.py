@@ -123,7 +123,8 @@ filters = list(warnings.filters)
 import soc_pymc
 same = warnings.filters == filters
 import soc_pymc.posterior.items, soc_pymc.data.statistics
-heavy = [m for m in ("pymc", "arviz", "matplotlib", "ibis", "duckdb") if m in sys.modules]
+slow = {"pymc", "arviz", "matplotlib", "sklearn", "ibis", "duckdb"}
+heavy = sorted(slow & set(sys.modules))
 handlers = [type(h).__name__ for h in logging.getLogger("soc_pymc").handlers]
 print(heavy, handlers, logging.root.handlers, same)
 """
