@@ -109,7 +109,7 @@ class Weights:
     score_max: float
     cell: Ints  # occupied cells, increasing
     items: Ints  # numbers of items
-    total: Ints  # sums of whole outcomes
+    weight: Ints  # sums of whole outcomes, or numbers of items
 
 
 def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS) -> Grid:

@@ -26,7 +26,6 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown, phase
 from ..families.outcomes import OUTCOMES, Outcome
-from . import tables
 from .binning import (
     FIRST_GRID,
     Joint,
@@ -41,8 +40,13 @@ from .binning import (
 )
 from .days import MOST_DAYS
 from .folds import BLOCKS, MOST_FOLDS, Folds
+from .grouped import Grouped
 from .items import Items, check_outcomes
+from .local import Local
+from .piles import Tables
+from .sources import kind_of, open_table
 from .statistics import FORMAT, Statistics, is_whole, make_statistics
+from .validation import check_ids
 
 _log = logging.getLogger(__name__)
 _SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
@@ -212,7 +216,7 @@ def summarize(
     for role, column in (("cluster", cluster), ("date", date)):
         if column is not None:
             items = _with_column(items, role, column)
-    tables.check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
+    check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
     stats = totals_of(
         items,
         bins=bins,
@@ -250,10 +254,10 @@ def totals_of(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
     rule = _fold_rule(items, folds)
-    engine = tables.Grouped if tables.kind_of(items.source) == "ibis" else tables.Local
+    engine = Grouped if kind_of(items.source) == "ibis" else Local
     reader = engine(items, rule, progress)
     cuts = _choose(reader, items, bins, equal, progress) if edges is None else np.asarray(edges)
-    with phase("summing cells", enabled=progress and engine is tables.Grouped):
+    with phase("summing cells", enabled=progress and engine is Grouped):
         found = reader.tables(cuts, _budget(joint, outcome))
     stats = _collect(found, cuts, items, rule, folds)
     if len(stats.days) > MOST_DAYS:
@@ -261,7 +265,8 @@ def totals_of(
             f"column {items.date!r} has {len(stats.days):,} days, more than the {MOST_DAYS:,} that "
             "statistics keep apart: give the first day of each week or month"
         )
-    _check_totals(stats, found.totals)
+    if int(stats.data["n"].sum()) != found.n:
+        raise StatisticsError("the table changed while it was read: summarize again")
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
     _check_leakage(stats, on_leakage)
@@ -352,14 +357,14 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
         raise StatisticsError(f"the items have folds in column {items.fold!r}: leave out folds=")
     if items.id is None:
         return Folds("item", folds or 1)
-    ids = tables.open_table(items.source, list(items.roles.values()))[items.id].type()
+    ids = open_table(items.source, list(items.roles.values()))[items.id].type()
     if folds is None and not ids.is_integer():
         return Folds("none", 1)
     return Folds("text" if ids.is_string() else "id", folds or _FOLDS)
 
 
 def _choose(
-    reader: tables.Grouped | tables.Local,
+    reader: Grouped | Local,
     items: Items,
     asked: int | None,
     equal: str | None,
@@ -367,7 +372,7 @@ def _choose(
 ) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
-    shown = progress and isinstance(reader, tables.Grouped)
+    shown = progress and isinstance(reader, Grouped)
     with phase("choosing bins", enabled=shown):
         first = reader.weights(FIRST_GRID, -math.inf, math.inf, weight)
     if first.score_max - first.score_min <= _SAME * max(abs(first.score_min), abs(first.score_max)):
@@ -376,7 +381,7 @@ def _choose(
             f"column {items.score!r}: every score is {digits(first.score_min + 0.0)}, so there is "
             "nothing to calibrate along; give scores that differ between items"
         )
-    weights = first.items if weight is None else first.total
+    weights = first.weight
     if not weights.sum() > 0:
         reader.check()
         raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
@@ -394,8 +399,7 @@ def _choose(
     if finer is not None:
         with phase("choosing bins", enabled=shown):
             second = reader.weights(*finer, weight)
-        weights_of = second.items if weight is None else second.total
-        rest = without_atoms(finer[0], second.cell, weights_of, amounts, finer[1:])
+        rest = without_atoms(finer[0], second.cell, second.weight, amounts, finer[1:])
         if rest[1].max() < weights.max():  # equal scores share a cell on any grid
             grid, (cells, weights) = finer[0], rest
     edges = choose_edges(grid, cells, weights.astype(float), bins, halve_ends=asked is None)
@@ -409,7 +413,7 @@ def _choose(
     return atom_edges(edges, list(atoms), grid, cells)
 
 
-def _repeated(reader: tables.Grouped | tables.Local, first: Weights) -> dict[float, int]:
+def _repeated(reader: Grouped | Local, first: Weights) -> dict[float, int]:
     """Scores that stand out by their number of items, with these numbers."""
     many = stand_out(first.items, np.ones(len(first.cell), dtype=bool))
     if not many.any():
@@ -426,7 +430,7 @@ def _amounts(first: Weights, weights: Ints, atoms: Mapping[float, int]) -> dict[
 
 
 def _collect(
-    found: tables.Tables, edges: Floats, items: Items, rule: Folds, folds: int | None
+    found: Tables, edges: Floats, items: Items, rule: Folds, folds: int | None
 ) -> Statistics:
     """Statistics from an engine's sums."""
     number = {
@@ -444,31 +448,6 @@ def _collect(
         "coarse": found.coarse,
     }
     return make_statistics(found.sums, np.array(found.labels, dtype=object), edges, attrs)
-
-
-def _check_totals(stats: Statistics, totals: tables.Totals) -> None:
-    """Check that the grouped pass has seen every item exactly once."""
-    outcome = OUTCOMES[stats.kind]
-    totals_of_bins = {c: stats.data[c].to_numpy().sum() for c in outcome.sums("part")}
-    sums: Mapping[tuple[int, int], Any] = outcome.powers(totals_of_bins)
-    size = f"{'squared ' * (outcome.size_power - 1)}{outcome.words.sizes}"
-    exact = outcome.validity.outcome.whole
-    found: list[tuple[str, Any, Any, float]] = [
-        ("items", sums[0, 0], totals.n, 0.0),
-        (
-            f"sum of {outcome.words.outcomes}",
-            sums[1, 0],
-            totals.outcome,
-            0.0 if exact else 1e-9 * totals.absolute,
-        ),
-        (f"sum of {size}", sums[0, 1], totals.sizes, 1e-9 * sums[0, 1]),
-    ]
-    for what, of_bins, expected, tolerance in found:
-        if abs(of_bins - expected) > tolerance:
-            raise StatisticsError(
-                f"the {what} came to {of_bins} in bins but to {expected} in all: the table changed "
-                "while it was read, or the engine dropped rows; summarize again"
-            )
 
 
 def _check_digits(stats: Statistics, items: Items) -> None:

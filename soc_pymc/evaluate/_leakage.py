@@ -18,9 +18,10 @@ from .._lib.errors import FitError, ItemsError
 from ..checks.results import FAIL, OK, Result, result_table
 from ..data.binning import group
 from ..data.items import Items, check_outcomes
+from ..data.sources import batches, open_table
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
-from ..data.tables import batches, open_table, scan
+from ..data.validation import scan
 from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
 from ..posterior.item_columns import columns_of

@@ -95,7 +95,7 @@ def groups_of(chosen: Chosen) -> dict[str, str]:
     """Columns of groups by role: repeated options, or one with a list, unless it is a column."""
     columns: list[str] = getattr(chosen, "group", None) or []
     if len(columns) == 1 and "," in columns[0]:
-        from ..data.tables import column_names
+        from ..data.sources import column_names
 
         # SQL is written without a look at the items
         known = column_names(source_of(chosen)) if hasattr(chosen, "items") else ()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .._lib.arguments import SEED, A, OrNone, Refusal, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
-from ..data.tables.item_files import chosen
+from ..data.sources import chosen
 from ..families.outcomes import OUTCOMES, Outcome
 from . import style
 from .style import AX

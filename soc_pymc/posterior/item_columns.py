@@ -12,11 +12,12 @@ from .._lib.arguments import Rule
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown
+from ..data.columns import near_whole
 from ..data.groups import group_roles, is_group, joined, roles_of
 from ..data.items import Items, check_outcomes
+from ..data.sources import batches, open_table
 from ..data.statistics import Statistics
-from ..data.tables import batches, open_table, scan
-from ..data.tables.validation import near_whole
+from ..data.validation import scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from .curves import atom_of, items_at_once

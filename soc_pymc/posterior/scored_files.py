@@ -12,8 +12,7 @@ from .._lib.arguments import shown
 from .._lib.errors import ItemsError
 from .._lib.files import replacing
 from .._lib.threads import ready_ahead
-from ..data.tables import kind_of
-from ..data.tables.item_files import paths_of
+from ..data.sources import kind_of, paths_of
 from ..inference.results import Fit
 
 _VERSION = 5  # version of scoring; files of another version are made again

@@ -14,7 +14,7 @@ from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
 from ..checks.results import PROB, Result, intervals, result_table, two_sided
 from ..data.items import Items
-from ..data.tables import batches, open_table
+from ..data.sources import batches, open_table
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
 from ..posterior.extrapolation import Extrapolation, extrapolation_reported

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc.data.tables import validation
+from soc_pymc.data import validation
 from tests.data.cell_references import fold_of_id, fold_of_text
 from tests.data.engines import put_on  # noqa: F401  # a fixture
 from tests.tables import ROLES

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.data.tables.engines import on_engine
+from soc_pymc.data.sources import on_engine
 from tests.tables import BACKENDS, KINDS, ROLES, source_of
 from tests.tables import COLUMNS as FOUR_ITEMS
 
@@ -52,21 +52,6 @@ def test_labels_of_yes_and_no_are_successes(backend, tmp_path):
     assert found.data.equals(expected.data)
 
 
-def test_rows_of_errors_are_told_where_rows_have_an_order(tmp_path):
-    """The lowest values as examples, and the rows in notes."""
-    y = np.zeros(1000, dtype=int)
-    y[[4, 9, 12, 700]] = [-1, -2, -1, -7]
-    table = pa.table({"t": np.full(1000, 0.5), "y": y, "N": np.ones(1000)})
-    notes = {}
-    for backend in ("pandas", "parquet", "duckdb"):
-        with pytest.raises(soc.ItemsError, match=r"'y': 4 of 1,000 .*-7, -2, -1") as caught:
-            totals(source_of(backend, table, tmp_path))
-        notes[backend] = " ".join(getattr(caught.value, "__notes__", []))
-    assert "4, 9, 12" in notes["pandas"]
-    assert "4, 9, 12" in notes["parquet"]
-    assert notes["duckdb"] == ""
-
-
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -105,5 +90,5 @@ def test_a_damaged_page_is_an_items_error(tmp_path):
     path.write_bytes(bytes(content))
     with pytest.raises(soc.ItemsError):
         totals(path)
-    with on_engine("polars", path, list(ROLES.values())) as table, pytest.raises(soc.ItemsError):
-        totals(table)
+    with pytest.raises(soc.ItemsError):
+        totals(on_engine("polars", path, list(ROLES.values())))

@@ -1,0 +1,241 @@
+"""Columns of an engine's table: read by role, and the functions of the formulas for them."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, reduce
+from typing import Any
+
+import numpy as np
+
+from .._lib.arrays import Floats
+from ..families.cells import CELLS
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.validity import LARGEST_COUNT, Bounds
+from .binning import Grid, make_lookup
+from .folds import MOST_FOLDS, block_of_labels
+from .formulas import FOLD_PRIME, rebound
+from .groups import CROSS, key_roles
+
+NUMBERS: Mapping[str, Bounds] = {
+    "fold": Bounds(
+        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
+        largest=MOST_FOLDS - 1.0,
+        least=0.0,
+        whole=True,
+        name_of_largest=f"larger than {MOST_FOLDS - 1}",
+    ),
+    **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
+}
+"""Bounds of numbers by role; other roles have ids or labels."""
+HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
+"""Engines with MD5 of text in digits of base 16, by their names in Ibis."""
+_LOG2_E = 1.4426950408889634
+_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
+_BEYOND = 1e300  # in place of an infinite edge, which has no text
+
+
+# --- columns as they are read --------------------------------------------------------------------
+
+
+def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns as read: numbers as float64, ids as int64, labels as text."""
+    return {role: _number(role, column) for role, column in columns.items()}
+
+
+def _number(role: str, column: Any) -> Any:
+    dtype = column.type()
+    if role in NUMBERS:
+        value = column.cast("float64")
+        exact = dtype.is_integer() or dtype.is_boolean() or not NUMBERS[role].whole
+        return value if exact else _near_whole(value)
+    if role == "id" and dtype.is_string():
+        return number_of_text(column)
+    if role == "id":  # only the remainder matters for folds, so no id is too large
+        return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast("int64")
+    if dtype.is_boolean():
+        return column.ifelse("true", "false")  # engines spell true and false differently
+    return (column.cast("date") if dtype.is_temporal() else column).cast("string")
+
+
+def _near_whole(value: Any) -> Any:
+    """`near_whole` of a column of real numbers."""
+    safe = (value.abs() <= LARGEST_COUNT).ifelse(value, 0.0)  # not every number fits in an integer
+    whole = (safe + 0.5).floor().cast("float64")
+    return ((value - whole).abs() <= _ROUNDING).ifelse(whole, value)
+
+
+def near_whole(role: str, values: Floats) -> Floats:
+    """Numbers of a role; near a whole number that number, where the role holds whole numbers."""
+    if role not in NUMBERS or not NUMBERS[role].whole:
+        return values
+    whole = np.floor(values + 0.5)
+    if (whole == values).all():
+        return values
+    with np.errstate(invalid="ignore"):  # the difference of infinities
+        return np.where(np.abs(values - whole) <= _ROUNDING, whole, values)
+
+
+def typed(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Valid items with whole numbers as int64 (through float64, as decimals may not fit)."""
+    found = numbers(columns)
+    for role in [role for role in found if role in NUMBERS and NUMBERS[role].whole]:
+        is_whole = columns[role].type().is_int64()
+        found[role] = columns[role] if is_whole else found[role].cast("int64")
+    return found
+
+
+def crossed(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns as `numbers` reads them, and ``group``: dates and columns of groups, joined."""
+    groups = key_roles(columns).values()
+    labels = {"group": reduce(lambda one, other: one + CROSS + other, groups)} if groups else {}
+    return {**columns, **labels}
+
+
+def number_of_text(text: Any) -> Any:
+    """`folds.number_of_label` of a column of text."""
+    import ibis
+
+    @ibis.udf.scalar.builtin
+    def md5(text: str) -> str:  # type: ignore[empty-body]
+        """The digest in 32 digits of base 16, as engines in `HASHING` have it."""
+
+    digest, digits = md5(text), ibis.literal("0123456789abcdef")
+    # in real numbers, exact here, because the place in a text has only 32 bits on some engines
+    places = [digits.find(digest.substr(k, 1)).cast("float64") for k in range(16)]
+    terms = [place * 16.0 ** (7 - k % 8) for k, place in enumerate(places)]
+    high, low = _sum(terms[:8]), _sum(terms[8:])
+    return (high * (2**32 % FOLD_PRIME) + low) % FOLD_PRIME
+
+
+# --- formulas ------------------------------------------------------------------------------------
+
+
+@cache
+def functions() -> Mapping[str, Any]:
+    """The formulas for columns, by name, and the functions that they are made of."""
+    import ibis
+
+    names = {
+        "where": ibis.ifelse,
+        "low": ibis.least,
+        "high": ibis.greatest,
+        "log": lambda v: v.ln(),
+        "floor": lambda v: v.floor(),
+        "whole": lambda v: v.cast("int64"),
+        "real": lambda v: v.cast("float64"),
+        "literal": exact,
+        "modulo": lambda v, by: (v % by + by) % by,  # engines disagree for negative numbers
+        "power_of_two": lambda exponent: ibis.literal(2.0) ** exponent.cast("float64"),
+        "log_linear": _log_linear,
+    }
+    return names | rebound(names)
+
+
+def score_cell(score: Any, grid: Grid, low: float = -np.inf, high: float = np.inf) -> Any:
+    """`Grid.cell` of scores clipped to [low, high]."""
+    import ibis
+
+    if low > -np.inf:
+        score = ibis.least(ibis.greatest(score, exact(low)), exact(high))
+    formula = "positive_cell" if low >= 2.0**grid.floor else "score_cell"
+    return functions()[formula](score, grid.floor, grid.steps)
+
+
+def _log_linear(size: Any, steps: int) -> Any:
+    """2^steps times the octave of positive numbers, plus the step inside it.
+
+    A logarithm may round to the wrong side of a power of two, because the last step of one octave
+    adjoins the first of the next, and a step is wider than the logarithm's error.
+    """
+    import ibis
+
+    # some engines compute log2 and powers with whole exponents in decimal arithmetic
+    octave = (size.ln() * _LOG2_E).floor().cast("int64")
+    unit = 1 << steps
+    power = ibis.literal(2.0) ** octave.cast("float64")
+    return octave * unit + ((size / power - 1.0) * float(unit)).floor().cast("int64")
+
+
+def exact(number: float) -> Any:
+    """A literal that no engine rounds: an odd integer times 2^e."""
+    import ibis
+
+    whole, below = float(number).as_integer_ratio()
+    shift = (whole & -whole).bit_length() - 1 if whole else 0
+    exponent = shift - (below.bit_length() - 1)
+    odd = ibis.literal(whole >> shift, type="int64").cast("float64")
+    return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")
+
+
+def seen(table: Any, outcome: Outcome) -> Any:
+    """Outcomes, or 0 if they are so small that their powers vanish."""
+    y, least = table[outcome.observed], outcome.validity.outcome.negligible
+    return functions()["without_small"](y, least) if least else y
+
+
+# --- columns that are added ----------------------------------------------------------------------
+
+
+def cells_of(outcome: Outcome) -> list[str]:
+    """Names of the cells of all tables."""
+    return list(dict.fromkeys(cell for t in outcome.tables.values() for cell in t.cells.values()))
+
+
+def with_cells(table: Any, outcome: Outcome) -> Any:
+    """The table with a column for each cell of its items."""
+    for name in cells_of(outcome):
+        y, size, cell = table[outcome.observed], table[outcome.size], CELLS[name]
+        number = {"outcome": seen(table, outcome), "size": size, "rest": size - y}[cell.of]
+        beside = (table.noise_cell,) if cell.grid == "value" else ()
+        table = table.mutate(**{name: functions()[f"{cell.grid}_cell"](number, *beside)})
+    return table
+
+
+def with_blocks(table: Any, labels: Sequence[str]) -> Any:
+    """The table with blocks of its clusters in place of their labels, which are all given."""
+    import ibis
+    import pyarrow as pa
+
+    label = pa.array(labels, pa.string())
+    blocks = pa.table({"soc_label": label, "soc_block": block_of_labels(labels)})
+    joined = table.inner_join(ibis.memtable(blocks), [("cluster", "soc_label")])
+    return joined.mutate(cluster=joined.soc_block)
+
+
+def lookup_rows(edges: Floats, prefix: str = "") -> dict[str, Any]:
+    """Columns of the small table by which `with_bins` finds bins; none without edges."""
+    if len(edges) == 0:
+        return {}
+    lookup = make_lookup(edges)
+    cell = lookup.first + np.arange(len(lookup.below))
+    ends = np.minimum(lookup.edges, _BEYOND)
+    cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
+    return {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
+
+
+def with_bins(
+    table: Any, edges: Floats, prefix: str = "", rows: Any = None, score: str = "score"
+) -> Any:
+    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open.
+
+    `rows` is the table of `lookup_rows`, if it is there already; new names begin with `prefix`.
+    """
+    import ibis
+    import pyarrow as pa
+
+    lookup, columns = make_lookup(edges), lookup_rows(edges, prefix)
+    if not columns:
+        return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
+    rows = ibis.memtable(pa.table(columns)) if rows is None else rows
+    cell = score_cell(table[score], lookup.grid, lookup.low, lookup.high)
+    joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
+    cuts = [joined[name] for name in columns if name.startswith(f"{prefix}cut")]
+    more = _sum([(joined[score] >= cut).ifelse(1, 0) for cut in cuts])
+    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + more})
+
+
+def _sum(terms: Sequence[Any]) -> Any:
+    """Sum of whole numbers, as a tree, because engines limit an expression's depth."""
+    found = [term.cast("int64") for term in terms]
+    while len(found) > 1:
+        found = [sum(found[i + 1 : i + 2], found[i]) for i in range(0, len(found), 2)]
+    return found[0]
