@@ -9,7 +9,7 @@ import numpy as np
 from .._lib.arrays import Floats
 from ..families.cells import CELLS
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.validity import LARGEST_COUNT, Bounds
+from ..families.validity import Bounds
 from .binning import Grid, make_lookup
 from .folds import MOST_FOLDS, block_of_labels
 from .formulas import FOLD_PRIME, rebound
@@ -29,7 +29,6 @@ NUMBERS: Mapping[str, Bounds] = {
 HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
 """Engines with MD5 of text in digits of base 16, by their names in Ibis."""
 _LOG2_E = 1.4426950408889634
-_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
 _BEYOND = 1e300  # in place of an infinite edge, which has no text
 
 
@@ -44,9 +43,7 @@ def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
 def _number(role: str, column: Any) -> Any:
     dtype = column.type()
     if role in NUMBERS:
-        value = column.cast("float64")
-        exact = dtype.is_integer() or dtype.is_boolean() or not NUMBERS[role].whole
-        return value if exact else _near_whole(value)
+        return column.cast("float64")
     if role == "id" and dtype.is_string():
         return number_of_text(column)
     if role == "id":  # only the remainder matters for folds, so no id is too large
@@ -54,24 +51,6 @@ def _number(role: str, column: Any) -> Any:
     if dtype.is_boolean():
         return column.ifelse("true", "false")  # engines spell true and false differently
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
-
-
-def _near_whole(value: Any) -> Any:
-    """`near_whole` of a column of real numbers."""
-    safe = (value.abs() <= LARGEST_COUNT).ifelse(value, 0.0)  # not every number fits in an integer
-    whole = (safe + 0.5).floor().cast("float64")
-    return ((value - whole).abs() <= _ROUNDING).ifelse(whole, value)
-
-
-def near_whole(role: str, values: Floats) -> Floats:
-    """Numbers of a role; near a whole number that number, where the role holds whole numbers."""
-    if role not in NUMBERS or not NUMBERS[role].whole:
-        return values
-    whole = np.floor(values + 0.5)
-    if (whole == values).all():
-        return values
-    with np.errstate(invalid="ignore"):  # the difference of infinities
-        return np.where(np.abs(values - whole) <= _ROUNDING, whole, values)
 
 
 def typed(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,8 +115,7 @@ def score_cell(score: Any, grid: Grid, low: float = -np.inf, high: float = np.in
 
     if low > -np.inf:
         score = ibis.least(ibis.greatest(score, exact(low)), exact(high))
-    formula = "positive_cell" if low >= 2.0**grid.floor else "score_cell"
-    return functions()[formula](score, grid.floor, grid.steps)
+    return functions()["score_cell"](score, grid.floor, grid.steps)
 
 
 def _log_linear(size: Any, steps: int) -> Any:

@@ -71,11 +71,6 @@ def score_cell(score: Any, least: Any, steps: Any) -> Any:
     return where(size >= smallest, where(score > 0, cell, -cell), 0)
 
 
-def positive_cell(score: Any, least: Any, steps: Any) -> Any:
-    """`score_cell` for scores of at least 2^`least`, in fewer steps."""
-    return log_linear(score, steps) - ((least << steps) - 1)
-
-
 def exposure_cell(exposure: Any) -> Any:
     """Cell of exposures and trials: 16 an octave; 0 has its own."""
     positive = exposure > 0
@@ -168,7 +163,7 @@ def outside(scale: Scale) -> str:
 # --- the same formulas elsewhere -----------------------------------------------------------------
 
 _FORMULAS = (
-    score_cell, positive_cell, exposure_cell, count_cell, noise_cell, without_small, value_cell,
+    score_cell, exposure_cell, count_cell, noise_cell, without_small, value_cell,
     log_position, logit_position, square, times_log, scrambled, identity_of_item,
 )  # fmt: skip
 

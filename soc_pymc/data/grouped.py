@@ -17,7 +17,7 @@ from .formulas import bounded, outside
 from .items import Items
 from .piles import Piles, Tables
 from .sources import open_table, readable, record_batches
-from .validation import Scan, check_clusters, fits_joint, scan
+from .validation import Scan, scan
 
 _ROWS = 1 << 20  # rows that arrive at once
 _TINY = 1e-100  # smaller sizes count as 0 in powers
@@ -75,10 +75,7 @@ class Grouped:
 
         outcome, table = self._outcome, self._scan.table
         piles = Piles(outcome, joint, len(edges) + 1)
-        if not fits_joint(self._items, self._scan.farthest, joint):
-            piles.coarse = 0
         if self._folds.by == "cluster":
-            check_clusters(self._items)
             with readable():
                 labels = table.select("cluster").distinct().to_pyarrow()["cluster"].to_pylist()
             table = with_blocks(table, labels)

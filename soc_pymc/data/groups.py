@@ -63,13 +63,10 @@ def key_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
 
 def roles_of_groups(group: Any) -> dict[str, Any]:
     """Columns by role of what items have as ``group=``: a column, several, or None."""
-    if group is None:
-        return {}
-    if not isinstance(group, list | tuple):
-        return {"group": group}
-    if len(group) == 1:
-        return {"group": group[0]}
-    return {f"group_{k}": column for k, column in enumerate(group, 1)}
+    columns = list(group) if isinstance(group, list | tuple) else [group]
+    if len(columns) == 1:
+        return {} if columns[0] is None else {"group": columns[0]}
+    return {f"group_{k}": column for k, column in enumerate(columns, 1)}
 
 
 def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:

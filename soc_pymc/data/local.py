@@ -15,7 +15,7 @@ from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families.outcomes import OUTCOMES, Outcome
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
-from .columns import NUMBERS, near_whole
+from .columns import NUMBERS
 from .days import is_day
 from .folds import Folds, block_of_labels, fold_of, number_of_label
 from .formulas import FOLD_PRIME
@@ -24,7 +24,7 @@ from .groups import CROSS, MARK, is_label, joined, key_roles
 from .items import Items
 from .piles import Pile, Piles, Tables
 from .sources import are_parquet, batches, in_memory, kind_of, open_table, paths_of, readable
-from .validation import check_clusters, check_total, check_types, fits_joint, scan
+from .validation import check_total, check_types, scan
 
 _BLOCK = 1_000_000  # items of a block, or a few more
 _MOST_SCORES = 1 << 20  # different scores whose items are counted at once
@@ -113,26 +113,20 @@ class Local:
         Blocks are put in order in threads and added in their order, to several tables at once, so
         that every sum is over its items in order, whatever the number of threads.
         """
-        if self._folds.by == "cluster":
-            check_clusters(self._items)
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
         sums = _Sums(outcome, joint, bins, self._folds.number)
 
-        def prepare(block: Mapping[str, Any]) -> tuple[int, float, float, Ints, Floats]:
+        def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
             score, y, size = (block[role] for role in outcome.bounds)
             if not outcome.validity.are_valid(score, y, size):
                 raise _NotValidError
-            far = float((np.abs(y) / size).max()) if np.isfinite(outcome.farthest) else 0.0
-            ordered = in_order(score, y, size, self._parts(block), lookup, bins)
-            return len(score), float(y.sum()), far, *ordered
+            return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
 
         n, total = 0, 0.0
         blocks = self._mapped("summarizing items", tuple(self._items.roles), prepare)
-        for rows, y, far, number, ordered in blocks:
-            n, total = n + rows, total + y
+        for y, number, ordered in blocks:
+            n, total = n + len(number), total + y
             check_total(self._items, total)
-            if not fits_joint(self._items, far, joint):
-                sums.piles.coarse = 0
             sums.add(number, ordered)
         if not n or self._n not in (None, n):
             self._refuse()
@@ -216,7 +210,7 @@ class Local:
         import pyarrow as pa
 
         if not pa.types.is_string(values.type):
-            return near_whole(role, np.asarray(values.to_numpy(zero_copy_only=False)))
+            return np.asarray(values.to_numpy(zero_copy_only=False))
         encoded = values.dictionary_encode()
         words = encoded.dictionary.to_pylist()
         if role == "id":

@@ -13,7 +13,7 @@ from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.validity import LARGEST, LARGEST_COUNT
-from .binning import FIRST_GRID, Joint
+from .binning import FIRST_GRID
 from .columns import HASHING, NUMBERS, crossed, numbers, score_cell, typed
 from .days import DAY
 from .groups import MARK, is_group, is_label, key_roles
@@ -21,7 +21,6 @@ from .items import Items
 from .sources import kind_of, open_table, readable
 
 _SHOWN = 3  # bad values shown in an error
-_LEAST_CLUSTER = 1.01  # items per cluster
 _IDS_AT_ONCE = 1_000_000  # ids that are looked for twice; of more, a share by their hash
 _LABELS = "labels: text, whole numbers or true/false"
 _NEEDS = {
@@ -39,7 +38,6 @@ class Scan(NamedTuple):
     n: int
     score_min: float
     score_max: float
-    farthest: float  # the largest outcome in sizes, if joint cells are bounded; else 0
     # Ibis table with columns named by role: numbers as float64, whole ones and ids as int64,
     # labels as text
     table: Any
@@ -82,7 +80,7 @@ def scan(items: Items, progress: bool = True, *, folds: bool = False, cells: boo
         counts = {name: rows[name][order].astype(np.int64) for name in ("cell", "n")}
     ends = float(rows["score_min"].min()), float(rows["score_max"].max())
     valid = table.select(**crossed(typed(columns)))
-    return Scan(n, *ends, float(rows["far"].max()), valid, counts)
+    return Scan(n, *ends, valid, counts)
 
 
 def _cell(raw: Any) -> Any:
@@ -93,12 +91,10 @@ def _cell(raw: Any) -> Any:
 
 def _totals(raw: Any, outcome: Outcome) -> dict[str, Any]:
     """Totals that do not overflow, though validity is not known yet."""
-    y, x, bounds = raw[outcome.observed], raw[outcome.size], outcome.validity.size
+    y = raw[outcome.observed]
     y = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0)  # neither null nor NaN
-    x = ((x >= bounds.least) & (x <= bounds.largest)).ifelse(x, 1.0)
-    far = (y.abs() / x).max() if math.isfinite(outcome.farthest) else (raw.score * 0.0).max()
     ends = {"score_min": raw.score.min(), "score_max": raw.score.max()}
-    return {"n": raw.count(), "outcome": y.sum(), "far": far, **ends}
+    return {"n": raw.count(), "outcome": y.sum(), **ends}
 
 
 # --- problems of rows ----------------------------------------------------------------------------
@@ -266,33 +262,6 @@ def check_ids(items: Items, progress: bool = True) -> None:
             "item: drop duplicates, add up the rows of an item, or name the column as cluster= "
             "instead of id="
         )
-
-
-def check_clusters(items: Items) -> None:
-    """Refuse a column of clusters with a label of its own for every item."""
-    column = open_table(items.source, [str(items.cluster)])[items.cluster]
-    with readable(items.source):
-        counts = {"n": column.count(), "labels": column.nunique()}
-        n, labels = column.as_table().aggregate(**counts).to_pyarrow().to_pylist()[0].values()
-    if n > 1 and n < _LEAST_CLUSTER * labels:
-        raise ItemsError(
-            f"column {items.cluster!r}: there are as many clusters as items ({n:,}), so that no "
-            "items share a cluster: name a column whose labels repeat, or leave cluster= out"
-        )
-
-
-def fits_joint(items: Items, farthest: float, joint: Joint) -> bool:
-    """Whether outcomes are near enough to 0 for joint cells; an error if these must be kept."""
-    outcome = OUTCOMES[items.kind]
-    if joint.most and joint.merges and farthest > outcome.farthest:
-        words = outcome.words
-        raise ItemsError(
-            f"column {items.roles[outcome.observed]!r}: {words.outcomes} are up to {farthest:.3g} "
-            f"{words.sizes} from 0, and joint cells tell them apart only up to "
-            f"{outcome.farthest:,.0f}: subtract a constant from {words.outcomes} and scores alike, "
-            "or leave out joint="
-        )
-    return farthest <= outcome.farthest
 
 
 def _no_rows(items: Items) -> str:

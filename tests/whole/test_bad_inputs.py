@@ -105,10 +105,7 @@ TABLES = {
         ("'h': 1 of 4 rows",)),
     "NUL in a label": (
         {"g": ["a", "b\0c", "a", "b\0d"]}, {"group": "g"},
-        ("'g': 2 of 4 rows have a label with a NUL",)),
-    "each item a cluster": (
-        {"g": [4, 3, 2, 1]}, {"cluster": "g"},
-        ("as many clusters as items (4)", "leave cluster= out")),
+        ("'g': some labels have a NUL",)),
     "not a day": (
         {"g": ["2024-02-29", "2023-02-29", "2024-03-01", "3/1/2024"]}, {"date": "g"},
         ("'g': 2 of 4 rows are not a day YYYY-MM-DD", FIX)),
@@ -258,7 +255,6 @@ CALLS = [
     (lambda g: soc.summarize(g.items, folds=1, **QUIET), STATISTICS, "folds=1"),
     (lambda g: soc.summarize(g.items, joint="x", **QUIET), STATISTICS, "joint='x'"),
     (lambda g: g.stats.of_fold(300), STATISTICS, "no fold 300"),
-    (lambda g: g.grouped_stats.of_group("c"), STATISTICS, "no group 'c'"),
     (lambda g: g.stats.window("7d"), STATISTICS, "date= a column of dates"),
     (lambda g: g.stats + g.value_stats, STATISTICS, "different kind"),
     (lambda g: soc.drift(g.stats, **QUIET), STATISTICS, "date= a column of dates"),
