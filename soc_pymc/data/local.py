@@ -17,7 +17,7 @@ from ..families.outcomes import OUTCOMES, Outcome
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
 from .columns import NUMBERS
 from .days import is_day
-from .folds import Folds, block_of_labels, fold_of, number_of_label
+from .folds import Folds, block_of_labels, fold_of
 from .formulas import FOLD_PRIME
 from .group_sum import GroupSum, in_order
 from .groups import CROSS, MARK, is_label, joined, key_roles
@@ -190,7 +190,7 @@ class Local:
         else:  # by Arrow's reader, which costs half of DuckDB's
             for path in paths:
                 # pre-buffering would keep a whole file in memory
-                with pq.ParquetFile(path, pre_buffer=False) as file:
+                with readable(path), pq.ParquetFile(path, pre_buffer=False) as file:
                     yield from file.iter_batches(_READ, columns=list(names))
 
     def _read(self, block: Sequence[Any], roles: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -213,9 +213,7 @@ class Local:
             return np.asarray(values.to_numpy(zero_copy_only=False))
         encoded = values.dictionary_encode()
         words = encoded.dictionary.to_pylist()
-        if role == "id":
-            numbers = np.fromiter(map(number_of_label, words), np.int64, len(words))
-        elif role == "cluster":
+        if role == "cluster":
             numbers = block_of_labels(words)
         else:
             self._check_labels(words)
@@ -283,9 +281,7 @@ def _cast(values: Any, role: str) -> Any:
         if pa.types.is_decimal(values.type):  # which Arrow's own cast rounds twice
             values = values.cast(pa.string())
         return values.cast(pa.float64(), safe=False)
-    if pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type):
-        return values.cast(pa.string())
     if values.type == pa.uint64() and values.null_count == 0:
         large = values.to_numpy(zero_copy_only=False)
         return pa.array((large % np.uint64(FOLD_PRIME)).astype(np.int64))
-    return values if pa.types.is_string(values.type) else values.cast(pa.int64(), safe=False)
+    return values.cast(pa.int64(), safe=False)

@@ -133,16 +133,8 @@ def in_memory(source: Any, columns: Sequence[str] | None) -> Any:
     if kind_of(source) != "pandas":
         table = pa.table(source)
         return table.select(chosen(table.column_names, columns))
-    names, wanted = list(map(str, source.columns)), chosen(source.columns, columns)
-    arrays = []
-    for column in wanted:
-        try:
-            arrays.append(pa.Array.from_pandas(source.iloc[:, names.index(column)]))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise ItemsError(
-                f"column {column!r} holds mixed values, not one type ({error}): convert it first"
-            ) from error
-    return pa.table(arrays, names=wanted)
+    frame = source[chosen(source.columns, columns)]
+    return pa.Table.from_pandas(frame, preserve_index=False)
 
 
 def to_ibis(table: Any) -> Any:
@@ -157,7 +149,7 @@ def batches(
 ) -> Iterator[Any]:
     """Arrow record batches of an Ibis table, in the order of its rows, of at most `size` rows.
 
-    `source` is what the table was opened from, to name a file that cannot be read.
+    `source` is what the table was opened from, for errors.
     """
     selected = table.select(*chosen(table.columns, columns))
     with readable(source):
@@ -203,9 +195,9 @@ def are_parquet(paths: Sequence[str]) -> bool:
     for ends in (_PARQUET, _CSV):
         if all(path.lower().endswith(ends) for path in paths):
             return ends is _PARQUET
-    bad = next((p for p in paths if not p.lower().endswith((*_PARQUET, *_CSV))), paths[-1])
     raise ItemsError(
-        f"{bad}: items are read from files that are all named *.parquet, or *.csv and *.csv.gz"
+        f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or all "
+        "*.csv or *.csv.gz"
     )
 
 
@@ -225,10 +217,12 @@ def _check_schemas(paths: Sequence[str], columns: Sequence[str] | None) -> None:
     """Refuse Parquet files of different types, which DuckDB would round to those of the first."""
     import pyarrow.parquet as pq
 
-    first = pq.read_schema(paths[0])
+    with readable(paths[0]):
+        first = pq.read_schema(paths[0])
     wanted = chosen(first.names, columns)
     for path in paths[1:]:
-        schema = pq.read_schema(path)
+        with readable(path):
+            schema = pq.read_schema(path)
         for name in wanted:
             if name not in schema.names:
                 raise ItemsError(f"{path} has no column {name!r}, but {paths[0]} has one")
@@ -274,10 +268,7 @@ def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Any:
 
 @contextmanager
 def readable(source: Any = None) -> Iterator[None]:
-    """Turn errors of an engine while it reads into an ItemsError of one line.
-
-    If the source is files, the error names the one that cannot be read.
-    """
+    """Turn errors of an engine while it reads into an ItemsError of one line."""
     try:
         yield
     except Exception as error:
@@ -287,25 +278,8 @@ def readable(source: Any = None) -> Iterator[None]:
         if library in _NOT_ENGINES and not isinstance(error, OSError):
             raise
         java = getattr(error, "java_exception", None)
-        text = str(error if java is None else java.toString()).strip() or type(error).__name__
+        text = str(java.toString() if java else error).strip() or type(error).__name__
         # DuckDB names the line of a CSV file, then the fault
         cause = " ".join(text.splitlines()[:3] if "CSV" in text[:50] else text.splitlines()[:1])
-        bad = _bad_file(source)
-        what = f"{bad} cannot be read" if bad else "the items cannot be read"
-        raise ItemsError(f"{what}: {cause}") from error
-
-
-def _bad_file(source: Any) -> str | None:
-    """The first Parquet file that cannot be read to its end."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    paths = paths_of(source) if source is not None and kind_of(source) == "files" else []
-    for path in paths if paths and are_parquet(paths) else []:
-        try:
-            with pq.ParquetFile(path, pre_buffer=False) as file:
-                for _ in file.iter_batches():
-                    pass
-        except (pa.ArrowException, OSError):
-            return path
-    return None
+        what = os.fspath(source) if isinstance(source, str | os.PathLike) else "the items"
+        raise ItemsError(f"{what} cannot be read: {cause}") from error

@@ -132,8 +132,8 @@ def summarize(
     folds
         Number of folds with separate statistics, for cross-validation; 0 keeps none. None takes the
         items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Folds come
-        from the id (of text: from its MD5), the same on every engine, or without an id from the
-        item's score and exposure (noise sd, trials), never from its outcome.
+        from the id, the same on every engine, or without an id from the item's score and exposure
+        (noise sd, trials), never from its outcome.
     joint
         Whether to keep joint cells of outcomes and their sizes (exposures, noise sds or trials),
         for checks, comparisons and priors beyond one Gamma, Normal or Beta. ``"auto"`` keeps them
@@ -269,7 +269,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     ids = open_table(items.source, list(items.roles.values()))[items.id].type()
     if folds is None and not ids.is_integer():
         return Folds("none", 1)
-    return Folds("text" if ids.is_string() else "id", folds or _FOLDS)
+    return Folds("id", folds or _FOLDS)
 
 
 # --- edges ---------------------------------------------------------------------------------------
