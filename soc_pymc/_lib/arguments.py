@@ -42,7 +42,8 @@ def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) 
     """Decorate a function, or the class of a frozen dataclass, with rules by argument."""
 
     def decorate(made: T) -> T:
-        function: Any = made.__init__ if isinstance(made, type) else made
+        is_class = isinstance(made, type)
+        function: Any = made.__init__ if is_class else made
         signature = inspect.signature(function)
 
         @functools.wraps(function)
@@ -52,9 +53,9 @@ def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) 
                 given.arguments[name] = rules[name](given.arguments[name], name, error)
             return function(*given.args, **given.kwargs)
 
-        if not isinstance(made, type):
+        if not is_class:
             return cast(T, call)
-        made.__init__ = call  # type: ignore[misc]
+        made.__init__ = call  # type: ignore[method-assign]
         return made
 
     return decorate

@@ -61,9 +61,6 @@ def log_linear(size: Any, steps: Any) -> Any:
     return (number.view(np.int64) >> (_FRACTION - steps)) - (_BIAS << steps)
 
 
-# --- cells ---------------------------------------------------------------------------------------
-
-
 def score_cell(score: Any, least: Any, steps: Any) -> Any:
     """Cell on a grid of scores of any sign, whose octaves begin with 2^`least`."""
     size, smallest = high(score, -score), literal(2.0**least)
@@ -106,9 +103,6 @@ def without_small(number: Any, least: Any) -> Any:
     return where((number > -least) & (number < least), 0.0, number)
 
 
-# --- positions and other summands ----------------------------------------------------------------
-
-
 def log_position(score: Any) -> Any:
     """Logarithm of scores; 0 of those that have none."""
     return log(where(score > 0, score, 1.0))
@@ -144,9 +138,6 @@ def scrambled(identity: Any) -> Any:
 def identity_of_item(score: Any, size: Any) -> Any:
     """What stands for the id of an item without one: never its outcome."""
     return score_cell(score, FLOOR, _FINE) * _MIX + score_cell(size, FLOOR, _FINE)
-
-
-# --- scales of scores -----------------------------------------------------------------------------
 
 
 def bounded(outcome: Outcome) -> list[Scale]:

@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -16,7 +15,7 @@ from .folds import Folds, fold_of
 from .formulas import bounded, outside
 from .items import Items
 from .piles import Piles, Tables
-from .sources import open_table, readable, record_batches
+from .sources import readable, record_batches
 from .validation import Scan, scan
 
 _ROWS = 1 << 20  # rows that arrive at once
@@ -29,11 +28,7 @@ class Grouped:
     """Passes over a user's Ibis table in its own engine."""
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
-        self._folds, self._progress = folds, progress
-        open_table(items.source, list(items.roles.values()))  # checks that all named columns exist
-        # ids and folds that are not used are not read, whatever their type
-        unused = folds.by in ("none", "cluster")
-        self._items = replace(items, id=None, fold=None) if unused else items
+        self._items, self._folds, self._progress = items, folds, progress
         self._outcome = OUTCOMES[items.kind]
         self._codes: dict[str, int] = {}
 
@@ -163,7 +158,7 @@ def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
         values |= dict(zip(scale.sums, (u, u * u), strict=True))
         values[outside(scale)] = (~((t > scale.low) & (t < scale.high))).ifelse(1, 0)
     values["sum_y_log_N"] = formulas["times_log"](y, size)
-    values["above"] = (y.cast("float64") > size).ifelse(1.0, 0.0)
+    values["above"] = (y.cast("float64") > size).ifelse(1, 0).cast("float64")
     sized = size if outcome.size_power == 1 else formulas["square"](size)
     if outcome.validity.size.least == 0.0:  # some engines refuse underflow
         sized = (size < _TINY).ifelse(0.0, size)

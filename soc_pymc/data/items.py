@@ -138,11 +138,8 @@ class NormalItems(_Roles):
 
     Parameters
     ----------
-    source, group, id, fold, cluster, date
+    source, score, group, id, fold, cluster, date
         As for `PoissonItems`.
-    score
-        Column of the scores: finite numbers of any sign, from a model that never saw the item's own
-        value (out of fold, or trained on earlier data).
     value
         Column of the values: finite numbers of any sign, up to 1e35 in size. May be left out as
         `count` of `PoissonItems`.
@@ -171,11 +168,8 @@ class BinomialItems(_Roles):
 
     Parameters
     ----------
-    source, group, id, fold, cluster, date
+    source, score, group, id, fold, cluster, date
         As for `PoissonItems`.
-    score
-        Column of the scores: finite numbers of any sign, from a model that never saw the item's own
-        outcome (out of fold, or trained on earlier data).
     successes
         Column of the numbers of successes: whole numbers from 0 to the item's trials, or labels
         (true and false are 1 and 0). May be left out as `count` of `PoissonItems`.

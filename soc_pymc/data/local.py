@@ -3,7 +3,6 @@
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,10 +35,7 @@ class Local:
     """Passes over items in files or in memory."""
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
-        self._folds, self._progress = folds, progress
-        # ids and folds that are not used are not read, whatever their type
-        unused = folds.by in ("none", "cluster")
-        self._items = replace(items, id=None, fold=None) if unused else items
+        self._items, self._folds, self._progress = items, folds, progress
         self._outcome = OUTCOMES[items.kind]
         self._n: int | None = None
         self._codes: dict[str, int] = {}

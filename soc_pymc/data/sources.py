@@ -257,10 +257,14 @@ def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Any:
 
     with readable(source):
         try:
-            connection = (ibis.pyspark if engine == "spark" else ibis.polars).connect()
+            if engine == "polars":
+                return ibis.polars.connect().read_parquet(paths).select(*columns)
+            from pyspark.sql import SparkSession
         except ImportError as error:
             raise ItemsError(f"engine {engine!r}: pip install soc_pymc[{engine}]") from error
-        return connection.read_parquet(paths).select(*columns)
+        session = SparkSession.builder.appName("soc-pymc").getOrCreate()
+        session.read.parquet(*paths).createOrReplaceTempView("soc_pymc_items")
+        return ibis.pyspark.connect(session).table("soc_pymc_items").select(*columns)
 
 
 # --- errors of engines ---------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Statistics of days, files or machines add up.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arguments import OrNone, checked, shown
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
@@ -166,11 +166,11 @@ class Statistics:
         A cluster's label gives its block, so two clusters may share one. The column ``fold`` of
         the tables is then the block.
         """
-        return len(np.unique(self.data["part_fold"])) if self._by_cluster else 0
-
-    @property
-    def _by_cluster(self) -> bool:
-        return str(self.data.attrs["folds_by"]) == "cluster"
+        return (
+            len(np.unique(self.data["part_fold"]))
+            if self.data.attrs["folds_by"] == "cluster"
+            else 0
+        )
 
     @property
     def coarse(self) -> int:
@@ -234,34 +234,23 @@ class Statistics:
         >>> (stats.of_fold(0) + stats.without_fold(0)).n_items
         4000
         """
-        self._check_fold(fold)
-        return self._where(lambda table: self._fold_of(table) == fold)
+        return self._of_folds(fold, True)
 
     def without_fold(self, fold: int) -> "Statistics":
         """Statistics of all folds except one, without joint cells."""
-        self._check_fold(fold)
-        return self._where(lambda table: self._fold_of(table) != fold)
+        return self._of_folds(fold, False)
 
-    def _fold_of(self, table: Columns) -> Ints:
-        """Folds of a table's rows; a fold is made of several blocks of clusters."""
-        return np.asarray(table["fold"] % self.folds if self._by_cluster else table["fold"])
-
-    def _check_fold(self, fold: int) -> None:
-        if (
-            not isinstance(fold, int | np.integer)
-            or isinstance(fold, bool)
-            or not 0 <= fold < self.folds
-        ):
+    def _of_folds(self, fold: int, equal: bool) -> "Statistics":
+        if isinstance(fold, bool) or fold not in range(self.folds):
             have = f"0 to {self.folds - 1}" if self.folds else "none: summarize with folds=10"
             raise StatisticsError(f"there is no fold {shown(fold)}; the folds are {have}")
-
-    def _where(self, kept: Callable[[Columns], Bools]) -> "Statistics":
         tables: dict[str, Columns] = {"joint": {}}
-        for name in self._outcome.tables:
-            if name != "joint":
-                table = table_of(self.data, name)
-                rows = kept(table)
-                tables[name] = {column: values[rows] for column, values in table.items()}
+        for name in [name for name in self._outcome.tables if name != "joint"]:
+            table = table_of(self.data, name)
+            # a fold is made of several blocks of clusters
+            number = table["fold"] % self.folds if self.blocks else table["fold"]
+            rows = (number == fold) == equal
+            tables[name] = {column: values[rows] for column, values in table.items()}
         attrs = {**self.data.attrs, "coarse": 0}
         return Statistics(dataset_of(tables, self.data["label"].to_numpy(), self.edges, attrs))
 
@@ -430,16 +419,6 @@ def refuse_weights(stats: Statistics, what: str) -> None:
 
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     """Read statistics that `Statistics.save` wrote; nothing in the file is executed.
-
-    Parameters
-    ----------
-    path
-        Name of the netCDF file.
-
-    Returns
-    -------
-    Statistics
-        The statistics, equal to those that were saved.
 
     Raises
     ------

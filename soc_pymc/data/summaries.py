@@ -231,7 +231,10 @@ def totals_of(
     )
     rule = _fold_rule(items, folds)
     on_engine = kind_of(items.source) == "ibis"
-    reader = (Grouped if on_engine else Local)(items, rule, progress)
+    # ids and folds that are not used are not read, whatever their type
+    unused = rule.by in ("none", "cluster")
+    read = replace(items, id=None, fold=None) if unused else items
+    reader = (Grouped if on_engine else Local)(read, rule, progress)
     cuts = _choose(reader, items, bins, equal, progress) if edges is None else np.asarray(edges)
     with phase("summing cells", enabled=progress and on_engine):
         found = reader.tables(cuts, budget)

@@ -11,7 +11,6 @@ from typing import IO, Any
 from .._lib.arguments import shown
 from .._lib.errors import ItemsError
 from .._lib.files import replacing
-from .._lib.threads import ready_ahead
 from ..data.sources import kind_of, paths_of
 from ..inference.results import Fit
 
@@ -141,7 +140,7 @@ def write_scored(
     writer = None
     with replacing(target) as temporary:
         try:
-            for table in ready_ahead(_row_groups(scored)):
+            for table in _row_groups(scored):
                 if writer is None:
                     repeated = _repetitive(table, added)
                     writer = pq.ParquetWriter(temporary, table.schema, use_dictionary=repeated)
