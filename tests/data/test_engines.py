@@ -3,7 +3,6 @@
 import functools
 from datetime import date
 
-import ibis
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -115,13 +114,6 @@ def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on
 # --- files on other engines ----------------------------------------------------------------------
 
 
-def words_for(files, engine, out):
-    """Returns the words of a command that summarizes files."""
-    roles = [word for role, column in ROLES.items() for word in (f"--{role}", column)]
-    words = ["summarize", *map(str, files), *roles, "--bins", "20", "--quiet"]
-    return [*words, "--engine", engine, "--out", str(out)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["polars", "spark"])
 def test_files_are_equal_on_engines_of_the_command_line(engine, tmp_path):
@@ -129,8 +121,10 @@ def test_files_are_equal_on_engines_of_the_command_line(engine, tmp_path):
     files, found = [tmp_path / "a.parquet", tmp_path / "b c.parquet"], {}
     frame[:1000].to_parquet(files[0])
     frame[1000:].to_parquet(files[1])
+    roles = [word for role, column in ROLES.items() for word in (f"--{role}", column)]
+    words = ["summarize", *map(str, files), *roles, "--bins", "20", "--quiet"]
     for name in ("duckdb", engine):
-        assert main(words_for(files, name, tmp_path / f"{name}.nc")) == 0
+        assert main([*words, "--engine", name, "--out", str(tmp_path / f"{name}.nc")]) == 0
         found[name] = soc.load_statistics(tmp_path / f"{name}.nc")
     assert_same(found["duckdb"], found[engine])
 
@@ -172,15 +166,3 @@ def test_every_engine_has_the_same_errors(engine, name, put_on):  # noqa: F811
     expected = error_of(name, table)
     assert expected.count("\n") >= 1
     assert error_of(name, put_on(engine, table)) == expected
-
-
-@pytest.mark.slow
-def test_a_lost_connection_is_an_items_error(postgres_server):
-    connection = ibis.postgres.connect(**postgres_server)
-    connection.raw_sql('CREATE TEMPORARY TABLE mine (t float8, y int8, "N" float8)').close()
-    items = soc.PoissonItems(connection.table("mine"), **ROLES)
-    other = ibis.postgres.connect(**postgres_server)
-    other.raw_sql(f"SELECT pg_terminate_backend({connection.con.info.backend_pid})").close()
-    with pytest.raises(soc.ItemsError, match="cannot be read"):
-        soc.summarize(items, progress=False)
-    other.disconnect()

@@ -8,7 +8,6 @@ import pytest
 import soc_pymc as soc
 from soc_pymc.data.sources import on_engine
 from tests.tables import BACKENDS, KINDS, ROLES, source_of
-from tests.tables import COLUMNS as FOUR_ITEMS
 
 QUIET = {"on_leakage": "ignore", "progress": False}
 
@@ -30,14 +29,6 @@ def test_construction_reads_nothing_and_knows_its_roles(kind):
         items.score = "other"
     with pytest.raises(soc.ItemsError, match="'t'"):
         make("not there.parquet", **(roles | {"group": "t"}))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_odd_names_of_columns_in_every_source(backend, tmp_path):
-    names = {"t": 'sc"o; ré', "y": "cl'icks", "N": "im pressions"}
-    table = pa.table({names.get(name, name): column for name, column in FOUR_ITEMS.items()})
-    roles = {role: names[column] for role, column in ROLES.items()}
-    assert totals(source_of(backend, table, tmp_path), **roles) == (4, 4, 10.0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

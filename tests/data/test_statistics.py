@@ -6,7 +6,6 @@ from dataclasses import replace
 import ibis
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -73,26 +72,6 @@ def test_parts_add_up_to_the_whole(example, family, seed, parts, joint, identity
         from_right = piece + from_right
     assert_same(statistics(family, frame, **options), from_left)
     assert_same(from_left, from_right)
-
-
-@pytest.mark.parametrize("family", thinned(SINGLE_FAMILIES, ["gamma"]))
-def test_every_source_and_every_order_gives_the_same_statistics(family, example, tmp_path):
-    frame = frame_of(family, example)
-    expected = statistics(family, frame, group="country", bins=25)
-    shuffled = frame.sample(frac=1, random_state=0)
-    shuffled[:700].to_parquet(tmp_path / "part1.parquet")
-    shuffled[700:].to_parquet(tmp_path / "part2.parquet")
-    frame.to_csv(tmp_path / "all.csv", index=False)
-    for source in (
-        pl.from_pandas(frame),
-        pa.Table.from_pandas(frame),
-        ibis.memtable(frame),
-        shuffled,
-        str(tmp_path / "part*.parquet"),
-        [tmp_path / "part2.parquet", tmp_path / "part1.parquet"],
-        tmp_path / "all.csv",
-    ):
-        assert_same(expected, statistics(family, source, group="country", bins=25))
 
 
 @pytest.mark.parametrize("family", SINGLE_FAMILIES)
