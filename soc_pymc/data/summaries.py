@@ -215,10 +215,7 @@ def totals_of(
     on_leakage: str = "raise",
     progress: bool | None = None,
 ) -> Statistics:
-    """What `summarize` returns, also of items to which a fit that is there is applied.
-
-    Their groups may have one item each, and the fit says which scores many items share.
-    """
+    """What `summarize` returns, also of items that an existing fit scores, in groups of any size."""
     outcome, progress = OUTCOMES[items.kind], is_shown(progress)
     if equal not in (None, "items", *(outcome.observed,) * outcome.whole):
         raise ItemsError(
