@@ -215,7 +215,7 @@ def totals_of(
     on_leakage: str = "raise",
     progress: bool | None = None,
 ) -> Statistics:
-    """What `summarize` returns, also of items that an existing fit scores, in groups of any size."""
+    """What `summarize` returns, also for items that an existing fit scores."""
     outcome, progress = OUTCOMES[items.kind], is_shown(progress)
     if equal not in (None, "items", *(outcome.observed,) * outcome.whole):
         raise ItemsError(
