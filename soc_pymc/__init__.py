@@ -18,12 +18,6 @@ scores together, so that the curves and all posteriors include their uncertainty
 >>> posteriors = soc.item_posteriors(fit, items)      # the table, with columns added
 >>> result = soc.check(fit, items)                    # does the model fit the counts?
 
-If the check fails, try a richer prior, and compare by leave-one-out:
-
->>> fits = {"Gamma": fit, "mixture": soc.fit(stats, soc.GammaMixture())}
->>> soc.compare(fits, stats)["elpd"].shape
-(2,)
-
 The public names are listed in ``soc_pymc/__init__.pyi`` and by ``dir(soc)``. Modules:
 
 - `decisions`: thresholds, ranking, exploration, value of more exposure, totals

@@ -1,14 +1,8 @@
 """Checks of arguments; an error names the argument, its value, and what it must be.
 
-A rule takes a value, the user's name for it, and the error class; it returns the value, perhaps
-converted (NumPy's 3 becomes Python's), or raises the error. `checked` applies a rule to each
-argument of a function or frozen dataclass, before its body or its ``__post_init__``::
-
-    @checked(fit=FIT, bins=OrNone(Whole(1)), seed=SEED)
-    def check(fit, bins=None, *, seed=0): ...
-
-Defaults are trusted. The error is FitError, or the class given first to `checked`. The body checks
-conditions on two arguments, and may call a rule: ``SEED(seed, "seed")``.
+A rule is a function of a value, the user's name for it, and the error class; it returns the value,
+perhaps converted (NumPy's 3 becomes Python's), or raises the error. `checked` applies rules to the
+arguments that a call gives; a body may also call one: ``SEED(seed, "seed")``.
 """
 
 import functools
@@ -30,6 +24,7 @@ MOST_DRAWS = 10_000_000
 """Largest number of draws, iterations or sums in one call; more exceed any memory."""
 
 Refusal = type[SocError]
+Rule = Callable[..., Any]
 
 
 def shown(value: object) -> str:
@@ -43,8 +38,30 @@ def digits(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-Rule = Callable[..., Any]
-"""A function of a value, its name and the error class."""
+def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) -> Callable[[T], T]:
+    """Decorate a function, or the class of a frozen dataclass, with rules by argument."""
+
+    def decorate(made: T) -> T:
+        is_class = isinstance(made, type)
+        function: Any = made.__init__ if is_class else made
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            given = signature.bind(*args, **options)
+            for name in rules.keys() & given.arguments.keys():
+                given.arguments[name] = rules[name](given.arguments[name], name, error)
+            return function(*given.args, **given.kwargs)
+
+        if not is_class:
+            return cast(T, call)
+        made.__init__ = call  # type: ignore[method-assign]
+        return made
+
+    return decorate
+
+
+# --- rules ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -54,7 +71,7 @@ class Whole:
     least: int
     most: int | None = None
 
-    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> int:
+    def __call__(self, value: Any, name: str, error: Refusal = FitError) -> int:
         good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if good and self.least <= value and (self.most is None or value <= self.most):
             return int(value)
@@ -71,7 +88,7 @@ class Real:
     above: float = -math.inf
     below: float = math.inf
 
-    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> float:
+    def __call__(self, value: Any, name: str, error: Refusal = FitError) -> float:
         good = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if good and math.isfinite(value) and self.above < value < self.below:
             return float(value)
@@ -79,19 +96,6 @@ class Real:
         if math.isfinite(self.below):
             limits = f"number between {self.above:g} and {self.below:g}"
         raise error(f"{name}={shown(value)} must be a {limits}")
-
-
-class OneOf:
-    """One of some words."""
-
-    def __init__(self, *options: str) -> None:
-        self.options = options
-
-    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> str:
-        if isinstance(value, str) and value in self.options:
-            return value
-        *others, last = map(repr, self.options)
-        raise error(f"{name}={shown(value)} must be {', '.join(others)} or {last}")
 
 
 @dataclass(frozen=True)
@@ -102,21 +106,28 @@ class A:
     wanted: str
     error: Refusal | None = None
 
-    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> Any:
+    def __call__(self, value: Any, name: str, error: Refusal = FitError) -> Any:
         if isinstance(value, self.types):
             return value
         what = f"{value.__name__} itself" if isinstance(value, type) else type(value).__name__
         raise (self.error or error)(f"{name} must be {self.wanted}, not {what}")
 
 
-@dataclass(frozen=True)
-class OrNone:
+def OneOf(*options: str) -> Rule:
+    """One of some words."""
+
+    def rule(value: Any, name: str, error: Refusal = FitError) -> str:
+        if isinstance(value, str) and value in options:
+            return value
+        *others, last = map(repr, options)
+        raise error(f"{name}={shown(value)} must be {', '.join(others)} or {last}")
+
+    return rule
+
+
+def OrNone(rule: Rule) -> Rule:
     """None, or a value that satisfies a rule."""
-
-    rule: Rule
-
-    def __call__(self, value: Any, name: str, error: Refusal = FitError, /) -> Any:
-        return None if value is None else self.rule(value, name, error)
+    return lambda value, *rest: None if value is None else rule(value, *rest)
 
 
 def switch(value: Any, name: str, error: Refusal = FitError) -> bool:
@@ -135,7 +146,7 @@ PROGRESS = OrNone(switch)
 
 def path_of(value: Any, name: str = "path", error: Refusal = FitError) -> str:
     """The name of a file or folder as text, from str or `pathlib.Path`."""
-    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     if isinstance(text, str) and text and "\0" not in text:
         return text
     raise error(f"{name}={shown(value)} must be the name of a file, as str or pathlib.Path")
@@ -161,37 +172,6 @@ def numbers_of(
         return np.array(array, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise error(f"{name}={shown(value)} must be {wanted}") from None
-
-
-def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) -> Callable[[T], T]:
-    """Decorate a function or a frozen dataclass with the rules of its arguments, by name."""
-
-    def decorate(made: T) -> T:
-        if isinstance(made, type):
-            made.__init__ = _checking(made.__init__, rules, error)  # type: ignore[misc]
-            return made
-        return cast(T, _checking(made, rules, error))
-
-    return decorate
-
-
-def _checking(function: Any, rules: Mapping[str, Rule], error: Refusal) -> Any:
-    """The function, called with the values that the rules return."""
-    names = list(inspect.signature(function).parameters)
-    if unknown := rules.keys() - set(names):
-        raise TypeError(f"{function.__qualname__} has no argument {min(unknown)!r}")
-
-    @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        values = list(args)
-        for place, name in enumerate(names):
-            if name in rules and place < len(values):
-                values[place] = rules[name](values[place], name, error)
-            elif name in rules and name in options:
-                options[name] = rules[name](options[name], name, error)
-        return function(*values, **options)
-
-    return call
 
 
 def many(values: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[np.float64], ...]:

@@ -1,6 +1,6 @@
 """Text and HTML representations of results; all text in HTML is escaped."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
 from typing import Any
@@ -66,48 +66,35 @@ def short(record: Any) -> str:
 
 def of_statistics(stats: Any, sums: str) -> Rows:
     """Rows of statistics, with the sums of their outcomes in words."""
-    n = stats.data["n"].to_numpy()
-    full = n[n > 0].round().astype(int)  # of weighted items they are not whole
-    in_bins = f", {full.min():,} to {full.max():,} items each" if len(full) else ""
-    empty = f", {len(n) - len(full):,} empty" if len(full) < len(n) else ""
     cells, days = stats.data.sizes, stats.days
     kept = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
     if stats.coarse:
-        merged = f" in bins of {stats.coarse}" if stats.coarse > 1 else ""
-        kept.append(f"{cells['joint']:,} joint{merged}")
-    return [
+        kept.append(f"{cells['joint']:,} joint in bins of {stats.coarse}")
+    rows = [
         ("items", f"{stats.n_items:,}"),
         ("outcomes", sums),
-        ("bins", f"{stats.bins:,}{in_bins}{empty}"),
+        ("bins", f"{stats.bins:,}, {int((stats.data['n'] > 0).sum()):,} with items"),
         ("scores", score_range(stats.data)),
-        *_atoms(stats.atoms),
+        ("atoms", ", ".join(f"{n:,} items at {t:.6g}" for t, n in [*stats.atoms.items()][:_SHOWN])),
         ("cells", ", ".join(kept)),
         *groups_row(stats.groups),
-        *([("days", f"{len(days):,}, {days[0]} to {days[-1]}")] if len(days) else []),
-        *([("weights", stats.weights)] if stats.weights else []),
-        *([("folds", str(stats.folds))] if stats.folds else []),
-        *([("blocks of clusters", str(stats.blocks))] if stats.blocks else []),
+        ("days", f"{len(days):,}, {days[0]} to {days[-1]}" if len(days) else ""),
+        ("weights", stats.weights),
+        ("folds", str(stats.folds or "")),
         ("memory", f"{stats.data.nbytes / 1e6:.1f} MB"),
     ]
+    return [(name, text) for name, text in rows if text]
 
 
 def of_items(items: Any) -> Rows:
     """Rows of items: the source and the column of each role."""
     source = items.source
+    shown = f"{type(source).__module__.partition('.')[0]} {type(source).__name__}"
     if isinstance(source, str):
         shown = source
-    elif isinstance(source, list | tuple):
-        shown = f"{len(source):,} files, {source[0]} first" if source else "no files"
-    else:
-        shown = f"{type(source).__module__.partition('.')[0]} {type(source).__name__}"
-        rows = getattr(source, "shape", None)
-        shown += f" of {rows[0]:,} rows" if isinstance(rows, tuple) else ""
+    elif isinstance(source, list | tuple) and source:
+        shown = f"{len(source):,} files, {source[0]} first"
     return [("source", shown), *((role, repr(c)) for role, c in items.roles.items())]
-
-
-def _atoms(atoms: Mapping[float, int]) -> Rows:
-    shown = ", ".join(f"{n:,} items at {score:.6g}" for score, n in list(atoms.items())[:_SHOWN])
-    return [("atoms", shown + (", ..." if len(atoms) > _SHOWN else ""))] if atoms else []
 
 
 def groups_row(labels: Sequence[str]) -> Rows:

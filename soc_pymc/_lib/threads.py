@@ -74,22 +74,6 @@ def ordered_map[Block, Result](
                 future.cancel()
 
 
-def ready_ahead[Block](blocks: Iterator[Block]) -> Iterator[Block]:
-    """The same blocks, each made in another thread while the one before it is in use.
-
-    Inside a thread of `ordered_map` there is no further thread, which would start its own ones.
-    """
-    if getattr(_worker, "busy", False) or threads() == 1:
-        yield from blocks
-        return
-    end: Any = object()
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, blocks, end)
-        while (block := coming.result()) is not end:
-            coming = pool.submit(next, blocks, end)
-            yield block
-
-
 def _begin() -> None:
     _worker.busy = True
 

@@ -11,7 +11,7 @@ from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks._check import checks_of
 from ..data.items import ANY_ITEMS, Items
-from ..data.tables import open_table
+from ..data.sources import open_table
 from ..families.validity import LARGEST
 from ..inference.results import Fit
 from ..posterior.extrapolation import extrapolation_reported

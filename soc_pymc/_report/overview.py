@@ -13,7 +13,7 @@ from scipy import stats
 from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..data.items import Items
-from ..data.tables import batches, kind_of, open_table
+from ..data.sources import batches, kind_of, open_table
 from ..inference.results import Fit
 from ..posterior.extrapolation import Extrapolation
 from ..posterior.interface import Columns

@@ -15,8 +15,8 @@ from ..checks._check import CheckResult
 from ..checks.results import PROB
 from ..data.groups import arguments_of
 from ..data.items import Items
+from ..data.sources import kind_of
 from ..data.statistics import Statistics
-from ..data.tables import kind_of
 from ..families.family import reads_joint
 from ..inference.results import Fit
 from ..posterior.predictive import posterior_of

@@ -7,7 +7,7 @@ This is exact in floating point, so every engine puts a number into the same cel
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,18 +67,9 @@ EXTREMES: Mapping[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "sc
 """How columns that are not sums are combined."""
 
 
-# ---------------------------------------------------------------- scores
-
-
 @dataclass(frozen=True)
 class Grid:
-    """Log-linear grid of scores of any sign; cell numbers increase with the score.
-
-    Examples
-    --------
-    >>> Grid(floor=0, steps=1).cell([-1.0, 0.5, 1.0, 1.5, 2.0]).tolist()
-    [-1, 0, 1, 2, 3]
-    """
+    """Log-linear grid of scores of any sign; cell numbers increase with the score."""
 
     floor: int  # scores smaller in size than 2^floor are in cell 0
     steps: int  # 2^steps equal steps per octave
@@ -100,8 +91,7 @@ FIRST_GRID = Grid(FLOOR, steps=14)
 """First grid, for scores of any range: cells of 1/16384 octave."""
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """Scores on a grid."""
 
     n: int  # items
@@ -109,7 +99,7 @@ class Weights:
     score_max: float
     cell: Ints  # occupied cells, increasing
     items: Ints  # numbers of items
-    total: Ints  # sums of whole outcomes
+    weight: Ints  # sums of whole outcomes, or numbers of items
 
 
 def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS) -> Grid:
@@ -159,16 +149,8 @@ def choose_edges(
 ) -> Floats:
     """Interior edges of at most `bins` bins of nearly equal weight; cells are never split.
 
-    `cell` are the occupied cells, increasing, and `weight` their weights. There are fewer bins if
-    fewer cells are occupied, or if single cells outweigh a bin. With `halve_ends` the first and the
-    last bin are halved, and their outer halves again, down to single cells.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> grid = Grid(floor=0, steps=2)
-    >>> choose_edges(grid, np.array([1, 2, 3, 4]), np.ones(4), 2).tolist()
-    [1.5]
+    `cell` are the occupied cells, increasing, and `weight` their weights. With `halve_ends` the
+    first and the last bin are halved, and their outer halves again, down to single cells.
     """
     capped = np.minimum(weight, _heaviest(weight, bins))
     below = np.cumsum(capped)
@@ -201,9 +183,6 @@ def _heaviest(weight: Floats, bins: int) -> float:
     return float(falling[-1])
 
 
-# ---------------------------------------------------------------- scores shared by many items
-
-
 def fewest_in_atom(items: int) -> int:
     """Fewest items of an atom among so many."""
     return max(_ATOM_ITEMS, math.ceil(_ATOM_SHARE * items))
@@ -213,15 +192,7 @@ def stand_out(items: Ints, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which places along the scores are atoms: one score with far more items than those near it.
 
     `items` are those of each place, in order of the scores, and `single` says whether a place holds
-    only one score. A table with few scores has no atoms, and nor has one of rounded scores: an atom
-    has 10 times the items of each of the 20 nearest places, where a place with several scores
-    counts as one item, and two of them may be atoms too.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> stand_out(np.array([3] * 30 + [60] + [3] * 30), np.ones(61, dtype=bool)).nonzero()[0]
-    array([30])
+    only one score; another one counts as one item. Few or rounded scores have no atoms.
     """
     found = np.zeros(len(items), dtype=bool)
     at = np.flatnonzero(items > 0)
@@ -234,20 +205,6 @@ def stand_out(items: Ints, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
         near = np.delete(usual[first : first + _ATOM_NEAR + 1], k - first)
         found[at[k]] = own[k] >= _ATOM_TIMES * np.sort(near)[-1 - _ATOM_OTHERS]
     return found
-
-
-def without_atoms(
-    grid: Grid, cell: Ints, weight: Ints, atoms: Mapping[float, int], ends: tuple[float, float]
-) -> tuple[Ints, Ints]:
-    """Occupied cells and their weights without the atoms' own; scores are clipped to `ends`."""
-    if not atoms:
-        return cell, weight
-    own = grid.cell(np.clip(np.array(list(atoms)), ends[0], ends[1]))
-    place = np.searchsorted(cell, own)
-    rest = weight.copy()
-    np.subtract.at(rest, place, np.array(list(atoms.values()), dtype=rest.dtype))
-    kept = rest > 0
-    return cell[kept], rest[kept]
 
 
 def atom_edges(edges: Floats, atoms: Sequence[float], grid: Grid, cell: Ints) -> Floats:
@@ -265,11 +222,7 @@ def atom_edges(edges: Floats, atoms: Sequence[float], grid: Grid, cell: Ints) ->
     return np.unique(np.concatenate([edges, score, above]))
 
 
-# ---------------------------------------------------------------- bins of scores
-
-
-@dataclass(frozen=True)
-class Lookup:
+class Lookup(NamedTuple):
     """Bins of scores by grid cell; a cell has at most a few edges.
 
     The bin of a score t is ``below`` of its cell plus the number of the next `most` edges that are
@@ -304,12 +257,8 @@ def make_lookup(edges: Floats) -> Lookup:
     return Lookup(grid, low, high, int(at[0]), below, most, padded)
 
 
-@dataclass(frozen=True)
-class Joint:
+class Joint(NamedTuple):
     """Budget of joint cells; 0 keeps none."""
 
     most: int
     merges: bool = True  # beyond it bins are merged in pairs; else no joint cells are kept
-
-
-NO_JOINT = Joint(0)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arguments import Refusal, shown
-from .._lib.arrays import Floats
 from .._lib.errors import StatisticsError
 from .groups import CROSS
 
@@ -31,13 +30,7 @@ _IS_DAY = re.compile(DAY)
 
 
 def is_day(text: str) -> bool:
-    """Whether a text is a calendar day.
-
-    Examples
-    --------
-    >>> [is_day(text) for text in ("2026-02-28", "2026-02-29", "2024-02-29", "28.2.2026")]
-    [True, False, True, False]
-    """
+    """Whether a text is a calendar day."""
     return bool(_IS_DAY.match(text)) and not text.endswith("\n")
 
 
@@ -67,14 +60,3 @@ def day(given: Any, name: str, error: Refusal = StatisticsError) -> np.datetime6
     if not is_day(text):
         raise error(f'{name}={shown(given)} must be a day, such as "2026-03-31"')
     return np.datetime64(text, "D")
-
-
-def ages(days: Days, end: np.datetime64 | None) -> NDArray[np.int64]:
-    """Age of each day in days, 0 on the day `end`, by default the last; below 0 after it."""
-    last = days.max() if end is None else end
-    return (last - days).astype(np.int64)
-
-
-def halved(age: NDArray[np.int64], half_life: int) -> Floats:
-    """Weights that halve with every half-life."""
-    return np.asarray(np.exp2(-age / half_life))

@@ -1,6 +1,5 @@
 """Folds of items, and blocks of clusters, that are equal on every engine."""
 
-import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from .._lib.arrays import Ints
 from . import formulas
-from .formulas import FOLD_PRIME
 
 MOST_FOLDS = 1000
 BLOCKS = 240  # of clusters; most numbers of folds divide it
@@ -19,23 +17,16 @@ BLOCKS = 240  # of clusters; most numbers of folds divide it
 
 @dataclass(frozen=True)
 class Folds:
-    """The rule of folds: from whole-number ids, ids of text, or an item's score and size.
+    """The rule of folds; clusters are put into blocks, and a fold is made of several blocks."""
 
-    Clusters are put into blocks, and a fold is made of several blocks.
-    """
-
-    by: Literal["id", "text", "item", "column", "cluster", "none"]
+    by: Literal["id", "item", "column", "cluster", "none"]
     number: int  # 1 without folds, and the largest possible number for a column or for clusters
 
 
 def fold_of(
     folds: Folds, columns: Any, size: str, functions: Mapping[str, Any] = vars(formulas)
 ) -> Any:
-    """Fold of each item.
-
-    `columns` have the score and the `size` by their role, and whole numbers as ``id``, ``fold`` or
-    ``cluster`` (its block), where they are used.
-    """
+    """Fold of each item, from columns by role; clusters are their blocks."""
     if folds.by in ("column", "cluster"):
         return columns["fold" if folds.by == "column" else "cluster"]
     if folds.by == "item":
@@ -46,31 +37,10 @@ def fold_of(
 
 
 def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
-    """Fold of items from whole-number ids.
-
-    The id modulo a prime p is scrambled by x (x + a) modulo p, then by a factor modulo p; the fold
-    is the result modulo the number of folds.
-
-    Examples
-    --------
-    >>> fold_of_id([0, 1, 2, 3, 4, 5], 2).tolist()
-    [0, 0, 0, 0, 1, 0]
-    """
+    """Fold of items from whole-number ids."""
     return np.asarray(formulas.scrambled(np.asarray(identity, dtype=np.int64)) % folds)
 
 
 def block_of_labels(labels: Sequence[str]) -> Ints:
-    """Block of clusters from the CRC-32 of their labels.
-
-    Examples
-    --------
-    >>> block_of_labels(["spring sale", "winter sale"]).tolist()
-    [26, 161]
-    """
+    """Block of clusters from the CRC-32 of their labels."""
     return fold_of_id([zlib.crc32(label.encode()) for label in labels], BLOCKS)
-
-
-def number_of_label(label: str) -> int:
-    """An id of text as a whole number: the first 64 bits of its MD5, modulo the prime."""
-    digest = hashlib.md5(label.encode(), usedforsecurity=False).digest()
-    return int.from_bytes(digest[:8], "big") % FOLD_PRIME

@@ -61,19 +61,11 @@ def log_linear(size: Any, steps: Any) -> Any:
     return (number.view(np.int64) >> (_FRACTION - steps)) - (_BIAS << steps)
 
 
-# --- cells ---------------------------------------------------------------------------------------
-
-
 def score_cell(score: Any, least: Any, steps: Any) -> Any:
     """Cell on a grid of scores of any sign, whose octaves begin with 2^`least`."""
     size, smallest = high(score, -score), literal(2.0**least)
     cell = log_linear(high(size, smallest), steps) - ((least << steps) - 1)
     return where(size >= smallest, where(score > 0, cell, -cell), 0)
-
-
-def positive_cell(score: Any, least: Any, steps: Any) -> Any:
-    """`score_cell` for scores of at least 2^`least`, in fewer steps."""
-    return log_linear(score, steps) - ((least << steps) - 1)
 
 
 def exposure_cell(exposure: Any) -> Any:
@@ -109,9 +101,6 @@ def value_cell(value: Any, noise: Any) -> Any:
 def without_small(number: Any, least: Any) -> Any:
     """Numbers, 0 in the place of those smaller in size than `least`, whose powers vanish."""
     return where((number > -least) & (number < least), 0.0, number)
-
-
-# --- positions and other summands ----------------------------------------------------------------
 
 
 def log_position(score: Any) -> Any:
@@ -151,9 +140,6 @@ def identity_of_item(score: Any, size: Any) -> Any:
     return score_cell(score, FLOOR, _FINE) * _MIX + score_cell(size, FLOOR, _FINE)
 
 
-# --- scales of scores -----------------------------------------------------------------------------
-
-
 def bounded(outcome: Outcome) -> list[Scale]:
     """Scales whose sums are kept, and on which some scores have no position."""
     kept = outcome.sums("part")
@@ -168,7 +154,7 @@ def outside(scale: Scale) -> str:
 # --- the same formulas elsewhere -----------------------------------------------------------------
 
 _FORMULAS = (
-    score_cell, positive_cell, exposure_cell, count_cell, noise_cell, without_small, value_cell,
+    score_cell, exposure_cell, count_cell, noise_cell, without_small, value_cell,
     log_position, logit_position, square, times_log, scrambled, identity_of_item,
 )  # fmt: skip
 

@@ -1,7 +1,6 @@
 """Sums of items by key: one compiled loop for the tables of every kind of outcome."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -9,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
+from .._lib.errors import StatisticsError
 from ..families.cells import CELLS
 from ..families.outcomes import Outcome
-from .binning import Lookup, added
+from .binning import Lookup
 from .formulas import bounded, outside, rebound
 
 _EMPTY = -1
@@ -20,6 +20,7 @@ _STRIP = 1 << 14  # items added at once; the table has room for as many new rows
 _HEAD = 3  # columns before the real sums: the key, the number of items, the outcome as a whole
 _MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci hashing
 _NEAR, _MASK = 3, 7  # neighbouring keys are looked for near each other
+_KEY_BITS = 62
 _BUCKET_BITS = 16  # of numbers, by which items are put in order
 _FRACTION, _BIAS, _NORMAL, _FAR = 52, 1023, 2.0**-1022, 64
 _OPERANDS = ("outcome", "size", "rest")
@@ -224,18 +225,19 @@ class GroupSum:
         )
         self._real = np.zeros((_ROWS, _HEAD + len(self._names)))
         self._index = np.full((4 * _ROWS, 2), _EMPTY)
+        self._bits = sum(cell.bits for cell in cells)
         self._used = 0
 
     def __len__(self) -> int:
         return self._used
 
-    @property
-    def bits(self) -> int:
-        """Bits of the cells in a key."""
-        return sum(cell.bits for cell in self._cells.values())
-
     def add(self, number: Ints, items: Floats) -> None:
         """Add items: numbers (n,); scores, outcomes and sizes (3, n)."""
+        if int(number.max()) >> (_KEY_BITS - self._bits):
+            raise StatisticsError(
+                "there are too many groups, folds and bins for one table: ask for fewer bins, or "
+                "summarize the groups one by one"
+            )
         for start in range(0, len(number), _STRIP):
             strip = slice(start, start + _STRIP)
             self._make_room(_STRIP)
@@ -251,26 +253,6 @@ class GroupSum:
             key >>= cell.bits
         sums = dict(zip(self._names, real[:, _HEAD:].T, strict=True))
         return {"number": key, **found, **sums}
-
-    def renumbered(self, number: Callable[[Ints], Ints]) -> None:
-        """Give rows other numbers, and add up those that share one."""
-        columns = self.columns()
-        keys = ("number", *self._cells)
-        columns["number"] = number(columns["number"])
-        rows = added(columns, keys, [name for name in columns if name not in keys])
-        self._used = 0
-        self._make_room(len(rows["n"]))
-        self._used = len(rows["n"])
-        key = rows["number"]
-        for name, cell in self._cells.items():
-            key = (key << cell.bits) + rows[name] - cell.first
-        whole, real = self._real.view(np.int64)[: self._used], self._real[: self._used]
-        whole[:, 0], whole[:, 1], whole[:, 2] = key, rows["n"], rows["sum_y"]
-        for column, name in enumerate(self._names, _HEAD):
-            real[:, column] = rows[name]
-        self._real[self._used :] = 0.0
-        self._index[:] = _EMPTY
-        _enter(self._index, self._real.view(np.int64), self._used)
 
     def _make_room(self, rows: int) -> None:
         while self._used + rows > len(self._real):

@@ -40,14 +40,9 @@ def is_group(role: str) -> bool:
     return role == "group" or role.startswith("group_")
 
 
-def is_key(role: str) -> bool:
-    """Whether a role's labels are in those of the statistics' groups: of dates or groups."""
-    return is_group(role) or role == "date"
-
-
 def is_label(role: str) -> bool:
     """Whether a role is that of a column of labels: of dates, groups or clusters."""
-    return is_key(role) or role == "cluster"
+    return is_group(role) or role in ("date", "cluster")
 
 
 def group_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
@@ -63,13 +58,10 @@ def key_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
 
 def roles_of_groups(group: Any) -> dict[str, Any]:
     """Columns by role of what items have as ``group=``: a column, several, or None."""
-    if group is None:
-        return {}
-    if not isinstance(group, list | tuple):
-        return {"group": group}
-    if len(group) == 1:
-        return {"group": group[0]}
-    return {f"group_{k}": column for k, column in enumerate(group, 1)}
+    columns = list(group) if isinstance(group, list | tuple) else [group]
+    if len(columns) == 1:
+        return {} if columns[0] is None else {"group": columns[0]}
+    return {f"group_{k}": column for k, column in enumerate(columns, 1)}
 
 
 def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
@@ -96,8 +88,9 @@ def joined(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Arrow arrays of text by role, with dates and columns of groups as one, ``group``."""
     import pyarrow.compute as pc
 
-    found = {role: column for role, column in columns.items() if not is_key(role)}
-    groups = list(key_roles(columns).values())
+    keys = key_roles(columns)
+    found = {role: column for role, column in columns.items() if role not in keys}
+    groups = list(keys.values())
     if len(groups) > 1:
         groups = [pc.binary_join_element_wise(*groups, CROSS)]
     return found | ({"group": groups[0]} if groups else {})

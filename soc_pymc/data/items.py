@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-from .._lib.arguments import A, Refusal, shown
+from .._lib.arguments import Refusal, shown
 from .._lib.errors import ItemsError
 from .._lib.reprs import html_table, of_items
 from ..families.outcomes import OUTCOMES
@@ -32,10 +32,7 @@ class _Roles:
     def __post_init__(self) -> None:
         if isinstance(self.group, list):
             object.__setattr__(self, "group", tuple(self.group))
-        if isinstance(self.group, tuple) and not self.group:
-            raise ItemsError("group=() names no column: leave it out")
-        roles = self.roles
-        outcome = OUTCOMES[self.kind]
+        roles, outcome = self.roles, OUTCOMES[self.kind]
         if outcome.observed in roles and outcome.size not in roles:
             raise ItemsError(
                 f"{outcome.observed}= needs {outcome.size}=, the column of the "
@@ -48,31 +45,20 @@ class _Roles:
                 raise ItemsError(f"{name}={shown(column)} must be the name of a column")
             if column in seen:
                 raise ItemsError(
-                    f"group= names the column {column!r} twice: name each column once"
-                    if seen[column] == name
-                    else f"{seen[column]} and {name} both name the column {column!r}: each needs "
-                    "its own"
+                    f"{seen[column]} and {name} both name the column {column!r}: each needs its own"
                 )
             seen[column] = name
-        if {"id", "fold"} <= roles.keys():
-            raise ItemsError("give id=, from which folds are made, or fold=, not both")
-        if {"cluster", "fold"} <= roles.keys():
-            raise ItemsError(
-                "give cluster=, from which folds are made, or fold=, not both: a cluster must not "
-                "be in two folds"
-            )
+        for role in ("id", "cluster"):
+            if {role, "fold"} <= roles.keys():
+                raise ItemsError(f"give {role}=, from which folds are made, or fold=, not both")
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """Column names by role: score; outcome, size, group, id, fold, cluster and date if given.
-
-        Several columns of groups have the roles group_1, group_2 and so on.
-        """
-        _, *numbers = OUTCOMES[self.kind].bounds
-        more = {role: getattr(self, role) for role in (*numbers, "id", "fold", "cluster", "date")}
-        given = {role: name for role, name in more.items() if name is not None}
-        first = {role: given.pop(role) for role in numbers if role in given}
-        return {"score": self.score, **first, **roles_of_groups(self.group), **given}
+        """Column names by role; several columns of groups have the roles group_1, group_2, ..."""
+        before, after = OUTCOMES[self.kind].bounds, ("id", "fold", "cluster", "date")
+        first, others = ({role: getattr(self, role) for role in roles} for roles in (before, after))
+        columns = {**first, **roles_of_groups(self.group), **others}
+        return {role: name for role, name in columns.items() if name is not None}
 
     @property
     def has_outcomes(self) -> bool:
@@ -98,8 +84,7 @@ class PoissonItems(_Roles):
     ----------
     source
         A pandas, Polars or Arrow table, or another object with ``__arrow_c_stream__``; a path, a
-        glob or a list of paths of Parquet or CSV files; or an Ibis table on any backend. Files of a
-        glob are read in sorted order.
+        glob (read in sorted order) or a list of Parquet or CSV files; or an Ibis table.
     score
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
         count (out of fold, or trained on earlier data).
@@ -113,11 +98,9 @@ class PoissonItems(_Roles):
         Column of labels (text, whole numbers or true/false) of groups with separate statistics, or
         several such columns, ``("country", "device")``, whose effects add up. Optional.
     id
-        Column of whole numbers or text that identify the items, from which folds are made: the same
-        id is in the same fold in every file, on every engine. By default `soc.summarize` makes
-        folds of whole numbers alone. Where no folds are made, ids may have any type.
-        `soc.summarize` refuses an id of several rows (with `date`, of several rows of one day).
-        Optional.
+        Column that identifies the items; from whole numbers folds are made: the same id is in the
+        same fold in every file, on every engine. Where no folds are made, ids may have any type. An
+        id of several rows (with `date`, of several rows of one day) is refused. Optional.
     fold
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
     cluster
@@ -131,9 +114,8 @@ class PoissonItems(_Roles):
     Raises
     ------
     ItemsError
-        If a role is not a column name, two roles name the same column, there are outcomes without
-        their sizes (exposures, noise sds or trials), or `fold` is given together with `id` or
-        `cluster`. The table itself is read and validated when it is first used.
+        If roles are missing, doubled or contradict each other. The table itself is read and
+        validated when it is first used.
 
     Examples
     --------
@@ -156,22 +138,14 @@ class NormalItems(_Roles):
 
     Parameters
     ----------
-    source, group, id, fold, cluster, date
+    source, score, group, id, fold, cluster, date
         As for `PoissonItems`.
-    score
-        Column of the scores: finite numbers of any sign, from a model that never saw the item's own
-        value (out of fold, or trained on earlier data).
     value
         Column of the values: finite numbers of any sign, up to 1e35 in size. May be left out as
         `count` of `PoissonItems`.
     noise_sd
         Column of the standard deviations of the values about their theta: finite numbers > 0, from
         1e-35 to 1e35, in the unit of the values. Needed with `value`.
-
-    Raises
-    ------
-    ItemsError
-        As for `PoissonItems`.
 
     Examples
     --------
@@ -194,21 +168,13 @@ class BinomialItems(_Roles):
 
     Parameters
     ----------
-    source, group, id, fold, cluster, date
+    source, score, group, id, fold, cluster, date
         As for `PoissonItems`.
-    score
-        Column of the scores: finite numbers of any sign, from a model that never saw the item's own
-        outcome (out of fold, or trained on earlier data).
     successes
         Column of the numbers of successes: whole numbers from 0 to the item's trials, or labels
         (true and false are 1 and 0). May be left out as `count` of `PoissonItems`.
     trials
         Column of the numbers of trials: whole numbers >= 0. Needed with `successes`.
-
-    Raises
-    ------
-    ItemsError
-        As for `PoissonItems`.
 
     Examples
     --------
@@ -236,18 +202,17 @@ ITEMS: Mapping[str, type[Items]] = {
 ANY_ITEMS = " or ".join(f"soc.{each.__name__}(...)" for each in ITEMS.values())
 """How items are made, for messages."""
 
-_ITEMS_RULE = A(Items, f"{ANY_ITEMS} of a table", ItemsError)
-
 
 def check_items(given: Any, name: str = "items", error: Refusal = ItemsError) -> Items:
     """Refuse arguments that are not items (as a rule of arguments)."""
-    items: Items = _ITEMS_RULE(given, name, error)
-    return items
+    if isinstance(given, Items):
+        return given
+    raise ItemsError(f"{name} must be {ANY_ITEMS} of a table, not {type(given).__name__}")
 
 
 def check_outcomes(given: Any, name: str = "items", error: Refusal = ItemsError) -> Items:
     """Refuse arguments that are not items with outcomes (as a rule of arguments)."""
-    items = check_items(given, name, error)
+    items = check_items(given, name)
     if not items.has_outcomes:
         outcome = OUTCOMES[items.kind]
         raise ItemsError(

@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -22,13 +21,14 @@ from .._lib.arguments import (
     numbers_of,
     shown,
 )
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown, phase
-from ..families.outcomes import OUTCOMES, Outcome
-from . import tables
+from ..families.cells import MOST_VALUE_CELL
+from ..families.outcomes import OUTCOMES
 from .binning import (
     FIRST_GRID,
+    Grid,
     Joint,
     Weights,
     atom_edges,
@@ -37,12 +37,17 @@ from .binning import (
     finer_grid,
     group,
     stand_out,
-    without_atoms,
 )
 from .days import MOST_DAYS
 from .folds import BLOCKS, MOST_FOLDS, Folds
+from .grouped import Grouped
 from .items import Items, check_outcomes
-from .statistics import FORMAT, Statistics, is_whole, make_statistics
+from .layout import FORMAT, dataset_of
+from .local import Local
+from .piles import Tables
+from .sources import kind_of, open_table
+from .statistics import Statistics
+from .validation import check_ids
 
 _log = logging.getLogger(__name__)
 _SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
@@ -50,51 +55,36 @@ _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
 _OWN_GROUPS = 50  # items of which not each may be a group of its own
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
-_AUTO = "auto"
 _AUTO_BYTES = 64e6  # of joint cells that are kept without being asked for
 _LEAKAGE = -6.0  # honest scores stay above this z
 _FEW = 10  # items of bins that are checked together
-_OF_SCALE = "sum_t", "sum_N", "sum_y"
 _TOLD, _APART = 20, 10.0  # events that tell a rate; factor between rates and scores
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
 
 def _cut_points(edges: Any, name: str, error: Refusal = StatisticsError) -> Floats:
-    wanted = "numbers, the interior cut points of the bins"
-    cuts = numbers_of(edges, name, error, wanted)
-    if cuts.ndim != 1:
-        raise error(f"edges must be one row of numbers, not of shape {cuts.shape}")
-    if not np.isfinite(cuts).all():
-        raise error("edges must be finite: the outer bins are open by themselves")
+    cuts = numbers_of(edges, name, error, "numbers, the interior cut points of the bins")
+    if cuts.ndim != 1 or not np.isfinite(cuts).all():
+        raise error("edges must be one row of numbers that must be finite: outer bins are open")
     falls = np.flatnonzero(np.diff(cuts) <= 0)
     if len(falls):
-        i = int(falls[0])
-        raise error(
-            f"edges must increase strictly, but edge {i + 1} ({digits(cuts[i + 1])}) follows "
-            f"edge {i} ({digits(cuts[i])})"
-        )
+        pair = " and ".join(digits(cuts[falls[0] + k]) for k in (0, 1))
+        raise error(f"edges must increase strictly, and {pair} follow each other")
     return cuts
 
 
-def _folds(folds: Any, _name: str, error: Refusal = StatisticsError) -> int:
-    if is_whole(folds) and folds != 1 and 0 <= folds <= MOST_FOLDS:
-        return int(folds)
-    raise error(f"folds={shown(folds)} must be 0 or a whole number from 2 to {MOST_FOLDS}")
+def _folds(folds: Any, name: str, error: Refusal = StatisticsError) -> int:
+    if folds == 1:
+        raise error(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
+    return Whole(0, MOST_FOLDS)(folds, name, error)
 
 
-def _joint(joint: Any, _name: str, error: Refusal = StatisticsError) -> Any:
-    if isinstance(joint, bool) or (isinstance(joint, str) and joint == _AUTO):
+def _joint(joint: Any, name: str, error: Refusal = StatisticsError) -> Any:
+    if isinstance(joint, bool) or (isinstance(joint, str) and joint == "auto"):
         return joint
-    if is_whole(joint) and joint >= 1:
-        return int(joint)
-    raise error(f"joint={shown(joint)} must be 'auto', True, False or a number of cells")
-
-
-def _budget(joint: bool | int | str, outcome: Outcome) -> Joint:
-    """The budget of joint cells."""
-    if joint == _AUTO:
-        return Joint(int(_AUTO_BYTES / (8 * len(outcome.columns("joint")))), merges=False)
-    return Joint(_MOST_JOINT if joint is True else int(joint))
+    if isinstance(joint, str):
+        raise error(f"{name}={shown(joint)} must be 'auto', True, False or a number of cells")
+    return Whole(1)(joint, name, error)
 
 
 @checked(
@@ -140,12 +130,10 @@ def summarize(
         Interior cut points instead of `bins` and `equal`, strictly increasing; bins are [e_k,
         e_k+1), and the outer bins are open, so no item is dropped.
     folds
-        Number of folds with separate statistics, for cross-validation. None takes the items' own
-        folds, or makes 10 from an ``id`` of whole numbers, and else none. Folds come from
-        whole-number arithmetic on the id (of text: on the first 64 bits of the MD5 of its UTF-8
-        bytes), the same on every engine, or without an id on the item's score and exposure (noise
-        sd, trials), never on its outcome. 0 keeps no folds. Ids and folds that are not used may
-        have any type.
+        Number of folds with separate statistics, for cross-validation; 0 keeps none. None takes the
+        items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Folds come
+        from the id, the same on every engine, or without an id from the item's score and exposure
+        (noise sd, trials), never from its outcome.
     joint
         Whether to keep joint cells of outcomes and their sizes (exposures, noise sds or trials),
         for checks, comparisons and priors beyond one Gamma, Normal or Beta. ``"auto"`` keeps them
@@ -153,14 +141,13 @@ def summarize(
         million, half a gigabyte); beyond it their bins are merged in pairs, and `Statistics.coarse`
         is the number of merged bins. They have no folds.
     cluster
-        Column of labels of clusters, as ``cluster=`` of the items: items of one cluster depend on
-        each other beyond their scores. Every table but the joint cells then has separate rows for
-        240 blocks of clusters, from which `fit` learns how much wider bands must be. A fold is made
-        of whole blocks.
+        Column of labels of clusters, as ``cluster=`` of the items. Every table but the joint cells
+        then has separate rows for 240 blocks of clusters, from which `fit` learns how much wider
+        bands must be. A fold is made of whole blocks.
     date
         Column of dates, as ``date=`` of the items. The statistics then keep every day apart, at
-        most 4,000, on one axis of bins: `Statistics.window` and `Statistics.decay` choose and
-        weigh days, and `soc.drift` says what moved. Everything else reads all days together.
+        most 4,000: `Statistics.window` and `Statistics.decay` choose and weigh days, and
+        `soc.drift` says what moved. Everything else reads all days together.
     on_leakage
         What to do if outcomes vary far less around their scores than noise allows, a sign of scores
         that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
@@ -176,18 +163,17 @@ def summarize(
     ------
     ItemsError
         If the items are not valid, or leak; if several rows have one id (with dates, on one day);
-        if every item has a cluster of its own, or every one of 50 items or more a group of its own;
-        if values are so far from 0 that sums of their squares lose precision; if `equal` is not
-        ``"items"`` for items with values.
+        if every one of 50 items or more has a group of its own; if values are so far from 0 that
+        sums of their squares lose precision.
     StatisticsError
-        If `bins`, `equal`, `edges`, `folds` or `joint` are not valid, or if values vary so widely
-        that even a single bin has more joint cells than `joint`.
+        If an argument is not valid, or if values vary so widely that even a single bin has more
+        joint cells than `joint`.
 
     Warns
     -----
     ItemsWarning
         If many items share one score, such as a default; if bins are fewer than asked for; if
-        outcomes speak against the noise of this kind of items.
+        rates are far from the scores throughout; if outcomes speak against the noise of this kind.
 
     Examples
     --------
@@ -196,33 +182,23 @@ def summarize(
     >>> t = np.linspace(0.1, 0.5, 100)
     >>> frame = pd.DataFrame({"t": t, "y": np.arange(100) % 3, "N": 4.5})
     >>> items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
-    >>> stats = soc.summarize(items, bins=4, progress=False)
+    >>> stats = soc.summarize(items, bins=4)
     >>> stats.n_items, stats.total_count, stats.bins
     (100, 99, 4)
-
-    Values with known noise, such as estimates with standard errors:
-
-    >>> frame = pd.DataFrame({"t": t, "effect": t + np.tile([-0.2, 0.3], 50), "se": 0.2})
-    >>> items = soc.NormalItems(frame, score="t", value="effect", noise_sd="se")
-    >>> soc.summarize(items, bins=4, progress=False).kind
-    'normal'
     """
     if edges is not None and (bins is not None or equal is not None):
         raise StatisticsError("give edges=, or bins= and equal=, not both")
     for role, column in (("cluster", cluster), ("date", date)):
         if column is not None:
-            items = _with_column(items, role, column)
-    tables.check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
-    stats = totals_of(
-        items,
-        bins=bins,
-        equal=equal,
-        edges=edges,
-        folds=folds,
-        joint=joint,
-        on_leakage=on_leakage,
-        progress=progress,
-    )
+            own = getattr(items, role)
+            if own not in (None, column):
+                raise ItemsError(
+                    f"the items have {role}s in column {own!r}: leave out {role}={column!r}"
+                )
+            changed: dict[str, Any] = {role: column}
+            items = replace(items, **changed)
+    check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
+    stats = totals_of(items, edges, bins, equal, folds, joint, on_leakage, progress)
     _check_groups(stats)
     _tell_atoms(stats, items)
     _tell_scale(stats, items)
@@ -231,73 +207,169 @@ def summarize(
 
 def totals_of(
     items: Items,
-    *,
+    edges: ArrayLike | None = None,
     bins: int | None = None,
     equal: str | None = None,
-    edges: ArrayLike | None = None,
     folds: int | None = None,
     joint: bool | int | str = "auto",
     on_leakage: str = "raise",
     progress: bool | None = None,
 ) -> Statistics:
-    """What `summarize` returns, also of items to which a fit that is there is applied.
-
-    Their groups may have one item each, and the fit says which scores many items share.
-    """
+    """What `summarize` returns, also for items that an existing fit scores."""
     outcome, progress = OUTCOMES[items.kind], is_shown(progress)
     if equal not in (None, "items", *(outcome.observed,) * outcome.whole):
         raise ItemsError(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
+    budget = (
+        Joint(_MOST_JOINT if joint is True else int(joint))
+        if joint != "auto"
+        else Joint(int(_AUTO_BYTES / (8 * len(outcome.columns("joint")))), merges=False)
+    )
     rule = _fold_rule(items, folds)
-    engine = tables.Grouped if tables.kind_of(items.source) == "ibis" else tables.Local
-    reader = engine(items, rule, progress)
+    on_engine = kind_of(items.source) == "ibis"
+    # ids and folds that are not used are not read, whatever their type
+    unused = rule.by in ("none", "cluster")
+    read = replace(items, id=None, fold=None) if unused else items
+    reader = (Grouped if on_engine else Local)(read, rule, progress)
     cuts = _choose(reader, items, bins, equal, progress) if edges is None else np.asarray(edges)
-    with phase("summing cells", enabled=progress and engine is tables.Grouped):
-        found = reader.tables(cuts, _budget(joint, outcome))
-    stats = _collect(found, cuts, items, rule, folds)
+    with phase("summing cells", enabled=progress and on_engine):
+        found = reader.tables(cuts, budget)
+    stats = _collect(found, cuts, items, rule, folds, must=budget.merges)
+    if int(stats.data["n"].sum()) != found.n:
+        raise StatisticsError("the table changed while it was read: summarize again")
     if len(stats.days) > MOST_DAYS:
         raise ItemsError(
             f"column {items.date!r} has {len(stats.days):,} days, more than the {MOST_DAYS:,} that "
             "statistics keep apart: give the first day of each week or month"
         )
-    _check_totals(stats, found.totals)
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
     _check_leakage(stats, on_leakage)
     if doubt := outcome.forms.doubt(stats.table):
         warn_user(doubt, ItemsWarning)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
-    _log.debug("tables of sums have these rows: %s", {t: stats.data.sizes[t] for t in found.sums})
     return stats
 
 
-def _with_column(items: Items, role: str, column: str) -> Items:
-    """The items with a column of clusters or dates."""
-    own = getattr(items, role)
-    if own not in (None, column):
-        raise ItemsError(f"the items have {role}s in column {own!r}: leave out {role}={column!r}")
-    changed: dict[str, Any] = {role: column}
-    return replace(items, **changed)
+def _fold_rule(items: Items, folds: int | None) -> Folds:
+    """The rule that puts items into folds."""
+    if items.cluster is not None:
+        if folds is not None and folds > BLOCKS:
+            raise StatisticsError(f"folds={folds} of clusters are at most {BLOCKS}: give fewer")
+        return Folds("cluster", BLOCKS)
+    if folds is None and items.fold is not None:
+        return Folds("column", MOST_FOLDS)
+    if folds == 0 or (folds is None and items.id is None):
+        return Folds("none", 1)
+    if items.fold is not None:
+        raise StatisticsError(f"the items have folds in column {items.fold!r}: leave out folds=")
+    if items.id is None:
+        return Folds("item", folds or 1)
+    ids = open_table(items.source, list(items.roles.values()))[items.id].type()
+    if folds is None and not ids.is_integer():
+        return Folds("none", 1)
+    return Folds("id", folds or _FOLDS)
+
+
+# --- edges ---------------------------------------------------------------------------------------
+
+
+def _choose(
+    reader: Grouped | Local, items: Items, asked: int | None, equal: str | None, progress: bool
+) -> Floats:
+    """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
+    weight = None if equal == "items" else equal
+    infinite = -math.inf, math.inf
+    with phase("choosing bins", enabled=progress and isinstance(reader, Grouped)):
+        first = reader.weights(FIRST_GRID, *infinite, weight)
+        low, high = first.score_min, first.score_max
+        if high - low <= _SAME * max(abs(low), abs(high)):
+            reader.check()
+            raise ItemsError(
+                f"column {items.score!r}: every score is {digits(low + 0.0)}, so there is nothing "
+                "to calibrate along; give scores that differ between items"
+            )
+        if not first.weight.sum() > 0:
+            reader.check()
+            raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
+        many = stand_out(first.items, np.ones(len(first.cell), dtype=bool))
+        least = fewest_in_atom(first.n)
+        atoms = reader.repeated(FIRST_GRID, first.cell[many], least) if many.any() else {}
+        others = first.n - sum(atoms.values())
+        bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, others // _ITEMS_IN_BIN))
+        grid, cells, weights = FIRST_GRID, first.cell, _beside(FIRST_GRID, first, atoms, infinite)
+        # with few items per bin finer cells do not make bins more equal
+        finer = finer_grid(grid, cells, weights, bins, coarse=1 / 16 if asked else 1 / 4)
+        if finer is not None:
+            second = reader.weights(*finer, weight)
+            finer_weights = _beside(finer[0], second, atoms, finer[1:])
+            if finer_weights.max() < weights.max():  # equal scores share a cell on any grid
+                grid, cells, weights = finer[0], second.cell, finer_weights
+    edges = choose_edges(grid, cells[weights > 0], weights[weights > 0], bins, asked is None)
+    if len(edges) + 1 < (asked or _FEWEST_BINS):
+        warn_user(
+            f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
+            f"together, and there are only {len(cells):,} scores that differ, or a few of them "
+            "hold more than a bin's share; ask for fewer bins",
+            ItemsWarning,
+        )
+    return atom_edges(edges, list(atoms), grid, cells[weights > 0])
+
+
+def _beside(
+    grid: Grid, found: Weights, atoms: dict[float, int], ends: tuple[float, float]
+) -> Floats:
+    """Weights of cells without those of the atoms, which have bins of their own."""
+    clipped = np.clip(np.array(list(atoms), dtype=float), *ends)
+    return np.where(np.isin(found.cell, grid.cell(clipped)), 0.0, found.weight)
+
+
+# --- the statistics ------------------------------------------------------------------------------
+
+
+def _collect(
+    found: Tables, edges: Floats, items: Items, rule: Folds, folds: int | None, must: bool
+) -> Statistics:
+    """Statistics from the sums; joint cells only if no value is too far from 0 for them."""
+    outcome, tables, coarse = OUTCOMES[items.kind], dict(found.sums), found.coarse
+    if np.abs(tables["joint"].get("value_cell", [0])).max(initial=0) >= MOST_VALUE_CELL:
+        if must:
+            raise ItemsError(
+                f"column {items.roles[outcome.observed]!r}: {outcome.words.outcomes} are more than "
+                f"a million {outcome.words.sizes} from 0, beyond all joint cells: subtract a "
+                f"constant from {outcome.words.outcomes} and scores alike, or leave out joint="
+            )
+        tables["joint"], coarse = {}, 0
+    number = {
+        "none": 0,
+        "column": int(tables["part"]["fold"].max(initial=-1)) + 1,
+        "cluster": _FOLDS if folds is None else folds,
+    }
+    attrs = {
+        "format": FORMAT,
+        "kind": items.kind,
+        "roles": json.dumps(dict(items.roles)),
+        "cells": outcome.grid,
+        "folds_by": rule.by,
+        "folds": number.get(rule.by, rule.number),
+        "coarse": coarse,
+    }
+    return Statistics(dataset_of(tables, np.array(found.labels, dtype=object), edges, attrs))
 
 
 def _check_groups(stats: Statistics) -> None:
     """Refuse a column of groups with a label of its own for every item, or that cannot be saved."""
-    n, part = stats.n_items, stats.table("part")
+    n = stats.n_items
     for grouping in stats.groupings:
-        cut = np.array(["\0" in level for level in grouping.levels])[grouping.of]
-        if cut.any():  # netCDF ends a text there
-            bad = int(part["n"][cut[part["group"]]].sum())
+        where = f"column {grouping.column!r}"
+        if any("\0" in level for level in grouping.levels):  # netCDF ends a text there
+            raise ItemsError(f"{where}: some labels have a NUL character: remove it")
+        if _OWN_GROUPS <= n <= len(grouping.levels):
             raise ItemsError(
-                f"column {grouping.column!r}: {bad:,} of {n:,} rows have a label with a NUL "
-                "character: remove it"
-            )
-    for grouping in stats.groupings if n >= _OWN_GROUPS else ():
-        if len(grouping.levels) >= n:
-            raise ItemsError(
-                f"column {grouping.column!r}: every item is a group of its own ({n:,} groups of "
-                f"{n:,} items), so that no group has a curve to learn: name a column whose labels "
-                "repeat, or leave it out of group="
+                f"{where}: every item is a group of its own ({n:,} groups of {n:,} items), so that "
+                "no group has a curve to learn: name a column whose labels repeat, or leave it out "
+                "of group="
             )
 
 
@@ -322,153 +394,19 @@ def _tell_scale(stats: Statistics, items: Items) -> None:
         return  # such scores are no rates
     n = margin["n"]
     fifth = np.minimum(5 * (np.cumsum(n) - 0.5 * n) / n.sum(), 4).astype(int)
-    n, t, size, events = (np.bincount(fifth, margin[name]) for name in ("n", *_OF_SCALE))
+    names = "n", "sum_t", "sum_N", "sum_y"
+    n, t, size, events = (np.bincount(fifth, margin[name]) for name in names)
     told = events >= _TOLD
     ratio = (events * n)[told] / (size * t)[told]
-    if not told.any() or (ratio.min() < _APART and ratio.max() > 1 / _APART):
-        return
-    size_column = items.roles[outcome.size]
-    warn_user(
-        f"column {items.score!r}: {outcome.words.theta}s are {ratio.min():.3g} to "
-        f"{ratio.max():.3g} times the scores throughout. If scores are {outcome.words.theta}s per "
-        f"unit of {outcome.words.size}, column {size_column!r} is not the {outcome.words.size} "
-        "that they refer to (a forgotten exposure counts as 1): name the right column. If scores "
-        "are on another scale, all is well",
-        ItemsWarning,
-    )
-
-
-def _fold_rule(items: Items, folds: int | None) -> Folds:
-    """The rule that puts items into folds."""
-    if items.cluster is not None:
-        if folds is not None and folds > BLOCKS:
-            raise StatisticsError(f"folds={folds} of clusters are at most {BLOCKS}: give fewer")
-        return Folds("cluster", BLOCKS)
-    if folds is None and items.fold is not None:
-        return Folds("column", MOST_FOLDS)
-    if folds == 0 or (folds is None and items.id is None):
-        return Folds("none", 1)
-    if items.fold is not None:
-        raise StatisticsError(f"the items have folds in column {items.fold!r}: leave out folds=")
-    if items.id is None:
-        return Folds("item", folds or 1)
-    ids = tables.open_table(items.source, list(items.roles.values()))[items.id].type()
-    if folds is None and not ids.is_integer():
-        return Folds("none", 1)
-    return Folds("text" if ids.is_string() else "id", folds or _FOLDS)
-
-
-def _choose(
-    reader: tables.Grouped | tables.Local,
-    items: Items,
-    asked: int | None,
-    equal: str | None,
-    progress: bool,
-) -> Floats:
-    """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
-    weight = None if equal == "items" else equal
-    shown = progress and isinstance(reader, tables.Grouped)
-    with phase("choosing bins", enabled=shown):
-        first = reader.weights(FIRST_GRID, -math.inf, math.inf, weight)
-    if first.score_max - first.score_min <= _SAME * max(abs(first.score_min), abs(first.score_max)):
-        reader.check()
-        raise ItemsError(
-            f"column {items.score!r}: every score is {digits(first.score_min + 0.0)}, so there is "
-            "nothing to calibrate along; give scores that differ between items"
-        )
-    weights = first.items if weight is None else first.total
-    if not weights.sum() > 0:
-        reader.check()
-        raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
-    atoms = _repeated(reader, first)
-    amounts = _amounts(first, weights, atoms)
-    ends = -math.inf, math.inf
-    grid = FIRST_GRID
-    cells, weights = without_atoms(grid, first.cell, weights, amounts, ends)
-    bins = asked or min(
-        _MOST_BINS, max(_FEWEST_BINS, (first.n - sum(atoms.values())) // _ITEMS_IN_BIN)
-    )
-    # with few items per bin finer cells do not make bins more equal
-    coarse = 1 / 16 if asked else 1 / 4
-    finer = finer_grid(grid, cells, weights.astype(float), bins, coarse=coarse)
-    if finer is not None:
-        with phase("choosing bins", enabled=shown):
-            second = reader.weights(*finer, weight)
-        weights_of = second.items if weight is None else second.total
-        rest = without_atoms(finer[0], second.cell, weights_of, amounts, finer[1:])
-        if rest[1].max() < weights.max():  # equal scores share a cell on any grid
-            grid, (cells, weights) = finer[0], rest
-    edges = choose_edges(grid, cells, weights.astype(float), bins, halve_ends=asked is None)
-    if len(edges) + 1 < (asked or _FEWEST_BINS):
+    if told.any() and (ratio.min() >= _APART or ratio.max() <= 1 / _APART):
+        words = outcome.words
         warn_user(
-            f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
-            f"together, and there are only {len(cells):,} scores that differ, or a few of them "
-            "hold more than a bin's share; ask for fewer bins",
+            f"column {items.score!r}: {words.theta}s are {ratio.min():.3g} to {ratio.max():.3g} "
+            f"times the scores throughout. If scores are {words.theta}s per unit of {words.size}, "
+            f"column {items.roles[outcome.size]!r} is not the {words.size} that they refer to (a "
+            "forgotten exposure counts as 1): name the right column",
             ItemsWarning,
         )
-    return atom_edges(edges, list(atoms), grid, cells)
-
-
-def _repeated(reader: tables.Grouped | tables.Local, first: Weights) -> dict[float, int]:
-    """Scores that stand out by their number of items, with these numbers."""
-    many = stand_out(first.items, np.ones(len(first.cell), dtype=bool))
-    if not many.any():
-        return {}
-    return reader.repeated(FIRST_GRID, first.cell[many], fewest_in_atom(first.n))
-
-
-def _amounts(first: Weights, weights: Ints, atoms: Mapping[float, int]) -> dict[float, int]:
-    """Weights of atoms, as shares of their cells' weights."""
-    place = np.searchsorted(first.cell, FIRST_GRID.cell(list(atoms)))
-    items = np.array(list(atoms.values()), dtype=np.int64)
-    shares = weights[place] * items // first.items[place]
-    return dict(zip(atoms, shares.tolist(), strict=True))
-
-
-def _collect(
-    found: tables.Tables, edges: Floats, items: Items, rule: Folds, folds: int | None
-) -> Statistics:
-    """Statistics from an engine's sums."""
-    number = {
-        "none": 0,
-        "column": int(found.sums["part"]["fold"].max(initial=-1)) + 1,
-        "cluster": _FOLDS if folds is None else folds,
-    }
-    attrs = {
-        "format": FORMAT,
-        "kind": items.kind,
-        "roles": json.dumps(dict(items.roles)),
-        "cells": OUTCOMES[items.kind].grid,
-        "folds_by": rule.by,
-        "folds": number.get(rule.by, rule.number),
-        "coarse": found.coarse,
-    }
-    return make_statistics(found.sums, np.array(found.labels, dtype=object), edges, attrs)
-
-
-def _check_totals(stats: Statistics, totals: tables.Totals) -> None:
-    """Check that the grouped pass has seen every item exactly once."""
-    outcome = OUTCOMES[stats.kind]
-    totals_of_bins = {c: stats.data[c].to_numpy().sum() for c in outcome.sums("part")}
-    sums: Mapping[tuple[int, int], Any] = outcome.powers(totals_of_bins)
-    size = f"{'squared ' * (outcome.size_power - 1)}{outcome.words.sizes}"
-    exact = outcome.validity.outcome.whole
-    found: list[tuple[str, Any, Any, float]] = [
-        ("items", sums[0, 0], totals.n, 0.0),
-        (
-            f"sum of {outcome.words.outcomes}",
-            sums[1, 0],
-            totals.outcome,
-            0.0 if exact else 1e-9 * totals.absolute,
-        ),
-        (f"sum of {size}", sums[0, 1], totals.sizes, 1e-9 * sums[0, 1]),
-    ]
-    for what, of_bins, expected, tolerance in found:
-        if abs(of_bins - expected) > tolerance:
-            raise StatisticsError(
-                f"the {what} came to {of_bins} in bins but to {expected} in all: the table changed "
-                "while it was read, or the engine dropped rows; summarize again"
-            )
 
 
 def _check_digits(stats: Statistics, items: Items) -> None:
@@ -478,22 +416,21 @@ def _check_digits(stats: Statistics, items: Items) -> None:
     the variation about the mean of a group's bin, or of the noise if values vary less.
     """
     outcome = OUTCOMES[items.kind]
-    part = stats.table("part")
     names = [name for name in outcome.sums("part") if name in outcome.sums_of]
-    sums = outcome.powers(group(part, ("group", "bin"), dict.fromkeys(names, np.add)))
+    sums = outcome.powers(
+        group(stats.table("part"), ("group", "bin"), dict.fromkeys(names, np.add))
+    )
     n, y1, y2, noise = (sums[power] for power in ((0, 0), (1, 0), (2, 0), (0, 1)))
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
     # bins of a few items have hardly any variation of their own
     of = np.where(n < _FEW, 0, 1 + np.arange(len(n)))
     size, square, spread = (np.bincount(of, weights=v) for v in (n, y2, about + noise))
-    lost = 2.0**-53 * np.sqrt(size) * square > _DIGITS * spread
-    if lost.any():
-        mean = float(y1.sum() / n.sum())
+    if (2.0**-53 * np.sqrt(size) * square > _DIGITS * spread).any():
         raise ItemsError(
             f"column {items.roles[outcome.observed]!r}: {outcome.words.outcomes} are so far from "
             "0, compared with their variation and noise, that sums of their squares lose the "
-            f"digits that matter: subtract a constant, such as their mean {mean:.6g}, from "
-            f"{outcome.words.outcomes} and scores alike"
+            f"digits that matter: subtract a constant, such as their mean {y1.sum() / n.sum():.6g},"
+            f" from {outcome.words.outcomes} and scores alike"
         )
 
 

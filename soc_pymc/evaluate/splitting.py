@@ -14,7 +14,8 @@ import pandas as pd
 from .._lib.arguments import PROBABILITY, SEED, checked
 from ..data.groups import arguments_of, is_group
 from ..data.items import Items, check_outcomes
-from ..data.tables import batches, scan
+from ..data.sources import batches
+from ..data.validation import scan
 from ..families.outcomes import OUTCOMES
 
 

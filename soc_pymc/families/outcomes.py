@@ -198,7 +198,6 @@ class Outcome:
     tables: Mapping[str, Table]  # first "part", last "joint", which is optional
     grid: str  # widths of cells; statistics with other cells cannot be added
     few_joint: bool  # one bin always has few joint cells, so merging bins is always enough
-    farthest: float  # largest outcome that joint cells resolve, in sizes
     amounts: Mapping[str, str]  # roles for bins of equal amounts, with the column of their sum
     describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
     # (cells, bins, no outcome exceeds its size) -> variation beyond the noise, and its variance
@@ -389,7 +388,6 @@ _POISSON = Outcome(
     },
     grid=f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
     few_joint=True,
-    farthest=np.inf,
     amounts={"count": "sum_y", "exposure": "sum_N"},
     estimate=_rate,
     totals=(
@@ -479,7 +477,6 @@ _NORMAL = Outcome(
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
     few_joint=False,
-    farthest=2.0**20,
     amounts={},
     estimate=lambda value, noise_sd: value,
     totals=(
@@ -595,7 +592,6 @@ _BINOMIAL = Outcome(
     },
     grid=f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
     few_joint=True,
-    farthest=np.inf,
     amounts={"successes": "sum_y", "trials": "sum_N"},
     estimate=_rate,
     totals=(

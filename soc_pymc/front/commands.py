@@ -199,14 +199,14 @@ def run(chosen: Chosen) -> None:
 )  # fmt: skip
 def summarize(chosen: Chosen) -> None:
     """Sufficient statistics of items."""
-    from ..data.tables.engines import on_engine
+    from ..data.sources import on_engine
 
     options: dict[str, Any] = {"joint": chosen.joint or "auto", "cluster": None, "date": None}
     options["edges"] = soc.load_statistics(chosen.edges).edges if chosen.edges else None
     names = list(items_of(chosen).roles.values())
     check_out(chosen.out, chosen.items)
-    with on_engine(chosen.engine, source_of(chosen), names) as source:
-        stats = _call(soc.summarize, chosen, items_of(chosen, source=source), **options)
+    source = on_engine(chosen.engine, source_of(chosen), names)
+    stats = _call(soc.summarize, chosen, items_of(chosen, source=source), **options)
     stats.save(chosen.out)
     print(f"{stats!r} -> {chosen.out}")
 

@@ -15,7 +15,7 @@ from .._lib.errors import FitError, ItemsError
 from ..data.groups import group_roles, roles_of, roles_of_groups
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
-from ..data.tables import scan
+from ..data.validation import scan
 from ..families.family import reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior

@@ -31,7 +31,8 @@ from .._model.levels import Levels
 from .._model.problem import Problem, build
 from .._model.rows import rows_of
 from .._model.splines import knots_in, spline_matrix
-from ..data.statistics import Statistics, make_statistics, undated
+from ..data.layout import dataset_of, undated
+from ..data.statistics import Statistics
 from ..families.family import FAMILIES
 from ..families.priors import Prior
 from ..families.scales import Scale
@@ -162,7 +163,7 @@ def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]
         for table in [stats.table(name)]
     }
     attrs = undated(stats.data.attrs) | {"coarse": 0}
-    apart = make_statistics(tables, keys.astype(str), stats.edges, attrs)
+    apart = Statistics(dataset_of(tables, keys.astype(str), stats.edges, attrs))
     group, block = np.divmod(keys, number)
     return apart, group, block
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .._lib.arguments import SEED, OrNone, Refusal, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
-from ..data.tables import open_table
+from ..data.sources import open_table
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import LOG
 from . import style

@@ -14,9 +14,9 @@ from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown
 from ..data.groups import group_roles, is_group, joined, roles_of
 from ..data.items import Items, check_outcomes
+from ..data.sources import batches, open_table
 from ..data.statistics import Statistics
-from ..data.tables import batches, open_table, scan
-from ..data.tables.validation import near_whole
+from ..data.validation import scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from .curves import atom_of, items_at_once
@@ -81,7 +81,7 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     for role, name in roles.items():
         if not is_group(role):
             numbers = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
-            columns[role] = near_whole(role, numbers)
+            columns[role] = numbers
             columns[role].flags.writeable = False  # as Arrow's arrays are, for one compilation
     return columns
 

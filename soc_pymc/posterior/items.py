@@ -21,9 +21,8 @@ from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
 from ..data.groups import MARK, group_roles
 from ..data.items import Items, check_items
-from ..data.tables import batches, column_names, kind_of, open_table, scan, to_ibis
-from ..data.tables.sources import readable
-from ..data.tables.validation import check_types
+from ..data.sources import batches, column_names, kind_of, open_table, readable, to_ibis
+from ..data.validation import check_types, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from ..prior_table import quantile_name

@@ -11,9 +11,7 @@ from typing import IO, Any
 from .._lib.arguments import shown
 from .._lib.errors import ItemsError
 from .._lib.files import replacing
-from .._lib.threads import ready_ahead
-from ..data.tables import kind_of
-from ..data.tables.item_files import paths_of
+from ..data.sources import kind_of, paths_of
 from ..inference.results import Fit
 
 _VERSION = 5  # version of scoring; files of another version are made again
@@ -142,7 +140,7 @@ def write_scored(
     writer = None
     with replacing(target) as temporary:
         try:
-            for table in ready_ahead(_row_groups(scored)):
+            for table in _row_groups(scored):
                 if writer is None:
                     repeated = _repetitive(table, added)
                     writer = pq.ParquetWriter(temporary, table.schema, use_dictionary=repeated)

@@ -11,7 +11,7 @@ from .._lib.arguments import A, names_of, shown
 from .._lib.errors import FitError, ItemsError
 from ..data.groups import arguments_of, group_roles, roles_of, roles_of_groups
 from ..data.items import ANY_ITEMS, ITEMS, Items
-from ..data.tables import kind_of
+from ..data.sources import kind_of
 from ..families.family import family_of
 from ..inference.results import FIT, Fit
 from .item_columns import posterior_roles

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from .. import prior_table
 from .._lib.arrays import Floats
+from ..data.columns import exact, lookup_rows, numbers, with_bins
 from ..data.groups import CROSS, group_roles
-from ..data.tables.columns import exact, lookup_rows, with_bins
-from ..data.tables.validation import numbers
 from ..families.family import family_of
 from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, MIDDLE, RANK, SCALES, Scale

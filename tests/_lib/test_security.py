@@ -21,7 +21,6 @@ METHODS = {
     "to_pickle", "memmap", "fromfile", "create_function", "install_extension", "load_extension",
 }  # fmt: skip
 CALLS = {"eval", "exec", "compile", "__import__", "breakpoint", "input"}
-COMPILED = {"exec", "compile"}  # loops of the package's own rules, whose text is no one else's
 
 
 def dangers(tree):
@@ -46,13 +45,7 @@ def dangers(tree):
 def test_nothing_is_unpickled_evaluated_or_started():
     paths = sorted(PACKAGE.rglob("*.py"))
     assert paths
-    found = {
-        (str(path.relative_to(PACKAGE)), name)
-        for path in paths
-        for name in dangers(ast.parse(path.read_text()))
-    }
-    assert {entry for entry in found if entry[1] not in COMPILED} == set()
-    assert len({file for file, _ in found}) <= 1
+    assert not [(path, name) for path in paths for name in dangers(ast.parse(path.read_text()))]
 
 
 @pytest.mark.parametrize(

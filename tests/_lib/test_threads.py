@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import soc_pymc as soc
-from soc_pymc._lib.threads import VARIABLE, one_blas_thread, ordered_map, ready_ahead, threads
+from soc_pymc._lib.threads import VARIABLE, one_blas_thread, ordered_map, threads
 
 
 @pytest.fixture(params=[1, 3])
@@ -52,23 +52,6 @@ def test_the_first_error_is_raised_and_later_blocks_are_left(number):
     with pytest.raises(ValueError, match="3"):
         list(ordered_map(work, range(100)))
     assert max(begun) <= 3 + number + 2
-
-
-def test_the_next_block_is_made_while_one_is_in_use(number):
-    made = []
-
-    def blocks():
-        for block in range(4):
-            made.append(block)
-            yield block
-        raise OSError("the disk is gone")
-
-    ready = ready_ahead(blocks())
-    for block in range(4):
-        assert next(ready) == block
-        assert len(made) <= block + (1 if number == 1 else 2)
-    with pytest.raises(OSError, match="gone"):
-        next(ready)
 
 
 def of_blas(_=None):

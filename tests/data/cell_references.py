@@ -3,7 +3,6 @@
 Nothing here comes from the package: the numbers are those that saved statistics rely on.
 """
 
-import hashlib
 import re
 import zlib
 
@@ -81,12 +80,6 @@ def fold_of_id(identity, folds):
     number = np.asarray(identity, dtype=np.int64) % PRIME
     number = number * ((number + 1663) % PRIME) % PRIME
     return number * 1_327_217_885 % PRIME % folds
-
-
-def fold_of_text(labels, folds):
-    """Returns the fold of ids of text, from the first 64 bits of their MD5."""
-    digests = [hashlib.md5(label.encode()).digest()[:8] for label in labels]
-    return fold_of_id([int.from_bytes(digest, "big") % PRIME for digest in digests], folds)
 
 
 def fold_of_item(score, size, folds):

@@ -70,8 +70,3 @@ def test_whole_numbers_text_and_categories_are_the_same_clusters(tmp_path):
     stats = soc.summarize(items_of(frame), **options)
     for source in sources:
         assert_same(stats, soc.summarize(items_of(source), **options))
-
-
-def test_a_cluster_for_every_item_is_refused():
-    with pytest.raises(soc.ItemsError, match="'c'"):
-        soc.summarize(items_of(table_of().assign(c=range(3000))), cluster="c", progress=False)

@@ -1,12 +1,9 @@
 """Statistics and errors of a table are the same from every engine, as plain NumPy has them."""
 
 import functools
-import re
 from datetime import date
 
-import ibis
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -21,8 +18,8 @@ from tests.data.cell_references import (
 )
 from tests.data.engines import ENGINES, put_on  # noqa: F401  # a fixture
 from tests.data.hard_items import COLUMNS, hard_table, neighbours
-from tests.tables import BACKENDS, KINDS, ROLES, source_of
 from tests.tables import COLUMNS as FOUR_ITEMS
+from tests.tables import KINDS, ROLES
 from tests.thinning import thinned
 
 EDGES = np.unique(
@@ -117,40 +114,19 @@ def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on
 # --- files on other engines ----------------------------------------------------------------------
 
 
-def words_for(files, engine, out):
-    """Returns the words of a command that summarizes files."""
-    roles = [word for role, column in ROLES.items() for word in (f"--{role}", column)]
-    words = ["summarize", *map(str, files), *roles, "--bins", "20", "--quiet"]
-    return [*words, "--engine", engine, "--out", str(out)]
-
-
-def odd_files(folder, unit):
-    """Writes items in files, with names and columns that trouble engines; the unit is of times."""
-    frame = soc.simulation.s1(3000, seed=5)
-    frame = frame.rename(columns={"score": "t", "count": "y", "exposure": "N"})[["t", "y", "N"]]
-    frame["seen at"] = pd.Timestamp("2024-01-01").as_unit(unit)
-    files = [folder / "c[1]*.parquet", folder / "d {2}.parquet"]
-    frame[:1000].to_parquet(files[0])
-    frame[1000:].to_parquet(files[1])
-    return files
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["polars", "spark"])
-def test_files_are_equal_on_engines_of_the_command_line(engine, tmp_path, request, capsys):
-    """Spark uses the active session, whose views stay as they are, and refuses hidden files."""
-    views = request.getfixturevalue("spark").catalog if engine == "spark" else None
-    files, found = odd_files(tmp_path, "us" if engine == "spark" else "ns"), {}
+def test_files_are_equal_on_engines_of_the_command_line(engine, tmp_path):
+    frame = soc.simulation.s1(3000, seed=5).rename(columns=ROLES)
+    files, found = [tmp_path / "a.parquet", tmp_path / "b c.parquet"], {}
+    frame[:1000].to_parquet(files[0])
+    frame[1000:].to_parquet(files[1])
+    roles = [word for role, column in ROLES.items() for word in (f"--{role}", column)]
+    words = ["summarize", *map(str, files), *roles, "--bins", "20", "--quiet"]
     for name in ("duckdb", engine):
-        assert main(words_for(files, name, tmp_path / f"{name}.nc")) == 0
+        assert main([*words, "--engine", name, "--out", str(tmp_path / f"{name}.nc")]) == 0
         found[name] = soc.load_statistics(tmp_path / f"{name}.nc")
     assert_same(found["duckdb"], found[engine])
-    if views is not None:
-        assert not [view for view in views.listTables() if view.name.startswith("soc_pymc_")]
-        hidden = files[0].rename(tmp_path / "_c.parquet")
-        assert main(words_for([hidden], engine, tmp_path / "new.nc")) == 2
-        assert "Spark skips files named _*" in capsys.readouterr().err
-        assert not (tmp_path / "new.nc").exists()
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -190,38 +166,3 @@ def test_every_engine_has_the_same_errors(engine, name, put_on):  # noqa: F811
     expected = error_of(name, table)
     assert expected.count("\n") >= 1
     assert error_of(name, put_on(engine, table)) == expected
-
-
-OFF = 3e-10 * np.array([1, -1, 1, -1])
-
-
-@pytest.mark.parametrize("kind", ["counts", "successes"])
-@pytest.mark.parametrize("engine", thinned([*BACKENDS, "engine postgres"], ["pandas", "parquet"]))
-def test_numbers_beside_a_whole_number_are_that_number(engine, kind, put_on, tmp_path):  # noqa: F811
-    make, roles = KINDS[kind]
-
-    def total(**columns):
-        table = pa.table(FOUR_ITEMS | {"y": [0.0, 1.0, 2.0, 1.0]} | columns)
-        within = engine.removeprefix("engine ")
-        source = source_of(engine, table, tmp_path) if within == engine else put_on(within, table)
-        stats = soc.summarize(make(source, **roles), edges=[0.25], progress=False)
-        return stats.table("part")
-
-    beside = {"y": np.array([0, 1, 2, 1]) + OFF}
-    beside |= {"N": np.arange(1, 5) + OFF} if kind == "successes" else {}
-    for name, column in total().items():
-        np.testing.assert_array_equal(total(**beside)[name], column)
-    with pytest.raises(soc.ItemsError, match=re.escape("not whole (2.000000002)")):
-        total(y=[0, 1, 2 + 2e-9, 1])
-
-
-@pytest.mark.slow
-def test_a_lost_connection_is_an_items_error(postgres_server):
-    connection = ibis.postgres.connect(**postgres_server)
-    connection.raw_sql('CREATE TEMPORARY TABLE mine (t float8, y int8, "N" float8)').close()
-    items = soc.PoissonItems(connection.table("mine"), **ROLES)
-    other = ibis.postgres.connect(**postgres_server)
-    other.raw_sql(f"SELECT pg_terminate_backend({connection.con.info.backend_pid})").close()
-    with pytest.raises(soc.ItemsError, match="cannot be read"):
-        soc.summarize(items, progress=False)
-    other.disconnect()

@@ -1,15 +1,13 @@
 """Folds: even, unrelated to neighbours and to outcomes, the same wherever items are; ids."""
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc.data.tables import validation
-from tests.data.cell_references import fold_of_id, fold_of_text
+from soc_pymc.data import validation
+from tests.data.cell_references import fold_of_id
 from tests.data.engines import put_on  # noqa: F401  # a fixture
 from tests.tables import ROLES
 from tests.thinning import thinned
@@ -51,25 +49,10 @@ def test_folds_are_even_and_those_of_neighbours_unrelated(folds):
         assert stats.chi2_contingency(pairs)[1] > 1e-3
 
 
-def test_ids_of_text_have_the_folds_of_their_hash(table, tmp_path):
-    expected = np.bincount(fold_of_text(table["name"].to_pylist(), FOLDS), minlength=FOLDS)
-    assert stats.chisquare(expected).pvalue > 1e-3
-    table.to_pandas().to_csv(tmp_path / "a.csv", index=False)
-    for source in (table.to_pandas(), pl.from_arrow(table), tmp_path / "a.csv"):
-        assert sizes(statistics(source, id="name")) == expected.tolist()
-
-
-@pytest.mark.parametrize("engine", thinned(["duckdb", "postgres"], ["duckdb"]))
-def test_ids_of_text_on_engines(engine, put_on, table):  # noqa: F811
-    expected = np.bincount(fold_of_text(table["name"].to_pylist(), FOLDS), minlength=FOLDS)
-    assert sizes(statistics(put_on(engine, table), id="name")) == expected.tolist()
-
-
-def test_an_engine_without_the_hash_makes_no_other_folds(put_on, table):  # noqa: F811
-    source = put_on("polars", table)
-    with pytest.raises(soc.ItemsError, match=r"'name'.*polars"):
-        statistics(source, id="name")
-    assert statistics(source, folds=None, id="name").folds == 0  # nobody asked for folds
+def test_ids_of_text_make_no_folds(table):
+    with pytest.raises(soc.ItemsError, match=r"'name' holds text.*whole numbers"):
+        statistics(table, id="name")
+    assert statistics(table, folds=None, id="name").folds == 0  # nobody asked for folds
 
 
 def test_by_default_only_whole_numbers_make_folds(table):
@@ -102,20 +85,17 @@ def test_folds_of_a_column(table):
 
 
 def test_statistics_of_other_folds_are_not_added(table):
-    """The same id as text and as a number may be in different folds."""
-    text = statistics(table, id="name")
-    numbers = table.drop("name").rename_columns({"number": "name"})
-    for other in (statistics(numbers, id="name"), statistics(table, folds=3, id="name")):
-        with pytest.raises(soc.StatisticsError, match="folds"):
-            _ = text + other
+    mine = statistics(table, id="number")
+    with pytest.raises(soc.StatisticsError, match="different folds"):
+        _ = mine + statistics(table, folds=3, id="number")
 
 
 def test_a_missing_id_has_no_fold(table):
-    frame = pd.DataFrame(table.to_pandas())
-    frame.loc[3, "name"] = None
-    with pytest.raises(soc.ItemsError, match="'name': 1 of 600"):
-        statistics(frame, id="name")
-    assert statistics(frame, folds=None, id="name").n_items == N
+    frame = table.to_pandas().astype({"number": "Int64"})
+    frame.loc[3, "number"] = None
+    with pytest.raises(soc.ItemsError, match="'number': 1 of 600"):
+        statistics(frame, id="number")
+    assert statistics(frame, folds=0, id="number").n_items == N
 
 
 @pytest.mark.parametrize("engine", thinned(["memory", "duckdb", "polars"], ["memory"]))

@@ -6,9 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.data.tables.engines import on_engine
+from soc_pymc.data.sources import on_engine
 from tests.tables import BACKENDS, KINDS, ROLES, source_of
-from tests.tables import COLUMNS as FOUR_ITEMS
 
 QUIET = {"on_leakage": "ignore", "progress": False}
 
@@ -33,14 +32,6 @@ def test_construction_reads_nothing_and_knows_its_roles(kind):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_odd_names_of_columns_in_every_source(backend, tmp_path):
-    names = {"t": 'sc"o; ré', "y": "cl'icks", "N": "im pressions"}
-    table = pa.table({names.get(name, name): column for name, column in FOUR_ITEMS.items()})
-    roles = {role: names[column] for role, column in ROLES.items()}
-    assert totals(source_of(backend, table, tmp_path), **roles) == (4, 4, 10.0)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_labels_of_yes_and_no_are_successes(backend, tmp_path):
     numbers = pa.table({"t": [0.1, 0.2, 0.3, 0.4], "y": [0, 1, 1, 0], "N": [1] * 4})
     labels = numbers.set_column(1, "y", numbers["y"].cast(pa.bool_()))
@@ -50,21 +41,6 @@ def test_labels_of_yes_and_no_are_successes(backend, tmp_path):
         for source in (source_of(backend, labels, tmp_path), numbers)
     )
     assert found.data.equals(expected.data)
-
-
-def test_rows_of_errors_are_told_where_rows_have_an_order(tmp_path):
-    """The lowest values as examples, and the rows in notes."""
-    y = np.zeros(1000, dtype=int)
-    y[[4, 9, 12, 700]] = [-1, -2, -1, -7]
-    table = pa.table({"t": np.full(1000, 0.5), "y": y, "N": np.ones(1000)})
-    notes = {}
-    for backend in ("pandas", "parquet", "duckdb"):
-        with pytest.raises(soc.ItemsError, match=r"'y': 4 of 1,000 .*-7, -2, -1") as caught:
-            totals(source_of(backend, table, tmp_path))
-        notes[backend] = " ".join(getattr(caught.value, "__notes__", []))
-    assert "4, 9, 12" in notes["pandas"]
-    assert "4, 9, 12" in notes["parquet"]
-    assert notes["duckdb"] == ""
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -105,5 +81,5 @@ def test_a_damaged_page_is_an_items_error(tmp_path):
     path.write_bytes(bytes(content))
     with pytest.raises(soc.ItemsError):
         totals(path)
-    with on_engine("polars", path, list(ROLES.values())) as table, pytest.raises(soc.ItemsError):
-        totals(table)
+    with pytest.raises(soc.ItemsError):
+        totals(on_engine("polars", path, list(ROLES.values())))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.data.tables import local
+from soc_pymc.data import local
 from tests.examples import CASES, count_frame
 
 ROOT = Path(soc.__file__).parents[1]

@@ -14,7 +14,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc._lib.threads import VARIABLE
-from soc_pymc.data.tables.item_files import connect
+from soc_pymc.data.sources import connect
 from tests.thinning import thinned
 
 ROLES = {"score": "score", "count": "count", "exposure": "exposure"}

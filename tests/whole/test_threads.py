@@ -9,7 +9,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc._lib.threads import VARIABLE
-from soc_pymc.data.tables import local
+from soc_pymc.data import local
 from soc_pymc.posterior import items as posterior_items
 from tests.data.cell_references import assert_same
 from tests.examples import CASES, SINGLE_FAMILIES
@@ -51,7 +51,7 @@ def test_statistics(name, example, monkeypatch, tmp_path):
     options = {"bins": 40, "folds": 7, "joint": joint - 20}
     in_one_block = soc.summarize(items["pandas"], **options, **QUIET)
     assert in_one_block.coarse > 1
-    for constant, size in (("_READ", 61), ("_BLOCK", 120), ("_LARGEST", 500)):
+    for constant, size in (("_READ", 61), ("_BLOCK", 120)):
         monkeypatch.setattr(local, constant, size)
     for source in items.values():
         by_number = []

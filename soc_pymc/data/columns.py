@@ -1,23 +1,71 @@
-"""The formulas' functions for columns of an engine's table, and what joins add to such a table."""
+"""Columns of an engine's table: read by role, and the functions of the formulas for them."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...families.cells import CELLS
-from ...families.outcomes import Outcome
-from ..binning import Grid, make_lookup
-from ..folds import block_of_labels
-from ..formulas import FOLD_PRIME, rebound
+from .._lib.arrays import Floats
+from ..families.cells import CELLS
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.validity import Bounds
+from .binning import Grid, make_lookup
+from .folds import MOST_FOLDS, block_of_labels
+from .formulas import FOLD_PRIME, rebound
+from .groups import CROSS, key_roles
 
+NUMBERS: Mapping[str, Bounds] = {
+    "fold": Bounds(
+        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
+        largest=MOST_FOLDS - 1.0,
+        least=0.0,
+        whole=True,
+        name_of_largest=f"larger than {MOST_FOLDS - 1}",
+    ),
+    **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
+}
+"""Bounds of numbers by role; other roles have ids or labels."""
 _LOG2_E = 1.4426950408889634
-HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
-"""Engines with MD5 of text in digits of base 16, by their names in Ibis."""
-_COMPARED = 8  # edges in one cell of a lookup; with more, all edges are compared
 _BEYOND = 1e300  # in place of an infinite edge, which has no text
+
+
+# --- columns as they are read --------------------------------------------------------------------
+
+
+def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns as read: numbers as float64, ids as int64, labels as text."""
+    return {role: _number(role, column) for role, column in columns.items()}
+
+
+def _number(role: str, column: Any) -> Any:
+    dtype = column.type()
+    if role in NUMBERS:
+        return column.cast("float64")
+    if role == "id":  # only the remainder matters for folds, so no id is too large
+        return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast("int64")
+    if dtype.is_boolean():
+        return column.ifelse("true", "false")  # engines spell true and false differently
+    return (column.cast("date") if dtype.is_temporal() else column).cast("string")
+
+
+def typed(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Valid items with whole numbers as int64 (through float64, as decimals may not fit)."""
+    found = numbers(columns)
+    for role in [role for role in found if role in NUMBERS and NUMBERS[role].whole]:
+        is_whole = columns[role].type().is_int64()
+        found[role] = columns[role] if is_whole else found[role].cast("int64")
+    return found
+
+
+def crossed(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns as `numbers` reads them, and ``group``: dates and columns of groups, joined."""
+    groups = key_roles(columns).values()
+    labels = {"group": reduce(lambda one, other: one + CROSS + other, groups)} if groups else {}
+    return {**columns, **labels}
+
+
+# --- formulas ------------------------------------------------------------------------------------
 
 
 @cache
@@ -46,11 +94,8 @@ def score_cell(score: Any, grid: Grid, low: float = -np.inf, high: float = np.in
     import ibis
 
     if low > -np.inf:
-        score = ibis.greatest(score, exact(low))
-    if high < np.inf:
-        score = ibis.least(score, exact(high))
-    formula = "positive_cell" if low >= 2.0**grid.floor else "score_cell"
-    return functions()[formula](score, grid.floor, grid.steps)
+        score = ibis.least(ibis.greatest(score, exact(low)), exact(high))
+    return functions()["score_cell"](score, grid.floor, grid.steps)
 
 
 def _log_linear(size: Any, steps: int) -> Any:
@@ -85,9 +130,17 @@ def seen(table: Any, outcome: Outcome) -> Any:
     return functions()["without_small"](y, least) if least else y
 
 
+# --- columns that are added ----------------------------------------------------------------------
+
+
+def cells_of(outcome: Outcome) -> list[str]:
+    """Names of the cells of all tables."""
+    return list(dict.fromkeys(cell for t in outcome.tables.values() for cell in t.cells.values()))
+
+
 def with_cells(table: Any, outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
-    for name in dict.fromkeys(cell for of in outcome.tables.values() for cell in of.cells.values()):
+    for name in cells_of(outcome):
         y, size, cell = table[outcome.observed], table[outcome.size], CELLS[name]
         number = {"outcome": seen(table, outcome), "size": size, "rest": size - y}[cell.of]
         beside = (table.noise_cell,) if cell.grid == "value" else ()
@@ -106,27 +159,11 @@ def with_blocks(table: Any, labels: Sequence[str]) -> Any:
     return joined.mutate(cluster=joined.soc_block)
 
 
-def number_of_text(text: Any) -> Any:
-    """`folds.number_of_label` of a column of text."""
-    import ibis
-
-    @ibis.udf.scalar.builtin
-    def md5(text: str) -> str:  # type: ignore[empty-body]
-        """The digest in 32 digits of base 16, as engines in `HASHING` have it."""
-
-    digest, digits = md5(text), ibis.literal("0123456789abcdef")
-    # in real numbers, exact here, because the place in a text has only 32 bits on some engines
-    places = [digits.find(digest.substr(k, 1)).cast("float64") for k in range(16)]
-    terms = [place * 16.0 ** (7 - k % 8) for k, place in enumerate(places)]
-    high, low = _sum(terms[:8]), _sum(terms[8:])
-    return (high * (2**32 % FOLD_PRIME) + low) % FOLD_PRIME
-
-
-def lookup_rows(edges: NDArray[np.float64], prefix: str = "") -> dict[str, NDArray[Any]]:
-    """Columns of the small table by which `with_bins` finds bins; none where it compares edges."""
-    lookup = make_lookup(edges)
-    if lookup.most > _COMPARED:
+def lookup_rows(edges: Floats, prefix: str = "") -> dict[str, Any]:
+    """Columns of the small table by which `with_bins` finds bins; none without edges."""
+    if len(edges) == 0:
         return {}
+    lookup = make_lookup(edges)
     cell = lookup.first + np.arange(len(lookup.below))
     ends = np.minimum(lookup.edges, _BEYOND)
     cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
@@ -134,11 +171,7 @@ def lookup_rows(edges: NDArray[np.float64], prefix: str = "") -> dict[str, NDArr
 
 
 def with_bins(
-    table: Any,
-    edges: NDArray[np.float64],
-    prefix: str = "",
-    rows: Any = None,
-    score: str = "score",
+    table: Any, edges: Floats, prefix: str = "", rows: Any = None, score: str = "score"
 ) -> Any:
     """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open.
 
@@ -147,13 +180,10 @@ def with_bins(
     import ibis
     import pyarrow as pa
 
-    if len(edges) == 0:
-        return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
-    columns = lookup_rows(edges, prefix)
+    lookup, columns = make_lookup(edges), lookup_rows(edges, prefix)
     if not columns:
-        number = _sum([(table[score] >= exact(edge)).ifelse(1, 0) for edge in edges])
-        return table.mutate(**{f"{prefix}bin": number})
-    lookup, rows = make_lookup(edges), ibis.memtable(pa.table(columns)) if rows is None else rows
+        return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
+    rows = ibis.memtable(pa.table(columns)) if rows is None else rows
     cell = score_cell(table[score], lookup.grid, lookup.low, lookup.high)
     joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
     cuts = [joined[name] for name in columns if name.startswith(f"{prefix}cut")]

@@ -1,0 +1,289 @@
+"""Open sources of items (tables in memory, files, Ibis tables) and read them in order.
+
+A private in-memory DuckDB is the engine for all sources except Ibis tables, which stay on their
+backend.
+"""
+
+import difflib
+import functools
+import glob
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from .._lib.arguments import path_of
+from .._lib.errors import ItemsError
+from .._lib.threads import threads
+
+Kind = Literal["pandas", "polars", "arrow", "stream", "files", "ibis"]
+
+_KINDS: dict[tuple[str, str], Kind] = {
+    ("pandas", "DataFrame"): "pandas",
+    ("polars", "DataFrame"): "polars",
+    ("pyarrow", "Table"): "arrow",
+    ("ibis", "Table"): "ibis",
+}
+_PARQUET = (".parquet", ".pq")
+_CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_MOST_NAMES = 20  # in an error
+_NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
+
+
+def kind_of(source: Any) -> Kind:
+    """Kind of a source of items; refuses other objects."""
+    names = source if isinstance(source, list | tuple) and source else [source]
+    if all(isinstance(name, str | os.PathLike) for name in names):
+        return "files"
+    library, name = type(source).__module__.partition(".")[0], type(source).__name__
+    if (library, name) in _KINDS:
+        return _KINDS[library, name]
+    if name == "RecordBatchReader":
+        raise ItemsError("a RecordBatchReader can be read only once: give its read_all()")
+    if hasattr(source, "__arrow_c_stream__"):
+        return "stream"
+    raise ItemsError(
+        f"items cannot be read from a {library}.{name}; give a pandas, Polars or Arrow table (or "
+        "another with __arrow_c_stream__), a path, glob or list of Parquet or CSV files, or an "
+        "Ibis table"
+    )
+
+
+# --- columns by name -----------------------------------------------------------------------------
+
+
+def column_names(source: Any) -> list[str]:
+    """Names of the columns of a source; no column is read from Parquet files or a table."""
+    kind = kind_of(source)
+    if kind in ("files", "stream"):
+        return list(open_table(source).columns)
+    return [str(name) for name in (source.column_names if kind == "arrow" else source.columns)]
+
+
+def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]:
+    """The selected columns, each exactly once; all if none are named."""
+    names = [str(name) for name in available]
+    wanted = names if columns is None else list(columns)
+    if absent := [_absent(column, names) for column in wanted if column not in names]:
+        raise ItemsError("\n".join(absent))
+    for column in wanted:
+        if names.count(column) > 1:
+            raise ItemsError(
+                f"column {column!r} occurs {names.count(column)} times: rename or drop the others"
+            )
+    return wanted
+
+
+def _absent(column: str, names: list[str]) -> str:
+    listed = ", ".join(map(repr, names[:_MOST_NAMES])) + ", ..." * (len(names) > _MOST_NAMES)
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(column.lower(), list(lower), n=1)
+    hint = f": did you mean {lower[close[0]]!r}?" if close else ""
+    return f"column {column!r} is missing; the table has {listed or 'no columns'}{hint}"
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def connect() -> Any:
+    """A new connection to this process's DuckDB in memory; its tables are its own."""
+    import ibis
+
+    return ibis.duckdb.from_connection(_database(os.getpid(), threads()).cursor())
+
+
+@functools.cache
+def _database(process: int, number_of_threads: int) -> Any:
+    """DuckDB of a process, which takes 20 ms to start; a child by fork may not use its parent's."""
+    import duckdb
+
+    # cached contents would hide that a file was written again within a second
+    config: dict[str, Any] = {"threads": number_of_threads, "enable_external_file_cache": False}
+    return duckdb.connect(config=config)
+
+
+def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
+    """Ibis table of a source; the rows keep their order.
+
+    It is on its own DuckDB connection or, for an Ibis table, on the table's backend. `columns` None
+    keeps all.
+    """
+    kind = kind_of(source)
+    with readable(source):
+        if kind == "ibis":
+            table = source
+        elif kind == "files":
+            table = _open_files(paths_of(source), columns)
+        else:
+            connection = connect()
+            connection.con.register("items", in_memory(source, columns))
+            table = connection.table("items")
+        return table.select(*chosen(table.columns, columns))
+
+
+def in_memory(source: Any, columns: Sequence[str] | None) -> Any:
+    """Arrow table of the selected columns of a table in memory."""
+    import pyarrow as pa
+
+    if kind_of(source) == "polars":
+        return source.select(chosen(source.columns, columns)).to_arrow()
+    if kind_of(source) != "pandas":
+        table = pa.table(source)
+        return table.select(chosen(table.column_names, columns))
+    frame = source[chosen(source.columns, columns)]
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def to_ibis(table: Any) -> Any:
+    """Ibis table of an Arrow table."""
+    import ibis
+
+    return ibis.memtable(table)
+
+
+def batches(
+    table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000, source: Any = None
+) -> Iterator[Any]:
+    """Arrow record batches of an Ibis table, in the order of its rows, of at most `size` rows.
+
+    `source` is what the table was opened from, for errors.
+    """
+    selected = table.select(*chosen(table.columns, columns))
+    with readable(source):
+        for batch in record_batches(selected, size):
+            for start in range(0, batch.num_rows, size):
+                yield batch.slice(start, size)
+
+
+def record_batches(table: Any, size: int) -> Iterator[Any]:
+    """Arrow record batches of an Ibis table of about `size` rows, from its engine."""
+    backend = table.get_backend()
+    if backend.name != "duckdb":
+        return iter(table.to_pyarrow_batches(chunk_size=size))
+    # where Ibis calls a method that DuckDB has deprecated; older versions lack the other
+    relation = backend._to_duckdb_relation(table)
+    return iter(getattr(relation, "to_arrow_reader", relation.fetch_arrow_reader)(size))
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def paths_of(source: Any) -> list[str]:
+    """Existing files of a path, glob or list, globs in sorted order."""
+    paths: list[str] = []
+    for given in [source] if isinstance(source, str | os.PathLike) else source:
+        name = os.path.expanduser(path_of(given, "source", ItemsError))
+        # the name of an existing file is no pattern, whatever wildcards it contains
+        matches = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+        if "://" in name:
+            raise ItemsError(f"{name}: remote files are read through an Ibis table; pass one")
+        if not matches:
+            what = "no file matches" if glob.has_magic(name) else "there is no such file"
+            raise ItemsError(f"{name}: {what}")
+        paths += matches
+    for name in paths:
+        if os.path.isdir(name):
+            raise ItemsError(f"{name} is a directory: name its files, for example {name}/*.parquet")
+    return paths
+
+
+def are_parquet(paths: Sequence[str]) -> bool:
+    """Whether files are Parquet files, by their names; CSV files otherwise."""
+    for ends in (_PARQUET, _CSV):
+        if all(path.lower().endswith(ends) for path in paths):
+            return ends is _PARQUET
+    raise ItemsError(
+        f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or all "
+        "*.csv or *.csv.gz"
+    )
+
+
+def _open_files(paths: Sequence[str], columns: Sequence[str] | None) -> Any:
+    connection, names = connect(), [glob.escape(path) for path in paths]
+    if are_parquet(paths):
+        _check_schemas(paths, columns)
+        return connection.read_parquet(names, table_name="items", hive_partitioning=False)
+    for path in paths:
+        _check_whole(path)
+    # types are those of all lines of all files, as a fraction may come late
+    options = {"sample_size": -1, "union_by_name": True, "hive_partitioning": False}
+    return connection.read_csv(names, table_name="items", header=True, **options)
+
+
+def _check_schemas(paths: Sequence[str], columns: Sequence[str] | None) -> None:
+    """Refuse Parquet files of different types, which DuckDB would round to those of the first."""
+    import pyarrow.parquet as pq
+
+    with readable(paths[0]):
+        first = pq.read_schema(paths[0])
+    wanted = chosen(first.names, columns)
+    for path in paths[1:]:
+        with readable(path):
+            schema = pq.read_schema(path)
+        for name in wanted:
+            if name not in schema.names:
+                raise ItemsError(f"{path} has no column {name!r}, but {paths[0]} has one")
+            types = schema.field(name).type, first.field(name).type
+            if types[0] != types[1]:
+                raise ItemsError(
+                    f"{path} holds column {name!r} as {types[0]}, but {paths[0]} as {types[1]}: "
+                    "write the files with one type"
+                )
+
+
+def _check_whole(path: str) -> None:
+    """Refuse a compressed file whose end is missing, which engines read without an error."""
+    if not path.lower().endswith(".gz"):
+        return
+    try:
+        with gzip.open(path) as file:
+            while file.read(1 << 20):
+                pass
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ItemsError(f"{path} is cut off or damaged ({error}): write it again") from error
+
+
+def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Any:
+    """Items of files as a source for the engine "duckdb", "spark" or "polars" of a command."""
+    if engine == "duckdb":
+        return source
+    paths = [os.path.abspath(path) for path in paths_of(source)]
+    if not are_parquet(paths):
+        raise ItemsError(f"engine {engine!r} reads Parquet files: write these as *.parquet")
+    import ibis
+
+    with readable(source):
+        try:
+            if engine == "polars":
+                return ibis.polars.connect().read_parquet(paths).select(*columns)
+            from pyspark.sql import SparkSession
+        except ImportError as error:
+            raise ItemsError(f"engine {engine!r}: pip install soc_pymc[{engine}]") from error
+        session = SparkSession.builder.appName("soc-pymc").getOrCreate()
+        session.read.parquet(*paths).createOrReplaceTempView("soc_pymc_items")
+        return ibis.pyspark.connect(session).table("soc_pymc_items").select(*columns)
+
+
+# --- errors of engines ---------------------------------------------------------------------------
+
+
+@contextmanager
+def readable(source: Any = None) -> Iterator[None]:
+    """Turn errors of an engine while it reads into an ItemsError of one line."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # DuckDB's "Query interrupted"
+            raise KeyboardInterrupt from error
+        library = type(error).__module__.partition(".")[0]
+        if library in _NOT_ENGINES and not isinstance(error, OSError):
+            raise
+        java = getattr(error, "java_exception", None)
+        text = str(java.toString() if java else error).strip() or type(error).__name__
+        # DuckDB names the line of a CSV file, then the fault
+        cause = " ".join(text.splitlines()[:3] if "CSV" in text[:50] else text.splitlines()[:1])
+        what = os.fspath(source) if isinstance(source, str | os.PathLike) else "the items"
+        raise ItemsError(f"{what} cannot be read: {cause}") from error
