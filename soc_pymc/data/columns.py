@@ -9,7 +9,7 @@ import numpy as np
 from .._lib.arrays import Floats
 from ..families.cells import CELLS
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.validity import Bounds
+from ..families.validity import LARGEST_COUNT, Bounds
 from .binning import Grid, make_lookup
 from .folds import MOST_FOLDS, block_of_labels
 from .formulas import FOLD_PRIME, rebound
@@ -27,6 +27,7 @@ NUMBERS: Mapping[str, Bounds] = {
 }
 """Bounds of numbers by role; other roles have ids or labels."""
 _LOG2_E = 1.4426950408889634
+_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
 _BEYOND = 1e300  # in place of an infinite edge, which has no text
 
 
@@ -41,12 +42,30 @@ def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
 def _number(role: str, column: Any) -> Any:
     dtype = column.type()
     if role in NUMBERS:
-        return column.cast("float64")
+        value = column.cast("float64")
+        exact = dtype.is_integer() or dtype.is_boolean()
+        return value if exact or not NUMBERS[role].whole else _near_whole(value)
     if role == "id":  # only the remainder matters for folds, so no id is too large
         return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast("int64")
     if dtype.is_boolean():
         return column.ifelse("true", "false")  # engines spell true and false differently
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
+
+
+def _near_whole(value: Any) -> Any:
+    """`near_whole` of an engine's column."""
+    safe = (value.abs() <= LARGEST_COUNT).ifelse(value, 0.0)  # not every number fits in an integer
+    whole = (safe + 0.5).floor().cast("float64")
+    return ((value - whole).abs() <= _ROUNDING).ifelse(whole, value)
+
+
+def near_whole(role: str, values: Floats) -> Floats:
+    """Numbers of a role; near a whole number that number, where the role holds whole numbers."""
+    if role not in NUMBERS or not NUMBERS[role].whole:
+        return values
+    whole = np.floor(values + 0.5)
+    with np.errstate(invalid="ignore"):  # the difference of infinities
+        return np.where(np.abs(values - whole) <= _ROUNDING, whole, values)
 
 
 def typed(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families.outcomes import OUTCOMES, Outcome
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
-from .columns import NUMBERS
+from .columns import NUMBERS, near_whole
 from .days import is_day
 from .folds import Folds, block_of_labels, fold_of
 from .formulas import FOLD_PRIME
@@ -206,7 +206,7 @@ class Local:
         import pyarrow as pa
 
         if not pa.types.is_string(values.type):
-            return np.asarray(values.to_numpy(zero_copy_only=False))
+            return near_whole(role, np.asarray(values.to_numpy(zero_copy_only=False)))
         encoded = values.dictionary_encode()
         words = encoded.dictionary.to_pylist()
         if role == "cluster":

@@ -28,8 +28,8 @@ _NEEDS = {
     "cluster": f"clusters must be {_LABELS}",
     "date": "dates must be dates, times without a time zone (their day is taken as stored), or "
     "text YYYY-MM-DD",
-    "id": "folds need ids that are whole numbers (or give fold= a column of fold numbers, or "
-    "cluster= a column of labels)",
+    "id": "folds need ids that are whole numbers (or leave id= out: scores and sizes make them; "
+    "or give fold= a column of fold numbers)",
 }
 
 

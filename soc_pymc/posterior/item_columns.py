@@ -12,6 +12,7 @@ from .._lib.arguments import Rule
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown
+from ..data.columns import near_whole
 from ..data.groups import group_roles, is_group, joined, roles_of
 from ..data.items import Items, check_outcomes
 from ..data.sources import batches, open_table
@@ -81,7 +82,7 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     for role, name in roles.items():
         if not is_group(role):
             numbers = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
-            columns[role] = numbers
+            columns[role] = near_whole(role, numbers)
             columns[role].flags.writeable = False  # as Arrow's arrays are, for one compilation
     return columns
 

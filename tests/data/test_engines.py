@@ -1,6 +1,7 @@
 """Statistics and errors of a table are the same from every engine, as plain NumPy has them."""
 
 import functools
+import re
 from datetime import date
 
 import numpy as np
@@ -18,8 +19,8 @@ from tests.data.cell_references import (
 )
 from tests.data.engines import ENGINES, put_on  # noqa: F401  # a fixture
 from tests.data.hard_items import COLUMNS, hard_table, neighbours
+from tests.tables import BACKENDS, KINDS, ROLES, source_of
 from tests.tables import COLUMNS as FOUR_ITEMS
-from tests.tables import KINDS, ROLES
 from tests.thinning import thinned
 
 EDGES = np.unique(
@@ -166,3 +167,26 @@ def test_every_engine_has_the_same_errors(engine, name, put_on):  # noqa: F811
     expected = error_of(name, table)
     assert expected.count("\n") >= 1
     assert error_of(name, put_on(engine, table)) == expected
+
+
+OFF = 3e-10 * np.array([1, -1, 1, -1])
+
+
+@pytest.mark.parametrize("kind", ["counts", "successes"])
+@pytest.mark.parametrize("engine", thinned([*BACKENDS, "engine postgres"], ["pandas", "parquet"]))
+def test_numbers_beside_a_whole_number_are_that_number(engine, kind, put_on, tmp_path):  # noqa: F811
+    make, roles = KINDS[kind]
+
+    def total(**columns):
+        table = pa.table(FOUR_ITEMS | {"y": [0.0, 1.0, 2.0, 1.0]} | columns)
+        within = engine.removeprefix("engine ")
+        source = source_of(engine, table, tmp_path) if within == engine else put_on(within, table)
+        stats = soc.summarize(make(source, **roles), edges=[0.25], progress=False)
+        return stats.table("part")
+
+    beside = {"y": np.array([0, 1, 2, 1]) + OFF}
+    beside |= {"N": np.arange(1, 5) + OFF} if kind == "successes" else {}
+    for name, column in total().items():
+        np.testing.assert_array_equal(total(**beside)[name], column)
+    with pytest.raises(soc.ItemsError, match=re.escape("not whole (2.000000002)")):
+        total(y=[0, 1, 2 + 2e-9, 1])
