@@ -155,7 +155,7 @@ def test_checks_splits_and_the_estimator_take_several_columns(fit, items, frame)
     assert not np.allclose(calibrator.predict(frame["score"], group=groups[::-1]), predicted)
 
 
-@pytest.mark.parametrize("columns", [("country,device",), ("a,b", "device")])
+@pytest.mark.parametrize("columns", [("country", "device"), ("a,b", "device")])
 def test_the_command_line_takes_several_columns(columns, frame, tmp_path, monkeypatch):
     """A column whose name has a comma is one column."""
     monkeypatch.chdir(tmp_path)
@@ -165,7 +165,7 @@ def test_the_command_line_takes_several_columns(columns, frame, tmp_path, monkey
     words = ["summarize", "items.parquet", *roles, "--bins", "12", "--out", "stats.nc", "--quiet"]
     assert main(words) == 0
     groupings = soc.load_statistics("stats.nc").groupings
-    assert [grouping.column for grouping in groupings] == [columns[0].split(",d")[0], "device"]
+    assert [grouping.column for grouping in groupings] == list(columns)
 
 
 @pytest.mark.slow
