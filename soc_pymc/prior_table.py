@@ -274,13 +274,13 @@ def load(path: Any) -> PriorTable:
         meta, columns = _read(name)
         version, expected = meta["format"], meta["checksum"]
         columns = {c: np.asarray(columns[c], dtype=kind) for c, kind in meta["columns"]}
-        found, table = checksum(meta, columns), from_columns(meta, columns)
+        digest, table = checksum(meta, columns), from_columns(meta, columns)
         complete = set(_DESCRIPTION) <= set(meta)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         raise ValueError(f"{name} holds no prior table: export it again ({error})") from None
     if version != FORMAT or not complete:
         raise ValueError(f"{name} has format {version!r}, this reads {FORMAT!r}: export it again")
-    if found != expected:
+    if digest != expected:
         raise ValueError(f"{name} was changed after it was written: export it again")
     return table
 
@@ -289,8 +289,8 @@ def _read(name: str) -> tuple[Any, Mapping[str, Any]]:
     """Description and columns of a file."""
     if name.endswith(".json"):
         with open(name, encoding="utf-8") as file:
-            whole = json.load(file)
-        return whole["meta"], whole["nodes"]
+            content = json.load(file)
+        return content["meta"], content["nodes"]
     import pyarrow.parquet as pq
 
     table = pq.read_table(name)
@@ -300,8 +300,8 @@ def _read(name: str) -> tuple[Any, Mapping[str, Any]]:
 
 def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
     """Digest of a table's description and columns, but of the checksum in it."""
-    rest = {key: value for key, value in meta.items() if key != "checksum"}
-    digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+    kept = {key: value for key, value in meta.items() if key != "checksum"}
+    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
     for name, kind in meta["columns"]:
         digest.update(np.asarray(columns[name], dtype=kind).tobytes())
     return digest.hexdigest()
@@ -319,16 +319,16 @@ def from_columns(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTa
     wide = np.zeros(meta["cells"], dtype=bool)
     wide[rows["cell"][rows["wide"] > 0].astype(int)] = True
     labels = meta["groups"] or [""]
-    each = meta["cells"] // len(labels)
+    cells_of_group = meta["cells"] // len(labels)
     blocks = {}
     for k, label in enumerate(labels):
-        first = start[each * k : each * (k + 1) + 1]
+        first = start[cells_of_group * k : cells_of_group * (k + 1) + 1]
         part = slice(first[0], first[-1])
         blocks[label] = Block(
             first - first[0],
             nodes[:, :, part].transpose(2, 0, 1).copy(),
             np.array(ways)[:, part].T.copy() if ways else np.zeros((part.stop - part.start, 0)),
-            wide[each * k : each * (k + 1)],
+            wide[cells_of_group * k : cells_of_group * (k + 1)],
         )
     return PriorTable(meta, blocks)
 
@@ -394,7 +394,7 @@ def score(
     True
     """
     table = table if isinstance(table, PriorTable) else load(table)
-    one, t = np.ndim(score) == 0, np.atleast_1d(np.asarray(score, dtype=float))
+    single, t = np.ndim(score) == 0, np.atleast_1d(np.asarray(score, dtype=float))
     if not all(OUTER_LEVEL <= level <= 1.0 - OUTER_LEVEL for level in quantiles):
         raise ValueError(f"quantiles={tuple(quantiles)} must be from 0.005 to 0.995")
     if outcome is not None and size is None:
@@ -410,10 +410,12 @@ def score(
     labels = _labels(table, group, len(t)) if table.meta["groups"] else None
     rows, flagged = posterior_rows(table, t, y, n, quantiles, prior_size, labels)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
-    found = dict(zip([*names, *["p_zero"] * table.meta["zero"]], rows, strict=True))
-    if one:
-        return {name: float(row[0]) for name, row in found.items()} | {"flagged": bool(flagged[0])}
-    return found | {"flagged": flagged}
+    columns = dict(zip([*names, *["p_zero"] * table.meta["zero"]], rows, strict=True))
+    if single:
+        return {name: float(row[0]) for name, row in columns.items()} | {
+            "flagged": bool(flagged[0])
+        }
+    return columns | {"flagged": flagged}
 
 
 def _labels(table: PriorTable, group: Any, n: int) -> Any:
@@ -548,9 +550,9 @@ def _runs(cell: Any) -> Iterator[tuple[slice, int]]:
 
 def _rows_of(blocks: Any, cell: int) -> tuple[Block, slice]:
     """The block and rows of a cell, counted through all blocks."""
-    which, own = divmod(cell, len(blocks[0].wide))
+    which, inside = divmod(cell, len(blocks[0].wide))
     start = blocks[which].start
-    return blocks[which], slice(start[own], start[own + 1])
+    return blocks[which], slice(start[inside], start[inside + 1])
 
 
 def _nodes(table: PriorTable, blocks: Any, cell: Any, x: Any, w: Any) -> Any:
@@ -625,8 +627,8 @@ def mixture_rows(
     mean = means[0] + (weight * (means - means[0])).sum(axis=0)  # exact where all are equal
     variance = (weight * (variances + (means - mean) ** 2)).sum(axis=0)
     rest = 1.0 if zero is None else 1.0 - zero
-    whole = variance if zero is None else variance + zero * mean * mean
-    out = [rest * mean, np.sqrt(rest * whole), rest * whole]
+    spread = variance if zero is None else variance + zero * mean * mean
+    out = [rest * mean, np.sqrt(rest * spread), rest * spread]
     if len(probs):
         kept = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
         if weight.shape[1] > 1 and not kept.all():
@@ -638,20 +640,20 @@ def mixture_rows(
         share, at_zero = split_level(prob, 0.0 if zero is None else zero, below, ARRAYS)
         share = np.broadcast_to(share, mean.shape)
         t, unit = nearest_member(family, mean, variance, share, ROUGH)
-        found = solve(family.law, weight, (a, b, norm), share, t, unit)
+        quantile = solve(family.law, weight, (a, b, norm), share, t, unit)
         if law is not None:  # levels beyond the approximation's digits begin at the first guess
-            t = np.where(np.isnan(found), t, found)
-            found = solve(law, weight, (a, b, norm), share, t, unit)
-        lost = np.isnan(found)
+            t = np.where(np.isnan(quantile), t, quantile)
+            quantile = solve(law, weight, (a, b, norm), share, t, unit)
+        lost = np.isnan(quantile)
         if family.positive and lost.any():  # quantiles that no number but 0 can show
             p = (weight * (law or family.law)(a, b, norm, -LOWEST, ARRAYS)[0]).sum(axis=0)
-            found = np.where(lost & (p >= share), -math.inf, found)
-        found = family.theta(found, ARRAYS)
+            quantile = np.where(lost & (p >= share), -math.inf, quantile)
+        quantile = family.theta(quantile, ARRAYS)
         narrow = variance < _NARROW * (family.unit(mean) ** 2)
         if narrow.any():  # a Normal's, as densities of so large shapes have no digits left
             z = nearest_member(FAMILIES["Normal"], 0.0 * mean, 1.0 + 0.0 * mean, share)[0]
-            found = np.where(narrow, mean + np.sqrt(variance) * z, found)
-        out.append(found if zero is None else np.where(at_zero, 0.0, found))
+            quantile = np.where(narrow, mean + np.sqrt(variance) * z, quantile)
+        out.append(quantile if zero is None else np.where(at_zero, 0.0, quantile))
     return np.array(out if zero is None else [*out, zero])
 
 
@@ -673,9 +675,9 @@ def nearest_member(
     t, width = start(family.cumulants(a, b, ARRAYS), share, ARRAYS)
     width = np.minimum(width, 0.1 * LOWEST) if family.positive else width
     rows = a[None], b[None], family.norm(a, b, ARRAYS)[None]
-    found = solve(family.law, np.ones((1, 1)), rows, share, t, width, close)
-    found = np.where(np.isnan(found), t, found)
-    return np.clip(found, -LOWEST, LOWEST) if family.positive else found, width
+    quantile = solve(family.law, np.ones((1, 1)), rows, share, t, width, close)
+    quantile = np.where(np.isnan(quantile), t, quantile)
+    return np.clip(quantile, -LOWEST, LOWEST) if family.positive else quantile, width
 
 
 def start(member: tuple[Any, Any, Any], share: Any, xp: Any) -> tuple[Any, Any]:
@@ -683,10 +685,10 @@ def start(member: tuple[Any, Any, Any], share: Any, xp: Any) -> tuple[Any, Any]:
 
     By the expansion of Cornish and Fisher (1938).
     """
-    one, two, three = member
+    mean, variance, third = member
     z = xp.keep((xp.log(share) - xp.log(1.0 - share)) / _LOGISTIC)
-    sd = xp.keep(xp.sqrt(two))
-    return one + sd * (z + three / (two * sd) * (z * z - 1.0) / 6.0), sd
+    sd = xp.keep(xp.sqrt(variance))
+    return mean + sd * (z + third / (variance * sd) * (z * z - 1.0) / 6.0), sd
 
 
 def solve(

@@ -149,8 +149,8 @@ def merged(
     current: NDArray[np.intp] = np.empty(0, dtype=np.intp)
     number = -1
     for first, last in zip(edges, [*edges[1:], len(n)], strict=True):
-        own = order[first:last]
-        tried = own if new[first] else np.concatenate([current, own])
+        rows_of_run = order[first:last]
+        tried = rows_of_run if new[first] else np.concatenate([current, rows_of_run])
         share = n[tried] / n[tried].sum()
         centre = share @ fine.location[tried]
         shift = share @ (within[tried] + (fine.location[tried] - centre) ** 2)
@@ -160,9 +160,9 @@ def merged(
             and np.ptp(log_spread[tried]) <= looser * _MOST_STRETCH
             and n[tried].sum() <= n.sum() / _FEWEST_BINS
         )
-        current = tried if same else own
+        current = tried if same else rows_of_run
         number += not same
-        code[own] = number
+        code[rows_of_run] = number
 
     def mean(x: Floats) -> Floats:
         return np.bincount(code, n * x) / np.bincount(code, n)
@@ -207,17 +207,17 @@ def make_cells(
     atom = np.zeros(len(b) if zero else 0, dtype=np.float32)
     constant = np.zeros(len(rows.items))
     for k in range(len(rows.items)):
-        at = slice(start[k], start[k + 1])
-        here = b[at]
-        own = data[0][order][at], data[1][order][at]
-        found = components.log_density(*own, place[here], variance[here])
-        top = found.max(axis=1)
+        part = slice(start[k], start[k + 1])
+        row_of_cell = b[part]
+        outcomes = data[0][order][part], data[1][order][part]
+        densities = components.log_density(*outcomes, place[row_of_cell], variance[row_of_cell])
+        top = densities.max(axis=1)
         if zero:
-            at_zero = components.at_zero(*own)
+            at_zero = components.at_zero(*outcomes)
             top = np.maximum(top, at_zero)
-            atom[at] = np.exp(at_zero - top)
-        density[at] = np.exp(found - top[:, None])
-        constant[k] = items[at] @ top
+            atom[part] = np.exp(at_zero - top)
+        density[part] = np.exp(densities - top[:, None])
+        constant[k] = items[part] @ top
     forms = components.forms(rows.base, functions, rows.start, heavy)
     return MixtureCells(forms, start.astype(np.int64), items, density, constant, atom)
 
@@ -243,12 +243,12 @@ def make_weights(
     if prior.zero:
         priors[ZERO] = (_ZERO, _ZERO_SD, _ZERO_DRIFT)
     labels = tuple(priors)
-    own = len(labels)
+    number = len(labels)
     # most local first: the coordinates of each are given those before it
     blocks = [
         Block(
             f"{names[k]}_{block.name}",
-            interleaved({k: rows.averaged(block.design, n)}, 2 + own),
+            interleaved({k: rows.averaged(block.design, n)}, 2 + number),
             block.scale,
         )
         for k in (1, 0)
@@ -257,20 +257,20 @@ def make_weights(
     knots, ways = _drift(rows, prior.knots if prior.mixture else _KNOTS)
     along = np.column_stack([np.ones(len(knots)), ways])
     lines = dict(enumerate(rows.averaged(curve.design.line, n) for curve in curves))
-    lines |= dict.fromkeys(range(2, 2 + own), spline_matrix(rows.position, knots) @ along)
+    lines |= dict.fromkeys(range(2, 2 + number), spline_matrix(rows.position, knots) @ along)
     means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
     for level, sd, drift in priors.values():
         means.append(np.concatenate([[level], np.zeros(ways.shape[1])]))
         sds.append(np.array([sd, *drift[: ways.shape[1]]]))
     widths = tuple(curve.design.line.shape[1] for curve in curves)
     at_knots = np.pad(
-        interleaved(dict.fromkeys(range(own), along), own), ((0, 0), (sum(widths), 0))
+        interleaved(dict.fromkeys(range(number), along), number), ((0, 0), (sum(widths), 0))
     )
     design = Design(
-        interleaved(lines, 2 + own), np.concatenate(means), np.concatenate(sds), tuple(blocks)
+        interleaved(lines, 2 + number), np.concatenate(means), np.concatenate(sds), tuple(blocks)
     )
     # neither the path nor a share of zeros is a function of z
-    functions = np.zeros((len(z), own))
+    functions = np.zeros((len(z), number))
     functions[:, [label not in ("path", ZERO) for label in labels]] = wiggles
     return WeightDesign(rows, functions, labels, knots, design, at_knots, widths)
 
@@ -287,10 +287,10 @@ def _functions(z: Floats, number: int) -> Floats:
     over = make_basis(centre, np.exp(-0.5 * (centre / _CENTRE_SD) ** 2), number)
     # the smoothest is the quadratic, which the base distribution's spread represents
     wiggles = (spline_matrix(z, over.knots) @ over.wiggle)[:, 1:]
-    given = np.column_stack([np.ones_like(z), z, stretching(z)])
+    represented = np.column_stack([np.ones_like(z), z, stretching(z)])
     root = np.exp(-0.25 * z**2)[:, None]
     return np.asarray(
-        wiggles - given @ np.linalg.lstsq(root * given, root * wiggles, rcond=None)[0]
+        wiggles - represented @ np.linalg.lstsq(root * represented, root * wiggles, rcond=None)[0]
     )
 
 
@@ -310,8 +310,10 @@ def weight_start(
     """Both curves at states of the single family, whose weights the path gives."""
     linear = design.design
     split = [np.split(s.coefficients, c.design.ends) for c, s in zip(curves, states, strict=True)]
-    sizes = sum(len(own[-1]) for own in split)
-    lines = np.concatenate([np.concatenate([own[-1] for own in split]), linear.line_mean[sizes:]])
+    sizes = sum(len(blocks[-1]) for blocks in split)
+    lines = np.concatenate(
+        [np.concatenate([blocks[-1] for blocks in split]), linear.line_mean[sizes:]]
+    )
     wiggles = [*split[1][:-1], *split[0][:-1]]
     return State.starting(linear, np.concatenate([*wiggles, lines]))
 
@@ -323,12 +325,12 @@ def curve_states(
     *blocks, line = np.split(state.coefficients, design.design.ends)
     lines = np.split(line, np.cumsum(design.lines))
     second = len(curves[1].design.blocks)
-    own = {1: slice(second), 0: slice(second, None)}
-    parts = {k: (blocks[at], state.taus[at]) for k, at in own.items()}
-    first, other = (
+    places = {1: slice(second), 0: slice(second, None)}
+    parts = {k: (blocks[place], state.taus[place]) for k, place in places.items()}
+    first, second_state = (
         State(np.concatenate([*parts[k][0], lines[k]]), tuple(parts[k][1])) for k in (0, 1)
     )
-    return first, other
+    return first, second_state
 
 
 def joint_cells(stats: Statistics, name: str) -> dict[str, NDArray[Any]]:

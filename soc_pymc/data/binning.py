@@ -35,12 +35,12 @@ def group(
     sorted_keys = [columns[key][order] for key in keys]
     new = np.ones(len(order), dtype=bool)
     new[1:] = np.logical_or.reduce([k[1:] != k[:-1] for k in sorted_keys])
-    at = np.flatnonzero(new)
-    grouped = {key: values[at] for key, values in zip(keys, sorted_keys, strict=True)}
+    starts = np.flatnonzero(new)
+    grouped = {key: values[starts] for key, values in zip(keys, sorted_keys, strict=True)}
     for name, rule in rules.items():
         values = columns[name][order]
-        if len(at) < len(order):
-            values = rule.reduceat(values, at)  # type: ignore[attr-defined]
+        if len(starts) < len(order):
+            values = rule.reduceat(values, starts)  # type: ignore[attr-defined]
         grouped[name] = values
     return grouped
 
@@ -51,10 +51,10 @@ def _order(keys: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
         least = [int(key.min()) for key in keys]
         wide = [int(key.max()) - low + 1 for key, low in zip(keys, least, strict=True)]
         if math.prod(wide) < 1 << 62:
-            whole = np.zeros(len(keys[0]), dtype=np.int64)
-            for key, low, of in zip(keys, least, wide, strict=True):
-                whole = whole * of + (key - low)
-            return np.argsort(whole, kind="stable")
+            code = np.zeros(len(keys[0]), dtype=np.int64)
+            for key, low, width in zip(keys, least, wide, strict=True):
+                code = code * width + (key - low)
+            return np.argsort(code, kind="stable")
     return np.lexsort(keys[::-1])
 
 
@@ -161,9 +161,9 @@ def choose_edges(
     # the boundary before cell i has below[i - 1] on its left: take the nearer of the two
     after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
     left = np.where(after > 0, below[after - 1], 0.0)
-    at = np.where(target - left <= below[after] - target, after, after + 1)
-    at = np.unique(at[(at > 0) & (at < len(cell))])
-    return grid.boundary(cell[at])
+    cuts = np.where(target - left <= below[after] - target, after, after + 1)
+    cuts = np.unique(cuts[(cuts > 0) & (cuts < len(cell))])
+    return grid.boundary(cell[cuts])
 
 
 def _halvings(share: float, least: float) -> Floats:
@@ -194,17 +194,17 @@ def stand_out(items: Ints, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
     `items` are those of each place, in order of the scores, and `single` says whether a place holds
     only one score; another one counts as one item. Few or rounded scores have no atoms.
     """
-    found = np.zeros(len(items), dtype=bool)
-    at = np.flatnonzero(items > 0)
-    if len(at) <= _ATOM_NEAR:
-        return found
-    own = items[at]
-    usual = np.where(single[at], own, 1)
-    for k in np.flatnonzero(single[at] & (own >= fewest_in_atom(int(own.sum())))):
-        first = int(np.clip(k - _ATOM_NEAR // 2, 0, len(at) - 1 - _ATOM_NEAR))
+    atoms = np.zeros(len(items), dtype=bool)
+    occupied = np.flatnonzero(items > 0)
+    if len(occupied) <= _ATOM_NEAR:
+        return atoms
+    number = items[occupied]
+    usual = np.where(single[occupied], number, 1)
+    for k in np.flatnonzero(single[occupied] & (number >= fewest_in_atom(int(number.sum())))):
+        first = int(np.clip(k - _ATOM_NEAR // 2, 0, len(occupied) - 1 - _ATOM_NEAR))
         near = np.delete(usual[first : first + _ATOM_NEAR + 1], k - first)
-        found[at[k]] = own[k] >= _ATOM_TIMES * np.sort(near)[-1 - _ATOM_OTHERS]
-    return found
+        atoms[occupied[k]] = number[k] >= _ATOM_TIMES * np.sort(near)[-1 - _ATOM_OTHERS]
+    return atoms
 
 
 def atom_edges(edges: Floats, atoms: Sequence[float], grid: Grid, cell: Ints) -> Floats:
@@ -247,14 +247,14 @@ def make_lookup(edges: Floats) -> Lookup:
     least = float(sizes.min()) if len(sizes) else 1.0
     for number in _LOOKUP_CELLS:
         grid = choose_grid(low, high, least, number)
-        at = grid.cell(edges)
-        cell = np.arange(at[0], at[-1] + 1)
-        below = np.searchsorted(at, cell)
+        cells = grid.cell(edges)
+        cell = np.arange(cells[0], cells[-1] + 1)
+        below = np.searchsorted(cells, cell)
         most = int(np.diff(below, append=len(edges)).max())
         if most <= _TOGETHER:
             break
     padded = np.concatenate([edges, np.full(most, np.inf)])
-    return Lookup(grid, low, high, int(at[0]), below, most, padded)
+    return Lookup(grid, low, high, int(cells[0]), below, most, padded)
 
 
 class Joint(NamedTuple):

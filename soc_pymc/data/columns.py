@@ -70,17 +70,17 @@ def near_whole(role: str, values: Floats) -> Floats:
 
 def typed(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Valid items with whole numbers as int64 (through float64, as decimals may not fit)."""
-    found = numbers(columns)
-    for role in [role for role in found if role in NUMBERS and NUMBERS[role].whole]:
+    read = numbers(columns)
+    for role in [role for role in read if role in NUMBERS and NUMBERS[role].whole]:
         is_whole = columns[role].type().is_int64()
-        found[role] = columns[role] if is_whole else found[role].cast("int64")
-    return found
+        read[role] = columns[role] if is_whole else read[role].cast("int64")
+    return read
 
 
 def crossed(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Columns as `numbers` reads them, and ``group``: dates and columns of groups, joined."""
     groups = key_roles(columns).values()
-    labels = {"group": reduce(lambda one, other: one + CROSS + other, groups)} if groups else {}
+    labels = {"group": reduce(lambda left, right: left + CROSS + right, groups)} if groups else {}
     return {**columns, **labels}
 
 
@@ -212,7 +212,7 @@ def with_bins(
 
 def _sum(terms: Sequence[Any]) -> Any:
     """Sum of whole numbers, as a tree, because engines limit an expression's depth."""
-    found = [term.cast("int64") for term in terms]
-    while len(found) > 1:
-        found = [sum(found[i + 1 : i + 2], found[i]) for i in range(0, len(found), 2)]
-    return found[0]
+    sums = [term.cast("int64") for term in terms]
+    while len(sums) > 1:
+        sums = [sum(sums[i + 1 : i + 2], sums[i]) for i in range(0, len(sums), 2)]
+    return sums[0]

@@ -46,17 +46,17 @@ def without_day(label: str) -> str:
 
 def days_in(length: Any, name: str, error: Refusal = StatisticsError) -> int:
     """Number of days of a length such as "28d" (as a rule of arguments)."""
-    found = _LENGTH.fullmatch(length) if isinstance(length, str) else None
-    if not found:
+    matched = _LENGTH.fullmatch(length) if isinstance(length, str) else None
+    if not matched:
         raise error(f'{name}={shown(length)} must be a number of days, such as "28d"')
-    return int(found[1])
+    return int(matched[1])
 
 
-def day(given: Any, name: str, error: Refusal = StatisticsError) -> np.datetime64:
+def day(value: Any, name: str, error: Refusal = StatisticsError) -> np.datetime64:
     """A day from a date, or from text (as a rule of arguments)."""
-    text = str(given)
-    if isinstance(given, np.datetime64) and given == given.astype("datetime64[D]"):
-        text = str(given.astype("datetime64[D]"))
+    text = str(value)
+    if isinstance(value, np.datetime64) and value == value.astype("datetime64[D]"):
+        text = str(value.astype("datetime64[D]"))
     if not is_day(text):
-        raise error(f'{name}={shown(given)} must be a day, such as "2026-03-31"')
+        raise error(f'{name}={shown(value)} must be a day, such as "2026-03-31"')
     return np.datetime64(text, "D")

@@ -60,8 +60,8 @@ class Grouped:
         """Scores in some cells that at least so many items share, with their numbers of items."""
         table = self._scan.table
         inside = table.filter(score_cell(table.score, grid).isin(cells.tolist()))
-        found = inside.group_by("score").aggregate(n=inside.count())
-        rows = self._table(found.filter(found.n >= least).order_by("score"))
+        counted = inside.group_by("score").aggregate(n=inside.count())
+        rows = self._table(counted.filter(counted.n >= least).order_by("score"))
         return dict(zip(rows["score"].tolist(), rows["n"].tolist(), strict=True))
 
     def tables(self, edges: Floats, joint: Joint) -> Tables:
@@ -96,12 +96,21 @@ class Grouped:
         names = ("joint", *outcome.margins) if joint else outcome.margins
         cells = {name: outcome.tables[name].cells for name in names}
         sums = _sums(keyed, outcome, outcome.reals(("part", *names)))
-        by = [*_PART_KEYS, *dict.fromkeys(c for of in cells.values() for c in of.values())]
-        fine = keyed.group_by(*by).aggregate(**sums)
+        keys_read = [
+            *_PART_KEYS,
+            *dict.fromkeys(c for cells_of_table in cells.values() for c in cells_of_table.values()),
+        ]
+        fine = keyed.group_by(*keys_read).aggregate(**sums)
         if joint:
             for rows in self._batches(fine):
-                keys = {n: {key: rows[c] for key, c in of.items()} for n, of in cells.items()}
-                yield {"part": rows, **{name: {**rows, **own} for name, own in keys.items()}}
+                keys = {
+                    n: {key: rows[c] for key, c in cells_of_table.items()}
+                    for n, cells_of_table in cells.items()
+                }
+                yield {
+                    "part": rows,
+                    **{name: {**rows, **keys_of_table} for name, keys_of_table in keys.items()},
+                }
             return
         added = {name: fine[name].sum() for name in sums if name not in _EXTREMES}
         added = {
@@ -151,7 +160,7 @@ def _whole(outcome: Outcome) -> tuple[str, ...]:
 def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
     """Sums by name, as expressions of an item."""
     formulas, t, y = functions(), keyed.score, keyed[outcome.observed]
-    size, rest = keyed[outcome.size].cast("float64"), keyed[outcome.size] - y
+    size, failures = keyed[outcome.size].cast("float64"), keyed[outcome.size] - y
     values = {"sum_y": y, "sum_t": t, "sum_t2": formulas["square"](t)}
     for scale in bounded(outcome):
         u = formulas[f"{scale.name}_position"](t)
@@ -162,12 +171,12 @@ def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
     sized = size if outcome.size_power == 1 else formulas["square"](size)
     if outcome.validity.size.least == 0.0:  # some engines refuse underflow
         sized = (size < _TINY).ifelse(0.0, size)
-    factors = seen(keyed, outcome).cast("float64"), sized, rest.cast("float64")
+    factors = seen(keyed, outcome).cast("float64"), sized, failures.cast("float64")
     for name, of in outcome.sums_of.items():
         if of.of == "power" and name not in (*outcome.integers, "n"):
             powers = zip(factors, (of.outcome, of.size, of.rest), strict=True)
             values[name] = reduce(operator.mul, [f for f, power in powers for _ in range(power)])
-    whole = _whole(outcome)
-    sums = {name: values[name].sum() for name in (*names, *whole) if name in values}
-    sums = {name: v.cast("int64") if name in whole else v for name, v in sums.items()}
+    is_whole = _whole(outcome)
+    sums = {name: values[name].sum() for name in (*names, *is_whole) if name in values}
+    sums = {name: v.cast("int64") if name in is_whole else v for name, v in sums.items()}
     return sums | {"n": keyed.count(), "score_min": t.min(), "score_max": t.max()}

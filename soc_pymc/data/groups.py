@@ -67,16 +67,16 @@ def roles_of_groups(group: Any) -> dict[str, Any]:
 def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of items with these roles."""
     columns = tuple(group_roles(roles).values())
-    others = {role: column for role, column in roles.items() if not is_group(role)}
+    other_roles = {role: column for role, column in roles.items() if not is_group(role)}
     if not columns:
-        return others
-    return others | {"group": columns if len(columns) > 1 else columns[0]}
+        return other_roles
+    return other_roles | {"group": columns if len(columns) > 1 else columns[0]}
 
 
 def grouping_dims(names: Iterable[Any]) -> list[str]:
     """Dims of the levels of groups among names; beside several, group has their combinations."""
-    found = sorted(filter(is_group, map(str, names)), key=lambda name: (len(name), name))
-    return [name for name in found if name != "group"] or found
+    dims = sorted(filter(is_group, map(str, names)), key=lambda name: (len(name), name))
+    return [name for name in dims if name != "group"] or dims
 
 
 def column_of(roles: Mapping[str, str]) -> str:
@@ -89,11 +89,11 @@ def joined(columns: Mapping[str, Any]) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     keys = key_roles(columns)
-    found = {role: column for role, column in columns.items() if role not in keys}
+    kept = {role: column for role, column in columns.items() if role not in keys}
     groups = list(keys.values())
     if len(groups) > 1:
         groups = [pc.binary_join_element_wise(*groups, CROSS)]
-    return found | ({"group": groups[0]} if groups else {})
+    return kept | ({"group": groups[0]} if groups else {})
 
 
 def label_of(levels: Any) -> str:
@@ -109,8 +109,8 @@ def groupings_of(attrs: Mapping[Any, Any], labels: Sequence[str]) -> tuple[Group
     if not labels or not roles:
         return ()
     parts = [[label] if len(roles) == 1 else label.split(CROSS) for label in labels]
-    found = []
-    for (name, column), own in zip(roles.items(), zip(*parts, strict=True), strict=True):
-        levels, of = np.unique(np.array(own, dtype=object), return_inverse=True)
-        found.append(Grouping(name, column, tuple(map(str, levels)), of.astype(np.int64)))
-    return tuple(found)
+    groupings = []
+    for (name, column), column_labels in zip(roles.items(), zip(*parts, strict=True), strict=True):
+        levels, codes = np.unique(np.array(column_labels, dtype=object), return_inverse=True)
+        groupings.append(Grouping(name, column, tuple(map(str, levels)), codes.astype(np.int64)))
+    return tuple(groupings)

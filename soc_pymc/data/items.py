@@ -56,8 +56,8 @@ class _Roles:
     def roles(self) -> Mapping[str, str]:
         """Column names by role; several columns of groups have the roles group_1, group_2, ..."""
         before, after = OUTCOMES[self.kind].bounds, ("id", "fold", "cluster", "date")
-        first, others = ({role: getattr(self, role) for role in roles} for roles in (before, after))
-        columns = {**first, **roles_of_groups(self.group), **others}
+        first, later = ({role: getattr(self, role) for role in roles} for roles in (before, after))
+        columns = {**first, **roles_of_groups(self.group), **later}
         return {role: name for role, name in columns.items() if name is not None}
 
     @property
@@ -66,8 +66,8 @@ class _Roles:
         return OUTCOMES[self.kind].observed in self.roles
 
     def __repr__(self) -> str:
-        given = arguments_of(self.roles)
-        names = ", ".join(f"{name}={columns!r}" for name, columns in given.items())
+        arguments = arguments_of(self.roles)
+        names = ", ".join(f"{name}={columns!r}" for name, columns in arguments.items())
         source = self.source
         where = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         return f"{type(self).__name__}({where}, {names})"

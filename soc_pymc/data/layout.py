@@ -29,10 +29,12 @@ def dataset_of(
     """
     outcome = OUTCOMES[attrs["kind"]]
     variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
-    for name, of in outcome.tables.items():
-        whole = dict.fromkeys((*of.keys, *outcome.integers), np.empty(0, dtype=np.int64))
-        table = tables[name] or whole | dict.fromkeys(of.reals, np.empty(0))
-        rows = added(table, of.keys, outcome.sums(name))
+    for name, layout in outcome.tables.items():
+        empty_integers = dict.fromkeys(
+            (*layout.keys, *outcome.integers), np.empty(0, dtype=np.int64)
+        )
+        table = tables[name] or empty_integers | dict.fromkeys(layout.reals, np.empty(0))
+        rows = added(table, layout.keys, outcome.sums(name))
         variables |= {f"{name}_{column}": (name, values) for column, values in rows.items()}
         if name == "part":
             totals = added(rows, ("bin",), outcome.sums(name))

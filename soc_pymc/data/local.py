@@ -199,7 +199,7 @@ class Local:
                 if role in _TEXT and values.null_count:
                     raise _NotValidError
                 parts.setdefault(role, []).append(self._numbers(role, values))
-        return {role: np.concatenate(some) for role, some in parts.items()}
+        return {role: np.concatenate(pieces) for role, pieces in parts.items()}
 
     def _numbers(self, role: str, values: Any) -> NDArray[Any]:
         """Numbers of an Arrow array; of labels codes of groups, and blocks of clusters."""

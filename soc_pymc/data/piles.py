@@ -98,14 +98,14 @@ class Piles:
         Sums of positions are NaN where a score has none.
         """
         order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
-        found = {name: dict(pile.total()) for name, pile in self._piles.items()}
+        totals = {name: dict(pile.total()) for name, pile in self._piles.items()}
         if not self.coarse:
-            found["joint"] = {}
-        for table in filter(None, found.values()):
+            totals["joint"] = {}
+        for table in filter(None, totals.values()):
             table["group"] = order[table["group"]]
-        part: dict[str, NDArray[Any]] = found["part"]
+        part: dict[str, NDArray[Any]] = totals["part"]
         for scale in bounded(self._outcome):
             lacking = part.pop(outside(scale)) > 0
             for name in scale.sums:
                 part[name] = np.where(lacking, np.nan, part[name])
-        return Tables(found, tuple(sorted(labels)), self.coarse, n)
+        return Tables(totals, tuple(sorted(labels)), self.coarse, n)

@@ -130,8 +130,8 @@ class Statistics:
         labels = [str(label) for label in self.data["label"].to_numpy()]
         if len(self._day_of):
             labels = [without_day(label) for label in labels]
-        found, code = np.unique(np.array(labels, dtype=object), return_inverse=True)
-        return tuple(map(str, found)), code.astype(np.int64)
+        names, code = np.unique(np.array(labels, dtype=object), return_inverse=True)
+        return tuple(map(str, names)), code.astype(np.int64)
 
     @cached_property
     def _day_of(self) -> Days:
@@ -341,10 +341,10 @@ class Statistics:
             stored = table_of(self.data, name)
             rows = np.flatnonzero(weight[stored["group"]])
             table = {column: values[rows] for column, values in stored.items()}
-            by = weight[table["group"]]
+            factor = weight[table["group"]]
             if weight.dtype != np.bool_:
                 sums = [c for c in self._outcome.sums(name) if c not in EXTREMES]
-                table |= {column: table[column] * by for column in sums}
+                table |= {column: table[column] * factor for column in sums}
             tables[name] = {**table, "group": code[table["group"]]}
         labels = self.data["label"].to_numpy()[kept]
         return Statistics(dataset_of(tables, labels, self.edges, attrs))

@@ -190,10 +190,10 @@ def summarize(
         raise StatisticsError("give edges=, or bins= and equal=, not both")
     for role, column in (("cluster", cluster), ("date", date)):
         if column is not None:
-            own = getattr(items, role)
-            if own not in (None, column):
+            name = getattr(items, role)
+            if name not in (None, column):
                 raise ItemsError(
-                    f"the items have {role}s in column {own!r}: leave out {role}={column!r}"
+                    f"the items have {role}s in column {name!r}: leave out {role}={column!r}"
                 )
             changed: dict[str, Any] = {role: column}
             items = replace(items, **changed)
@@ -296,8 +296,8 @@ def _choose(
         many = stand_out(first.items, np.ones(len(first.cell), dtype=bool))
         least = fewest_in_atom(first.n)
         atoms = reader.repeated(FIRST_GRID, first.cell[many], least) if many.any() else {}
-        others = first.n - sum(atoms.values())
-        bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, others // _ITEMS_IN_BIN))
+        rest = first.n - sum(atoms.values())
+        bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, rest // _ITEMS_IN_BIN))
         grid, cells, weights = FIRST_GRID, first.cell, _beside(FIRST_GRID, first, atoms, infinite)
         # with few items per bin finer cells do not make bins more equal
         finer = finer_grid(grid, cells, weights, bins, coarse=1 / 16 if asked else 1 / 4)
@@ -318,11 +318,11 @@ def _choose(
 
 
 def _beside(
-    grid: Grid, found: Weights, atoms: dict[float, int], ends: tuple[float, float]
+    grid: Grid, weights: Weights, atoms: dict[float, int], ends: tuple[float, float]
 ) -> Floats:
     """Weights of cells without those of the atoms, which have bins of their own."""
     clipped = np.clip(np.array(list(atoms), dtype=float), *ends)
-    return np.where(np.isin(found.cell, grid.cell(clipped)), 0.0, found.weight)
+    return np.where(np.isin(weights.cell, grid.cell(clipped)), 0.0, weights.weight)
 
 
 # --- the statistics ------------------------------------------------------------------------------
@@ -423,8 +423,8 @@ def _check_digits(stats: Statistics, items: Items) -> None:
     n, y1, y2, noise = (sums[power] for power in ((0, 0), (1, 0), (2, 0), (0, 1)))
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
     # bins of a few items have hardly any variation of their own
-    of = np.where(n < _FEW, 0, 1 + np.arange(len(n)))
-    size, square, spread = (np.bincount(of, weights=v) for v in (n, y2, about + noise))
+    digit = np.where(n < _FEW, 0, 1 + np.arange(len(n)))
+    size, square, spread = (np.bincount(digit, weights=v) for v in (n, y2, about + noise))
     if (2.0**-53 * np.sqrt(size) * square > _DIGITS * spread).any():
         raise ItemsError(
             f"column {items.roles[outcome.observed]!r}: {outcome.words.outcomes} are so far from "

@@ -66,8 +66,8 @@ def scan(items: Items, progress: bool = True, *, folds: bool = False, cells: boo
         sums = _totals(raw, outcome)
         sums |= {f"{i}": p.condition.sum().fill_null(0) for i, p in enumerate(problems)}
         grouped = raw.group_by(cell=_cell(raw)) if cells else raw
-        found = grouped.aggregate(**sums).to_pyarrow()
-        rows = {name: found[name].to_numpy() for name in found.column_names}
+        totals = grouped.aggregate(**sums).to_pyarrow()
+        rows = {name: totals[name].to_numpy() for name in totals.column_names}
         n = int(rows["n"].sum())
         if n == 0:
             raise ItemsError(_no_rows(items))

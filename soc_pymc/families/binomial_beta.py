@@ -55,15 +55,19 @@ def _parts(
 ) -> tuple[Floats, Floats, Floats]:
     """Tilt 1 - 2 mu, exp(g), and exp(g) of theta over a variance of the mean's logit."""
     mu, rest = special.expit(logit_mean), special.expit(-np.asarray(logit_mean))
-    tilt, own = rest - mu, np.exp(log_odds_cv2)
-    return tilt, own, own + spread * (1.0 + tilt**2 * own / (1.0 + mu * rest * own))
+    tilt, odds_cv2 = rest - mu, np.exp(log_odds_cv2)
+    return (
+        tilt,
+        odds_cv2,
+        odds_cv2 + spread * (1.0 + tilt**2 * odds_cv2 / (1.0 + mu * rest * odds_cv2)),
+    )
 
 
 def widened(logit_mean: Floats, log_odds_cv2: Floats, spread: ArrayLike) -> tuple[Floats, Floats]:
     """Curves averaged over a variance `spread` of the mean's logit, to second order."""
     spread = np.asarray(spread, dtype=float)
-    tilt, _, whole = _parts(logit_mean, log_odds_cv2, spread)
-    return logit_mean + 0.5 * spread * tilt, np.log(whole)
+    tilt, _, widened_cv2 = _parts(logit_mean, log_odds_cv2, spread)
+    return logit_mean + 0.5 * spread * tilt, np.log(widened_cv2)
 
 
 def widening_slope(logit_mean: Floats, log_odds_cv2: Floats, spread: Floats) -> Floats:
@@ -188,18 +192,22 @@ def _excess(cut: Floats, rest: Floats, a: Floats, b: Floats) -> Floats:
 def draw_theta(a: Floats, b: Floats, rngs: tuple[np.random.Generator, ...]) -> Floats:
     """Draws of logit theta, one for each element, row by row."""
     one = np.ones_like(a)
-    others = tuple(rng.spawn(1)[0] for rng in rngs)  # the same for any number of rows
-    return poisson_gamma.draw_theta(a, one, rngs) - poisson_gamma.draw_theta(b, one, others)
+    second_rngs = tuple(rng.spawn(1)[0] for rng in rngs)  # the same for any number of rows
+    return poisson_gamma.draw_theta(a, one, rngs) - poisson_gamma.draw_theta(b, one, second_rngs)
 
 
 def above_drawn(logit: Floats, a: Floats, b: Floats) -> Floats:
     """P(theta > a draw of `draw_theta`)."""
     logit, a, b = np.broadcast_arrays(logit, a, b)
-    found = beta_tail(special.expit(logit), special.expit(-logit), a, b)
+    tail = beta_tail(special.expit(logit), special.expit(-logit), a, b)
     far = np.abs(logit) > _FAR
     if far.any():  # odds below all numbers
         side = logit[far] < 0
-        own = np.where(side, a[far], b[far])
-        log_tail = -own * np.abs(logit[far]) - np.log(own) - special.betaln(a[far], b[far])
-        found[far] = np.where(side, -np.expm1(np.minimum(log_tail, 0.0)), np.exp(log_tail))
-    return np.asarray(found)
+        shape_of_side = np.where(side, a[far], b[far])
+        log_tail = (
+            -shape_of_side * np.abs(logit[far])
+            - np.log(shape_of_side)
+            - special.betaln(a[far], b[far])
+        )
+        tail[far] = np.where(side, -np.expm1(np.minimum(log_tail, 0.0)), np.exp(log_tail))
+    return np.asarray(tail)

@@ -123,23 +123,23 @@ def count_log_density(
     shape = inverse_trigamma(variance)
     log_mean = location + (np.log(shape) - special.psi(shape))[:, None]
     expected = exposure[:, None] * np.exp(log_mean)
-    found = np.empty_like(log_mean)
+    log_density = np.empty_like(log_mean)
     many = count >= _MANY
-    found[many] = log_negative_binomial(count[many, None], shape[many, None], expected[many])
+    log_density[many] = log_negative_binomial(count[many, None], shape[many, None], expected[many])
     few = ~many
     y, a, means, logs = (x[few] for x in (count, shape, expected, log_mean))
     # differences from a component in the middle, whose probability is known: cheap, and accurate
     # because no term is larger than a count
     middle = logs.shape[1] // 2
-    whole = (a + means[:, middle])[:, None]
-    away = (means - means[:, [middle]]) / whole
+    total = (a + means[:, middle])[:, None]
+    away = (means - means[:, [middle]]) / total
     lost = away < -0.999  # negligible relative to the one in the middle
     log_ratio = np.log1p(np.where(lost, 0.0, away))
     if lost.any():
-        log_ratio[lost] = np.log(((a[:, None] + means) / whole)[lost])
-    found[few] = y[:, None] * (logs - logs[:, [middle]]) - (a + y)[:, None] * log_ratio
-    found[few] += log_negative_binomial(y, a, means[:, middle])[:, None]
-    return found
+        log_ratio[lost] = np.log(((a[:, None] + means) / total)[lost])
+    log_density[few] = y[:, None] * (logs - logs[:, [middle]]) - (a + y)[:, None] * log_ratio
+    log_density[few] += log_negative_binomial(y, a, means[:, middle])[:, None]
+    return log_density
 
 
 def count_at_zero(count: Floats, size: Floats) -> Floats:
@@ -209,10 +209,14 @@ def _ones(base: Frame) -> Floats:
 def _relative_gammas(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
     shape = inverse_trigamma(base.width())
     mean = np.expm1(_gamma_positions(base, base.places(z))[:, 0])
-    own, unit = (1.0 + mean) ** 2 / shape[:, None], np.ones(len(shape))
+    variance, unit = (1.0 + mean) ** 2 / shape[:, None], np.ones(len(shape))
     # means and variances of wide log-normals and Gammas are in their upper tails
     reach = base.spread * (1.0 + _SKEWED * base.spread**2)
-    return bounded_handle(base.first, unit, np.zeros(len(shape)), reach, mean, own), mean, own
+    return (
+        bounded_handle(base.first, unit, np.zeros(len(shape)), reach, mean, variance),
+        mean,
+        variance,
+    )
 
 
 def _gamma_positions(base: Frame, place: Floats) -> Floats:
@@ -223,8 +227,8 @@ def _gamma_positions(base: Frame, place: Floats) -> Floats:
 
 def _relative_normals(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
     mean = ((base.location - base.first) / base.spread)[:, None] + z
-    own, one = np.full(mean.shape, WIDTH**2), np.ones(len(mean))
-    return bounded_handle(base.first, base.spread, -one, one, mean, own), mean, own
+    variance, ones = np.full(mean.shape, WIDTH**2), np.ones(len(mean))
+    return bounded_handle(base.first, base.spread, -ones, ones, mean, variance), mean, variance
 
 
 def _count_sharpness(cells: Mapping[str, NDArray[Any]], shape: Floats) -> Floats:
@@ -287,26 +291,31 @@ class Components:
         """
         z = self.z
         handle, mean, variance = self.relative(base, z)
-        given = np.zeros((len(mean), 4, len(z)))
+        base_arrays = np.zeros((len(mean), 4, len(z)))
         centre, corner = np.zeros(len(mean)), np.full(len(mean), _CORNER)
         if self.positions is None:
-            given[:, 0] = mean
+            base_arrays[:, 0] = mean
         else:  # theta has a scale, at which both tails of its logarithm begin
-            given[:, :2] = self.positions(base, base.places(z))
+            base_arrays[:, :2] = self.positions(base, base.places(z))
             centre = (base.first - base.location) / base.spread
             corner = np.minimum(_CORNER, 2.0 / base.spread)
             far = np.log1p(np.abs(mean) / (1.0 + np.exp(0.5 * start[:, [1]])))
             wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
-            given[:, 2] = FLOOR * wide if heavy else 0.0
+            base_arrays[:, 2] = FLOOR * wide if heavy else 0.0
         if self.anchor is not None:
-            given[:, 3] = _with_moments(self.anchor(base, z, start), mean, variance, base, start)
+            base_arrays[:, 3] = _with_moments(
+                self.anchor(base, z, start), mean, variance, base, start
+            )
         stretch = np.broadcast_to(stretching(z, centre, corner), mean.shape)[..., None]
-        every = np.hstack([z[:, None], functions])
-        basis = np.broadcast_to(every, (len(mean), *every.shape))
+        all_functions = np.hstack([z[:, None], functions])
+        basis = np.broadcast_to(all_functions, (len(mean), *all_functions.shape))
         basis = np.concatenate([basis[..., :1], stretch, basis[..., 1:]], axis=2)
-        at = np.zeros((len(mean), basis.shape[2]))
-        at[:, :2], at[:, 2] = start, self.positions is not None
-        return centred(WeightForms(given, basis, mean, variance, handle, at, at), at)
+        centre_of_rows = np.zeros((len(mean), basis.shape[2]))
+        centre_of_rows[:, :2], centre_of_rows[:, 2] = start, self.positions is not None
+        return centred(
+            WeightForms(base_arrays, basis, mean, variance, handle, centre_of_rows, centre_of_rows),
+            centre_of_rows,
+        )
 
 
 def _with_moments(
@@ -386,6 +395,6 @@ def cell_points(
     dy = np.clip(dy, -room, room)
     first = np.concatenate([y[~wide], y[wide] + dy, y[wide] - dy])
     second = np.concatenate([size[~wide], size[wide] + dn, size[wide] - dn])
-    at = np.flatnonzero(wide)
-    cell = np.concatenate([np.flatnonzero(~wide), at, at])
+    split = np.flatnonzero(wide)
+    cell = np.concatenate([np.flatnonzero(~wide), split, split])
     return cell, (first, second), np.concatenate([n[~wide], n[wide] / 2, n[wide] / 2])

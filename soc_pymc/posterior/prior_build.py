@@ -153,12 +153,12 @@ def _size_edges(fit: Fit) -> Floats:
 
 def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Columns:
     """Columns of points, as of items without outcomes."""
-    found: dict[str, Any] = {"score": score}
+    columns: dict[str, Any] = {"score": score}
     if fit.groups:
-        found["group"] = np.full(len(score), label, dtype=object)
+        columns["group"] = np.full(len(score), label, dtype=object)
     if size is not None:
-        found[family_of(fit.prior).outcome.size] = np.exp(size)
-    return found
+        columns[family_of(fit.prior).outcome.size] = np.exp(size)
+    return columns
 
 
 def _block(fit: Fit, nodes: Nodes, edges: Floats, sizes: Floats, label: str) -> Block:
@@ -174,15 +174,15 @@ def _block(fit: Fit, nodes: Nodes, edges: Floats, sizes: Floats, label: str) -> 
         shape = (len(score), len(v), score.shape[1], v.shape[1])
         flat = np.broadcast_to(score[:, None, :, None], shape).ravel()
         size = np.broadcast_to(v[:, None], shape).ravel() if len(sizes) else None
-        found = nodes(_columns(fit, flat, label, size), shape[0] * shape[1])
+        cells = nodes(_columns(fit, flat, label, size), shape[0] * shape[1])
         x = _X if score is inner else np.zeros(1)
         is_open = score is inner and fit.axis("mean").scale != RANK
-        for k, values in enumerate(found[0]):
+        for k, values in enumerate(cells[0]):
             outermost = is_open and k // number in (0, len(score) - 1)
             degree = 0 if len(x) == 1 else 1 if outermost else 3
             polynomials.append(_polynomials(values, x, w, degree))
-        ways += found[1]
-        wide += found[2]
+        ways += cells[1]
+        wide += cells[2]
     most = max(way.shape[1] for way in ways)
     ways = [np.pad(way, ((0, 0), (0, most - way.shape[1]))) for way in ways]
     start = np.cumsum([0, *map(len, polynomials)])
@@ -197,9 +197,9 @@ def _rounded(values: Floats) -> Floats:
 
 def _as_in_files(nodes: Floats) -> Floats:
     """Polynomials as they are in a file: values of the first curve may be far from 0."""
-    found = _rounded(nodes)
-    found[:, 1, 0] = nodes[:, 1, 0]
-    return found
+    rounded = _rounded(nodes)
+    rounded[:, 1, 0] = nodes[:, 1, 0]
+    return rounded
 
 
 def _polynomials(nodes: Floats, x: Floats, w: Floats, degree: int) -> Floats:
@@ -241,16 +241,20 @@ def _rules(fit: Fit) -> Nodes:
         return found, [np.zeros((nodes.shape[2], 0)) for nodes in found], list(spread > _WIDEST)
 
     def nodes(columns: Columns, cells: int) -> Cells:
-        each = len(columns["score"]) // cells
+        points = len(columns["score"]) // cells
         draws = fit.data["posterior"].sizes["chain"] * fit.data["posterior"].sizes["draw"]
-        step = max(1, _AT_ONCE // (each * draws))
-        found: Cells = [], [], []
+        step = max(1, _AT_ONCE // (points * draws))
+        every_cell: Cells = [], [], []
         for begin in range(0, cells, step):
             end = min(begin + step, cells)
-            part = slice(begin * each, end * each)
-            own = some({k: v[part] for k, v in columns.items()}, end - begin)
-            found = found[0] + own[0], found[1] + own[1], found[2] + own[2]
-        return found
+            part = slice(begin * points, end * points)
+            part_cells = some({k: v[part] for k, v in columns.items()}, end - begin)
+            every_cell = (
+                every_cell[0] + part_cells[0],
+                every_cell[1] + part_cells[1],
+                every_cell[2] + part_cells[2],
+            )
+        return every_cell
 
     return nodes
 
@@ -260,14 +264,14 @@ def _mixture_nodes(fit: Fit) -> Nodes:
     family, weights = family_of(fit.prior), SmoothWeights(fit)
 
     def nodes(columns: Columns, cells: int) -> Cells:
-        each = len(columns["score"]) // cells
+        points = len(columns["score"]) // cells
         theta = weights.parameters(columns)
         curves = np.broadcast_arrays(*family.to_curves(*theta))
         draws = weights.few(columns, _DRAWS)  # (draws, n, R)
         values = np.stack([draws.mean(axis=0), *curves], axis=1)
-        middle = draws[:, each // 2 :: each].transpose(1, 0, 2)
-        ways = [_ways(one) for one in middle]
-        return list(values.reshape(cells, each, 3, -1)), ways, [False] * cells
+        middle = draws[:, points // 2 :: points].transpose(1, 0, 2)
+        ways = [_ways(draws_of_cell) for draws_of_cell in middle]
+        return list(values.reshape(cells, points, 3, -1)), ways, [False] * cells
 
     return nodes
 

@@ -69,10 +69,10 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
         writer(meta, columns, temporary)
         size = temporary.stat().st_size
         if size > MOST_BYTES:
-            other = ", or write *.parquet, which is smaller" if writer is _write_json else ""
+            remedy = ", or write *.parquet, which is smaller" if writer is _write_json else ""
             raise FitError(
                 f"the table would be of {size / 1e6:.1f} MB in {meta['cells']:,} cells, more than "
-                f"10 MB: pool groups or leave out the term in exposure{other}"
+                f"10 MB: pool groups or leave out the term in exposure{remedy}"
             )
     return target
 
@@ -122,20 +122,20 @@ def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
     posterior, rng = posterior_of(fit), np.random.default_rng(0)
     outcome, kept = posterior.outcome, fit.data["constant_data"]
     n = kept["n_items"].to_numpy()
-    at = rng.choice(len(n), _PROBES, p=n / n.sum())
+    probes = rng.choice(len(n), _PROBES, p=n / n.sum())
     size = kept[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
-    size = size[at] * rng.choice(_TIMES, _PROBES)
+    size = size[probes] * rng.choice(_TIMES, _PROBES)
     size = np.where(size < 1.0, size, np.round(size))  # trials are whole
-    columns: dict[str, Any] = {"score": kept["score"].to_numpy()[at], outcome.size: size}
+    columns: dict[str, Any] = {"score": kept["score"].to_numpy()[probes], outcome.size: size}
     columns[outcome.observed] = np.zeros(_PROBES)  # without outcomes, sizes would not count
     if fit.groups:
         columns["group"] = rng.choice(np.array(fit.groups, dtype=object), _PROBES)
     drawn = posterior.simulate(columns, rng)
     columns[outcome.observed] = drawn[rng.integers(len(drawn), size=_PROBES), np.arange(_PROBES)]
     exact = posterior.scorer(_LEVELS, "all")(columns)
-    given = columns["score"], columns[outcome.observed], size
+    arguments = columns["score"], columns[outcome.observed], size
     prior_size = None if fit.prior.exposure is None else size
-    rows, flagged = posterior_rows(table, *given, _LEVELS, prior_size, columns.get("group"))
+    rows, flagged = posterior_rows(table, *arguments, _LEVELS, prior_size, columns.get("group"))
     errors = {
         name: np.abs(rows[k] - exact[k])[~flagged] / exact[1][~flagged]
         for k, name in ((0, "mean"), (1, "sd"), (3, "lower"), (4, "upper"))
@@ -154,8 +154,8 @@ def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
 def _write_json(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path) -> None:
     # the shortest digits from which a number is read back exactly
     nodes = {name: [json.loads(str(v)) for v in values] for name, values in columns.items()}
-    whole = {"meta": meta, "nodes": nodes}
-    path.write_text(json.dumps(whole, separators=(",", ":"), allow_nan=False))
+    content = {"meta": meta, "nodes": nodes}
+    path.write_text(json.dumps(content, separators=(",", ":"), allow_nan=False))
 
 
 def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path) -> None:
@@ -172,5 +172,7 @@ def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path:
         path,
         compression="zstd",
         use_dictionary=["cell", "node", "wide", "fit"],
-        use_byte_stream_split=[name for name, own in columns.items() if own.dtype.kind == "f"],
+        use_byte_stream_split=[
+            name for name, values in columns.items() if values.dtype.kind == "f"
+        ],
     )

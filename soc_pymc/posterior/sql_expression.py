@@ -253,13 +253,16 @@ def _with_cells(items: Any, scorer: _Scorer) -> Any:
     xp = sheet.functions
     x = sheet["start"] + (prior.scale.formula(sheet["t"], xp.log) - sheet["from"]) * sheet["slope"]
     sheet.add(x=xp.low(xp.high(x, -FARTHEST), FARTHEST))
-    x, at = (sheet["x"].abs() < _FAINT).ifelse(0.0, sheet["x"]), sheet["column"].cast("int64")
+    x, cell = (sheet["x"].abs() < _FAINT).ifelse(0.0, sheet["x"]), sheet["column"].cast("int64")
     for k, atom in enumerate(meta["atoms"]):
         is_atom = sheet["t"] == exact(atom)
-        at, x = is_atom.ifelse(ibis.literal(cells + k, type="int64"), at), is_atom.ifelse(0.0, x)
+        cell, x = (
+            is_atom.ifelse(ibis.literal(cells + k, type="int64"), cell),
+            is_atom.ifelse(0.0, x),
+        )
     if meta["groups"]:
-        at = at + sheet["code"] * (cells + len(meta["atoms"]))
-    sheet.add(at=at, x=x)
+        cell = cell + sheet["code"] * (cells + len(meta["atoms"]))
+    sheet.add(at=cell, x=x)
     kept = [name.removeprefix("soc_") for name in items.columns] + ["at", "x"]
     if not meta["sizes"]:
         return sheet.only(*kept)
@@ -410,10 +413,10 @@ def _with_quantiles(nodes: Any, scorer: _Scorer) -> Any:
     known += ["soc_number", "soc_goal", "soc_at_zero", "soc_unit"]
     placed = [*known, "soc_q", "soc_low", "soc_high"]
     for _ in range(_MIXTURE_STEPS if prior.meta["mixture"] else _STEPS):
-        both = scorer.joined(nodes, sheet.rows.select(*scorer.keys, *placed))
-        p, density = _law(both, family, both["q"])
-        sums = {"p": _average(both, p), "density": _average(both, density)}
-        sheet = scorer.summed(both, *placed, **sums)
+        pairs = scorer.joined(nodes, sheet.rows.select(*scorer.keys, *placed))
+        p, density = _law(pairs, family, pairs["q"])
+        sums = {"p": _average(pairs, p), "density": _average(pairs, density)}
+        sheet = scorer.summed(pairs, *placed, **sums)
         away = _step(sheet, sheet["p"], sheet["density"])
     close = sheet["at_zero"] | (away.abs() < prior_table.CLOSE)
     sheet.add(flagged=close.ifelse(sheet["flagged"], 1.0))
@@ -424,12 +427,12 @@ def _with_quantiles(nodes: Any, scorer: _Scorer) -> Any:
         for k, name in enumerate(prior.quantiles)
     }
     moments = ["soc_mean", "soc_middle", *(["soc_p_zero"] if prior.meta["zero"] else [])]
-    found = scorer.summed(sheet, *moments, **quantiles, flagged=sheet["flagged"].max())
-    mean, middle = found["mean"], found["middle"]
+    summary = scorer.summed(sheet, *moments, **quantiles, flagged=sheet["flagged"].max())
+    mean, middle = summary["mean"], summary["middle"]
     if prior.meta["zero"]:
-        rest = 1.0 - found["p_zero"]
-        mean, middle = rest * mean, rest * (middle + found["p_zero"] * mean * mean)
-    return found.add(theta_mean=mean, theta_var=middle, theta_sd=middle.sqrt()).rows
+        rest = 1.0 - summary["p_zero"]
+        mean, middle = rest * mean, rest * (middle + summary["p_zero"] * mean * mean)
+    return summary.add(theta_mean=mean, theta_var=middle, theta_sd=middle.sqrt()).rows
 
 
 def _step(sheet: _Sheet, p: Any, density: Any) -> Any:
