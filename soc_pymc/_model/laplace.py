@@ -19,6 +19,7 @@ from ..families.row_sums import RowSums
 from .terms import Block, Design, State
 
 _ROUNDS = 60
+_RIDGE = 1e-12  # of information, relative to the diagonal: that of equal columns is singular
 _LEAST = 0.2  # smallest observed information, as a share of the lower bound of the expected one
 _POSITIONS = np.linspace(-5.0, 5.0, 401)
 
@@ -97,7 +98,7 @@ class RowCurvature:
         pairs = (first, self.first), (second, self.bound), (second, self.observed)
         of_first, bound, seen = (x.T @ (weight[at][:, None] * x) for x, weight in pairs)
         slopes = [x.T @ g[at] for x, g in zip((first, second), self.slopes, strict=True)]
-        return Curvature(self.value[at], slopes, (of_first, floored(bound, seen, 1e-12)))
+        return Curvature(self.value[at], slopes, (of_first, floored(bound, seen)))
 
 
 def row_curvature(data: RowSums, first: Floats, second: Floats) -> RowCurvature:
@@ -142,20 +143,22 @@ class CurveTarget:
         return max(move / most for move, most in zip(moves, self.data.farthest, strict=True))
 
 
-def floored(bound: Floats, observed: Floats, ridge: float) -> Floats:
+def floored(bound: Floats, observed: Floats) -> Floats:
     """Observed information where, as a quadratic form, it exceeds a share of a bound.
 
     Observed information is noisy in a single row and may be negative, but the noise averages out
     over a smooth function. It is used where it exceeds ``_LEAST`` times a lower bound of the
-    expected information. Both may be stacks of matrices.
+    expected information. Both may be stacks of matrices, of coefficients in any units.
     """
-    largest = np.abs(bound).max(axis=(-2, -1), keepdims=True)
-    root = np.linalg.cholesky(bound + (1e-6 + ridge * largest) * np.eye(bound.shape[-1]))
-    half = np.linalg.solve(root, observed)
+    diagonal = np.diagonal(bound, axis1=-2, axis2=-1)
+    unit = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    pairs = unit[..., :, None] * unit[..., None, :]
+    root = np.linalg.cholesky(bound / pairs + _RIDGE * np.eye(bound.shape[-1]))
+    half = np.linalg.solve(root, observed / pairs)
     ratio = np.linalg.solve(root, half.mT)
     value, vector = np.linalg.eigh(0.5 * (ratio + ratio.mT))
     half = (root @ vector) * np.sqrt(np.maximum(value, _LEAST))[..., None, :]
-    return np.asarray(half @ half.mT)
+    return np.asarray(half @ half.mT) * pairs
 
 
 def half_normal_scale(position: Floats, scale: float) -> Floats:
@@ -232,7 +235,16 @@ def scoring_step(design: Design, state: State, slope: Floats, information: Float
     mean, precision = state.prior(design)
     hessian = information + np.diag(precision)
     right = slope - precision * (state.coefficients - mean)
-    return np.asarray(linalg.solve(hessian, right, assume_a="pos"))
+    return _solved(hessian, right)
+
+
+def _solved(matrix: Floats, right: Floats) -> Floats:
+    """Solution for a positive definite matrix of coefficients in any units."""
+    unit = np.sqrt(np.diagonal(matrix))
+    rows = unit if right.ndim == 1 else unit[:, None]
+    return np.asarray(
+        linalg.solve(matrix / np.outer(unit, unit), right / rows, assume_a="pos") / rows
+    )
 
 
 def _integrated(
@@ -242,7 +254,7 @@ def _integrated(
     size = len(slope)
     block = information[kept:, kept:] + np.diag(precision[kept:size])
     cross = information[kept:, :kept]
-    solved = linalg.solve(block, cross, assume_a="pos")
+    solved = _solved(block, cross)
     rest = slope[kept:] - precision[kept:size] * away[kept:size]
     return information[:kept, :kept] - cross.T @ solved, slope[:kept] - solved.T @ rest
 
@@ -253,8 +265,9 @@ def summary(design: Design, state: State, slope: Floats, information: Floats) ->
     x, cut = state.coefficients, [0, *design.ends.tolist()]
     lines = slice(cut[-1], None)
     line_information = information[lines, lines] + np.diag(precision[lines])
-    shift = linalg.solve(line_information, information[lines, : cut[-1]], assume_a="pos")
-    root = linalg.inv(linalg.cholesky(line_information))
+    shift = _solved(line_information, information[lines, : cut[-1]])
+    upper = linalg.cholesky(line_information)
+    root = linalg.solve_triangular(upper, np.eye(len(upper)))
     turned_blocks = []
     for start, end in reversed(list(pairwise(cut))):
         information, slope = _integrated(information, slope, precision, x - mean, end)

@@ -35,7 +35,8 @@ FEWEST_LEVELS = 8
 
 _ROUNDS, _AVERAGED = 60, 3
 _NODES, _WEIGHTS = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 6.0
-_SDS = 1e-3, 1.0  # limits of the Gaussian's sds over which slopes are averaged
+# limits of the Gaussian's sds over which slopes are averaged, in units of each parameter
+_SDS = 1e-3, 1.0
 _WIDEST = 3.0  # times a scale: up to there a level's posterior is Gaussian without a floor
 _SMALL = 0.01  # share of a scale's prior: smaller ones are as good as 0
 _WIDER = 1.1  # factor on a scale, for a difference
@@ -240,7 +241,7 @@ class LevelSearch:
         pairs = zip(points, self.terms, strict=True)
         taus = np.concatenate([point.taus[term.kind] for point, term in pairs])
         prior = np.diag((_WIDEST * taus) ** -2.0)
-        information = floored(bound + prior, information + prior, 1e-12) - prior
+        information = floored(bound + prior, information + prior) - prior
         coupling = _blocks(first.coupling, across.coupling, back.coupling, second.coupling)
         coefficients = np.hstack([point.own for point in points])
         slope = np.hstack([quadratic.own_slope for quadratic in quadratics])
@@ -274,7 +275,7 @@ class LevelSearch:
         moved = self.terms[k].design * slope[:, None]
         sums = [np.bincount(self.level, column, len(self.parts)) for column in moved.T]
         seen, least = (self._information(k, each) for each in (weight, bound))
-        seen = seen._replace(own=floored(least.own, seen.own, 1e-12))
+        seen = seen._replace(own=floored(least.own, seen.own))
         return _Quadratic(self.curves[k].design.whole.T @ slope, np.array(sums).T, seen, least)
 
     def _here(self, points: Sequence[Point]) -> list[_Quadratic]:
@@ -295,6 +296,8 @@ class LevelSearch:
         E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
         """
         m, c = self._predictors(points)
+        units = self.data.unit(c), np.ones_like(c)
+        sds = [np.clip(sd / unit, *_SDS) * unit for sd, unit in zip(sds, units, strict=True)]
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
         value = self.data.values(m + x * sds[0], c + y * sds[1])
         value = np.outer(_WEIGHTS, _WEIGHTS).reshape(-1, 1) * (value - value[len(x) // 2])
@@ -314,7 +317,7 @@ class LevelSearch:
         for g, part in enumerate(self.parts):
             rows = self.order[part]
             variance[rows] = ((own[rows] @ covariance[g]) * own[rows]).sum(axis=1)
-        return np.clip(np.sqrt(variance), *_SDS)
+        return np.sqrt(variance)
 
     # --- steps and scales
 
@@ -325,7 +328,7 @@ class LevelSearch:
         least, _ = quadratic.bound.marginal(tau)
         mean = np.einsum("gkl,gl->gk", covariance, right)
         slope = quadratic.slope - np.tensordot(quadratic.seen.coupling, mean, ((0, 1), (0, 1)))
-        return _Marginal(slope, floored(least, information, 1e-12), covariance, right)
+        return _Marginal(slope, floored(least, information), covariance, right)
 
     def _scales(self, k: int, point: Point, quadratic: _Quadratic) -> tuple[ScalePosterior, ...]:
         """Posteriors of the scales, one by one, given the shared curve and the other scales."""

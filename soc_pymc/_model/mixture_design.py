@@ -110,7 +110,7 @@ class MixtureTarget:
             whole.T @ np.matmul(part, by_row).reshape(whole.shape)
             for part in information(predictors, self.cells)
         )
-        return Curvature(value, [whole.T @ slope.ravel()], [floored(expected, observed, 1e-10)])
+        return Curvature(value, [whole.T @ slope.ravel()], [floored(expected, observed)])
 
     def value(self, states: Sequence[State]) -> float:
         """Log marginal of all rows."""

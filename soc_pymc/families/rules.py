@@ -23,10 +23,10 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _standardise(x, level):  # type: ignore[no-untyped-def]
-    """Divide centred draws by their sd, in place; the sd, 0 if it is rounding."""
+def _standardise(x, size):  # type: ignore[no-untyped-def]
+    """Divide centred draws by their sd, in place; the sd, 0 if it is rounding of a `size`."""
     sd = np.sqrt(_dot(x, x))
-    if sd <= _ROUNDING * (1.0 + abs(level)):
+    if sd <= _ROUNDING * size:
         sd = 0.0
     x *= 1.0 / sd if sd > 0.0 else 0.0
     return sd
@@ -69,10 +69,10 @@ def _fill(first, second, number, out):  # type: ignore[no-untyped-def]
     for i in range(len(first)):
         centre, other = first[i].mean(), second[i].mean()
         x[:], z[:] = first[i] - centre, second[i] - other
-        sd = _standardise(x, centre)
+        sd = _standardise(x, np.abs(first[i]).max())
         slope = _dot(x, z)
         z -= slope * x
-        left = _standardise(z, other)
+        left = _standardise(z, 1.0 + abs(other))  # a logarithm
         _recurrence(x, poly[0], jacobi[0])
         _recurrence(z, poly[1], jacobi[1])
         joint = np.dot(poly[0], poly[1].T) / draws

@@ -121,7 +121,7 @@ def blocks_of_levels(built: Problem, levels: Levels, stats: Statistics) -> Itera
         )
         information = np.zeros((len(starts), len(tau), len(tau)))
         information[:, : first.shape[1], : first.shape[1]] = of_first
-        information[:, first.shape[1] :, first.shape[1] :] = floored(bound, seen, 1e-12)
+        information[:, first.shape[1] :, first.shape[1] :] = floored(bound, seen)
         yield Blocks(np.hstack(slopes), information, information.sum(axis=0), tau**-2.0)
 
 

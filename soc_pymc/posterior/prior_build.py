@@ -196,9 +196,9 @@ def _rounded(values: Floats) -> Floats:
 
 
 def _as_in_files(nodes: Floats) -> Floats:
-    """Polynomials as they are in a file: values of the first curve may be far from 0."""
+    """Polynomials as they are in a file: values of both curves may be far from 0."""
     rounded = _rounded(nodes)
-    rounded[:, 1, 0] = nodes[:, 1, 0]
+    rounded[:, 1:, 0] = nodes[:, 1:, 0]
     return rounded
 
 

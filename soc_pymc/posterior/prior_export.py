@@ -111,7 +111,7 @@ def _columns(table: PriorTable) -> dict[str, NDArray[Any]]:
     for k, name in enumerate(("weight", "first", "second")):
         for m, (i, j) in enumerate(table.meta["terms"]):
             # values that may be far from 0 keep all digits
-            kind = np.float64 if name == "first" and i == j == 0 else np.float32
+            kind = np.float64 if name != "weight" and i == j == 0 else np.float32
             columns[f"{name}_{i}{j}"] = nodes[:, k, m].astype(kind)
     columns |= {f"way_{k}": way.astype(np.float32) for k, way in enumerate(np.concatenate(ways).T)}
     return columns
