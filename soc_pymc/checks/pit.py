@@ -218,19 +218,19 @@ def together(tests: SliceTests) -> list[dict[str, Any]]:
     The sum is judged by its replicates, since such slices share the curves, though no items. The
     value is the largest distance.
     """
-    families: dict[str, list[int]] = {}
+    families: dict[tuple[str, bool], list[int]] = {}
     for k, name in enumerate(tests.pits):
         if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):
-            title = f"{part[1]} = any of {{0}}" if part[2] else f"{part[1]} 1/{{0}} to {{0}}/{{0}}"
-            families.setdefault(title, []).append(k)
+            families.setdefault((part[1], bool(part[2])), []).append(k)
     pits, rows = list(tests.pits.values()), []
-    for title, places in families.items():
+    for (quantity, is_label), places in families.items():
         if len(places) > 1:
             rank = np.argsort(np.argsort(-tests.replicated[:, places], axis=0), axis=0)
             sums = -np.log((rank + 0.5) / len(rank)).sum(axis=1)
             observed = -sum(np.log(max(pits[k].p_value, _TINY)) for k in places)
             largest = max(pits[k].distance for k in places)
-            where = title.format(len(places))
+            n = len(places)
+            where = f"{quantity} = any of {n}" if is_label else f"{quantity} 1/{n} to {n}/{n}"
             rows.append(finding(TOGETHER, where, largest, _exceedance(sums, observed)))
     return rows
 

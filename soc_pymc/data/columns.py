@@ -26,6 +26,8 @@ NUMBERS: Mapping[str, Bounds] = {
     **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
 }
 """Bounds of numbers by role; other roles have ids or labels."""
+HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
+"""Engines with MD5 of text in digits of base 16, by their names in Ibis."""
 _LOG2_E = 1.4426950408889634
 _ROUNDING = 1e-9  # from a whole number, for which a number is then taken
 _BEYOND = 1e300  # in place of an infinite edge, which has no text
@@ -45,11 +47,29 @@ def _number(role: str, column: Any) -> Any:
         value = column.cast("float64")
         exact = dtype.is_integer() or dtype.is_boolean()
         return value if exact or not NUMBERS[role].whole else _near_whole(value)
+    if role == "id" and dtype.is_string():
+        return _number_of_text(column)
     if role == "id":  # only the remainder matters for folds, so no id is too large
         return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast("int64")
     if dtype.is_boolean():
         return column.ifelse("true", "false")  # engines spell true and false differently
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
+
+
+def _number_of_text(text: Any) -> Any:
+    """`folds.number_of_label` of a column of text."""
+    import ibis
+
+    @ibis.udf.scalar.builtin
+    def md5(text: str) -> str:  # type: ignore[empty-body]
+        """The digest in 32 digits of base 16, as engines in `HASHING` have it."""
+
+    digest, digits = md5(text), ibis.literal("0123456789abcdef")
+    # in real numbers, exact here, because the place in a text has only 32 bits on some engines
+    places = [digits.find(digest.substr(k, 1)).cast("float64") for k in range(16)]
+    terms = [place * 16.0 ** (7 - k % 8) for k, place in enumerate(places)]
+    high, low = _sum(terms[:8]), _sum(terms[8:])
+    return (high * (2**32 % FOLD_PRIME) + low) % FOLD_PRIME
 
 
 def _near_whole(value: Any) -> Any:

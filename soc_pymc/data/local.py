@@ -16,7 +16,7 @@ from ..families.outcomes import OUTCOMES, Outcome
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
 from .columns import NUMBERS, near_whole
 from .days import is_day
-from .folds import Folds, block_of_labels, fold_of
+from .folds import Folds, block_of_labels, fold_of, number_of_label
 from .formulas import FOLD_PRIME
 from .group_sum import GroupSum, in_order
 from .groups import CROSS, MARK, is_label, joined, key_roles
@@ -209,7 +209,9 @@ class Local:
             return near_whole(role, np.asarray(values.to_numpy(zero_copy_only=False)))
         encoded = values.dictionary_encode()
         words = encoded.dictionary.to_pylist()
-        if role == "cluster":
+        if role == "id":
+            numbers = np.fromiter(map(number_of_label, words), np.int64, len(words))
+        elif role == "cluster":
             numbers = block_of_labels(words)
         else:
             self._check_labels(words)
@@ -277,6 +279,10 @@ def _cast(values: Any, role: str) -> Any:
         if pa.types.is_decimal(values.type):  # which Arrow's own cast rounds twice
             values = values.cast(pa.string())
         return values.cast(pa.float64(), safe=False)
+    if pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type):
+        return values.cast(pa.string())
+    if pa.types.is_string(values.type):
+        return values
     if values.type == pa.uint64() and values.null_count == 0:
         large = values.to_numpy(zero_copy_only=False)
         return pa.array((large % np.uint64(FOLD_PRIME)).astype(np.int64))

@@ -269,7 +269,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     ids = open_table(items.source, list(items.roles.values()))[items.id].type()
     if folds is None and not ids.is_integer():
         return Folds("none", 1)
-    return Folds("id", folds or _FOLDS)
+    return Folds("text" if ids.is_string() else "id", folds or _FOLDS)
 
 
 # --- edges ---------------------------------------------------------------------------------------

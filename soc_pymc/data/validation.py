@@ -14,7 +14,7 @@ from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.validity import LARGEST, LARGEST_COUNT
 from .binning import FIRST_GRID
-from .columns import NUMBERS, crossed, numbers, score_cell, typed
+from .columns import HASHING, NUMBERS, crossed, numbers, score_cell, typed
 from .days import DAY
 from .groups import MARK, is_group, is_label, key_roles
 from .items import Items
@@ -28,8 +28,7 @@ _NEEDS = {
     "cluster": f"clusters must be {_LABELS}",
     "date": "dates must be dates, times without a time zone (their day is taken as stored), or "
     "text YYYY-MM-DD",
-    "id": "folds need ids that are whole numbers (or leave id= out: scores and sizes make them; "
-    "or give fold= a column of fold numbers)",
+    "id": "folds need ids that are whole numbers or text (or give fold= a column of fold numbers)",
 }
 
 
@@ -191,6 +190,16 @@ def check_types(items: Items, table: Any) -> None:
         raise ItemsError(_no_rows(items))
     if wrong:
         raise ItemsError("\n".join(wrong))
+    if items.id is None or not table[items.id].type().is_string():
+        return
+    engine = table.get_backend().name
+    if engine not in HASHING:
+        *others, last = HASHING.values()
+        raise ItemsError(
+            f"column {items.id!r} holds text, and folds of such ids are made in "
+            f"{', '.join(others)} and {last}, in files and in memory, but not in {engine}: give "
+            "ids that are whole numbers, or fold= a column of fold numbers"
+        )
 
 
 def _wrong_type(role: str, dtype: Any) -> str:
@@ -200,7 +209,7 @@ def _wrong_type(role: str, dtype: Any) -> str:
         right = text or dtype.is_date() or (dtype.is_timestamp() and dtype.timezone is None)
     elif role not in NUMBERS:
         labels = text or dtype.is_boolean()
-        right = whole or dtype.is_null() or (is_label(role) and labels)
+        right = whole or text or (is_label(role) and labels)
     elif dtype.is_boolean():
         right = NUMBERS[role].labels
     else:

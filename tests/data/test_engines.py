@@ -4,6 +4,7 @@ import functools
 import re
 from datetime import date
 
+import ibis
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -190,3 +191,15 @@ def test_numbers_beside_a_whole_number_are_that_number(engine, kind, put_on, tmp
         np.testing.assert_array_equal(total(**beside)[name], column)
     with pytest.raises(soc.ItemsError, match=re.escape("not whole (2.000000002)")):
         total(y=[0, 1, 2 + 2e-9, 1])
+
+
+@pytest.mark.slow
+def test_a_lost_connection_is_an_items_error(postgres_server):
+    connection = ibis.postgres.connect(**postgres_server)
+    connection.raw_sql('CREATE TEMPORARY TABLE mine (t float8, y int8, "N" float8)').close()
+    items = soc.PoissonItems(connection.table("mine"), **ROLES)
+    other = ibis.postgres.connect(**postgres_server)
+    other.raw_sql(f"SELECT pg_terminate_backend({connection.con.info.backend_pid})").close()
+    with pytest.raises(soc.ItemsError, match="cannot be read"):
+        soc.summarize(items, progress=False)
+    other.disconnect()

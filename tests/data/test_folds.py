@@ -1,13 +1,14 @@
 """Folds: even, unrelated to neighbours and to outcomes, the same wherever items are; ids."""
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc.data import validation
-from tests.data.cell_references import fold_of_id
+from tests.data.cell_references import fold_of_id, fold_of_text
 from tests.data.engines import put_on  # noqa: F401  # a fixture
 from tests.tables import ROLES
 from tests.thinning import thinned
@@ -47,12 +48,6 @@ def test_folds_are_even_and_those_of_neighbours_unrelated(folds):
         np.add.at(pairs, (fold[:-1], fold[1:]), 1)
         assert stats.chisquare(np.bincount(fold, minlength=folds)).pvalue > 1e-3
         assert stats.chi2_contingency(pairs)[1] > 1e-3
-
-
-def test_ids_of_text_make_no_folds(table):
-    with pytest.raises(soc.ItemsError, match=r"'name' holds text.*whole numbers"):
-        statistics(table, id="name")
-    assert statistics(table, folds=None, id="name").folds == 0  # nobody asked for folds
 
 
 def test_by_default_only_whole_numbers_make_folds(table):
@@ -117,3 +112,24 @@ def test_an_id_may_have_a_row_each_day(table):
     assert len(statistics(pa.concat_tables(days), id="number", date="day").days) == 2
     with pytest.raises(soc.ItemsError, match="more than once on one day"):
         statistics(pa.concat_tables([*days, days[0]]), id="number", date="day")
+
+
+def test_ids_of_text_have_the_folds_of_their_hash(table, tmp_path):
+    expected = np.bincount(fold_of_text(table["name"].to_pylist(), FOLDS), minlength=FOLDS)
+    assert stats.chisquare(expected).pvalue > 1e-3
+    table.to_pandas().to_csv(tmp_path / "a.csv", index=False)
+    for source in (table.to_pandas(), pl.from_arrow(table), tmp_path / "a.csv"):
+        assert sizes(statistics(source, id="name")) == expected.tolist()
+
+
+@pytest.mark.parametrize("engine", thinned(["duckdb", "postgres"], ["duckdb"]))
+def test_ids_of_text_on_engines(engine, put_on, table):  # noqa: F811
+    expected = np.bincount(fold_of_text(table["name"].to_pylist(), FOLDS), minlength=FOLDS)
+    assert sizes(statistics(put_on(engine, table), id="name")) == expected.tolist()
+
+
+def test_an_engine_without_the_hash_makes_no_other_folds(put_on, table):  # noqa: F811
+    source = put_on("polars", table)
+    with pytest.raises(soc.ItemsError, match=r"'name'.*polars"):
+        statistics(source, id="name")
+    assert statistics(source, folds=None, id="name").folds == 0  # nobody asked for folds
