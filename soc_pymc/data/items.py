@@ -99,8 +99,9 @@ class PoissonItems(_Roles):
         several such columns, ``("country", "device")``, whose effects add up. Optional.
     id
         Column of whole numbers or text that identify the items, from which folds are made: the same
-        id is in the same fold in every file, on every engine. Where no folds are made, ids may have any type. An
-        id of several rows (with `date`, of several rows of one day) is refused. Optional.
+        id is in the same fold in every file, on every engine. Where no folds are made, ids may have
+        any type. An id of several rows (with `date`, of several rows of one day) is refused.
+        Optional.
     fold
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
     cluster
