@@ -48,7 +48,10 @@ def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) 
 
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
-            given = signature.bind(*args, **options)
+            try:
+                given = signature.bind(*args, **options)
+            except TypeError:  # Python's own error names the function
+                return function(*args, **options)
             for name in rules.keys() & given.arguments.keys():
                 given.arguments[name] = rules[name](given.arguments[name], name, error)
             return function(*given.args, **given.kwargs)
