@@ -88,7 +88,7 @@ def test_seeds():
 def test_batters_are_those_of_efron_and_morris():
     """Their transformed sums: S = 18.96, shrinkage .791, squared errors 17.56 and 5.01.
 
-    Averages have three digits, which leaves .02 of rounding; later hits are whole.
+    Averages are printed to three digits, so hits may be off by 0.02; later hits are whole numbers.
     """
     frame = soc.datasets.batters()
     assert len(frame) == frame["player"].nunique() == 18

@@ -121,8 +121,8 @@ def compare(
     if doubted:
         warn_user(
             f"draws support leave-one-out less than they should: {', '.join(doubted)}; a fit that "
-            "did not converge has no numbers, and fit.status.reason says what to do; with large "
-            "Pareto k compare by soc.evaluate.held_out",
+            "did not converge gets no figures (see fit.status.reason); where Pareto k is large, "
+            "compare by soc.evaluate.held_out",
             ConvergenceWarning,
         )
     return table

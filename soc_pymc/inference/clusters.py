@@ -225,7 +225,7 @@ def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) ->
             if output.name not in posterior:  # an atom of these statistics alone
                 continue
             curve_draws = posterior[output.name]
-            if "atom" not in curve_draws.dims:  # shifts of atoms are no curves
+            if "atom" not in curve_draws.dims:  # atoms shift a curve at one score
                 knots = spline_matrix(
                     curve_draws[curve_draws.dims[-1]].to_numpy(), curve.basis.knots
                 )

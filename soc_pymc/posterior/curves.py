@@ -269,18 +269,6 @@ def moment_variables(mean: Floats, variance: Floats, like: Mapping[str, Any]) ->
 # --- curves for scoring --------------------------------------------------------------------------
 
 
-def is_plain(fit: Fit) -> bool:
-    """Whether curves are smooth functions of the score alone, without any other term."""
-    prior = fit.prior
-    terms = fit.groups or prior.exposure is not None or prior.bin_effects or fit.atoms
-    return not (terms or fit.by_bin)
-
-
-def without_atoms(fit: Fit) -> Fit:
-    """The fit of all scores but its atoms."""
-    return with_posterior(fit, fit.data["posterior"].to_dataset().drop_dims("atom"))
-
-
 def with_posterior(fit: Fit, posterior: xr.Dataset) -> Fit:
     """The same fit with other draws."""
     groups = {"posterior": posterior}
