@@ -66,11 +66,11 @@ RECORDED = {
     },
     "gamma_mixture": {
         "mean": 0.0206061,
-        "variance": 0.00021696,
-        "band": 0.101647,
-        "theta_mean": 0.661704,
-        "theta_sd": 1.35069,
-        "theta_q95": 5.33728,
+        "variance": 0.000218128,
+        "band": 0.101939,
+        "theta_mean": 0.665918,
+        "theta_sd": 1.35411,
+        "theta_q95": 5.35816,
     },
 }
 
