@@ -22,8 +22,8 @@ _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
 _TOGETHER = 2  # edges in one cell of the grid for lookups
 _ATOM_SHARE, _ATOM_ITEMS = 0.01, 50  # fewest items of an atom: of all, and as a number
-# it has 10 times the items of any of the 20 nearest scores, except for two, which may be atoms too
-_ATOM_NEAR, _ATOM_OTHERS, _ATOM_TIMES = 20, 2, 10
+# it has 10 times the items of any of the 20 nearest bins, except for six, which may be atoms too
+_ATOM_NEAR, _ATOM_OTHERS, _ATOM_TIMES = 20, 6, 10
 _ATOM_GAP = 2.0**-30  # least distance of an atom at 0 from other scores, relative to these
 
 

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from .._lib.arrays import Ints
 from . import formulas
-from .formulas import FOLD_PRIME
 
 MOST_FOLDS = 1000
 BLOCKS = 240  # of clusters; most numbers of folds divide it

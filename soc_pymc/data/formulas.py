@@ -165,9 +165,15 @@ def identity_of_item(score: Any, size: Any) -> Any:
 # --- what is summed, and by which cells ----------------------------------------------------------
 
 
+def cell_names(outcome: Outcome) -> list[str]:
+    """Names of the cells of all tables."""
+    return list(dict.fromkeys(cell for t in outcome.tables.values() for cell in t.cells.values()))
+
+
 def cells_of(outcome: Outcome, items: Any, needed: Collection[str]) -> dict[str, Any]:
     """The needed cells of items by name; `items` are their columns by role."""
-    y, size, cells = items[outcome.observed], items[outcome.size], {}
+    y, size = items[outcome.observed], items[outcome.size]
+    cells: dict[str, Any] = {}
     formula = {"count": count_cell, "exposure": exposure_cell, "noise": noise_cell}
     for name in needed:
         of, grid = CELLS[name].of, CELLS[name].grid
@@ -185,7 +191,7 @@ def terms_of(outcome: Outcome, items: Any, needed: Collection[str]) -> dict[str,
     terms = {"sum_y": y}
     if "sum_t" in needed:
         positions = {"log": log_position, "logit": logit_position}
-        terms |= {"sum_t": t, "sum_t2": square(t), "above": where(real(y) > size, 1.0, 0.0)}
+        terms |= {"sum_t": t, "sum_t2": square(t), "above": real(where(real(y) > size, 1, 0))}
         for scale in bounded(outcome):
             u = positions[scale.name](t)
             terms |= dict(zip(scale.sums, (u, u * u), strict=True))

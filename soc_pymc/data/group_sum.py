@@ -13,7 +13,7 @@ from .._lib.threads import ordered_map
 from ..families.cells import CELLS
 from ..families.outcomes import Outcome
 from .binning import EXTREMES, Joint
-from .formulas import cells_of, terms_of, whole_sums
+from .formulas import cell_names, cells_of, terms_of, whole_sums
 from .piles import Piles
 
 _EMPTY = -1
@@ -117,7 +117,8 @@ class _GroupSum:
         """The ``number``, the cells and the sums of every row."""
         real = self._sums[: self._used]
         whole = real.view(np.int64)
-        key, columns = whole[:, 0].copy(), {"n": whole[:, 1]}
+        key = whole[:, 0].copy()
+        columns: dict[str, NDArray[Any]] = {"n": whole[:, 1]}
         for name, (_, cell) in reversed(self._cells.items()):
             columns[name] = (key & ((1 << cell.bits) - 1)) + cell.first
             key >>= cell.bits
@@ -140,7 +141,6 @@ class TableSums:
         reals = outcome.reals([*outcome.tables])
         self._summed = [name for name in whole_sums(outcome) if name != "n"]
         self._summed += [name for name in reals if name not in EXTREMES]
-        self._cells = list(dict.fromkeys(c for t in outcome.tables.values() for c in t.cells.values()))
         self._sums = {name: self._empty(name) for name in outcome.tables}
         self.piles = Piles(outcome, joint, bins)
 
@@ -154,7 +154,7 @@ class TableSums:
             self._add(number[part], {role: values[part] for role, values in items.items()})
 
     def _add(self, number: Ints, items: Mapping[str, Floats]) -> None:
-        cells = cells_of(self._outcome, items, self._cells)
+        cells = cells_of(self._outcome, items, cell_names(self._outcome))
         values = terms_of(self._outcome, items, self._summed)
         terms = np.array([values[name] for name in self._summed], dtype=np.float64)
 

@@ -11,7 +11,7 @@ from ..families.outcomes import OUTCOMES, Outcome
 from .binning import FIRST_GRID, Columns, Grid, Joint, Weights
 from .columns import functions, score_cell, with_bins, with_blocks
 from .folds import Folds, fold_of
-from .formulas import whole_sums
+from .formulas import cell_names, whole_sums
 from .items import Items
 from .piles import Piles, Tables
 from .sources import readable, record_batches
@@ -72,10 +72,9 @@ class Grouped:
             with readable():
                 labels = table.select("cluster").distinct().to_pyarrow()["cluster"].to_pylist()
             table = with_blocks(table, labels)
-        cell_names = dict.fromkeys(c for t in outcome.tables.values() for c in t.cells.values())
         keyed = with_bins(table, edges)
         keyed = keyed.mutate(
-            **functions()["cells_of"](outcome, keyed, cell_names),
+            **functions()["cells_of"](outcome, keyed, cell_names(outcome)),
             fold=ibis.literal(0, type="int64")
             if self._folds.by == "none"
             else fold_of(self._folds, keyed, outcome.size, functions()),

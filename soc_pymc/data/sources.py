@@ -246,27 +246,6 @@ def _check_whole(path: str) -> None:
         raise ItemsError(f"{path} is cut off or damaged ({error}): write it again") from error
 
 
-def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Any:
-    """Items of files as a source for the engine "duckdb", "spark" or "polars" of a command."""
-    if engine == "duckdb":
-        return source
-    paths = [os.path.abspath(path) for path in paths_of(source)]
-    if not are_parquet(paths):
-        raise ItemsError(f"engine {engine!r} reads Parquet files: write these as *.parquet")
-    import ibis
-
-    with readable(source):
-        try:
-            if engine == "polars":
-                return ibis.polars.connect().read_parquet(paths).select(*columns)
-            from pyspark.sql import SparkSession
-        except ImportError as error:
-            raise ItemsError(f"engine {engine!r}: pip install soc_pymc[{engine}]") from error
-        session = SparkSession.builder.appName("soc-pymc").getOrCreate()
-        session.read.parquet(*paths).createOrReplaceTempView("soc_pymc_items")
-        return ibis.pyspark.connect(session).table("soc_pymc_items").select(*columns)
-
-
 # --- errors of engines ---------------------------------------------------------------------------
 
 

@@ -105,7 +105,8 @@ class Statistics:
         """Scores that many items share, such as a default score, with their numbers of items.
 
         An atom has at least 50 items, 1% of all and 10 times those of each of the 20 nearest bins
-        (two of which may be atoms too), and a bin to itself.
+        (six of which may be atoms too; one with several scores counts as one item), and a bin to
+        itself.
         """
         n, score = (self.data[name].to_numpy() for name in ("n", "score_min"))
         return dict(zip(score[self.atom_bins].tolist(), n[self.atom_bins].tolist(), strict=True))

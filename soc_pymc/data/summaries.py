@@ -58,7 +58,6 @@ _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _AUTO_BYTES = 64e6  # of joint cells that are kept without being asked for
 _LEAKAGE = -6.0  # honest scores stay above this z
 _FEW = 10  # items of bins that are checked together
-_TOLD, _APART = 20, 10.0  # events that tell a rate; factor between rates and scores
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
 
@@ -173,7 +172,7 @@ def summarize(
     -----
     ItemsWarning
         If many items share one score, such as a default; if bins are fewer than asked for; if
-        rates are far from the scores throughout; if outcomes speak against the noise of this kind.
+        outcomes speak against the noise of this kind.
 
     Examples
     --------
@@ -201,7 +200,6 @@ def summarize(
     stats = totals_of(items, edges, bins, equal, folds, joint, on_leakage, progress)
     _check_groups(stats)
     _tell_atoms(stats, items)
-    _tell_scale(stats, items)
     return stats
 
 
@@ -383,28 +381,6 @@ def _tell_atoms(stats: Statistics, items: Items) -> None:
             f"column {items.score!r} has scores shared by many items, such as a default score: "
             f"{shares}. A fit gives each its own mean and variance, so that it does not bend the "
             "curves beside it; a prior with atoms=False treats it as any other score",
-            ItemsWarning,
-        )
-
-
-def _tell_scale(stats: Statistics, items: Items) -> None:
-    """Say that rates are far from scores throughout, as where the exposure was forgotten."""
-    outcome, margin = OUTCOMES[items.kind], stats.cells("part")
-    if not outcome.sizes_add or margin["score_min"].min() <= 0:
-        return  # such scores are no rates
-    n = margin["n"]
-    fifth = np.minimum(5 * (np.cumsum(n) - 0.5 * n) / n.sum(), 4).astype(int)
-    names = "n", "sum_t", "sum_N", "sum_y"
-    n, t, size, events = (np.bincount(fifth, margin[name]) for name in names)
-    told = events >= _TOLD
-    ratio = (events * n)[told] / (size * t)[told]
-    if told.any() and (ratio.min() >= _APART or ratio.max() <= 1 / _APART):
-        words = outcome.words
-        warn_user(
-            f"column {items.score!r}: {words.theta}s are {ratio.min():.3g} to {ratio.max():.3g} "
-            f"times the scores throughout. If scores are {words.theta}s per unit of {words.size}, "
-            f"column {items.roles[outcome.size]!r} is not the {words.size} that they refer to (a "
-            "forgotten exposure counts as 1): name the right column",
             ItemsWarning,
         )
 
