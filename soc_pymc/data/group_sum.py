@@ -159,11 +159,10 @@ class TableSums:
         terms = np.array([values[name] for name in self._summed], dtype=np.float64)
 
         def add(name: str) -> None:
-            wide = number
-            if name == "joint":  # the first bin of those that are merged
-                bins = number % self._bins
-                wide = number // (self._folds * self._bins) * self._bins
-                wide += bins - bins % self.piles.coarse
+            wide, coarse = number, self.piles.coarse
+            if name == "joint" and (self._folds > 1 or coarse > 1):
+                part, bins = np.divmod(number, self._bins)  # the first of merged bins
+                wide = part // self._folds * self._bins + bins - bins % coarse
             self._sums[name].add(wide, cells, terms, items["score"])
 
         for _ in ordered_map(add, [n for n in self._sums if n != "joint" or self.piles.coarse]):

@@ -56,11 +56,8 @@ class Grouped:
 
     def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
         """Scores in some cells that at least so many items share, with their numbers of items."""
-        table = self._scan.table
-        inside = table.filter(score_cell(table.score, grid).isin(cells.tolist()))
-        counted = inside.group_by("score").aggregate(n=inside.count())
-        rows = self._table(counted.filter(counted.n >= least).order_by("score"))
-        return dict(zip(rows["score"].tolist(), rows["n"].tolist(), strict=True))
+        with readable():
+            return repeated(self._scan.table, grid, cells, least)
 
     def tables(self, edges: Floats, joint: Joint) -> Tables:
         """Sums of all bins and cells."""
@@ -159,3 +156,11 @@ def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
     sums = {name: v.cast("int64") if name in is_whole else v for name, v in sums.items()}
     t = keyed.score
     return sums | {"n": keyed.count(), "score_min": t.min(), "score_max": t.max()}
+
+
+def repeated(table: Any, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
+    """Scores in some cells that at least so many items share, with their numbers of items."""
+    inside = table.filter(score_cell(table.score, grid).isin(cells.tolist()))
+    counted = inside.group_by("score").aggregate(n=inside.count())
+    rows = counted.filter(counted.n >= least).order_by("score").to_pyarrow()
+    return dict(zip(rows["score"].to_pylist(), rows["n"].to_pylist(), strict=True))

@@ -18,6 +18,7 @@ from .columns import NUMBERS, crossed, numbers
 from .days import is_day
 from .folds import Folds, block_of_labels, fold_of
 from .group_sum import TableSums, nearly_sorted
+from .grouped import repeated
 from .groups import CROSS, MARK, key_roles
 from .items import Items
 from .piles import Pile, Tables
@@ -25,7 +26,6 @@ from .sources import open_table, readable, record_batches
 from .validation import check_total, check_types, scan
 
 _BLOCK = 1 << 20  # items of a block
-_MOST_SCORES = 1 << 20  # different scores whose items are counted at once
 
 
 class Local:
@@ -87,26 +87,13 @@ class Local:
 
     def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
         """Scores in some cells that at least so many items share, with their numbers of items."""
-        score, n = np.empty(0), np.empty(0, dtype=np.int64)
-
-        def count(block: Mapping[str, Any]) -> tuple[Floats, Ints]:
-            values = block["score"]
-            return np.unique(values[np.isin(grid.cell(values), cells)], return_counts=True)
-
-        for values, number in self._mapped("looking at repeated scores", ("score",), count):
-            score, place = np.unique(np.concatenate([score, values]), return_inverse=True)
-            n = np.bincount(place, np.concatenate([n, number]), len(score)).astype(np.int64)
-            if len(score) > _MOST_SCORES:  # a score with a share of the items stays
-                kept = n > n.sum() // _MOST_SCORES
-                score, n = score[kept], n[kept]
-        many = n >= least
-        return dict(zip(score[many].tolist(), n[many].tolist(), strict=True))
+        with readable(self._items.source):
+            return repeated(self._table, grid, cells, least)
 
     def tables(self, edges: Floats, joint: Joint) -> Tables:
         """Sums of all bins and cells of items, validated in the same pass.
 
-        Blocks are put in order in threads and added in their order, to several tables at once, so
-        that every sum is over its items in order, whatever the number of threads.
+        Every sum is over its items in order, whatever the number of threads.
         """
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
         sums = TableSums(outcome, joint, bins, self._folds.number)

@@ -46,9 +46,8 @@ def kind_of(source: Any) -> Kind:
     if hasattr(source, "__arrow_c_stream__"):
         return "stream"
     raise ItemsError(
-        f"items cannot be read from a {library}.{name}; give a pandas, Polars or Arrow table (or "
-        "another with __arrow_c_stream__), a path, glob or list of Parquet or CSV files, or an "
-        "Ibis table"
+        f"items cannot be read from a {library}.{name}; give a pandas, Polars, Arrow or Ibis "
+        "table, another with __arrow_c_stream__, or a path, glob or list of Parquet or CSV files"
     )
 
 

@@ -130,23 +130,19 @@ def summarize(
         e_k+1), and the outer bins are open, so no item is dropped.
     folds
         Number of folds with separate statistics, for cross-validation; 0 keeps none. None takes the
-        items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Folds come
-        from the id, the same on every engine, or without an id from the item's score and exposure
-        (noise sd, trials), never from its outcome.
+        items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Without an id,
+        folds come from an item's score and size, never from its outcome.
     joint
-        Whether to keep joint cells of outcomes and their sizes (exposures, noise sds or trials),
-        for checks, comparisons and priors beyond one Gamma, Normal or Beta. ``"auto"`` keeps them
-        if they take at most 64 MB, and else none. A number is the largest number of cells (True: 4
-        million, half a gigabyte); beyond it their bins are merged in pairs, and `Statistics.coarse`
-        is the number of merged bins. They have no folds.
+        Whether to keep joint cells of outcomes and their sizes, for checks, comparisons and priors
+        beyond one Gamma, Normal or Beta. ``"auto"`` keeps them if they take at most 64 MB. A number
+        is the largest number of cells (True: 4 million, half a gigabyte); beyond it their bins are
+        merged in pairs, by `Statistics.coarse`. They have no folds.
     cluster
-        Column of labels of clusters, as ``cluster=`` of the items. Every table but the joint cells
-        then has separate rows for 240 blocks of clusters, from which `fit` learns how much wider
-        bands must be. A fold is made of whole blocks.
+        Column of labels of clusters, as ``cluster=`` of the items: separate statistics of 240
+        blocks of clusters, from which `fit` learns how much wider bands must be.
     date
-        Column of dates, as ``date=`` of the items. The statistics then keep every day apart, at
-        most 4,000: `Statistics.window` and `Statistics.decay` choose and weigh days, and
-        `soc.drift` says what moved. Everything else reads all days together.
+        Column of dates, as ``date=`` of the items: every day is kept apart, at most 4,000, for
+        `Statistics.window`, `Statistics.decay` and `soc.drift`.
     on_leakage
         What to do if outcomes vary far less around their scores than noise allows, a sign of scores
         that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
@@ -176,14 +172,10 @@ def summarize(
 
     Examples
     --------
-    >>> import numpy as np, pandas as pd
     >>> import soc_pymc as soc
-    >>> t = np.linspace(0.1, 0.5, 100)
-    >>> frame = pd.DataFrame({"t": t, "y": np.arange(100) % 3, "N": 4.5})
-    >>> items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
     >>> stats = soc.summarize(items, bins=4)
-    >>> stats.n_items, stats.total_count, stats.bins
-    (100, 99, 4)
+    >>> stats.n_items, stats.bins
+    (4000, 4)
     """
     if edges is not None and (bins is not None or equal is not None):
         raise StatisticsError("give edges=, or bins= and equal=, not both")
@@ -307,9 +299,8 @@ def _choose(
     edges = choose_edges(grid, cells[weights > 0], weights[weights > 0], bins, asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
-            f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
-            f"together, and there are only {len(cells):,} scores that differ, or a few of them "
-            "hold more than a bin's share; ask for fewer bins",
+            f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}, as equal scores stay "
+            f"together, and {len(cells):,} differ or a few have most items: ask for fewer bins",
             ItemsWarning,
         )
     return atom_edges(edges, list(atoms), grid, cells[weights > 0])

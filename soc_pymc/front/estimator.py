@@ -23,7 +23,9 @@ from ..families.scales import common_scale
 from ..inference import fitting as inference
 from ..inference.methods import Method
 from ..inference.results import Fit
+from ..posterior.calibration import curves_of
 from ..posterior.curves import items_at_once
+from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.interface import in_chunks
 from ..posterior.item_columns import columns_of
 from ..posterior.items import item_posteriors
@@ -204,9 +206,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "fit_")
         if y is None and self.fit_.mean_only:
-            columns: dict[str, Any] = {"score": self._scores(X, reset=False)[0]}
-            columns |= self._group_labels(self._groups(group, columns["score"]))
-            return over_sizes(self.fit_, columns)[0]
+            scores, _ = self._scores(X, reset=False)
+            warn_of_extrapolation(self.fit_, scores)
+            labels = self._group_labels(self._groups(group, scores))
+            curves = curves_of(self.fit_, scores, labels.get("group"))
+            return np.asarray(curves["mean"].mean(("chain", "draw")).to_numpy())
         return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[0]
 
     def predict_std(
