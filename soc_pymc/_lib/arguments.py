@@ -1,8 +1,8 @@
 """Checks of arguments; an error names the argument, its value, and what it must be.
 
-A rule is a function of a value, the user's name for it, and the error class; it returns the value,
-perhaps converted (NumPy's 3 becomes Python's), or raises the error. `checked` applies rules to the
-arguments that a call gives; a body may also call one: ``SEED(seed, "seed")``.
+A rule is a function of a value, its name, and the class of errors: it returns the value, perhaps
+converted (NumPy's 3 becomes Python's), or raises. `checked` applies rules to the arguments of a
+call; a body may also call one: ``SEED(seed, "seed")``.
 """
 
 import functools
@@ -75,12 +75,12 @@ class Whole:
     most: int | None = None
 
     def __call__(self, value: Any, name: str, error: Refusal = FitError) -> int:
+        most = math.inf if self.most is None else self.most
         good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if good and self.least <= value and (self.most is None or value <= self.most):
+        if good and self.least <= value <= most:
             return int(value)
-        limits = f"of at least {self.least:,}"
-        if self.most is not None:
-            limits = f"from {self.least:,} to {self.most:,}"
+        limits = f"from {self.least:,} to {most:,}"
+        limits = f"of at least {self.least:,}" if self.most is None else limits
         raise error(f"{name}={shown(value)} must be a whole number {limits}")
 
 
@@ -183,10 +183,8 @@ def many(values: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[
     try:
         np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
-        shapes = " and ".join(str(array.shape) for array in arrays)
-        raise error(
-            f"{' and '.join(values)} have the shapes {shapes}: give one of each for every item"
-        ) from None
+        names, shapes = " and ".join(values), " and ".join(str(array.shape) for array in arrays)
+        raise error(f"{names} have the shapes {shapes}: give one of each for every item") from None
     return arrays
 
 
@@ -197,7 +195,5 @@ def refuse_beyond_memory(size: float, what: str, remedy: str, error: Refusal = F
     except (AttributeError, ValueError, OSError):  # Windows
         return
     if size > memory:
-        raise error(
-            f"{what} take {size / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f} GB of "
-            f"memory: {remedy}"
-        )
+        has = f"this machine has {memory / 1e9:,.0f} GB of memory"
+        raise error(f"{what} take {size / 1e9:,.0f} GB, and {has}: {remedy}")

@@ -28,11 +28,10 @@ _SEAL_SIZE = len(_SEAL) + 65
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`; rename it to `path` if the block succeeds.
 
-    If the block fails, no half-written file is left. Data are flushed to disk before the file gets
-    its name, so this also holds after a loss of power. A killed process leaves its temporary file,
-    which the next one to write `path` takes over; a second writer waits for the first. A symbolic
-    link stays; its target is replaced, with its permissions. Raises OSError as `check_target` does,
-    before anything is written, or if the disk is full.
+    If the block fails, nothing is left half-written, nor after a loss of power, because data are
+    flushed to disk first. A killed process leaves its temporary file, which the next one to write
+    `path` takes over; a second writer waits for the first. The target of a symbolic link is
+    replaced, with its permissions. Raises OSError as `check_target` does, or if the disk is full.
     """
     target = check_target(path)
     name = target.name
@@ -78,20 +77,19 @@ def _open_alone(path: Path) -> int:
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """Refuse a path that cannot be written, before long work starts.
+    """The file to write, of a link its target; OSError says why it cannot be written.
 
-    Returns the target if `path` is a symbolic link. OSError names the problem: a folder, a device,
-    write protection, or a folder that is missing or cannot be written to.
+    It may be a folder, a device or write-protected, or its folder is missing or may not be written.
     """
     name, target = os.fspath(path), Path(os.path.realpath(path))
-    folder = target.parent
+    folder, there = target.parent, target.exists()
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "a folder is there: give the name of a file", name)
-    if target.exists() and not target.is_file():
+    if there and not target.is_file():
         raise OSError(errno.EINVAL, "no ordinary file, so that it cannot be replaced", name)
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder}, make it first", name)
-    if target.exists() and not os.access(target, os.W_OK):
+    if there and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, "the file there is write-protected", name)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, f"the folder {folder} cannot be written to", name)
@@ -105,23 +103,19 @@ def seal(content: bytes | memoryview) -> bytes:
 
 @raising_interrupt()
 def save_netcdf(
-    data: xr.Dataset | xr.DataTree,
-    path: str | os.PathLike[str],
-    error_type: Refusal,
+    data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], error_type: Refusal
 ) -> None:
     """Write a Dataset or DataTree to one netCDF file, atomically.
 
     The file is made in memory first, because the HDF5 library crashes the process on a full disk.
-    Raises `error_type` if `path` is not the name of a file, or if the data have no form in one.
     """
-    path = path_of(path, "path", error_type)
-    made = io.BytesIO()
+    path, made = path_of(path, "path", error_type), io.BytesIO()
+    is_tree = isinstance(data, xr.DataTree)
     try:
-        if isinstance(data, xr.DataTree):
-            data = data.map_over_datasets(xr.Dataset.drop_encoding)
-        else:
-            data = data.drop_encoding()
-        data.to_netcdf(made, engine="h5netcdf")
+        plain = (
+            data.map_over_datasets(xr.Dataset.drop_encoding) if is_tree else data.drop_encoding()
+        )
+        plain.to_netcdf(made, engine="h5netcdf")
     except Exception as error:  # xarray, h5netcdf and h5py raise many kinds
         raise error_type(
             f"{path} is not written, as the data have no form in a file ({_brief(error)})"
@@ -133,18 +127,13 @@ def save_netcdf(
 
 @raising_interrupt()
 def read_saved(
-    path: str | os.PathLike[str],
-    opener: Callable[..., Any],
-    form: str,
-    error_type: Refusal,
-    what: str,
-    command: str,
-) -> Any:
-    """Contents of a saved file; nothing in it is executed.
+    path: str | os.PathLike[str], opener: Callable[..., Any], form: str, error_type: Refusal,
+    what: str, command: str,
+) -> Any:  # fmt: skip
+    """Contents of a saved file, by a function of xarray; nothing in it is executed.
 
-    `opener` is ``xarray.open_dataset`` or ``open_datatree``, `form` the expected attribute
-    ``format``, `what` the expected contents and `command` the command that writes them. Raises
-    `error_type` for a file that is missing, has another format, or was changed.
+    `form` is the expected attribute ``format``, `what` are the expected contents, which `command`
+    writes.
     """
     path = path_of(path, "path", error_type)
     again = f"write it again with .save(path) or '{command}'"

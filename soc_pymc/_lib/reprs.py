@@ -22,21 +22,13 @@ def visible(text: object) -> str:
 def html_table(
     title: str, rows: Iterable[Sequence[object]], head: Sequence[object] = (), note: str = ""
 ) -> str:
-    """A titled table; every text in it is escaped.
-
-    `rows` are sequences of cells, `head` the names of the columns (none for a table of names and
-    values), `note` a text below the table.
-    """
+    """A titled table with names of columns, if it has some, and a text below it."""
+    shown = ("".join(f"<td{_style(x)}>{escape(visible(x))}</td>" for x in row) for row in rows)
+    body = "".join(f"<tr>{cells}</tr>" for cells in shown)
     names = "".join(f"<th>{escape(visible(name))}</th>" for name in head)
     top = f"<thead><tr>{names}</tr></thead>" if names else ""
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{_style(cell)}>{escape(visible(cell))}</td>" for cell in row)
-        + "</tr>"
-        for row in rows
-    )
-    table = f"<table>{top}<tbody>{body}</tbody></table>"
     below = f"<p>{escape(visible(note))}</p>" if note else ""
+    table = f"<table>{top}<tbody>{body}</tbody></table>"
     return f"<div><strong>{escape(visible(title))}</strong>{table}{below}</div>"
 
 
@@ -48,11 +40,9 @@ def _style(cell: object) -> str:
 
 def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
     """Text of a `repr`: a head, and below it a row for each name and value."""
-    found = [tuple(row) for row in rows]
-    width = max((len(name) for name, _ in found), default=0)
-    return "\n".join(
-        map(visible, [head, *(f"  {name:<{width}}  {value}" for name, value in found)])
-    )
+    pairs = [tuple(row) for row in rows]
+    width = max((len(name) for name, _ in pairs), default=0)
+    return "\n".join(map(visible, [head, *(f"  {name:<{width}}  {x}" for name, x in pairs)]))
 
 
 def short(record: Any) -> str:

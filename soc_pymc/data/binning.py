@@ -22,8 +22,8 @@ _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
 _TOGETHER = 2  # edges in one cell of the grid for lookups
 _ATOM_SHARE, _ATOM_ITEMS = 0.01, 50  # fewest items of an atom: of all, and as a number
-# it has 10 times the items of any of the 20 nearest scores, except for two, which may be atoms too
-_ATOM_NEAR, _ATOM_OTHERS, _ATOM_TIMES = 20, 2, 10
+# it has 10 times the items of any of the 20 nearest bins, except for six, which may be atoms too
+_ATOM_NEAR, _ATOM_OTHERS, _ATOM_TIMES = 20, 6, 10
 _ATOM_GAP = 2.0**-30  # least distance of an atom at 0 from other scores, relative to these
 
 
@@ -236,6 +236,12 @@ class Lookup(NamedTuple):
     below: Ints  # by cell: number of edges in lower cells
     most: int  # edges in the fullest cell
     edges: Floats  # all edges, followed by `most` infinite ones
+
+    def bin_of(self, score: Floats) -> Ints:
+        """Bin of each score."""
+        cell = self.grid.cell(np.clip(score, self.low, self.high)) - self.first
+        below = self.below[cell]
+        return below + sum((self.edges[below + k] <= score) for k in range(self.most))
 
 
 def make_lookup(edges: Floats) -> Lookup:

@@ -50,7 +50,7 @@ def statistics_of(chosen: Chosen) -> Any:
     return soc.load_statistics(chosen.items[0])
 
 
-def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None, source: Any = None) -> "Items":
+def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None) -> "Items":
     """The items that the options describe; missing columns are those of a fit.
 
     The default column of groups is that of a fit with groups; ids and folds have no default.
@@ -74,7 +74,7 @@ def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None, source: Any = None
     names |= groups_of(chosen) or group_roles(known)
     others = {role: getattr(chosen, role, None) for role in ("id", "fold", "cluster", "date")}
     names |= {role: name for role, name in others.items() if name}
-    source = source_of(chosen) if source is None else source
+    source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
     items: Items = ITEMS[kind.kind](source, **arguments_of(names))
     return items
 
@@ -83,20 +83,9 @@ def _which(chosen: Chosen, flags: str) -> str:
     return f"say which columns to use: {flags} (soc-pymc {chosen.command} --help)"
 
 
-def source_of(chosen: Chosen) -> Any:
-    """One path or glob, or a list of them."""
-    return chosen.items[0] if len(chosen.items) == 1 else chosen.items
-
-
 def groups_of(chosen: Chosen) -> dict[str, str]:
     """Columns of groups by role."""
     return roles_of_groups(getattr(chosen, "group", None) or None)
-
-
-def level_of(chosen: Chosen) -> Any:
-    """A group of a fit: its label, or of crossed groups the tuple of its levels."""
-    levels: list[str] = chosen.group or []
-    return tuple(levels) if len(levels) > 1 else levels[0] if levels else None
 
 
 def _kind_of(chosen: Chosen, known: dict[str, str]) -> Outcome:

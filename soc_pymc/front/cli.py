@@ -15,13 +15,7 @@ from typing import Any
 
 _STOPPED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 # for developers of libraries, not for users of a command
-_FOR_DEVELOPERS = (
-    DeprecationWarning,
-    PendingDeprecationWarning,
-    FutureWarning,
-    ImportWarning,
-    ResourceWarning,
-)
+_FOR_DEVELOPERS = DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _handlers(arrived):
         try:
             status = _run(arguments)
-        except KeyboardInterrupt:
-            arrived.append(signal.SIGINT)
-        except BaseException:  # libraries may convert the signal's exception to their own errors
-            if not arrived:
+        except BaseException as error:  # libraries may convert a signal's exception to their own
+            if isinstance(error, KeyboardInterrupt):
+                arrived.append(signal.SIGINT)
+            elif not arrived:
                 raise
     if arrived:
         what = _STOPPED[signal.Signals(arrived[0])]
@@ -86,7 +80,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         # characters that cannot be shown become escapes, except in SQL
         sys.stdout.reconfigure(errors="strict" if chosen.run is sql else "backslashreplace")
     try:
-        with _warnings_as_lines():
+        with warnings.catch_warnings():  # only restores how warnings are shown
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
             chosen.run(chosen)
             sys.stdout.flush()  # a failed write must be an error of this command
     except SocError as error:
@@ -107,14 +102,6 @@ def _fail(text: str, status: int = 2) -> int:
     """Print one line with the error."""
     print("soc-pymc: error: " + "; ".join(text.splitlines()), file=sys.stderr)
     return status
-
-
-@contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Print warnings as lines of standard error; restore the settings afterwards."""
-    with warnings.catch_warnings():  # only restores how warnings are shown
-        warnings.showwarning = _show_warning  # type: ignore[assignment]
-        yield
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:

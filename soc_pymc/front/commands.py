@@ -25,28 +25,25 @@ from .arguments import (
     flag_of,
     groups_of,
     items_of,
-    level_of,
     method_of,
     prior_of,
-    source_of,
     statistics_of,
 )
 
 Run = Callable[[Chosen], None]
 
-# --- options -------------------------------------------------------------------------------------
-
-
 Option = tuple[str, dict[str, Any]]
 """A name, and settings for argparse."""
+
+# --- options -------------------------------------------------------------------------------------
 
 
 def _option(name: str, text: str, **settings: Any) -> Option:
     return name, {"help": text, **settings}
 
 
-def _switch(name: str, text: str, **settings: Any) -> Option:
-    return _option(name, text, **({"action": "store_true"} | settings))
+def _switch(name: str, text: str, action: str = "store_true", **settings: Any) -> Option:
+    return _option(name, text, action=action, **settings)
 
 
 def _by_kind(text: Callable[[Family], str]) -> str:
@@ -113,10 +110,8 @@ def _command(example: str, *options: Option) -> Callable[[Run], Run]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
-
     def error(self, message: str) -> NoReturn:
-        """Exits with status 2 and says why."""
+        """Exit with status 2 and one line that says why."""
         named = self.prog if " " in self.prog else f"{self.prog} run"
         self.exit(2, f"soc-pymc: error: {message}; {named} --help lists all options\n")
 
@@ -193,20 +188,15 @@ def run(chosen: Chosen) -> None:
     _option("--date", "column of dates, whose days are kept apart"),
     _option("--folds", "number of folds (default: 10 if --id has whole numbers)", type=int),
     _switch("--joint", "keep joint cells beyond 64 MB too, for mixtures and exposure terms"),
-    _option("--engine", "what reads them", default="duckdb", choices=("duckdb", "spark", "polars")),
     _option("--edges", "take the bins of these saved statistics"),
     _option("--out", "statistics file to write (netCDF)", required=True),
 )  # fmt: skip
 def summarize(chosen: Chosen) -> None:
     """Sufficient statistics of items."""
-    from ..data.sources import on_engine
-
     options: dict[str, Any] = {"joint": chosen.joint or "auto", "cluster": None, "date": None}
     options["edges"] = soc.load_statistics(chosen.edges).edges if chosen.edges else None
-    names = list(items_of(chosen).roles.values())
     check_out(chosen.out, chosen.items)
-    source = on_engine(chosen.engine, source_of(chosen), names)
-    stats = _call(soc.summarize, chosen, items_of(chosen, source=source), **options)
+    stats = _call(soc.summarize, chosen, items_of(chosen), **options)
     stats.save(chosen.out)
     print(f"{stats!r} -> {chosen.out}")
 
@@ -259,7 +249,9 @@ def curves(chosen: Chosen) -> None:
 
     check_out(chosen.out, [chosen.fit])
     fitted = soc.load_fit(chosen.fit)
-    options = {"group": level_of(chosen), "exposure": chosen.exposure}
+    levels = chosen.group or [None]
+    group = tuple(levels) if len(levels) > 1 else levels[0]
+    options = {"group": group, "exposure": chosen.exposure}
     draws = soc.calibration_curves(fitted, **options)
     if fitted.atoms:
         at_atoms = soc.calibration_curves(fitted, fitted.atoms, **options)
@@ -289,14 +281,13 @@ def posteriors(chosen: Chosen) -> None:
         raise FitError(f"--group {columns}: {chosen.fit} has no groups, leave it out")
     items = items_of(chosen, fitted)
     try:
-        written = _call(soc.item_posteriors, chosen, fitted, items)
+        print(f"item posteriors -> {_call(soc.item_posteriors, chosen, fitted, items)}")
     except ItemsError as error:
         name = items.roles.get(OUTCOMES[items.kind].observed)
         if f"column {name!r} is missing" not in str(error):
             raise
         remedy = "or add --score-only for theta given the score alone"
         raise ItemsError(f"{error}\n{remedy}") from error
-    print(f"item posteriors -> {written}")
 
 
 @_command(

@@ -35,11 +35,8 @@ def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
     inside = theta.between(scored["theta_q05"], scored["theta_q95"]).mean()
     print(f"90% item intervals cover the true theta of {inside:.1%} of the items")
     alone = soc.item_posteriors(fitted, soc.PoissonItems(scored[["score"]], score="score"))
-    estimates = {
-        "t": scored["score"],
-        "E(theta | t)": alone["theta_mean"],
-        "E(theta | t, y)": scored["theta_mean"],
-    }
+    estimates = {"t": scored["score"], "E(theta | t)": alone["theta_mean"]}
+    estimates["E(theta | t, y)"] = scored["theta_mean"]
     rmse = pd.Series({k: ((x - theta) ** 2).mean() ** 0.5 for k, x in estimates.items()})
     errors = pd.DataFrame({"rmse": rmse, "of t": rmse / rmse["t"]})
     print("\nRoot mean squared error against the known truth, and as a share of that of t:")
@@ -50,12 +47,8 @@ def run(folder: Path, items: int = 1_000_000, seed: int = 0) -> pd.DataFrame:
         "check sees the difference,\nas in the paper, though no probability is off by more than "
         "about 0.02.)"
     )
-    axes = {
-        "pit": soc.plots.plot_pit(result)[0],
-        "curves": soc.plots.plot_curves(fitted)[0],
-        "shrinkage": soc.plots.plot_shrinkage(scored, **names),
-    }
-    for name, ax in axes.items():
+    axes = {"pit": soc.plots.plot_pit(result)[0], "curves": soc.plots.plot_curves(fitted)[0]}
+    for name, ax in (axes | {"shrinkage": soc.plots.plot_shrinkage(scored, **names)}).items():
         with replacing(folder / f"{name}.png") as temporary:
             ax.figure.savefig(temporary, format="png", dpi=150, bbox_inches="tight")
     print(f"\n{folder}/ holds " + ", ".join(sorted(p.name for p in folder.iterdir())))

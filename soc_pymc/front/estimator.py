@@ -30,15 +30,7 @@ from ..posterior.interface import in_chunks
 from ..posterior.item_columns import columns_of
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
-from .columns import (
-    as_column,
-    as_items,
-    kind_of,
-    label_columns,
-    over_sizes,
-    per_item,
-    successes,
-)  # fmt: skip
+from .columns import as_column, as_items, kind_of, label_columns, over_sizes, per_item, successes
 
 _REQUESTS = dict.fromkeys(("exposure", "noise_sd", "trials", "group"), True)
 _ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
@@ -80,9 +72,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     Notes
     -----
-    scikit-learn's Poisson regressors take rates y / N with ``sample_weight=N``; here pass counts y
-    with ``exposure=N``. Exposures (noise sds, trials, groups) go through `Pipeline`,
-    `cross_validate` and `GridSearchCV` by ``sklearn.set_config(enable_metadata_routing=True)``.
+    Where scikit-learn's Poisson regressors take rates with ``sample_weight=N``, pass counts with
+    ``exposure=N``. Exposures (noise sds, trials, groups) go through `Pipeline`, `cross_validate`
+    and `GridSearchCV` by ``sklearn.set_config(enable_metadata_routing=True)``.
 
     Examples
     --------
@@ -103,22 +95,16 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         on_leakage: Literal["raise", "warn", "ignore"] = "raise",
         draws: Literal["auto", "all"] = "auto", progress: bool = False,
     ) -> None:  # fmt: skip
-        self.prior = prior
-        self.method = method
-        self.noise_sd = noise_sd
-        self.pos_label = pos_label
-        self.bins = bins
-        self.on_leakage = on_leakage
-        self.draws = draws
-        self.progress = progress
+        self.prior, self.method = prior, method
+        self.noise_sd, self.pos_label, self.bins = noise_sd, pos_label, bins
+        self.on_leakage, self.draws, self.progress = on_leakage, draws, progress
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: one column, positive on log scales; `score` is not R-squared."""
-        tags = super().__sklearn_tags__()
+        tags, counts = super().__sklearn_tags__(), self.noise_sd is None
         curves = (getattr(self.prior, name, None) for name in ("mean", "variance"))
-        counts = self.noise_sd is None
-        tags.input_tags.one_d_array = True
         scale = common_scale(*(getattr(curve, "scale", "") for curve in curves))
+        tags.input_tags.one_d_array = True
         tags.input_tags.positive_only = (self.prior is None and counts) or scale.low >= 0
         tags.regressor_tags.poor_score = True
         tags.target_tags.positive_only = counts
@@ -147,10 +133,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             Labels of clusters, shape (n,), of items that depend on each other beyond their scores:
             intervals then allow for it.
 
-        Returns
-        -------
-        SecondOrderCalibrator
-
         Raises
         ------
         ItemsError, FitError
@@ -175,10 +157,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         known = {name: getattr(self, name, None) if x is None else x for name, x in sizes.items()}
         labelled = self.pos_label is not None or np.asarray(y).dtype == bool
         outcome = kind_of(self.prior, known, labelled)
-        size = sizes[outcome.size]
-        usual = getattr(self, outcome.size, outcome.usual_size) if size is None else size
-        columns = {"score": scores, outcome.observed: observed}
-        columns[outcome.size] = per_item(outcome.size, usual, scores)
+        size = self._size(outcome, sizes[outcome.size], scores)
+        columns = {"score": scores, outcome.observed: observed, outcome.size: size}
         labels = {} if group is None else roles_of_groups(label_columns("group", group, scores))
         if cluster is not None:
             (labels["cluster"],) = label_columns("cluster", np.ravel(cluster), scores)
@@ -187,9 +167,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             bins=self.bins, joint=isinstance(self.prior, Prior) and reads_joint(self.prior),
             on_leakage=self.on_leakage, progress=self.progress,
         )  # fmt: skip
-        options: dict[str, Any] = {"progress": self.progress}
-        self.fit_: Fit = inference.fit(self.statistics_, self.prior, self.method, **options)
-        self._needs_size = size is not None
+        self.fit_: Fit = inference.fit(
+            self.statistics_, self.prior, self.method, progress=self.progress
+        )
+        self._needs_size = sizes[outcome.size] is not None
         return self
 
     def predict(
@@ -212,11 +193,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         -------
         numpy.ndarray
             Shape (n,), in events per unit of exposure or the unit of the values.
-
-        Raises
-        ------
-        ItemsError, FitError
-            If the items are not valid, or a score has no place on the curves' axis.
 
         Examples
         --------
@@ -272,11 +248,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         -------
         numpy.ndarray
             Shape (n, 2), the lower and upper ends in the unit of `predict`.
-
-        Raises
-        ------
-        FitError
-            If `prob` is not between 0 and 1, or a needed exposure is missing.
         """
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
@@ -312,9 +283,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             return np.asarray(logsumexp(density, axis=0, keepdims=True) - np.log(len(density)))
 
         (log_density,) = in_chunks(averaged, items_at_once(self.fit_), columns)
-        weight = per_item(
-            "sample_weight", 1 if sample_weight is None else sample_weight, log_density
-        )
+        given = 1 if sample_weight is None else sample_weight
+        weight = per_item("sample_weight", given, log_density)
         if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
             raise ItemsError("sample_weight must be finite numbers >= 0, some of them above 0")
         return float(np.average(log_density, weights=weight))
@@ -327,14 +297,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             return scores[:, 0], np.full(len(scores), np.nan)
         if self.pos_label is not None and y is not None:
             y = successes(y, self.pos_label)
-        least = 2 if reset else 1
-        scores, y = self._validated(
-            as_column(X), y, y_numeric=True, ensure_min_samples=least, **rules
-        )
+        rules |= {"y_numeric": True, "ensure_min_samples": 2 if reset else 1}
+        scores, y = self._validated(as_column(X), y, **rules)
         if scores.shape[1] != 1:
-            raise ItemsError(
-                f"X has {scores.shape[1]:,} columns: give one, the score of every item"
-            )
+            raise ItemsError(f"X has {scores.shape[1]} columns: give one, the items' scores")
         try:
             return scores[:, 0], np.asarray(y, dtype=np.float64)
         except ValueError as error:  # text, which the rules let pass
@@ -373,9 +339,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     f"the fit was given {size}=: give that of these outcomes too (in pipelines and "
                     f"cross-validation, {_ROUTING} passes it on)"
                 )
-            usual = getattr(self, size, self._outcome.usual_size)
-            columns[size] = per_item(size, usual, scores)
+            columns[size] = self._size(self._outcome, None, scores)
         return columns
+
+    def _size(self, outcome: Outcome, values: Column, scores: Floats) -> Floats:
+        """Sizes of outcomes, by default the estimator's own or the usual one of the kind."""
+        usual = getattr(self, outcome.size, outcome.usual_size)
+        return per_item(outcome.size, usual if values is None else values, scores)
 
     def _groups(self, group: Any, score: Floats) -> dict[str, Any]:
         """Arrow columns of groups by role, as many as the fit was given."""
@@ -404,11 +374,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     raise FitError(f"theta depends on {size} in this fit: give {size}= too")
                 columns |= self._group_labels(groups)
                 return over_sizes(self.fit_, columns)
-        scored = item_posteriors(
-            self.fit_,
-            as_items(self._outcome, columns, groups),
-            quantiles=probs, draws=self.draws, progress=self.progress,
-        )  # fmt: skip
+        items = as_items(self._outcome, columns, groups)
+        options: dict[str, Any] = {"draws": self.draws, "progress": self.progress}
+        scored = item_posteriors(self.fit_, items, quantiles=probs, **options)
         names = [name for name in scored.column_names if name.startswith("theta_")]
         return np.array([scored[name].to_numpy() for name in names])
 

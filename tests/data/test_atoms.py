@@ -69,6 +69,25 @@ def test_discrete_scores_are_no_atoms(form, recwarn):
     assert not any("shared by many" in str(warning.message) for warning in recwarn)
 
 
+def test_other_repeated_scores_hide_no_default():
+    """Smoothed rates: a default, and beside it scores that a few hundred or dozen items share."""
+    frame, start = frame_with(0.05), 0
+    for k, items in enumerate((150, 120, 100, 70, 60, 50), 1):
+        frame.loc[start : start + items - 1, "t"] = 0.05 - 1e-4 * k
+        start += items
+    assert 0.05 in told(frame).atoms
+
+
+def test_the_default_score_of_campaigns_is_an_atom(real_data):
+    """331 first days of campaigns share the overall rate, beside other days without a click."""
+    frame = pd.read_parquet(real_data / "adcampaign_items.parquet")
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    with pytest.warns(soc.ItemsWarning, match="331 of 10,855"):
+        stats = soc.summarize(items, **QUIET)
+    assert 331 in stats.atoms.values()
+    assert len(stats.atoms) <= 4
+
+
 def test_atoms_of_days_add_up():
     """Each day has too few items at the score; edges around it come from the first."""
     days = [frame_with(0.05, n=1500, seed=k) for k in range(3)]

@@ -10,10 +10,8 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.front.cli import main
 from tests.data.cell_references import (
     assert_plain,
-    assert_same,
     block_of_cluster,
     fold_of_id,
     fold_of_item,
@@ -111,24 +109,6 @@ def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on
     np.testing.assert_array_equal(found.edges, stats.edges)
     assert found.data.attrs == stats.data.attrs
     assert_as_plain(found, table, kind, task)
-
-
-# --- files on other engines ----------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["polars", "spark"])
-def test_files_are_equal_on_engines_of_the_command_line(engine, tmp_path):
-    frame = soc.simulation.s1(3000, seed=5).rename(columns=ROLES)
-    files, found = [tmp_path / "a.parquet", tmp_path / "b c.parquet"], {}
-    frame[:1000].to_parquet(files[0])
-    frame[1000:].to_parquet(files[1])
-    roles = [word for role, column in ROLES.items() for word in (f"--{role}", column)]
-    words = ["summarize", *map(str, files), *roles, "--bins", "20", "--quiet"]
-    for name in ("duckdb", engine):
-        assert main([*words, "--engine", name, "--out", str(tmp_path / f"{name}.nc")]) == 0
-        found[name] = soc.load_statistics(tmp_path / f"{name}.nc")
-    assert_same(found["duckdb"], found[engine])
 
 
 # --- errors --------------------------------------------------------------------------------------
