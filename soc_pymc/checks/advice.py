@@ -11,6 +11,7 @@ from .._lib.reprs import short
 from ..data.groups import group_roles, roles_of
 from ..families.family import family_of
 from ..families.priors import Spline
+from ..families.scales import LINEAR
 from ..inference.results import Fit
 from ..posterior.predictive import posterior_of
 from .gains import Gains
@@ -27,11 +28,21 @@ _FEWEST = 5  # items of a level, on average
 _MOST_GROUPS = 50  # levels, of more of which items are clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
+_NOT_TRUSTED = (
+    "The inference is not to be trusted (fit.status.reason says why): fit again with "
+    "method=soc.NUTS() before reading anything else here."
+)
+_SWAYED = (
+    "A few outcomes sway the fit when they are left out (Pareto k {:.2f}): look at them by "
+    "arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and compare "
+    "fits by soc.evaluate.held_out, which does not use these weights."
+)
+
 Remedy = tuple[float, str]
 """Nats that it gains, and a sentence."""
 
 
-def advise(table: pd.DataFrame, fit: Fit, gains: Gains | None, n_items: int) -> Iterator[str]:
+def advise(table: pd.DataFrame, fit: Fit, gains: Gains, n_items: int) -> Iterator[str]:
     """Sentences on verdicts: doubts about the inference first, then remedies by their gain."""
 
     def values(what: str, *verdicts: str) -> list[float]:
@@ -40,55 +51,43 @@ def advise(table: pd.DataFrame, fit: Fit, gains: Gains | None, n_items: int) -> 
 
     failed = bool((table["verdict"] == FAIL).any())
     tests = table[table["p"].notna() & (table["what"] != NUMBER)]
-    off = tests[tests["verdict"].isin([WARN, FAIL])]
-    wrong = values("noise", FAIL)
-    for width in values("noise", FAIL, WARN):
-        yield posterior_of(fit).outcome.words.doubt.format(width=width)
+    off, found = int(tests["verdict"].isin([WARN, FAIL]).sum()), remedies(fit, gains, failed)
+    noise, doubt = values("noise", FAIL, WARN), posterior_of(fit).outcome.words.doubt
+    # wrong noise shows by size, in zeros and in shape
+    explained = bool(values("noise", FAIL)) and off > 0
+    largest = tests.loc[tests["what"] == "PIT", "value"].max()
+    yield from (doubt.format(width=width) for width in noise)
     for factor in values("clusters", OK, WARN, FAIL):
         if factor > _MATTERS:
             yield _clusters(factor, fit.widened)
-    if values("converged", FAIL) or values("pareto_k", FAIL):
-        yield (
-            "The inference is not to be trusted (fit.status.reason says why): fit again with "
-            "method=soc.NUTS() before reading anything else here."
-        )
-    found = remedies(fit, gains, failed) if gains else []
-    if wrong and not off.empty:
-        # wrong noise shows by size, in zeros and in shape
-        yield "Fix the noise model first: the other findings may follow from it."
-    else:
+    first = {
+        _NOT_TRUSTED: values("converged", FAIL) or values("pareto_k", FAIL),
+        "Fix the noise model first: the other findings may follow from it.": explained,
+    }
+    yield from (sentence for sentence, holds in first.items() if holds)
+    if not explained:
         yield from (f"{sentence} It gains about {nats:,.0f} nats." for nats, sentence in found)
-    if failed and not (wrong or found or off.empty):
-        yield (
-            "No single remedy stands out: see which slices are off, by soc.plots.plot_pit(result) "
-            "and by columns, soc.check(..., by=)."
-        )
-    if not (failed or off.empty):
-        yield (
-            f"{len(off)} of {len(tests)} tests {'has' if len(off) == 1 else 'have'} p < 0.05, "
-            f"about {0.05 * len(tests):.1f} would by chance: nothing fails."
-        )
-    for number in values(NUMBER, FAIL) if table["verdict"].eq(FAIL).sum() == 1 else ():
-        yield (
-            f"{number:.0f} slices have p < 0.05: each departure is small, but so many are not "
-            "chance."
-        )
-    largest = tests.loc[tests["what"] == "PIT", "value"].max()
-    if failed and not wrong and n_items > _MANY and largest < _SMALL:
-        yield (
-            "With so many items the smallest departures show: no cumulative probability is off by "
-            f"more than {largest:.3f}, which may not matter to you."
-        )
-    if table["verdict"].eq(OK).all() and not found:
-        yield "Nothing speaks against the model on these items."
-    if values("ess_fraction", WARN):
-        yield "Few of the approximation's draws carry the weight: compare with method=soc.NUTS()."
-    for k in values("leave-one-out", WARN, FAIL):
-        yield (
-            f"A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at them "
-            "by arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and "
-            "compare fits by soc.evaluate.held_out, which does not use these weights."
-        )
+    last = {
+        "No single remedy stands out: see which slices are off, by soc.plots.plot_pit(result) and "
+        "by columns, soc.check(..., by=).": failed and off and not (explained or found),
+        f"{off} of {len(tests)} tests {'has' if off == 1 else 'have'} p < 0.05, about "
+        f"{0.05 * len(tests):.1f} would by chance: nothing fails.": off and not failed,
+        "Many slices have p < 0.05: each departure is small, but so many are not chance.": (
+            values(NUMBER, FAIL) and (table["verdict"] == FAIL).sum() == 1
+        ),
+        "With so many items the smallest departures show: no cumulative probability is off by "
+        f"more than {largest:.3f}, which may not matter to you.": (
+            failed and not explained and n_items > _MANY and largest < _SMALL
+        ),
+        "Nothing speaks against the model on these items.": (
+            table["verdict"].eq(OK).all() and not found
+        ),
+        "Few of the approximation's draws carry the weight: compare with method=soc.NUTS().": (
+            values("ess_fraction", WARN)
+        ),
+    }
+    yield from (sentence for sentence, holds in last.items() if holds)
+    yield from (_SWAYED.format(k) for k in values("leave-one-out", WARN, FAIL))
 
 
 def _clusters(factor: float, widened: bool) -> str:
@@ -108,23 +107,20 @@ def _clusters(factor: float, widened: bool) -> str:
 
 def remedies(fit: Fit, gains: Gains, failed: bool) -> list[Remedy]:
     """All remedies that gain more than chance would, by falling gain."""
-    found = [*_of_shape(fit, gains), *_of_size(fit, gains), *_of_score(fit, gains)]
+    found = [*_of_shape(fit, gains), _of_size(fit, gains), *_of_score(fit, gains)]
     found += _of_columns(fit, gains)
     if failed:  # new items stray a little as a whole, by the error of the curves
-        found.append((
-            gains.overall,
-            "The curves are off for these items as a whole: if they are not those that made the "
-            "fit, things have changed since. Fit again.",
-        ))  # fmt: skip
+        again = "The curves are off for these items as a whole: if others made the fit, fit again."
+        found.append((gains.overall, again))
     return sorted((pair for pair in found if pair[0] > 0), key=lambda pair: -pair[0])
 
 
 def _of_shape(fit: Fit, gains: Gains) -> Iterable[Remedy]:
     prior = fit.prior
-    mixture, zero = 0.0 if prior.mixture else gains.mixture(), 0.0
-    if not (prior.zero or posterior_of(fit).outcome.theta.name == "linear"):
-        zero = gains.zero()
-    if zero and zero > _NEARLY * mixture:
+    mixture = 0.0 if prior.mixture else gains.mixture()
+    # values may be zero effects too, which no outcome tells from small ones
+    zero = 0.0 if prior.zero or posterior_of(fit).outcome.theta is LINEAR else gains.zero()
+    if zero > _NEARLY * mixture:
         code = as_code(prior, zero=True)
         yield zero, f"Theta of some items may be exactly 0: fit {code} {_SUMMARIZED}."
     if mixture:
@@ -132,59 +128,59 @@ def _of_shape(fit: Fit, gains: Gains) -> Iterable[Remedy]:
         yield mixture, f"Theta given the score is not {prior.family}: fit {code} {_SUMMARIZED}."
 
 
-def _of_size(fit: Fit, gains: Gains) -> Iterable[Remedy]:
-    prior, words, n = fit.prior, posterior_of(fit).outcome.words, gains.items.n
-    size = gains.items.columns[posterior_of(fit).outcome.size]
+def _of_size(fit: Fit, gains: Gains) -> Remedy:
+    prior, outcome, n = fit.prior, posterior_of(fit).outcome, gains.items.n
+    size, words = gains.items.columns[outcome.size], outcome.words
     gain = gains.by(equal_parts(size, _PARTS, n))
     common, place = np.unique(size, return_inverse=True)
     share = np.bincount(place, n) / n.sum()
     atom = int(share.argmax())
-    off = f"Theta depends on {words.size} beyond what the score says"
+    off, value = f"Theta depends on {words.size} beyond what the score says", f"{common[atom]:.6g}"
     alone = prior.exposure is not None or gains.by((place == atom).astype(int)) > _NEARLY * gain
     if _ATOM < share[atom] < 1 - _ATOM and alone:
-        column = roles_of(fit.data.attrs)[posterior_of(fit).outcome.size]
-        yield gain, (
-            f"{off}, and {share[atom]:.0%} of the items share one, {common[atom]:.6g}: make these "
-            f"a group of the items, group= a column of {column} == {common[atom]:.6g}."
+        column = roles_of(fit.data.attrs)[outcome.size]
+        return gain, (
+            f"{off}, and {share[atom]:.0%} of the items share one, {value}: make these a group of "
+            f"the items, group= a column of {column} == {value}."
         )
-    elif prior.exposure is None:
-        code = as_code(prior, exposure=Spline())
-        yield gain, (
+    code = as_code(prior, exposure=_more(prior.exposure) if prior.exposure else Spline())
+    if prior.exposure is None:
+        return gain, (
             f"{off}: fit {code} {_SUMMARIZED}, or give the score model the {words.size} as an "
             "input."
         )
-    else:
-        code = as_code(prior, exposure=_more(prior.exposure))
-        yield gain, (
-            f"{off} and the term in it: give that more knots, {code}, or fit ranges of "
-            f"{words.size} apart."
-        )
+    return gain, (
+        f"{off} and the term in it: give that more knots, {code}, or fit ranges of {words.size} "
+        "apart."
+    )
 
 
 def _of_score(fit: Fit, gains: Gains) -> Iterable[Remedy]:
     score, prior, atoms = gains.items.columns["score"], fit.prior, np.array(fit.atoms)
     inside = np.isin(score, atoms)
     if inside.any():
-        code = np.where(inside, 1 + np.searchsorted(atoms, score), 0)
-        yield gains.by(code), (
-            "Items of a score that many share, such as a default score, are of several kinds: give "
-            "them a group=, or fit them apart."
+        yield (
+            gains.by(np.where(inside, 1 + np.searchsorted(atoms, score), 0)),
+            (
+                "Items of a score that many share, such as a default score, are of several kinds: "
+                "give them a group=, or fit them apart."
+            ),
         )
     code = as_code(prior, mean=_more(prior.mean), variance=_more(prior.variance))
-    yield gains.by(equal_parts(score, _PARTS, gains.items.n)), (
-        f"The curves are too stiff: use more bins in soc.summarize and more knots, {code}."
+    yield (
+        gains.by(equal_parts(score, _PARTS, gains.items.n)),
+        (f"The curves are too stiff: use more bins in soc.summarize and more knots, {code}."),
     )
 
 
 def _of_columns(fit: Fit, gains: Gains) -> Iterable[Remedy]:
-    roles, prior = roles_of(fit.data.attrs), fit.prior
-    groups = list(group_roles(roles).values())
+    groups = tuple(group_roles(roles_of(fit.data.attrs)).values())
     kind = f"soc.{posterior_of(fit).outcome.kind.capitalize()}Items"
     for column, values in gains.items.labels.items():
-        number, ranges = values.nunique(), codes(values)[1]
+        (code, ranges), number = codes(values), values.nunique()
         if number * _FEWEST > len(values) and not ranges:
             continue  # names of items
-        gain = gains.by(codes(values)[0])
+        together = (*groups, column) if groups else column
         if ranges:
             said = (
                 f"{column!r} says something about theta that the score does not: give the score "
@@ -193,9 +189,8 @@ def _of_columns(fit: Fit, gains: Gains) -> Iterable[Remedy]:
         elif column in groups and fit.groups:
             said = f"Groups of {column!r} are off though each has its curves: fit them apart."
         elif column in groups:
-            said = f"Levels of {column!r} differ: fit {as_code(prior, groups=True)}."
+            said = f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
         elif number <= _MOST_GROUPS:
-            together = (*groups, column) if groups else column
             said = (
                 f"Levels of {column!r} differ at equal score: give the items group={together!r}, "
                 "or give the score model this column."
@@ -203,9 +198,9 @@ def _of_columns(fit: Fit, gains: Gains) -> Iterable[Remedy]:
         else:
             said = (
                 f"Items of one {column!r} are alike: name it, {kind}(..., cluster={column!r}), or "
-                f"group={column!r} for curves of each."
+                f"group={together!r} for curves of each."
             )
-        yield gain, said
+        yield gains.by(code), said
 
 
 # --- the fit's prior as code ---------------------------------------------------------------------

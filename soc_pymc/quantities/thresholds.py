@@ -84,8 +84,8 @@ def score_at(
         {"score": (("target", "draw"), scores), "reached": ("target", shares)}, {"target": targets}
     )
     advice = tuple(
-        f"{1 - share:.0%} of the draws do not reach {number:.4g} among the scores of the fit: there "
-        "the interval ends at the last score."
+        f"{1 - share:.0%} of the draws do not reach {number:.4g} at the fit's scores: there the "
+        "interval ends at the last score."
         for number, share in zip(targets, shares, strict=True)
         if share < 1
     )

@@ -370,7 +370,9 @@ def test_many_small_departures_are_a_finding():
     """Each slice has p of about 0.03, none of which fails among 12; so many have p < 0.001."""
     items = with_pit(simulate(3000, 0, "values"), stats.kstwo.isf(0.03, 600), (1, -1, 1, -1, 1))
     fit = hand_made_fit("values")
-    number = soc.check(fit, items, subset=20, **QUIET).table.set_index("what").loc[pit_module.NUMBER]
+    number = (
+        soc.check(fit, items, subset=20, **QUIET).table.set_index("what").loc[pit_module.NUMBER]
+    )
     assert number["value"] >= 5
     assert number["p"] < 0.01
     assert number["verdict"] == "fail"
