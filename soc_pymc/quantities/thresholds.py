@@ -76,8 +76,8 @@ def score_at(
                 f"{score.max():.4g}: there it is {mean.min():.4g} to {mean.max():.4g}"
             )
         drawn = np.clip(axis.inverse(position), score.min(), score.max())
-        rows.append({"what": "score", "where": f"E(theta | t) = {number:.4g}"})
-        rows[-1] |= intervals(drawn, prob)
+        where = f"E(theta | t) = {number:.4g}"
+        rows.append({"what": "score", "where": where, **intervals(drawn, prob)})
         scores.append(drawn)
         shares.append(crossed.mean())
     data = xr.Dataset(
