@@ -497,7 +497,7 @@ def test_pit_of_statistics_is_that_of_the_items(kind):
     assert n["all items"] == 1500
     assert n[n.index.str.match(r"score \d/\d: ")].sum() == 1500
     table = soc.check(hand_made_fit(kind, second=-1.5), statistics, **QUIET).table
-    assert "fail" in set(table.loc[table["what"] == "PIT", "verdict"])
+    assert table["what"].str.contains("PIT|slices")[table["verdict"] == "fail"].any()
 
 
 @pytest.mark.slow
