@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -14,7 +14,9 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError, ItemsWarning
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
+from ..data.groups import group_roles
 from ..data.items import ANY_ITEMS, Items
+from ..data.sources import open_table
 from ..data.statistics import Statistics
 from ..data.summaries import totals_of
 from ..families.row_sums import MEAN_ONLY
@@ -23,6 +25,7 @@ from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
 from .advice import advise
 from .batches import thin
+from .gains import Gains
 from .leave_one_out import LeaveOneOut, cdf_without, leave_one_out
 from .observations import Observations, clustered, observe
 from .pit import (
@@ -44,6 +47,7 @@ FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
 
 _DRAWS = 1000  # in the tree for ArviZ
+_MOST_COLUMNS = 8  # of a table, which advice may name unasked
 _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
 _NARROW = 0.5  # how much too narrow bands of curves may be
 _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
@@ -181,9 +185,12 @@ def checks_of(
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
         raise FitError("by= slices items, and statistics have no such columns: give the items")
-    items = observe(fit, data, by, progress)
+    observed = observe(fit, data, [*by, *_label_columns(data, by)], progress)
+    named = {*by, *group_roles(observed.roles).values()}
+    labels = {name: values for name, values in observed.labels.items() if name in named}
+    items = replace(observed, labels=labels)
     score, n, number = items.columns["score"], items.n, int(items.n.sum())
-    seeds = np.random.SeedSequence(seed).spawn(3)
+    seeds = np.random.SeedSequence(seed).spawn(4)
     rngs = [np.random.default_rng(s) for s in seeds]
     tests = pit_tests(fit, items, _masks(fit, items), rngs[0], progress)
     rows = [*pit_findings(tests.pits), *together(tests)]
@@ -217,13 +224,23 @@ def checks_of(
     table = result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = number
     table = with_verdicts(table)
-    advice = (*advise(table, fit, number, list(items.labels)), *cut_columns(items.labels))
+    gains = Gains(fit, observed, np.random.default_rng(seeds[3]))
+    advice = (*advise(table, fit, gains, number), *cut_columns(items.labels))
     counts = table["verdict"].value_counts()
     title = f"check: {number:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
     return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)
 
 
 # --- findings ------------------------------------------------------------------------------------
+
+
+def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
+    """Columns of text, categories or truth values that have no role, for the advice."""
+    if isinstance(data, Statistics):
+        return []
+    schema = open_table(data.source).schema()
+    words = [str(name) for name, kind in schema.items() if kind.is_string() or kind.is_boolean()]
+    return [name for name in words if name not in {*by, *data.roles.values()}][:_MOST_COLUMNS]
 
 
 def _masks(fit: Fit, items: Observations) -> dict[str, Mask]:
@@ -341,6 +358,6 @@ def _loo_pit(
     number = len(values)
     ones = np.ones(number, dtype=np.int64)
     pit = slice_pits(np.stack([values, values]), ones, {ALL: ones > 0}, rng)[ALL]
-    replicated = replicated_distances(tests.shifts[:, :1], [number], rng)[:, 0]
+    replicated = replicated_distances(tests.shifts[:, :1], np.array([[float(number)]]), rng)[:, 0]
     p = distance_p_value(pit.distance, number, replicated)
     return finding("LOO-PIT", where, pit.distance, p, n=number)

@@ -1,84 +1,93 @@
-"""Advice on a check: rules in the order in which to act, each with its sizes and a remedy."""
+"""Advice on a check: what to distrust, then remedies, the one that gains most first."""
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from .._lib.reprs import short
 from ..data.groups import group_roles, roles_of
+from ..families.family import family_of
+from ..families.priors import Spline
+from ..families.scales import LINEAR
 from ..inference.results import Fit
 from ..posterior.predictive import posterior_of
-from .pit import TOGETHER
+from .gains import Gains
+from .pit import NUMBER
 from .results import FAIL, OK, WARN
-from .slices import ALL
+from .slices import codes, equal_parts
 
 _SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, of that many items
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
-_RANGES = r"\d/\d(:| to) "  # how names of fifths go on, of one and of all together
+_PARTS = 20  # of the scores and of the sizes, which have shifts for themselves
+_ATOM = 0.2  # share of items of one size, which is then a group
+_NEARLY = 0.8  # of two gains, where the simpler remedy is the better one
+_FEWEST = 5  # items of a level, on average
+_MOST_GROUPS = 50  # levels, of more of which items are clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
-Rules = Iterable[tuple[object, str]]
-"""Conditions, and the sentences to say where they hold."""
+_NOT_TRUSTED = (
+    "The inference is not to be trusted (fit.status.reason says why): fit again with "
+    "method=soc.NUTS() before reading anything else here."
+)
+_SWAYED = (
+    "A few outcomes sway the fit when they are left out (Pareto k {:.2f}): look at them by "
+    "arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and compare "
+    "fits by soc.evaluate.held_out, which does not use these weights."
+)
+
+Remedy = tuple[float, str]
+"""Nats that it gains, and a sentence."""
 
 
-def advise(table: pd.DataFrame, fit: Fit, n_items: int, by: Sequence[str]) -> Iterator[str]:
-    """Sentences on the verdicts, most serious first; `by` are columns whose levels were slices."""
+def advise(table: pd.DataFrame, fit: Fit, gains: Gains, n_items: int) -> Iterator[str]:
+    """Sentences on verdicts: doubts about the inference first, then remedies by their gain."""
 
     def values(what: str, *verdicts: str) -> list[float]:
         rows = table["what"].eq(what) & table["verdict"].isin(verdicts)
         return table.loc[rows, "value"].tolist()
 
     failed = bool((table["verdict"] == FAIL).any())
-    # the tests that fail, or if nothing does those that warn
-    has_p = table["p"].notna()
-    tests = table[has_p & (table["verdict"] == (FAIL if failed else WARN))]
+    tests = table[table["p"].notna() & (table["what"] != NUMBER)]
+    off, found = int(tests["verdict"].isin([WARN, FAIL]).sum()), remedies(fit, gains, failed)
     noise, doubt = values("noise", FAIL, WARN), posterior_of(fit).outcome.words.doubt
     # wrong noise shows by size, in zeros and in shape
-    explained = bool(values("noise", FAIL)) and not tests.empty
-    wider = [factor for factor in values("clusters", OK, WARN, FAIL) if factor > _MATTERS]
-    yield from (doubt.format(width=width) for width in noise)
-    yield from (_clusters(factor, fit.widened) for factor in wider)
-    first: Rules = (
-        (
-            values("converged", FAIL) or values("pareto_k", FAIL),
-            "The inference is not to be trusted (fit.status.reason says why): fit again with "
-            "method=soc.NUTS() before reading anything else here.",
-        ),
-        (explained, "Fix the noise model first: the other findings may follow from it."),
-        (
-            not (explained or failed or tests.empty),
-            f"{len(tests)} of {has_p.sum()} tests have p < 0.05, about {0.05 * has_p.sum():.1f} "
-            "are expected by chance: nothing fails, but look at soc.plots.plot_pit(result).",
-        ),
-    )
-    yield from _said(first)
-    if not explained:
-        chance = "" if failed else "If this is more than chance: "
-        yield from (chance + sentence for sentence in _of_tests(tests, fit, by, not noise))
+    explained = bool(values("noise", FAIL)) and off > 0
     largest = tests.loc[tests["what"] == "PIT", "value"].max()
-    last: Rules = (
-        (
-            failed and not explained and n_items > _MANY and largest < _SMALL,
-            "With so many items the smallest departures show: no cumulative probability is off by "
-            f"more than {largest:.3f}, which may not matter to you.",
+    yield from (doubt.format(width=width) for width in noise)
+    for factor in values("clusters", OK, WARN, FAIL):
+        if factor > _MATTERS:
+            yield _clusters(factor, fit.widened)
+    first = {
+        _NOT_TRUSTED: values("converged", FAIL) or values("pareto_k", FAIL),
+        "Fix the noise model first: the other findings may follow from it.": explained,
+    }
+    yield from (sentence for sentence, holds in first.items() if holds)
+    if not explained:
+        yield from (f"{sentence} It gains about {nats:,.0f} nats." for nats, sentence in found)
+    last = {
+        "No single remedy stands out: see which slices are off, by soc.plots.plot_pit(result) and "
+        "by columns, soc.check(..., by=).": failed and off and not (explained or found),
+        f"{off} of {len(tests)} tests {'has' if off == 1 else 'have'} p < 0.05, about "
+        f"{0.05 * len(tests):.1f} would by chance: nothing fails.": off and not failed,
+        "Many slices have p < 0.05: each departure is small, but so many are not chance.": (
+            values(NUMBER, FAIL) and (table["verdict"] == FAIL).sum() == 1
         ),
-        (table["verdict"].eq(OK).all(), "Nothing speaks against the model on these items."),
-        (
-            values("ess_fraction", WARN),
-            "Few of the approximation's draws carry the weight: compare with method=soc.NUTS().",
+        "With so many items the smallest departures show: no cumulative probability is off by "
+        f"more than {largest:.3f}, which may not matter to you.": (
+            failed and not explained and n_items > _MANY and largest < _SMALL
         ),
-    )
-    yield from _said(last)
-    for k in values("leave-one-out", WARN, FAIL):
-        yield (
-            f"A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at them "
-            "by arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and "
-            "compare fits by soc.evaluate.held_out, which does not use these weights."
-        )
-
-
-def _said(rules: Rules) -> Iterator[str]:
-    return (sentence for condition, sentence in rules if condition)
+        "Nothing speaks against the model on these items.": (
+            table["verdict"].eq(OK).all() and not found
+        ),
+        "Few of the approximation's draws carry the weight: compare with method=soc.NUTS().": (
+            values("ess_fraction", WARN)
+        ),
+    }
+    yield from (sentence for sentence, holds in last.items() if holds)
+    yield from (_SWAYED.format(k) for k in values("leave-one-out", WARN, FAIL))
 
 
 def _clusters(factor: float, widened: bool) -> str:
@@ -93,117 +102,117 @@ def _clusters(factor: float, widened: bool) -> str:
     )
 
 
-def _of_tests(tests: pd.DataFrame, fit: Fit, by: Sequence[str], known: bool) -> Iterator[str]:
-    """Advice on tests that fail; where the noise is not `known`, only on what it cannot explain."""
-    prior, outcome = fit.prior, posterior_of(fit).outcome
-    words, name, family = outcome.words, f"soc.{type(prior).__name__}", prior.family
-    shape = "what the fit says" if prior.mixture or prior.zero else family
-    for what, ratio in zip(tests["what"], tests["value"], strict=True):
-        more = f"than the model says ({ratio:.3g} times)"
-        excess: Rules = (
+# --- remedies ------------------------------------------------------------------------------------
+
+
+def remedies(fit: Fit, gains: Gains, failed: bool) -> list[Remedy]:
+    """All remedies that gain more than chance would, by falling gain."""
+    found = [*_of_shape(fit, gains), _of_size(fit, gains), *_of_score(fit, gains)]
+    found += _of_columns(fit, gains)
+    if failed:  # new items stray a little as a whole, by the error of the curves
+        again = "The curves are off for these items as a whole: if others made the fit, fit again."
+        found.append((gains.overall, again))
+    return sorted((pair for pair in found if pair[0] > 0), key=lambda pair: -pair[0])
+
+
+def _of_shape(fit: Fit, gains: Gains) -> Iterable[Remedy]:
+    prior = fit.prior
+    mixture = 0.0 if prior.mixture else gains.mixture()
+    # values may be zero effects too, which no outcome tells from small ones
+    zero = 0.0 if prior.zero or posterior_of(fit).outcome.theta is LINEAR else gains.zero()
+    if zero > _NEARLY * mixture:
+        code = as_code(prior, zero=True)
+        yield zero, f"Theta of some items may be exactly 0: fit {code} {_SUMMARIZED}."
+    if mixture:
+        code = as_code(prior, family_of(prior).mixture)
+        yield mixture, f"Theta given the score is not {prior.family}: fit {code} {_SUMMARIZED}."
+
+
+def _of_size(fit: Fit, gains: Gains) -> Remedy:
+    prior, outcome, n = fit.prior, posterior_of(fit).outcome, gains.items.n
+    size, words = gains.items.columns[outcome.size], outcome.words
+    gain = gains.by(equal_parts(size, _PARTS, n))
+    common, place = np.unique(size, return_inverse=True)
+    share = np.bincount(place, n) / n.sum()
+    atom = int(share.argmax())
+    off, value = f"Theta depends on {words.size} beyond what the score says", f"{common[atom]:.6g}"
+    alone = prior.exposure is not None or gains.by((place == atom).astype(int)) > _NEARLY * gain
+    if _ATOM < share[atom] < 1 - _ATOM and alone:
+        column = roles_of(fit.data.attrs)[outcome.size]
+        return gain, (
+            f"{off}, and {share[atom]:.0%} of the items share one, {value}: make these a group of "
+            f"the items, group= a column of {column} == {value}."
+        )
+    code = as_code(prior, exposure=_more(prior.exposure) if prior.exposure else Spline())
+    if prior.exposure is None:
+        return gain, (
+            f"{off}: fit {code} {_SUMMARIZED}, or give the score model the {words.size} as an "
+            "input."
+        )
+    return gain, (
+        f"{off} and the term in it: give that more knots, {code}, or fit ranges of {words.size} "
+        "apart."
+    )
+
+
+def _of_score(fit: Fit, gains: Gains) -> Iterable[Remedy]:
+    score, prior, atoms = gains.items.columns["score"], fit.prior, np.array(fit.atoms)
+    inside = np.isin(score, atoms)
+    if inside.any():
+        yield (
+            gains.by(np.where(inside, 1 + np.searchsorted(atoms, score), 0)),
             (
-                what == "dispersion",
-                f"{words.outcomes.capitalize()} scatter {'more' if ratio > 1 else 'less'} {more}: "
-                "if these are not the items that made the fit, things have changed since: fit "
-                "again; if they are, see which slices fail, and give the variance more knots, "
-                f"{name}(variance=soc.Spline(knots=40)), on more bins.",
-            ),
-            (
-                what.startswith("zero "),
-                f"There are {'more' if ratio > 1 else 'fewer'} {what} {more}: theta given the "
-                f"score is not {shape} near 0. Look for slices that fail, or two kinds of items "
-                "under one score, and fit them apart.",
-            ),
-            (
-                what.startswith("zero ") and ratio > 1 and not prior.zero,
-                f"If theta of some items is exactly 0, fit {name}(zero=True) {_SUMMARIZED}.",
+                "Items of a score that many share, such as a default score, are of several kinds: "
+                "give them a group=, or fit them apart."
             ),
         )
-        yield from _said(excess if ratio > 1 or known else ())
-    slices = tests.loc[tests["what"].isin(["PIT", TOGETHER]), "where"]
-    by_size = _off(slices, rf"{words.size} ({_RANGES}|>= )")
-    by_score = known and _off(slices, f"score {_RANGES}")
-    rules: Rules = (
-        (
-            by_size and prior.exposure is not None,
-            f"The fit is off at some {words.sizes} though it has a term in {words.size}: give that "
-            f"more knots, {name}(exposure=soc.Spline(knots=40)), or fit ranges of {words.size} "
-            "apart.",
-        ),
-        (
-            by_size and prior.exposure is None,
-            f"The fit is off at some {words.sizes}. If these items made the fit, theta depends on "
-            f"{words.size} beyond what the score says: fit {name}(exposure=soc.Spline()) "
-            f"{_SUMMARIZED}, or give the score model the {words.size} as an input.",
-        ),
-        (
-            by_score,
-            "The fit is off by score: the curves are too stiff there. Use more bins in "
-            "soc.summarize and more knots, "
-            f"{name}(mean=soc.Spline(knots=40), variance=soc.Spline(knots=40)).",
-        ),
-        (
-            _off(slices, "score = "),
-            "Items of one score that many share, such as a default score, are not what the fit "
-            "says: they may be of several kinds. Give them a group=, let theta depend on "
-            f"{words.size} ({family}(exposure=soc.Spline())), or fit them apart.",
-        ),
-    )
-    yield from _said(rules)
-    roles = roles_of(fit.data.attrs)
-    for column in by:
-        yield from _said(_of_column(column, slices, fit, roles, outcome.size))
-    or_zero = f", or {name}(zero=True) if many are exactly 0"
-    yield from _said(
-        (
-            (
-                (by_score or (known and (slices == ALL).any())) and not prior.mixture,
-                f"Theta given the score may not be {family}: try soc.{family}Mixture("
-                f"{'zero=True' * prior.zero})"
-                f"{'' if prior.zero or outcome.positive else or_zero}, {_SUMMARIZED}.",
-            ),
-            (
-                list(slices) == [ALL],
-                "The fit is off overall: look at soc.plots.plot_curves(fit) and at "
-                "soc.plots.plot_pit(result).",
-            ),
-        )
+    code = as_code(prior, mean=_more(prior.mean), variance=_more(prior.variance))
+    yield (
+        gains.by(equal_parts(score, _PARTS, gains.items.n)),
+        (f"The curves are too stiff: use more bins in soc.summarize and more knots, {code}."),
     )
 
 
-def _off(slices: pd.Series, pattern: str) -> bool:
-    """True if slices fail whose names begin with a pattern."""
-    return bool(slices.str.match(pattern).any())
+def _of_columns(fit: Fit, gains: Gains) -> Iterable[Remedy]:
+    groups = tuple(group_roles(roles_of(fit.data.attrs)).values())
+    kind = f"soc.{posterior_of(fit).outcome.kind.capitalize()}Items"
+    for column, values in gains.items.labels.items():
+        (code, ranges), number = codes(values), values.nunique()
+        if number * _FEWEST > len(values) and not ranges:
+            continue  # names of items
+        together = (*groups, column) if groups else column
+        if ranges:
+            said = (
+                f"{column!r} says something about theta that the score does not: give the score "
+                "model this column, or fit ranges of it apart."
+            )
+        elif column in groups and fit.groups:
+            said = f"Groups of {column!r} are off though each has its curves: fit them apart."
+        elif column in groups:
+            said = f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
+        elif number <= _MOST_GROUPS:
+            said = (
+                f"Levels of {column!r} differ at equal score: give the items group={together!r}, "
+                "or give the score model this column."
+            )
+        else:
+            said = (
+                f"Items of one {column!r} are alike: name it, {kind}(..., cluster={column!r}), or "
+                f"group={together!r} for curves of each."
+            )
+        yield gains.by(code), said
 
 
-def _of_column(
-    column: str, slices: pd.Series, fit: Fit, roles: Mapping[str, str], size: str
-) -> Rules:
-    """Rules on slices by one column."""
-    prior, groups = fit.prior, list(group_roles(roles).values())
-    levels, grouped = _off(slices, rf"(column )?{re.escape(column)} = "), column in groups
-    ranges = _off(slices, rf"(column )?{re.escape(column)} {_RANGES}")
-    together = repr((*groups, column)) if groups else repr(column)
-    return (
-        (
-            levels and grouped and fit.groups,
-            f"The fit is off in some groups of {column!r}, though each has curves of its own: see "
-            "which, and fit them apart.",
-        ),
-        (
-            levels and grouped and not fit.groups,
-            f"The fit is off in some groups of {column!r}, which it pools: let each have curves of "
-            f"its own, soc.{type(prior).__name__}(groups=True).",
-        ),
-        (
-            levels and not grouped,
-            f"The fit is off in some levels of {column!r}: give the items group={together}, so "
-            f"that each level has curves of its own in soc.{prior.family}(), or give the score "
-            "model this column.",
-        ),
-        (
-            ranges and column not in (roles.get("score"), roles.get(size)),
-            f"The fit is off by {column!r}, which says something about theta that the score does "
-            "not: give the score model this column, or fit ranges of it apart.",
-        ),
-    )
+# --- the fit's prior as code ---------------------------------------------------------------------
+
+
+def as_code(prior: Any, kind: Any = None, **changes: Any) -> str:
+    """Returns code for a prior with its terms, with some of them changed, or of another class."""
+    kind = kind or type(prior)
+    names = {field.name for field in fields(kind)} & {field.name for field in fields(prior)}
+    changed = kind(**{name: getattr(prior, name) for name in names} | changes)
+    return f"soc.{short(changed)}".replace("=Spline(", "=soc.Spline(")
+
+
+def _more(spline: Spline) -> Spline:
+    return replace(spline, knots=2 * spline.knots)

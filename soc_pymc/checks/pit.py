@@ -28,23 +28,25 @@ from ..posterior.interface import Columns, Posterior, select
 from ..posterior.predictive import posterior_of
 from .batches import even_draws, in_batches
 from .observations import Observations
-from .results import finding
+from .results import FAIL, FAILS, OK, WARN, WARNS, finding
 from .slices import Mask, equal_parts
 
 TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
+NUMBER = "slices with p < 0.05"  # the check of how many there are
 GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
 # how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
 # Glasserman and Kou 1997): -zeta(1/2) / sqrt(2 pi) of a step's sd
 BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
 
 _STEPS = len(GRID) - 1
+_FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
 _BINS = 20  # of the score, for histograms
 _CHUNK = 20_000
 _EACH = 32  # rows of more items are divided among the grid by one multinomial draw
 _STEP = 1e-6  # PIT intervals narrower than this are steps
 _DRAWS = 200  # of the curves, of which shifts are computed
 _ITEMS = 200  # of each slice, over which shifts are averaged: to some 7% of themselves
-_PATHS = 2000  # replicates
+_PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
 _TINY = 1e-300  # least p-value of which a logarithm is taken
 _TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
 
@@ -79,7 +81,8 @@ def pit_tests(
     ends = cdf_ends(posterior_of(fit), items.columns, progress)
     pits = slice_pits(ends, items.n, masks, rng)
     shifts = curve_shifts(fit, items.columns, items.n, list(masks.values()), rng)
-    replicated = replicated_distances(shifts, [pit.n_items for pit in pits.values()], rng)
+    inside = np.stack(list(masks.values())).astype(float)
+    replicated = replicated_distances(shifts, (inside * items.n) @ inside.T, rng)
     for (name, pit), distances in zip(pits.items(), replicated.T, strict=True):
         p = distance_p_value(pit.distance, pit.n_items, distances)
         pits[name] = pit._replace(p_value=p)
@@ -190,19 +193,26 @@ def curve_shifts(
     return np.asarray(np.einsum("dsi,sip->dsp", departure, share) / _ITEMS)
 
 
-def replicated_distances(shift: Floats, n: Sequence[int], rng: np.random.Generator) -> Floats:
-    """Distances of replicated ECDFs of `n` items in each slice, (replicates, slices)."""
+def replicated_distances(shift: Floats, shared: Floats, rng: np.random.Generator) -> Floats:
+    """Distances of replicated ECDFs of all slices together, (replicates, slices).
+
+    `shared` are numbers of items that two slices share, (slices, slices): on the diagonal of each.
+    """
     draws, slices, points = shift.shape
-    # any combination of the draws' shifts with independent Normal weights has their covariance
-    mix = rng.normal(size=(_PATHS, draws)) / np.sqrt(draws)
+    n = np.diag(shared)
+    values, vectors = np.linalg.eigh(shared / np.sqrt(np.outer(n, n)))
+    root = vectors * np.sqrt(np.maximum(values, 0.0)) / np.sqrt(n)[:, None]
     distances = np.empty((_PATHS, slices))
-    for k, items in enumerate(n):
-        bridge = np.zeros((_PATHS, points))
-        bridge[:, 1:] = np.cumsum(rng.normal(scale=GRID[1] ** 0.5, size=(_PATHS, points - 1)), 1)
-        bridge -= GRID * bridge[:, -1:]
-        strayed = np.abs(bridge / np.sqrt(items) + mix @ shift[:, k]).max(axis=1)
-        distances[:, k] = strayed + BETWEEN / np.sqrt(items)
-    return distances
+    for start in range(0, _PATHS, _AT_ONCE):
+        # any combination of the draws' shifts with independent Normal weights has their covariance
+        mix = rng.normal(size=(_AT_ONCE, draws)) / np.sqrt(draws)
+        bridge = np.zeros((slices, _AT_ONCE, points))
+        steps = rng.normal(scale=GRID[1] ** 0.5, size=(slices, _AT_ONCE, points - 1))
+        bridge[..., 1:] = np.cumsum(steps, axis=-1)
+        bridge -= GRID * bridge[..., -1:]
+        strayed = np.tensordot(root, bridge, 1) + np.tensordot(shift, mix, (0, 1)).swapaxes(1, 2)
+        distances[start : start + _AT_ONCE] = np.abs(strayed).max(axis=-1).T
+    return distances + BETWEEN / np.sqrt(n)
 
 
 def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
@@ -216,22 +226,30 @@ def together(tests: SliceTests) -> list[dict[str, Any]]:
     """Findings on all slices by one quantity, by Fisher's sum of logarithms of p-values.
 
     The sum is judged by its replicates, since such slices share the curves, though no items. The
-    value is the largest distance.
+    value is the largest distance. Of all slices together, the number with p < 0.05 is judged by its
+    replicates, in which slices share items too.
     """
     families: dict[tuple[str, bool], list[int]] = {}
     for k, name in enumerate(tests.pits):
         if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):
             families.setdefault((part[1], bool(part[2])), []).append(k)
     pits, rows = list(tests.pits.values()), []
+    p = np.array([pit.p_value for pit in pits])
+    rank = np.argsort(np.argsort(-tests.replicated, axis=0), axis=0)
+    replicated = (rank + 0.5) / len(rank)
     for (quantity, is_label), places in families.items():
         if len(places) > 1:
-            rank = np.argsort(np.argsort(-tests.replicated[:, places], axis=0), axis=0)
-            sums = -np.log((rank + 0.5) / len(rank)).sum(axis=1)
-            observed = -sum(np.log(max(pits[k].p_value, _TINY)) for k in places)
+            sums = -np.log(replicated[:, places]).sum(axis=1)
+            observed = -np.log(np.maximum(p[places], _TINY)).sum()
             largest = max(pits[k].distance for k in places)
             n = len(places)
             where = f"{quantity} = any of {n}" if is_label else f"{quantity} 1/{n} to {n}/{n}"
             rows.append(finding(TOGETHER, where, largest, _exceedance(sums, observed)))
+    if len(p) >= _FEWEST_SLICES:
+        looks, number = (replicated < WARNS).sum(axis=1), int((p < WARNS).sum())
+        chance = float((1 + (looks >= number).sum()) / (1 + len(looks)))
+        verdict = FAIL if chance < FAILS else WARN if chance < WARNS else OK
+        rows.append(finding(NUMBER, f"{len(p)} slices", number, chance, verdict))
     return rows
 
 

@@ -37,8 +37,8 @@ def result_table(rows: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFra
 
 
 def with_verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """Adds verdicts by p-values before and after correction, where there is a p-value."""
-    p = table["p"].to_numpy()
+    """Adds verdicts by p-values before and after correction, where there is none yet."""
+    p = table["p"].where(table["verdict"] == "").to_numpy()
     by_test = np.where(holm(p) < FAILS, FAIL, np.where(p < WARNS, WARN, OK))
     return table.assign(verdict=table["verdict"].where(np.isnan(p), by_test))
 

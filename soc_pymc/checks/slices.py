@@ -50,11 +50,18 @@ def column_slices(labels: Mapping[str, pd.Series], n: Ints) -> Slices:
             if (missing := values.isna().to_numpy()).any():
                 yield f"{column} = missing", missing
             continue
-        codes, levels = pd.factorize(values, use_na_sentinel=False)
-        frequency = np.bincount(codes, n, len(levels))
-        for code in np.argsort(-frequency, kind="stable")[:LEVELS]:
-            level = levels[code]
-            yield f"{column} = {'missing' if pd.isna(level) else level}", codes == code
+        code, levels = pd.factorize(values, use_na_sentinel=False)
+        frequency = np.bincount(code, n, len(levels))
+        for place in np.argsort(-frequency, kind="stable")[:LEVELS]:
+            level = levels[place]
+            yield f"{column} = {'missing' if pd.isna(level) else level}", code == place
+
+
+def codes(values: pd.Series) -> tuple[Ints, bool]:
+    """Numbers of a column's levels, or of its fifths, from 0 on; and whether it is cut."""
+    if not _is_cut(values):
+        return pd.factorize(values, use_na_sentinel=False)[0], False
+    return equal_parts(_as_numbers(values), 5) + 1, True
 
 
 def cut_columns(labels: Mapping[str, pd.Series]) -> Iterator[str]:
@@ -79,13 +86,16 @@ def _is_cut(values: pd.Series) -> bool:
 def _fifths(name: str, values: pd.Series | Floats, n: Ints) -> Slices:
     """Fifths of the items by numbers or dates, without missing ones."""
     column = pd.Series(values).reset_index(drop=True)
-    number = column.astype("int64").where(column.notna()) if column.dtype.kind == "M" else column
-    known = np.asarray(number.to_numpy(dtype=float, na_value=np.nan), dtype=np.float64)
-    part = equal_parts(known, 5, n)
+    part = equal_parts(_as_numbers(column), 5, n)
     for k in range(parts := int(part.max()) + 1):
         low, high = (_short(end) for end in column[part == k].agg(["min", "max"]))
         if parts > 1:
             yield f"{name} {k + 1}/{parts}: {low}{f' to {high}' * (high != low)}", part == k
+
+
+def _as_numbers(column: pd.Series) -> Floats:
+    number = column.astype("int64").where(column.notna()) if column.dtype.kind == "M" else column
+    return np.asarray(number.to_numpy(dtype=float, na_value=np.nan), dtype=np.float64)
 
 
 def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> Ints:

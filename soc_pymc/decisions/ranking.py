@@ -9,8 +9,8 @@ posterior beyond the k-th largest theta of the others. That is less noisy than c
 is among the k, and small probabilities are seen without being hit.
 """
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import batched
 from typing import NamedTuple
 
@@ -35,17 +35,12 @@ LANE, BLOCK = 64, 512
 
 _MOST = 1024  # draws of a block of items that are made at once
 _STREAMS = 3  # of random numbers in a tile: which component, and two for theta
-_TOP = 4_000_000  # largest theta held at once, over draws
-_MOST_RANKED = 4096  # draws of a block of items that are ranked at once
-_KEPT = 4_000_000  # draws of all items kept from the first pass to the second, at most
-_WORTH = 4 * LANE  # draws for fewer of which none are kept
-_BATCHES, _BATCH_NUMBERS = 100, 20_000_000  # batches of draws, and numbers held for them
+_HELD = 4_000_000  # draws of items that are ranked at once
 _LEADERS = BLOCK  # items whose draws show what the others have to exceed, at least
 _SCREENED = 64  # draws of the curves by which items are left out
 _PARTS = np.array([0.0, 0.01, 0.1, 0.4])  # begins of parts of the sorted borders, by their least
 _UNLIKELY = 1e-6  # sum of probabilities that no higher border needs to lower
 _NEGLIGIBLE = 1e-3  # sum of the probabilities of the items that are left out
-_FEWEST = 8  # batches of which the sum over items serves as control variate
 
 
 class Tile(NamedTuple):
@@ -190,10 +185,8 @@ def probability_best(
 
     Notes
     -----
-    A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, minus
-    its regression on the sum over items, whose expectation k is known. Equal theta at the border
-    share the remaining places. Of thousands of items, those whose probabilities add up to less than
-    1e-3 get 0. Items are streamed.
+    A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, moved
+    to the sum k. Of thousands of items, those whose probabilities add up to less than 1e-3 get 0.
 
     Examples
     --------
@@ -208,7 +201,7 @@ def probability_best(
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
     curves = curve_numbers(decision.draws, number, key)
     candidates = _candidates(decision, size, key, curves)
-    answer, total = np.zeros((2, len(decision))), 2 * number * len(candidates)
+    answer, total = np.zeros((2, len(decision))), number * len(candidates)
     with phase("probability of being best", total=total, unit="draws", enabled=progress) as bar:
         answer[:, candidates] = _top(decision.rows(candidates), size, key, curves, bar)
     return pd.DataFrame({"probability": answer[0], "error": answer[1]}, index=decision.index)
@@ -245,75 +238,23 @@ def _top(
 ) -> tuple[Floats, Floats]:
     """Probabilities to be among the `size` largest, which sum to `size`, and their errors."""
     n, number = len(items), len(curves)
-    batches = min(number, _BATCHES, max(_FEWEST, _BATCH_NUMBERS // n))
-    batch = np.arange(number) * batches // number  # of each draw
     sums = np.zeros((2, n))  # of the probabilities and of their squares
-    by_batch, over_items = np.zeros((batches, n)), np.zeros(number)
-    most = [_MOST_RANKED, _TOP // (size + 1)]
-    if _KEPT // n >= _WORTH:
-        most.append(_KEPT // n)
-    step = max(LANE, min(most) // LANE * LANE)
+    step = max(LANE, _HELD // n // LANE * LANE)
     for start in range(0, number, step):
-        draws = slice(start, min(start + step, number))
-        change = np.flatnonzero(np.diff(batch[draws], prepend=-1))
-        begin = 0
-        for probability in _conditional(items, size, seed, curves[draws], start):
-            columns = slice(begin, begin + probability.shape[1])
-            sums[:, columns] += probability.sum(axis=0), (probability * probability).sum(axis=0)
-            over_items[draws] += probability.sum(axis=1)
-            by_batch[batch[draws][change], columns] += np.add.reduceat(probability, change, axis=0)
-            begin = columns.stop
-            bar.advance(2 * probability.size)
-    # the mean minus its regression on the sum over items, by batches of draws
-    mean, total, length = sums[0] / number, over_items.mean(), np.bincount(batch)[:, None]
-    variance = np.maximum(sums[1] / number - mean**2, 0.0) * number / (number - 1)
-    departure = np.bincount(batch, over_items)[:, None] - length * total
-    scatter, slope = float((departure**2).sum()), np.zeros(n)
-    if batches >= _FEWEST and scatter > 1e-20 * number * total**2:
-        slope = (departure * (by_batch - length * mean)).sum(axis=0) / scatter
-    explained = slope**2 * over_items.var(ddof=1)
-    unexplained = np.maximum(variance - explained, variance / batches)
-    probability = np.clip(mean - slope * (total - size), 0.0, 1.0)
-    return probability, np.sqrt(unexplained / number)
-
-
-def _conditional(
-    items: DecisionItems, size: int, seed: int, curves: Ints, start: int
-) -> Iterator[Floats]:
-    """P(theta > k-th largest of the others) in each draw, (draws, items), block by block.
-
-    The draws from `start` on are made once for the border of the top, and again for every item
-    against it if they are too many to keep.
-    """
-    kept: list[Tile] = []
-
-    def each[Result](work: Callable[[Tile], Result], tiles: Sequence[Tile]) -> Iterator[Result]:
-        def result(block: int) -> Result:
-            return work(tiles[block] if tiles else _tile(items, block, start, curves, seed))
-
-        return ordered_map(result, _block_numbers(items))
-
-    largest = np.full((len(curves), 0), -np.inf)
-    for tile in each(lambda tile: tile, ()):
-        largest = np.hstack([largest, tile.drawn])
-        if largest.shape[1] > size + 1:
-            largest = np.partition(largest, -size - 1, axis=1)[:, -size - 1 :]
-        if len(curves) * len(items) <= _KEPT:
-            kept.append(tile)
-    largest.sort(axis=1)
-    following, last = largest[:, 0], largest[:, 1]
-    tied, equal = last == following, np.ones(len(curves))
-    if tied.any():
-        counts = each(lambda tile: (last == tile.drawn.T).sum(axis=0), kept)
-        equal = np.maximum(np.sum(list(counts), axis=0), 1)
-    # where thetas at the border are equal, each gets a share of the remaining places
-    share = (size - (last < largest.T).sum(axis=0)) / equal
-
-    def probabilities(tile: Tile) -> Floats:
-        others = np.where(tile.drawn >= last[:, None], following[:, None], last[:, None])
-        probability = items.family.above_drawn(others, tile.first, tile.second)
-        drawn, border = tile.drawn[tied], last[tied, None]
-        probability[tied] = np.where(drawn > border, 1.0, (drawn == border) * share[tied, None])
-        return probability
-
-    return each(probabilities, kept)
+        draws = curves[start : start + step]
+        tiles = ordered_map(
+            partial(_tile, items, start=start, curves=draws, seed=seed), _block_numbers(items)
+        )
+        drawn, first, second = (np.hstack(parts) for parts in zip(*tiles, strict=True))
+        # the k-th largest of the others: of an item among the k, it is the one that follows
+        order = np.partition(drawn, [n - size - 1, n - size], axis=1)
+        following, last = order[:, [n - size - 1]], order[:, [n - size]]
+        others = np.where(drawn >= last, following, last)
+        probability = items.family.above_drawn(others, first, second)
+        sums += probability.sum(axis=0), (probability**2).sum(axis=0)
+        bar.advance(probability.size)
+    mean = sums[0] / number
+    error = np.sqrt(np.maximum(sums[1] / number - mean**2, 0.0) / (number - 1))
+    # the sum is known: what is uncertain takes up the difference
+    unsure = mean * (1.0 - mean)
+    return mean + (size - mean.sum()) * unsure / max(unsure.sum(), 1e-300), error

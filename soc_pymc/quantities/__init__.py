@@ -6,12 +6,14 @@ draw of the curves, with the items at hand as the population.
 
 from .group_effects import group_effects
 from .score_comparison import compare_scores
+from .thresholds import score_at
 from .variance import r_squared, shrinkage, variance_reduction
 
 __all__ = [
     "compare_scores",
     "group_effects",
     "r_squared",
+    "score_at",
     "shrinkage",
     "variance_reduction",
 ]

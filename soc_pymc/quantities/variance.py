@@ -16,10 +16,10 @@ from ..checks.slices import ALL, equal_parts
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..inference.results import Fit
+from ..posterior.calibration import curves_of
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
 from .support import (
-    SupportPoints,
     by_draw,
     fit_support,
     key_of,
@@ -30,7 +30,7 @@ from .support import (
 )
 
 _RATIO = "E Var(theta | t, y) / E Var(theta | t)"
-_CLASS = 3  # cells of sizes are 16 an octave: 2^3 of them make a class
+_MOMENTS = "mean", "variance"
 _MOST = 1 << 31  # bins of the answer: more than any statistics have
 
 
@@ -74,75 +74,32 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     return variance_parts(fit, stats)["r_squared"]
 
 
-_Rows = tuple[SupportPoints, Ints, Floats, Floats | None]
-"""Support points; and rows at these: the point of each, its items and, if theta depends on it, its
-size."""
-
-
 def variance_parts(fit: Fit, stats: Statistics | None) -> xr.Dataset:
     """Draws of Var E(theta | t) ``explained``, E Var(theta | t), their ``total`` and R^2.
 
     Scores differ within bins too: their variance there counts.
     """
-    rows = _rows_of_fit(fit) if stats is None else _rows_of_statistics(fit, stats)
-    support, point, items, size = rows
-    posterior = posterior_of(fit)
-    columns = support.columns(point, {} if size is None else {"size": size})
+    support = fit_support(fit) if stats is None else statistics_support(fit, stats)[0]
+    share, number = support.items / support.items.sum(), len(support.score)
 
-    def curves(part: slice) -> dict[str, Floats]:
-        at = select(columns, part)
-        return posterior.curves(at["score"], at.get("group"), at.get("size"))
+    def curves(part: slice) -> list[Floats]:
+        labels = None if support.label is None else support.label[part]
+        drawn = curves_of(fit, support.score[part], labels)
+        return [drawn[name].to_numpy().reshape(-1, drawn.sizes["score"]) for name in _MOMENTS]
 
     # squares are about some mean, which loses no digits
-    step = max(1, len(point) // 20)
-    centre = float(curves(slice(None, None, step))["mean"].mean())
+    centre = float(curves(slice(None, None, max(1, number // 20)))[0].mean())
 
     def values(part: slice) -> list[Floats]:
-        at_rows = curves(part)
-        departure = at_rows["mean"] - centre
-        return [departure, departure**2, at_rows["variance"]]
+        mean, variance = curves(part)
+        return [mean - centre, (mean - centre) ** 2, variance]
 
-    # over the sizes at each support point, then over support points
-    share = items / np.bincount(point, items)[point]
-    mean, square, variance = summed(fit, share, point, len(support.score), values)
-    share = support.items / support.items.sum()
-    unexplained = (variance + np.maximum(square - mean**2, 0.0)) @ share
-    explained = (mean - (mean @ share)[:, None]) ** 2 @ share
-    total = explained + unexplained
-    parts = {"explained": explained, "unexplained": unexplained, "total": total}
+    target = np.zeros(number, dtype=np.int64)
+    mean, square, within = (x[:, 0] for x in summed(fit, share, target, 1, values))
+    explained = np.maximum(square - mean**2, 0.0)
+    total = explained + within
+    parts = {"explained": explained, "unexplained": within, "total": total}
     return by_draw(fit, parts | {"r_squared": explained / total})
-
-
-def _rows_of_fit(fit: Fit) -> _Rows:
-    """Support points of a fit's bins; sizes are distributed as in its parts of the score."""
-    support = fit_support(fit)
-    number = len(support.score)
-    if fit.prior.exposure is None:
-        return support, np.arange(number), np.ones(number), None
-    bins = fit.data["constant_data"]
-    middle, log_size = (bins[c].to_numpy() for c in ("share_position", "share_log_size"))
-    position = fit.axis("mean")(support.score)
-    share = np.array([np.interp(position, middle, x) for x in bins["share"].to_numpy().T]).T
-    point = np.repeat(np.arange(number), len(log_size))
-    return support, point, share.ravel(), np.tile(np.exp(log_size), number)
-
-
-def _rows_of_statistics(fit: Fit, stats: Statistics) -> _Rows:
-    """Support points of the bins of statistics; sizes in classes of half an octave in each."""
-    support, key = statistics_support(fit, stats)
-    number = len(support.score)
-    if fit.prior.exposure is None:
-        return support, np.arange(number), np.ones(number), None
-    outcome = posterior_of(fit).outcome
-    table = stats.table(outcome.margins[0])
-    place = np.searchsorted(key, key_of(fit, table, table["bin"]))
-    size_class = table["cell"] >> _CLASS
-    low = size_class.min()
-    classes = int(size_class.max() - low) + 1
-    row_key, row = np.unique(place * classes + size_class - low, return_inverse=True)
-    sums = {c: np.bincount(row, table[c]) for c in outcome.sums(outcome.margins[0])}
-    items, size = np.repeat([sums["n"], outcome.forms.mean_size(sums)], 2, axis=1)
-    return support, point_pairs(row_key // classes), items, size
 
 
 # --- what outcomes add ---------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
     outcomes = truth.simulate(columns, rng)
     ones = np.ones(ITEMS, dtype=int)
     shift = curve_shifts(fit, columns, ones, [ones > 0], rng)
-    strayed = replicated_distances(shift, [ITEMS], rng)[:, 0]
+    strayed = replicated_distances(shift, np.array([[ITEMS]]), rng)[:, 0]
     p_values = []
     for own in outcomes:
         items = columns | {truth.outcome.observed: own}
@@ -51,7 +51,7 @@ def test_without_error_of_the_curves_the_test_is_kolmogorov_and_smirnovs():
     """P-values of 200 and of 20 items agree to 0.01, four standard errors of 2,000 replicates."""
     rng = np.random.default_rng(1)
     for n in (20, 200):
-        strayed = replicated_distances(np.zeros((1, 1, 200)), [n], rng)[:, 0]
+        strayed = replicated_distances(np.zeros((1, 1, 200)), np.array([[n]]), rng)[:, 0]
         for p_value in (0.5, 0.2, 0.05, 0.01):
             distance = stats.kstwo.isf(p_value, n)
             tolerance = 0.005 + 4 * np.sqrt(p_value / 2000)

@@ -100,6 +100,28 @@ def test_units_and_names_of_columns(plain_fit, small_items):
     pd.testing.assert_frame_equal(*same)
 
 
+def test_the_score_at_which_the_mean_reaches_a_target(plain_fit, small_fit):
+    """E(theta | t) = t reaches c at t = c; of a parabola the first crossing counts."""
+    at = quantities.score_at(plain_fit, [0.01, 0.03, 0.1])
+    np.testing.assert_allclose(at.table["value"], [0.01, 0.03, 0.1], rtol=1e-3)
+    t = soc.calibration_curves(small_fit)["score"].to_numpy()
+    middle = np.log(t[[0, -1]]).mean()
+    valley = known_fit(small_fit, log_mean=lambda s: np.abs(np.log(s) - middle) - 3)
+    value = quantities.score_at(valley, np.exp(-2.5)).table["value"].item()
+    assert np.log(value) == pytest.approx(middle - 0.5, abs=0.1)
+    bands = soc.bands(soc.calibration_curves(small_fit, [0.05]), 0.9)["mean"].to_numpy().ravel()
+    found = quantities.score_at(small_fit, bands[1]).table.iloc[0]
+    assert found["value"] == pytest.approx(0.05, rel=0.01)
+    assert found["low"] < 0.05 < found["high"]
+    with pytest.raises(soc.FitError, match=r"no draw of E\(theta \| t\) reaches 50 at scores"):
+        quantities.score_at(small_fit, 50)
+    end = float(soc.calibration_curves(small_fit, [t[-1]])["mean"].median())
+    partly = quantities.score_at(small_fit, end)  # half of the draws end below
+    assert float(partly.data["reached"][0]) == pytest.approx(0.5, abs=0.01)
+    assert np.isfinite(partly.data["score"]).all()
+    assert "do not reach" in partly.advice[0]
+
+
 # --- item by item --------------------------------------------------------------------------------
 
 NAMES = ("gamma", "normal", "beta", "gamma_mixture", "groups", "five_steps")

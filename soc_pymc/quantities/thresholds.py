@@ -1,0 +1,107 @@
+"""`score_at`: the score at which E(theta | t) reaches a target."""
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from .._lib.arguments import PROBABILITY, checked, numbers_of, shown
+from .._lib.arrays import Floats
+from .._lib.errors import FitError
+from ..checks.results import PROB, Result, intervals, result_table
+from ..inference.results import FIT, Fit
+from ..posterior.calibration import calibration_curves
+from ..posterior.predictive import posterior_of
+
+
+@checked(fit=FIT, prob=PROBABILITY)
+def score_at(
+    fit: Fit,
+    target: ArrayLike,
+    *,
+    group: object = None,
+    exposure: float | None = None,
+    prob: float = PROB,
+) -> Result:
+    """Score at which E(theta | t) reaches a target, draw by draw.
+
+    In each draw of the curve it is the first score, from the lowest on, at which the curve crosses
+    the target. A draw that does not cross it has the end of the scores that is nearer to it.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    target
+        A number in the unit of theta, or several.
+    group, exposure
+        As in `calibration_curves`; one exposure.
+    prob
+        Probability of the intervals, between equal tails.
+
+    Returns
+    -------
+    Result
+        Its ``table`` has a row for each target: the median score and its interval. ``data`` has the
+        draws ``score`` (target, draw), and ``reached`` (target), the share of draws that cross.
+
+    Raises
+    ------
+    FitError
+        If no draw reaches a target, or an argument is not valid.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> found = soc.quantities.score_at(fit, [0.02, 0.05])
+    >>> bool(found.table["value"].is_monotonic_increasing)
+    True
+    """
+    targets = np.atleast_1d(numbers_of(target, "target"))
+    if targets.ndim != 1 or not len(targets) or not np.isfinite(targets).all():
+        raise FitError(f"target={shown(target)} must be a finite number, or several")
+    curves = calibration_curves(fit, None, group, exposure)
+    score, axis = curves["score"].to_numpy(), fit.axis("mean")
+    scale = posterior_of(fit).outcome.theta
+    mean = curves["mean"].stack(every=("chain", "draw")).transpose("every", "score").to_numpy()
+    rows, scores, shares = [], [], []
+    for number in targets:
+        if not scale.holds(np.array([number])).all():
+            position, crossed = np.zeros(len(mean)), np.zeros(len(mean), dtype=bool)
+        else:
+            place = scale.position(np.array([number]))[0]
+            position, crossed = _first_crossing(axis(score), scale.position(mean) - place)
+        if not crossed.any():
+            raise FitError(
+                f"no draw of E(theta | t) reaches {number:.4g} at scores from {score.min():.4g} to "
+                f"{score.max():.4g}: there it is {mean.min():.4g} to {mean.max():.4g}"
+            )
+        drawn = np.clip(axis.inverse(position), score.min(), score.max())
+        where = f"E(theta | t) = {number:.4g}"
+        rows.append({"what": "score", "where": where, **intervals(drawn, prob)})
+        scores.append(drawn)
+        shares.append(crossed.mean())
+    data = xr.Dataset(
+        {"score": (("target", "draw"), scores), "reached": ("target", shares)}, {"target": targets}
+    )
+    advice = tuple(
+        f"{1 - share:.0%} of the draws do not reach {number:.4g} at the fit's scores: there the "
+        "interval ends at the last score."
+        for number, share in zip(targets, shares, strict=True)
+        if share < 1
+    )
+    table = result_table(rows).assign(verdict=None)
+    return Result(table, data, advice, "scores at which E(theta | t) reaches a target")
+
+
+def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Floats]:
+    """Positions (draws,) at which rows of `excess` (draws, k) first change sign; if they do."""
+    above = excess >= 0
+    change = above != above[:, :1]
+    crossed, after = change.any(axis=1), np.maximum(change.argmax(axis=1), 1)
+    each = np.arange(len(excess))
+    one, two = excess[each, after - 1], excess[each, after]
+    step = np.divide(one, one - two, out=np.zeros(len(one)), where=one != two)
+    found = position[after - 1] + step * (position[after] - position[after - 1])
+    rising = excess[:, -1] >= excess[:, 0]
+    end = np.where(rising == above[:, 0], position[0], position[-1])
+    return np.where(crossed, found, end), crossed
