@@ -32,6 +32,7 @@ _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated 
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
 _ATOM_SCALE = 1.0  # of the shifts of atoms
 _BIN_SCALE = 0.2  # of the effects of bins
+_SIZE_WIGGLE = 0.5  # of the term in log exposure
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
 
 
@@ -212,9 +213,11 @@ def make_curve(
         u[rows.atom > 0] = np.clip(outside, inside.min(), inside.max())
     weak_priors = weak(axis.scale, basis.centre)
     default = weak_priors[CURVES.index(name)]
-    level, slope = spline.level or default.level, spline.slope or default.slope
+    level = spline.level or default.level
     spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.beside)))
     per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
+    slope = spline.slope or default.slope
+    of_slope = spread if spline.slope is None and name == CURVES[1] and spread > 0 else per
     at_rows = spline_matrix(u, basis.knots)
     line = at_rows @ basis.line
     lines = line.shape[1]
@@ -237,12 +240,13 @@ def make_curve(
         size_knots, term = _size_term(size, rows, default.unit)
         terms += [term] if term else []
     if basis.wiggle.shape[1]:
-        block = Block("wiggle", at_rows @ basis.wiggle, spline.wiggle * default.unit)
+        wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
+        block = Block("wiggle", at_rows @ basis.wiggle, wiggle * default.unit)
         terms.append(Term(block, "curve", basis.wiggle))
     design = Design(
         line,
-        np.array([level[0], slope[0] / per])[:lines],
-        np.array([level[1], slope[1] / per])[:lines],
+        np.array([level[0], slope[0] / of_slope])[:lines],
+        np.array([level[1], slope[1] / of_slope])[:lines],
         tuple(term.block for term in terms),
     )
     kept = rows.atoms, weak_priors, levels
@@ -324,7 +328,8 @@ def _size_term(spline: Spline, rows: Rows, unit: float) -> tuple[Floats, Term | 
     spread = float(np.sqrt(np.average((x - basis.centre) ** 2, weights=rows.n)))
     functions = np.column_stack([basis.line[:, 1] / spread, basis.wiggle])
     functions = functions - np.average(at_rows @ functions, axis=0, weights=rows.n)
-    block = Block("exposure", at_rows @ functions, spline.wiggle * unit)
+    wiggle = _SIZE_WIGGLE if spline.wiggle is None else spline.wiggle
+    block = Block("exposure", at_rows @ functions, wiggle * unit)
     return basis.knots, Term(block, "exposure", functions)
 
 

@@ -274,6 +274,8 @@ def _choose(
     with phase("choosing bins", enabled=progress and isinstance(reader, Grouped)):
         first = reader.weights(FIRST_GRID, *infinite, weight)
         low, high = first.score_min, first.score_max
+        if low == high:
+            return np.empty(0)
         if high - low <= _SAME * max(abs(low), abs(high)):
             reader.check()
             raise ItemsError(

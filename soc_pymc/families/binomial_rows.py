@@ -24,10 +24,10 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .binomial_beta import log_parameters, widened, widening_slope
 from .cells import EXACT_COUNTS
+from .poisson_rows import CV2_LEVEL
 from .rising import columns, make_rising, rising
-from .row_sums import Columns, RowSums, Weak, row_of
+from .row_sums import Columns, RowSums, Weak, row_of, weak_second
 
-_LEVEL = (float(np.log(0.3)), 2.0)  # of the second curve: as of log cv2 of a Gamma
 _NO_SPREAD = 1e15  # of a + b
 _SUMS = {
     "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
@@ -168,7 +168,7 @@ class BetaRows(RowSums):
     @staticmethod
     def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
         """Weak priors of both curves on an axis of this scale, at its centre."""
-        second = Weak(_LEVEL, (0.0, 1.0))
+        second = weak_second(*CV2_LEVEL)
         if scale in ("logit", "log"):  # scores that are probabilities, or small rates
             return Weak((centre, 5.0), (1.0, 1.0)), second
         return Weak((0.0, 10.0), (0.0, 2.0)), second
@@ -225,7 +225,7 @@ class BetaRows(RowSums):
     def level(self) -> tuple[float, float]:
         """Logit of the overall rate, and the prior's own level."""
         successes, failures = self.total.sum() + 0.5, self.failures.sum() + 0.5
-        return float(np.log(successes) - np.log(failures)), _LEVEL[0]
+        return float(np.log(successes) - np.log(failures)), CV2_LEVEL[0]
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:

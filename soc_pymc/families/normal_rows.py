@@ -14,11 +14,12 @@ import numba
 import numpy as np
 
 from .._lib.arrays import Floats, Ints
-from .row_sums import Columns, RowSums, Weak, row_of
+from .row_sums import Columns, RowSums, Weak, row_of, weak_second
 
 _VARIANCE_SHARE = (
     0.3  # the prior's centre of Var(theta | t), as a share of the values' scale squared
 )
+_LEVEL_SD = 3.0
 _NOISE_SUMS = (
     ("n", "sum_w", "sum_w2", "sum_w3"),
     ("sum_y", "sum_yw", "sum_yw2", "sum_yw3"),
@@ -96,7 +97,7 @@ class NormalCells(RowSums):
         unit = float(np.sqrt(unit2))
         return (
             Weak((mean, 10.0 * unit + abs(mean)), (0.0, 3.0 * unit), unit),
-            Weak((float(np.log(_VARIANCE_SHARE * unit2)), 3.0), (0.0, 1.0)),
+            weak_second(float(np.log(_VARIANCE_SHARE * unit2)), _LEVEL_SD),
         )
 
     @property

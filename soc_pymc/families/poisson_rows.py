@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .rising import columns, make_rising, rising, two_points
-from .row_sums import Columns, RowSums, Weak, row_of
+from .row_sums import Columns, RowSums, Weak, row_of, weak_second
 
-_CV2_LEVEL = (float(np.log(0.3)), 2.0)
+CV2_LEVEL = (float(np.log(0.3)), 1.4)
+"""Mean and sd of the level of log cv2: between 0.02 and 5 with probability 0.95."""
 _NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson without visible noise
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
 _EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
@@ -123,7 +124,7 @@ class Histograms(RowSums):
     @staticmethod
     def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
         """Weak priors of both curves on an axis of this scale, at its centre."""
-        second = Weak(_CV2_LEVEL, (0.0, 1.0))
+        second = weak_second(*CV2_LEVEL)
         if scale == "log":  # scores that are rates
             return Weak((centre, 5.0), (1.0, 1.0)), second
         return Weak((0.0, 10.0), (0.0, 2.0)), second
@@ -160,7 +161,7 @@ class Histograms(RowSums):
     def level(self) -> tuple[float, float]:
         """Log of the overall rate, and the prior's own level."""
         exposure = float(self.exposure @ self.items)
-        return float(np.log((self.total.sum() + 0.5) / exposure)), _CV2_LEVEL[0]
+        return float(np.log((self.total.sum() + 0.5) / exposure)), CV2_LEVEL[0]
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:

@@ -44,7 +44,8 @@ class Spline:
         The same for the slope of the linear part, per unit of log or logit score, or per standard
         deviation of the position on the other scales.
     wiggle
-        Scale of the half-normal prior of the root mean square departure from the straight line.
+        Scale of the half-normal prior of the root mean square departure from the straight line;
+        None takes 0.5 for the mean and for a term in exposure, and 0.15 for the variance.
 
     Raises
     ------
@@ -61,13 +62,14 @@ class Spline:
     scale: str = "log"
     level: tuple[float, float] | None = None
     slope: tuple[float, float] | None = None
-    wiggle: float = 0.5
+    wiggle: float | None = None
 
     def __post_init__(self) -> None:
         OneOf(*_SCALES)(self.scale, "scale")
         # as Python numbers, for saved fits
         object.__setattr__(self, "knots", Whole(1, _MOST_KNOTS)(self.knots, "knots"))
-        object.__setattr__(self, "wiggle", POSITIVE(self.wiggle, "wiggle"))
+        if self.wiggle is not None:
+            object.__setattr__(self, "wiggle", POSITIVE(self.wiggle, "wiggle"))
         for name in ("level", "slope"):
             pair = getattr(self, name)
             if pair is None:

@@ -31,6 +31,7 @@ MEAN_ONLY = (
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
 )
 _AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
+_SECOND_SLOPE, _SECOND_WIGGLE = 0.2, 0.15
 _STEP = 4e-3  # of differences, in units of both parameters
 # where values give all derivatives up to the second, in steps
 _AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
@@ -40,8 +41,21 @@ class Weak(NamedTuple):
     """Default weak priors of a curve."""
 
     level: tuple[float, float]  # mean and sd at the average position
-    slope: tuple[float, float]  # the same, per unit of log score or per sd on other axes
+    # the same; of the first curve per unit of log or logit score, or per sd on other axes, and of
+    # the second per sd of the position
+    slope: tuple[float, float]
     unit: float = 1.0  # unit of the curve's scale; scales of terms are multiples
+    wiggle: float = 0.5  # scale of the departure from a straight line, in this unit
+
+
+def weak_second(level: float, sd: float) -> Weak:
+    """Weak prior of the second curve, whose level has this mean and standard deviation.
+
+    A priori the variance changes by less than a factor of 10 over the middle 98% of items with
+    probability 0.95 where positions are Normal. Few items say nearly nothing of how it changes, and
+    where it may do anything a single event gives a posterior that is several times too wide.
+    """
+    return Weak((level, sd), (0.0, _SECOND_SLOPE), 1.0, _SECOND_WIGGLE)
 
 
 class Expansion(NamedTuple):
