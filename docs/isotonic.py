@@ -25,7 +25,11 @@ def isotonic_gamma(items: pd.DataFrame) -> pd.DataFrame:
 
     shape = np.exp(optimize.minimize_scalar(loss, bounds=(-5, 8), method="bounded").x)
     theta = stats.gamma(shape + y, scale=1 / (shape / rate + n))
-    columns = {"theta_mean": theta.mean(), "theta_q05": theta.ppf(0.05), "theta_q95": theta.ppf(0.95)}
+    columns = {
+        "theta_mean": theta.mean(),
+        "theta_q05": theta.ppf(0.05),
+        "theta_q95": theta.ppf(0.95),
+    }
     return pd.DataFrame(columns)
 
 
@@ -46,11 +50,21 @@ def main(sets: int = 10) -> None:
             items["theta"] *= (items["exposure"] / 6) ** slope
             items["count"] = np.random.default_rng(seed).poisson(items["theta"] * items["exposure"])
             fifth = pd.qcut(items["score"], 5, labels=False) + 1
-            for method, post in {"isotonic": isotonic_gamma(items), "ours": ours(items, prior)}.items():
+            for method, post in {
+                "isotonic": isotonic_gamma(items),
+                "ours": ours(items, prior),
+            }.items():
                 theta = items["theta"].to_numpy()
                 inside = pd.Series((post["theta_q05"] < theta) & (theta < post["theta_q95"]))
                 error = {"rmse": np.sqrt(np.mean((post["theta_mean"] - theta) ** 2))}
-                rows.append({"slope": slope, "method": method, **inside.groupby(fifth.values).mean(), **error})
+                rows.append(
+                    {
+                        "slope": slope,
+                        "method": method,
+                        **inside.groupby(fifth.values).mean(),
+                        **error,
+                    }
+                )
     print(pd.DataFrame(rows).groupby(["slope", "method"]).mean().round(4).to_string())
 
 

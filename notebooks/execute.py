@@ -38,7 +38,10 @@ def execute(path: Path) -> str:
     notebook = nbformat.read(path, as_version=4)
     before = processor_seconds()
     NotebookClient(
-        notebook, timeout=300, kernel_name="python3", record_timing=False,
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        record_timing=False,
         resources={"metadata": {"path": str(HERE)}},
     ).execute()
     seconds = processor_seconds() - before

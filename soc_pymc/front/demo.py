@@ -1,4 +1,4 @@
-"""The whole workflow on simulated click rates: fit, check, follow the advice, fit again, compare."""
+"""The whole workflow on simulated click rates: fit, check, follow the advice, compare."""
 
 import time
 from collections.abc import Iterator

@@ -1,6 +1,5 @@
 """Outcomes divided at random, and estimates judged by what is held out."""
 
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -211,11 +211,15 @@ def test_notebooks_show_their_results(notebook):
         ast.parse("".join(cell["source"]))
     outputs = [output for cell in code for output in cell["outputs"]]
     assert not [output for output in outputs if output["output_type"] == "error"]
-    pictures = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    pictures = [
+        output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})
+    ]
     assert len(pictures) >= 3
     for picture in pictures:
         image = Image.open(io.BytesIO(base64.b64decode(picture)))
         assert min(image.size) > 150
         assert len(image.convert("L").getcolors()) > 8  # something is drawn
     words = json.dumps(outputs)
-    assert not re.search(r"ipykernel_|Traceback|/tmp/|/home/|\\u2501", words)  # nor bars of progress
+    assert not re.search(
+        r"ipykernel_|Traceback|/tmp/|/home/|\\u2501", words
+    )  # nor bars of progress
