@@ -106,4 +106,4 @@ lowest-python:
 	@echo "$(LOWEST_PYTHON)"
 
 clean:
-	rm -rf $(VENV) $(LOWEST) demo build dist docs/_build docs/notebooks docs/reference/api *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) demo build dist docs/_build docs/jupyter_execute docs/notebooks docs/reference/api *.egg-info .pytest_cache .mypy_cache .ruff_cache
