@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-lowest lowest-python docs lint bench bench-scale clean
+.PHONY: demo test test-slow test-lowest lowest-python notebooks docs lint bench bench-scale clean
 
 demo: $(INSTALLED)
 	$(BIN)/soc-pymc demo --out demo
@@ -49,7 +49,11 @@ test-lowest: $(LOWEST_READY)
 	VIRTUAL_ENV=$(LOWEST) $(LOWEST)/bin/uv pip list
 	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile --durations 10 $(LOWEST_TESTS)
 
-# the site with its notebooks; warnings and notebooks that fail are errors
+# runs the notebooks, stores their outputs, and fails on errors or where one is slow or large
+notebooks: $(DOCS_READY)
+	$(BIN)/python notebooks/execute.py
+
+# the site; warnings are errors
 docs: $(DOCS_READY)
 	rm -rf docs/_build docs/reference/api
 	$(BIN)/python -m sphinx -W --keep-going -j 2 -b html docs docs/_build/html
@@ -102,4 +106,4 @@ lowest-python:
 	@echo "$(LOWEST_PYTHON)"
 
 clean:
-	rm -rf $(VENV) $(LOWEST) demo build dist docs/_build docs/notebooks docs/reference/api *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) demo build dist docs/_build docs/jupyter_execute docs/notebooks docs/reference/api *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,7 @@
 """Sphinx: the pages of docs/, the notebooks of notebooks/, the reference from docstrings.
 
 Nothing is fetched: no inventories of other projects, and formulas become MathML, which browsers
-set themselves. `make docs` builds with warnings as errors; a notebook that fails is one.
+set themselves. `make docs` builds with warnings as errors.
 """
 
 import os
@@ -9,7 +9,6 @@ import re
 import shutil
 from pathlib import Path
 
-import jupytext
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
@@ -38,7 +37,7 @@ extensions = [
 ]
 # pages for developers stay in the repository
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "dev", "notebooks/download", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_build", "dev", "**/.ipynb_checkpoints"]
 highlight_language = "none"
 default_role = "py:obj"  # `names` in docstrings lead to the reference
 
@@ -47,6 +46,8 @@ myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
 nb_execution_mode = "force"
+# notebooks have their outputs, from `make notebooks`
+nb_execution_excludepatterns = ["notebooks/*"]
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
@@ -75,21 +76,21 @@ html_show_sourcelink = False
 
 
 def copy_notebooks(app):
-    """Put ../notebooks/*.md beside the pages, afresh, so that none outlives its source.
+    """Put ../notebooks/*.ipynb beside the pages, afresh, so that none outlives its source.
 
     Their links to ../docs/, right where the sources are read, lead to the same pages from here.
-    Below its title each page has a link to itself as a Jupyter notebook.
     """
     folder = HERE / "notebooks"
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / "download").mkdir(parents=True)
-    for source in sorted((HERE.parent / "notebooks").glob("*.md")):
-        jupytext.write(jupytext.read(source), folder / "download" / f"{source.stem}.ipynb")
-        link = f"{{download}}`Download this notebook <download/{source.stem}.ipynb>`"
-        text = source.read_text().replace("](../docs/", "](../")
-        (folder / source.name).write_text(
-            re.sub(r"^(# .*)$", rf"\1\n\n{link}", text, count=1, flags=re.M)
-        )
+    folder.mkdir()
+    for source in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
+        text = source.read_text(encoding="utf-8").replace("](../docs/", "](../")
+        (folder / source.name).write_text(text, encoding="utf-8")
+
+
+def link_notebooks(app, name, source):
+    """Let links of pages to ../notebooks/, right in the repository, lead to the copies."""
+    source[0] = source[0].replace("](../notebooks/", "](notebooks/")
 
 
 def words_before(picture, section):
@@ -123,17 +124,6 @@ def describe_pictures(app, doctree, docname):
         link += nodes.inline("", name)
         shown += nodes.paragraph("", "", link)
     doctree.next_node(nodes.section).insert(2, shown)
-
-
-def spread_notebooks(app, env, docnames):
-    """Deal the notebooks out evenly: neighbours are read by one process, one after the other."""
-    slow = [name for name in docnames if name.startswith("notebooks/") or name == "gallery"]
-    quick = [name for name in docnames if name not in slow]
-    step = len(quick) // max(len(slow), 1) + 1
-    docnames[:] = []
-    while slow or quick:
-        docnames += slow[:1] + quick[:step]
-        slow, quick = slow[1:], quick[step:]
 
 
 # rows of a display are found by the converter itself
@@ -179,7 +169,7 @@ def display_formula(writer, node):
 def setup(app):
     """Register what the pages need beyond the extensions."""
     app.connect("builder-inited", copy_notebooks)
-    app.connect("env-before-read-docs", spread_notebooks)
+    app.connect("source-read", link_notebooks)
     app.connect("doctree-resolved", describe_pictures)
     app.add_html_math_renderer("mathml", (inline_formula, None), (display_formula, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

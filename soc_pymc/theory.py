@@ -2,7 +2,7 @@
 
 Posterior moments of theta need only the marginal distribution of outcomes: Robbins' formulas for
 Poisson counts, Tweedie's and its higher orders for continuous natural exponential families.
-`docs/dev/theory.md` derives them and lists what is wrong in print.
+`docs/dev/reproduction.md` lists what is wrong in print.
 
 With y of density f_eta(y) = exp(eta y - psi(eta)) f_0(y), the ratio of the marginal and the base
 density, f_G / f_0 = integral of exp(eta y - psi(eta)) dG, is in y a moment generating function of

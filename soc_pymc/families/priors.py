@@ -42,10 +42,11 @@ class Spline:
         takes the curve's default.
     slope
         The same for the slope of the linear part, per unit of log or logit score, or per standard
-        deviation of the position on the other scales.
+        deviation of the position on the other scales. (The variance's default is per standard
+        deviation on every scale.)
     wiggle
         Scale of the half-normal prior of the root mean square departure from the straight line;
-        None takes 0.5 for the mean and for a term in exposure, and 0.15 for the variance.
+        None takes 0.5 for the mean and for a term in exposure, and 0.2 for the variance.
 
     Raises
     ------

@@ -381,7 +381,7 @@ def drift(chosen: Chosen) -> None:
 @_command(
     "--out demo",
     _option("--out", "folder to write to", default="demo"),
-    _option("--items", "number of items", type=int, default=1_000_000),
+    _option("--items", "number of items", type=int, default=200_000),
     _SEED,
 )
 def demo(chosen: Chosen) -> None:

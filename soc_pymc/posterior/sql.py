@@ -62,7 +62,7 @@ def posterior_expression(
 
     Notes
     -----
-    Errors are those of the prior table: docs/dev/prior-table.md.
+    Errors are those of the prior table: docs/dev/performance.md.
 
     Examples
     --------

@@ -1,7 +1,5 @@
 """Results of checks as ArviZ takes them."""
 
-from pathlib import Path
-
 import arviz as az
 import matplotlib as mpl
 import numpy as np
@@ -22,12 +20,18 @@ def test_mixtures_are_taken_too(example):
 
 
 @pytest.mark.slow
-def test_the_page_on_checks_runs():
-    """Every block of docs/dev/checks.md, in order; each call does what the page says."""
-    page = (Path(__file__).parents[2] / "docs" / "dev" / "checks.md").read_text()
-    names = {}
-    for block in page.split("```python\n")[1:]:
-        exec(compile(block.split("```")[0], "docs/dev/checks.md", "exec"), names)
-    result = names["result"]
-    assert result.data["pit_values"].sizes["item"] == 1000
+def test_slices_and_records_of_leave_one_out(example):
+    """Slices by a column are there, and checks of statistics compare as ArviZ's records."""
+    case = example("gamma")
+    frame = case.frame.assign(device=np.where(np.arange(len(case.frame)) % 3 > 0, "desk", "phone"))
+    result = soc.check(case.fit, case.case.items(frame), by="device", subset=500, progress=False)
+    assert result.data["pit_values"].sizes["item"] == 500
     assert {"device = phone", "device = desk"} <= set(result.table["where"])
+    stats = soc.summarize(case.items, joint=True, progress=False)
+    stiff = soc.fit(stats, soc.Gamma(variance=soc.Spline(knots=1)), progress=False)
+    fits = {"curve": soc.fit(stats, progress=False), "constant cv": stiff}
+    records = {name: soc.check(fit, stats, progress=False).elpd for name, fit in fits.items()}
+    expected = soc.compare(fits, stats)
+    assert list(az.compare(records).index) == list(expected.index)
+    elpd = [float(records[name].elpd) for name in expected.index]
+    np.testing.assert_allclose(elpd, expected["elpd"], atol=0.6)

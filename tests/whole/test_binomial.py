@@ -1,7 +1,7 @@
 """Right answers of successes in trials and of labels: small versions of the studies.
 
 The full ones are `tests.studies.binomial`, `labels` and `batting`; their results are in
-docs/dev/simulations.md.
+docs/dev/reproduction.md.
 """
 
 import pytest
