@@ -394,6 +394,11 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     ------
     StatisticsError
         If the file is missing, damaged, not saved statistics, or of another format version.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> soc.load_statistics("stats.nc").n_items  # doctest: +SKIP
     """
     data = read_saved(
         path, xr.open_dataset, FORMAT, StatisticsError, "statistics", "soc-pymc summarize"

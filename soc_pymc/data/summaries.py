@@ -279,8 +279,8 @@ def _choose(
         if high - low <= _SAME * max(abs(low), abs(high)):
             reader.check()
             raise ItemsError(
-                f"column {items.score!r}: every score is {digits(low + 0.0)}, so there is nothing "
-                "to calibrate along; give scores that differ between items"
+                f"column {items.score!r}: scores differ by rounding alone, from {digits(low)} to "
+                f"{digits(high)}; round them to one score, or give scores that differ"
             )
         if not first.weight.sum() > 0:
             reader.check()

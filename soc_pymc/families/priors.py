@@ -46,7 +46,7 @@ class Spline:
         deviation on every scale.)
     wiggle
         Scale of the half-normal prior of the root mean square departure from the straight line;
-        None takes 0.5 for the mean and for a term in exposure, and 0.2 for the variance.
+        None takes 0.5 for the mean and for a term in exposure, and 0.3 for the variance.
 
     Raises
     ------

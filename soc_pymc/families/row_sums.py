@@ -31,7 +31,7 @@ MEAN_ONLY = (
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
 )
 _AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
-_SECOND_SLOPE, _SECOND_WIGGLE = 0.2, 0.2  # sd per sd of the position, and in the curve's unit
+_SECOND_SLOPE, _SECOND_WIGGLE = 0.5, 0.3  # sd per sd of the position, and in the curve's unit
 _STEP = 4e-3  # of differences, in units of both parameters
 # where values give all derivatives up to the second, in steps
 _AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
@@ -51,9 +51,8 @@ class Weak(NamedTuple):
 def weak_second(level: float, sd: float) -> Weak:
     """Weak prior of the second curve, whose level has this mean and standard deviation.
 
-    Over the middle 98% of items the variance changes by less than a factor of 10 with probability
-    0.92 where positions are Normal. Few items say nearly nothing of how it changes, and if it could
-    do anything, an item with a single event would get a posterior that is several times too wide.
+    Few items say nearly nothing of how the variance changes, and if it could do anything, an item
+    with a single event would get a posterior that is several times too wide.
     """
     return Weak((level, sd), (0.0, _SECOND_SLOPE), 1.0, _SECOND_WIGGLE)
 

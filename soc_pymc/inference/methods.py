@@ -88,7 +88,8 @@ class NUTS:
 class FiveSteps:
     """The paper's method: each bin's prior by maximum likelihood, then smoothed over the bins.
 
-    The result is one draw, so bands have no width. Only the scales of the curves, ``monotone`` and ``groups`` of a prior's configuration are used.
+    The result is one draw, so bands have no width. Only the scales of the curves, ``monotone`` and
+    ``groups`` of a prior's configuration are used.
 
     Parameters
     ----------
