@@ -49,7 +49,7 @@ test-lowest: $(LOWEST_READY)
 	VIRTUAL_ENV=$(LOWEST) $(LOWEST)/bin/uv pip list
 	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile --durations 10 $(LOWEST_TESTS)
 
-# runs the notebooks, stores their outputs, and fails on errors or where one is slow or large
+# runs the notebooks, stores their outputs, and fails on errors or where one is large
 notebooks: $(DOCS_READY)
 	$(BIN)/python notebooks/execute.py
 

@@ -1,6 +1,7 @@
 """Execute the notebooks and store their outputs: ``python notebooks/execute.py [NAME ...]``.
 
-Each must run without an error in 60 processor seconds and take at most 300 kB with its outputs.
+Each must run without an error and take at most 300 kB with its outputs. If one takes more than
+60 processor seconds, the output says so; it is no error, because machines differ.
 """
 
 import base64
@@ -58,10 +59,9 @@ def execute(path: Path) -> str:
     }
     nbformat.write(notebook, path)
     size = path.stat().st_size
-    print(f"{path.name}: {seconds:.0f} CPU s, {size / 1000:.0f} kB", flush=True)
-    if seconds > SECONDS or size > BYTES:
-        return f"{path.name} takes more than {SECONDS} CPU s or {BYTES // 1000} kB"
-    return ""
+    slow = f", more than {SECONDS}" * (seconds > SECONDS)
+    print(f"{path.name}: {seconds:.0f} CPU s{slow}, {size / 1000:.0f} kB", flush=True)
+    return f"{path.name} takes more than {BYTES // 1000} kB" if size > BYTES else ""
 
 
 def main(names: list[str]) -> int:

@@ -30,6 +30,7 @@ from .data.summaries import summarize as summarize
 from .evaluate.power_scaling import sensitivity as sensitivity
 from .families.priors import Beta as Beta
 from .families.priors import BetaMixture as BetaMixture
+from .families.priors import Constant as Constant
 from .families.priors import Gamma as Gamma
 from .families.priors import GammaMixture as GammaMixture
 from .families.priors import Normal as Normal

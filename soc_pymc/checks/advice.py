@@ -215,4 +215,4 @@ def as_code(prior: Any, kind: Any = None, **changes: Any) -> str:
 
 
 def _more(spline: Spline) -> Spline:
-    return replace(spline, knots=2 * spline.knots)
+    return replace(spline, knots=max(2 * spline.knots, Spline().knots))

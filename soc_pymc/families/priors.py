@@ -82,6 +82,33 @@ class Spline:
             object.__setattr__(self, name, (mean, sd))
 
 
+class Constant(Spline):
+    """A curve without slope or wiggle: one level for all scores.
+
+    For few items, or where nothing but the level is of interest. In a prior it is kept as the
+    `Spline` of one knot on the other curve's scale.
+
+    Parameters
+    ----------
+    level
+        Mean and standard deviation of the Normal prior of the level; None takes the curve's
+        default.
+
+    Raises
+    ------
+    FitError
+        If the level is not a pair of a number and a positive number.
+
+    Examples
+    --------
+    >>> Gamma(variance=Constant()).variance.knots
+    1
+    """
+
+    def __init__(self, level: tuple[float, float] | None = None) -> None:
+        super().__init__(knots=1, scale="linear", level=level)
+
+
 def _linear() -> Spline:
     return Spline(scale="linear")
 
@@ -116,8 +143,14 @@ class _Prior:
             raise FitError(f"{name}({field_name}=) must be {wanted}, not {value}{hint}")
 
     def _check_curves(self) -> None:
+        wanted = "soc.Spline(...) or soc.Constant()"
         for curve in ("mean", "variance"):
-            self._check(curve, isinstance(getattr(self, curve), Spline), "soc.Spline(...)")
+            self._check(curve, isinstance(getattr(self, curve), Spline), wanted)
+        for curve, other in ((self.mean, self.variance), (self.variance, self.mean)):
+            if isinstance(curve, Constant):
+                name = "mean" if curve is self.mean else "variance"
+                level = Spline(knots=1, scale=other.scale, level=curve.level)
+                object.__setattr__(self, name, level)
 
 
 @dataclass(frozen=True)

@@ -175,3 +175,18 @@ def test_effects_of_bins_are_shared_by_groups():
     inside = (effects["effect_bin"] == np.searchsorted(edges, 0.055)).to_numpy()
     assert float(effects[inside].min()) > 0.3
     assert float(effects[~inside].max()) < 0.2
+
+
+@pytest.mark.parametrize("prior", [soc.Gamma, soc.GammaMixture])
+def test_a_constant_is_one_level_for_all_scores(example, prior):
+    """On the other curve's scale, and at the mean of the curve that may vary, within a factor 2."""
+    case = example("gamma")
+    with_constant = prior(variance=soc.Constant(level=(-1, 2)))
+    assert with_constant.variance == soc.Spline(knots=1, scale="log", level=(-1, 2))
+    fit = soc.fit(case.statistics, with_constant, soc.VI(draws=200), **QUIET)
+    curves = soc.calibration_curves(fit, [0.01, 0.05, 0.3])
+    log_cv2 = (curves["log_variance"] - 2.0 * curves["log_mean"]).to_numpy().reshape(-1, 3)
+    np.testing.assert_allclose(log_cv2[:, 1:], log_cv2[:, :1] + np.zeros(2), atol=1e-9)
+    free = soc.calibration_curves(case.fit, [0.05])
+    usual = (free["log_variance"] - 2.0 * free["log_mean"]).mean().item()
+    assert abs(log_cv2.mean() - usual) < np.log(2.0)
