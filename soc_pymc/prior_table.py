@@ -490,14 +490,16 @@ def posterior_nodes(
 def _places(table: PriorTable, t: Any, size: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
     """Blocks of the items' groups, cells among those, and places along score and size there."""
     meta, axis = table.meta, table.meta["axis"]
-    good = (t > axis["low"]) & (t < axis["high"])
+    is_atom = np.isin(t, meta["atoms"])
+    good = (t > axis["low"]) & (t < axis["high"]) | is_atom
     if not good.all():
         raise ValueError(
             f"{np.sum(~good)} of {len(t)} scores are not above {axis['low']:g} and "
             f"below {axis['high']:g}: on the {axis['scale']} scale these have no position"
         )
-    u = t if axis["low"] else np.log(t)
-    u = u - np.log(1.0 - t) if axis["high"] == 1.0 and not axis["low"] else u
+    usual = np.where(is_atom, 0.5, t)  # an atom need not have a position
+    u = usual if axis["low"] else np.log(usual)
+    u = u - np.log(1.0 - usual) if axis["high"] == 1.0 and not axis["low"] else u
     u = np.interp(t, axis["score"], axis["rank"]) if "score" in axis else u
     cell, x = _within(meta["score_edges"], t, meta["edges"], u)
     x = np.clip(x, -FARTHEST, FARTHEST)

@@ -160,7 +160,7 @@ class Curve:
 def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
     """The curve's axis; refuses scores without a position on it.
 
-    With `atoms` ranks leave the statistics' atoms out.
+    With `atoms` ranks leave the statistics' atoms out, and these need no position.
     """
     data = stats.data
     if spline.scale != RANK:
@@ -169,6 +169,7 @@ def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
             raise FitError(f"scale={scale.name!r} is not for {stats.kind} items: choose another")
         ends = [data[name].to_numpy() for name in ("score_min", "score_max")]
         bad = np.logical_or(*(~(scale.holds(end) | np.isnan(end)) for end in ends))
+        bad[atom_bins(stats, atoms)] = False
         if bad.any():
             raise FitError(
                 f"{int(bad.sum())} of {stats.bins} bins hold scores that are {scale.outside} ("

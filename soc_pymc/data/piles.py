@@ -95,7 +95,8 @@ class Piles:
     def tables(self, labels: Sequence[str], n: int) -> Tables:
         """The tables with groups in the order of their labels.
 
-        Sums of positions are NaN where a score has none.
+        Sums of positions are NaN where a score has none. If it is alone in its bin, it counts as the
+        nearest score that has one.
         """
         order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
         totals = {name: dict(pile.total()) for name, pile in self._piles.items()}
@@ -106,6 +107,13 @@ class Piles:
         part: dict[str, NDArray[Any]] = totals["part"]
         for scale in bounded(self._outcome):
             lacking = part.pop(outside(scale)) > 0
-            for name in scale.sums:
-                part[name] = np.where(lacking, np.nan, part[name])
+            low, high = part["score_min"], part["score_max"]
+            inside = scale.holds(low) & scale.holds(high)
+            nearest = np.full(len(low), np.nan)
+            if inside.any():
+                first, last = scale.position(np.array([low[inside].min(), high[inside].max()]))
+                nearest = np.where(low <= scale.low, first, last)
+            nearest[low != high] = np.nan
+            for name, position in zip(scale.sums, (nearest, nearest**2), strict=True):
+                part[name] = np.where(lacking, part["n"] * position, part[name])
         return Tables(totals, tuple(sorted(labels)), self.coarse, n)

@@ -102,7 +102,8 @@ class Statistics:
     def atom_bins(self) -> Ints:
         """Bins of the atoms, in order."""
         n, low, high = (self.data[k].to_numpy() for k in ("n", "score_min", "score_max"))
-        return np.flatnonzero(stand_out(n, low == high))
+        at_end = (n > 0) & (low == high) & np.isin(low, self._outcome.ends)
+        return np.flatnonzero(stand_out(n, low == high) | at_end)
 
     @property
     def groups(self) -> tuple[str, ...]:

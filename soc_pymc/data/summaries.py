@@ -288,6 +288,10 @@ def _choose(
         many = stand_out(first.items, np.ones(len(first.cell), dtype=bool))
         least = fewest_in_atom(first.n)
         atoms = reader.repeated(FIRST_GRID, first.cell[many], least) if many.any() else {}
+        ends = np.array(OUTCOMES[items.kind].ends)
+        if len(at_ends := np.intersect1d(FIRST_GRID.cell(ends), first.cell)):
+            near = reader.repeated(FIRST_GRID, at_ends, 1)
+            atoms |= {score: n for score, n in near.items() if score in ends}
         rest = first.n - sum(atoms.values())
         bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, rest // _ITEMS_IN_BIN))
         grid, cells, weights = FIRST_GRID, first.cell, _beside(FIRST_GRID, first, atoms, infinite)

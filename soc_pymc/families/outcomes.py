@@ -211,6 +211,7 @@ class Outcome:
     of_bins: Callable[[Mapping[str, Any]], tuple[Floats, Floats]]
     usual_size: float | None  # default size of an outcome; None if it must be given
     no_information: float  # size of an uninformative outcome
+    ends: tuple[float, ...]  # scores that are atoms however few items have them
     # (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
     # errors from noise alone, by group
     pooled: Callable[[Floats, Floats, Floats, Ints], tuple[Floats, Floats]]
@@ -398,6 +399,7 @@ _POISSON = Outcome(
     of_bins=lambda sums: (sums["sum_N"], sums["sum_y"]),
     usual_size=1.0,
     no_information=0.0,
+    ends=(),
     pooled=_pooled_rates,
     reads_theta=_scores_are_rates,
     sizes_add=True,
@@ -486,6 +488,7 @@ _NORMAL = Outcome(
     of_bins=lambda sums: (np.sqrt(sums["sum_s2"] / sums["n"]), sums["sum_y"] / sums["n"]),
     usual_size=None,
     no_information=LARGEST_VALUE,
+    ends=(),
     pooled=_pooled_values,
     reads_theta=_scores_are_values,
     sizes_add=False,
@@ -602,6 +605,7 @@ _BINOMIAL = Outcome(
     of_bins=lambda sums: (sums["sum_N"], sums["sum_y"]),
     usual_size=1.0,
     no_information=0.0,
+    ends=(0.0, 1.0),  # where the logit is infinite: forests vote as one
     pooled=_shares_of_trials,
     reads_theta=_scores_are_probabilities,
     sizes_add=True,

@@ -146,10 +146,12 @@ class _Prior:
         wanted = "soc.Spline(...) or soc.Constant()"
         for curve in ("mean", "variance"):
             self._check(curve, isinstance(getattr(self, curve), Spline), wanted)
-        for curve, other in ((self.mean, self.variance), (self.variance, self.mean)):
-            if isinstance(curve, Constant):
-                name = "mean" if curve is self.mean else "variance"
-                level = Spline(knots=1, scale=other.scale, level=curve.level)
+        for name, one, other in (
+            ("mean", self.mean, self.variance),
+            ("variance", self.variance, self.mean),
+        ):
+            if isinstance(one, Constant):
+                level = Spline(knots=1, scale=other.scale, level=one.level)
                 object.__setattr__(self, name, level)
 
 

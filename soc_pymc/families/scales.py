@@ -64,7 +64,7 @@ LOG = Scale(
     lambda t, log: log(t), "log_t", "log_score_sd",
 )  # fmt: skip
 LOGIT = Scale(
-    "logit", 0.0, 1.0, "not between 0 and 1 and have no logit", special.logit, special.expit,
+    "logit", 0.0, 1.0, "0 or 1 or beyond and have no logit", special.logit, special.expit,
     lambda t, log: log(t) - log(1.0 - t), "logit_t", "logit_score_sd",
 )  # fmt: skip
 

@@ -144,15 +144,20 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
     # bars of many items are short: their caps are wider than the marker, which is small
     look |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}
     look["label"] = f"a score of many items, by itself (bars: {prob:.0%})"
+    score = curves["score"].to_numpy()
+    places = fit_data.drawn_at(fit, score)
+    if ends := [f"{t:g}" for t in score[places != score]]:
+        look["label"] += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
         bars = None if fit.one_draw else (middle - low, high - middle)
-        ax.errorbar(curves["score"], middle, bars, **look)
+        ax.errorbar(places, middle, bars, **look)
 
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draws the outcomes of merged bins."""
     outcome, scale = fit_data.outcome_of(fit), fit_data.outcome_of(fit).theta
     centre, estimate, error = fit_data.merged_outcomes(fit)
+    centre = fit_data.drawn_at(fit, centre)
     inside = scale.holds(estimate)
     centre, estimate, error = centre[inside], estimate[inside], error[inside]
     # whiskers must stay on the axis

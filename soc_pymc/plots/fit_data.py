@@ -13,10 +13,11 @@ from ..families.row_sums import MEAN_ONLY
 from ..inference.methods import FiveSteps
 from ..inference.results import Fit, outcome_roles
 from ..posterior.calibration import calibration_curves, curves_of, default_scores
-from ..posterior.curves import atom_of
+from ..posterior.curves import atom_of, place_of
 from . import style
 
 _POINTS = 40
+_END_MARGIN = 0.05  # of the axis, between the outermost scores and those without a position
 
 
 def outcome_of(fit: Fit) -> Outcome:
@@ -82,10 +83,25 @@ def merged_outcomes(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Fl
     atom = atom_of(fit, score)
     group = np.where(atom > 0, -atom, group)
     _, group = np.unique(group, return_inverse=True)
-    position = np.bincount(group, items * axis(score)) / np.bincount(group, items)
+    position = np.bincount(group, items * place_of(fit, "mean", score)) / np.bincount(group, items)
     estimate, error = outcome_of(fit).pooled(y, size, items, group)
     known = np.isfinite(estimate)
-    return axis.inverse(position[known]), estimate[known], error[known]
+    merged = axis.inverse(position)
+    merged[group[atom > 0]] = score[atom > 0]
+    return merged[known], estimate[known], error[known]
+
+
+def drawn_at(fit: Fit, score: Floats) -> Floats:
+    """Where scores are drawn: those at the ends of the axis, such as 0 and 1, beside all others."""
+    axis, seen = fit.axis("mean"), fit.data["constant_data"]["score"].to_numpy()
+    scale, places = axis.local, np.array(score, dtype=float)
+    if scale.holds(places).all():
+        return places
+    low, high = axis([(inner := seen[scale.holds(seen)]).min(), inner.max()])
+    margin = _END_MARGIN * (high - low)
+    for end, place in ((places <= scale.low, low - margin), (places >= scale.high, high + margin)):
+        places[end] = axis.inverse(place)
+    return places
 
 
 def _words(fit: Fit) -> tuple[str, str, str]:

@@ -10,7 +10,7 @@ from .._lib.errors import FitError, ItemsWarning, warn_user
 from ..data.groups import CROSS, MARK, column_of, label_of, roles_of
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..inference.results import FIT, Fit
-from .curves import P_ZERO, atom_of, moment_variables
+from .curves import P_ZERO, atom_of, moment_variables, place_of
 from .extrapolation import warn_of_extrapolation
 from .interface import Posterior
 from .predictive import posterior_of
@@ -178,7 +178,7 @@ def _over_sizes(
     kept = fit.data["constant_data"]
     middle, sizes = kept["share_position"].to_numpy(), np.exp(kept["share_log_size"].to_numpy())
     share = kept["share"].to_numpy()
-    position = fit.axis("mean")(score)
+    position = place_of(fit, "mean", score)
     mean, square, zero = 0.0, 0.0, 0.0
     atom = atom_of(fit, score)
     atom_share = kept["atom_share"].to_numpy() if atom.any() else share

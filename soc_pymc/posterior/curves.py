@@ -16,6 +16,7 @@ from .._model.splines import knots_in, natural_spline, spline_matrix
 from ..data.groups import CROSS, MARK
 from ..families.family import family_of
 from ..families.monotone import project_monotone
+from ..families.scales import MIDDLE
 from ..inference.results import Fit
 
 P_ZERO = "p_zero"
@@ -46,7 +47,9 @@ def atom_of(fit: Fit, score: ArrayLike) -> Ints:
 
 def place_of(fit: Fit, curve: str, score: ArrayLike) -> Floats:
     """Positions on a curve's axis; an atom far from other scores counts as the nearest of them."""
-    position, atom = fit.axis(curve)(score), atom_of(fit, score)
+    atom, axis = atom_of(fit, score), fit.axis(curve)
+    # an atom need not have a position of its own, and any other score's is as good
+    position = axis(np.where(atom > 0, MIDDLE, score))
     if atom.any():
         positions = fit.data["constant_data"][f"{curve}_atom_position"].to_numpy()
         position = np.where(atom > 0, positions[atom - 1], position)

@@ -14,7 +14,7 @@ from ..prior_table import (
     posterior_nodes,
     posterior_rows,
 )
-from .curves import atom_of, items_at_once
+from .curves import atom_of, items_at_once, place_of
 from .interface import (
     Columns,
     Posterior,
@@ -129,7 +129,7 @@ def _coordinates(posterior: Posterior, fit: Fit, columns: Columns) -> dict[str, 
     """Numbers on which quantiles depend smoothly, by role."""
     outcome, size = own_outcomes(posterior.outcome, columns)
     return {
-        "score": fit.axis("mean")(columns["score"]),
+        "score": place_of(fit, "mean", columns["score"]),
         posterior.outcome.size: np.log(np.maximum(size, 1e-300)),
         posterior.outcome.observed: np.log1p(outcome) if posterior.outcome.positive else outcome,
     }

@@ -214,7 +214,10 @@ def _inputs(table: Any, roles: Mapping[str, str], scorer: _Scorer) -> _Sheet:
     rule = prior.outcome.validity
     low = t > scale.low if scale.low > -LARGEST else t >= -LARGEST
     high = t < scale.high if scale.high < LARGEST else t <= LARGEST
-    good = low & high & _within(y, rule.outcome) & _within(n, rule.size)
+    placed = low & high
+    if prior.meta["atoms"]:  # these need no position
+        placed |= t.isin([exact(atom) for atom in prior.meta["atoms"]])
+    good = placed & _within(y, rule.outcome) & _within(n, rule.size)
     if rule.conflict is not None:
         good &= ~rule.conflict(y, n)
     rows = table
@@ -251,7 +254,10 @@ def _with_cells(items: Any, scorer: _Scorer) -> Any:
     binned = with_bins(items, prior.inner, "soc_", scorer.lookups.get(_BINS), score="soc_t")
     sheet = scorer.sheet(binned.inner_join(scorer.lookups[_PLACES], "soc_bin"))
     xp = sheet.functions
-    x = sheet["start"] + (prior.scale.formula(sheet["t"], xp.log) - sheet["from"]) * sheet["slope"]
+    t = sheet["t"]
+    if meta["atoms"]:
+        t = t.isin([exact(atom) for atom in meta["atoms"]]).ifelse(MIDDLE, t)
+    x = sheet["start"] + (prior.scale.formula(t, xp.log) - sheet["from"]) * sheet["slope"]
     sheet.add(x=xp.low(xp.high(x, -FARTHEST), FARTHEST))
     x, cell = (sheet["x"].abs() < _FAINT).ifelse(0.0, sheet["x"]), sheet["column"].cast("int64")
     for k, atom in enumerate(meta["atoms"]):

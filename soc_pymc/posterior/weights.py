@@ -261,7 +261,7 @@ class SmoothWeights(Weights):
         or an atom, size or bin matter too, or there are more groups than memory for them.
         """
         score, group, _ = self._at(columns)
-        position, prior = self._fit.axis("mean")(score), self._fit.prior
+        position, prior = place_of(self._fit, "mean", score), self._fit.prior
         many = len(self._fit.groups) > _MOST_GROUPS
         solve = many or prior.exposure is not None or prior.bin_effects
         solve |= (position < self._grid[0]) | (position > self._grid[-1])
