@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..data.groups import group_roles
 from ..data.items import ANY_ITEMS, Items
-from ..data.sources import open_table
+from ..data.sources import open_table, word_columns
 from ..data.statistics import Statistics
 from ..data.summaries import totals_of
 from ..families.row_sums import MEAN_ONLY
@@ -238,9 +239,13 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
     """Columns of text, categories or truth values that have no role, for the advice."""
     if isinstance(data, Statistics):
         return []
-    schema = open_table(data.source).schema()
-    words = [str(name) for name, kind in schema.items() if kind.is_string() or kind.is_boolean()]
-    return [name for name in words if name not in {*by, *data.roles.values()}][:_MOST_COLUMNS]
+    found: list[str] = []
+    for name in word_columns(data.source):
+        if len(found) < _MOST_COLUMNS and name not in {*by, *data.roles.values()}:
+            with suppress(ItemsError):  # objects of several types
+                open_table(data.source, [name])
+                found.append(name)
+    return found
 
 
 def _masks(fit: Fit, items: Observations) -> dict[str, Mask]:

@@ -95,7 +95,7 @@ class Piles:
     def tables(self, labels: Sequence[str], n: int) -> Tables:
         """The tables with groups in the order of their labels.
 
-        Sums of positions are NaN where a score has none. If it is alone in its bin, it counts as the
+        Sums of positions are NaN where a score has none. One that is alone in its bin counts as the
         nearest score that has one.
         """
         order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)

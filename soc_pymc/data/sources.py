@@ -11,6 +11,7 @@ import gzip
 import os
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -28,6 +29,7 @@ _KINDS: dict[tuple[str, str], Kind] = {
     ("ibis", "Table"): "ibis",
 }
 _PARQUET = (".parquet", ".pq")
+_WORDS = ("str", "large_str", "object", "cat", "dict", "enum", "bool")
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _MOST_NAMES = 20  # in an error
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
@@ -60,6 +62,28 @@ def column_names(source: Any) -> list[str]:
     if kind in ("files", "stream"):
         return list(open_table(source).columns)
     return [str(name) for name in (source.column_names if kind == "arrow" else source.columns)]
+
+
+def word_columns(source: Any) -> list[str]:
+    """Names of columns of text, categories or truth values, unlike others in more than case.
+
+    No column is read.
+    """
+    kind = kind_of(source)
+    if kind == "pandas" or kind == "polars":
+        names, types = source.columns, source.dtypes
+    elif kind == "arrow":
+        names, types = source.column_names, source.schema.types
+    else:
+        table = open_table(source)
+        names, types = table.columns, table.schema().types
+    names = [str(name) for name in names]
+    times = Counter(map(str.lower, names))
+    return [
+        name
+        for name, of_type in zip(names, types, strict=True)
+        if str(of_type).lower().startswith(_WORDS) and times[name.lower()] == 1
+    ]
 
 
 def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]:

@@ -102,7 +102,7 @@ def test_log_likelihood_is_that_of_the_items(made, name):
     by_item = posterior_of(fit).log_density(columns)
     error = np.abs(total - by_item.sum(axis=1)) / len(items.source)
     assert np.median(error) < 1e-4
-    assert error.max() < 3e-4
+    assert error.max() < 6e-4
 
 
 @pytest.mark.slow

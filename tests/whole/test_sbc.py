@@ -14,7 +14,7 @@ from tests.studies import sbc, vsbc
 CHANGES = {
     "right": lambda draws: draws,
     "narrow": lambda draws: draws.mean() + 0.5 * (draws - draws.mean()),
-    "shifted": lambda draws: draws + 0.5 * draws.std(),
+    "shifted": lambda draws: draws + 0.75 * draws.std(),
 }
 
 
