@@ -23,7 +23,7 @@ FORMAT = "soc_pymc-prior-4"
 MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
 # mean square, over a mixture's components given an outcome, of their weights' relative covariance
 # with the density of that outcome over the draws
-MOST_MOVED = 0.0015
+MOST_MOVED = 0.0018
 _DESCRIPTION = (
     "atoms", "axis", "cells", "edges", "family", "fit", "groups", "mixture", "score_edges",
     "size_edges", "sizes", "terms", "zero")  # fmt: skip

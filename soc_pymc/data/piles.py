@@ -95,8 +95,8 @@ class Piles:
     def tables(self, labels: Sequence[str], n: int) -> Tables:
         """The tables with groups in the order of their labels.
 
-        Sums of positions are NaN where a score has none. One that is alone in its bin counts as the
-        nearest score that has one.
+        Sums of positions are NaN where a score has none. A score at an end of the scale, such as 0,
+        that is alone in its bin counts as the nearest score with a position.
         """
         order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
         totals = {name: dict(pile.total()) for name, pile in self._piles.items()}
@@ -113,7 +113,7 @@ class Piles:
             if inside.any():
                 first, last = scale.position(np.array([low[inside].min(), high[inside].max()]))
                 nearest = np.where(low <= scale.low, first, last)
-            nearest[low != high] = np.nan
+            nearest[(low != high) | ((low != scale.low) & (low != scale.high))] = np.nan
             for name, position in zip(scale.sums, (nearest, nearest**2), strict=True):
                 part[name] = np.where(lacking, part["n"] * position, part[name])
         return Tables(totals, tuple(sorted(labels)), self.coarse, n)
