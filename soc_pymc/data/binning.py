@@ -237,12 +237,6 @@ class Lookup(NamedTuple):
     most: int  # edges in the fullest cell
     edges: Floats  # all edges, followed by `most` infinite ones
 
-    def bin_of(self, score: Floats) -> Ints:
-        """Bin of each score."""
-        cell = self.grid.cell(np.clip(score, self.low, self.high)) - self.first
-        below = self.below[cell]
-        return below + sum((self.edges[below + k] <= score) for k in range(self.most))
-
 
 def make_lookup(edges: Floats) -> Lookup:
     """Coarsest lookup with at most two edges per cell, or more if edges are very close."""

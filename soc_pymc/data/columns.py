@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from .._lib.arrays import Floats
-from ..families.outcomes import OUTCOMES
-from ..families.validity import Bounds
-from . import formulas
+from ..families.cells import CELLS
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.validity import LARGEST_COUNT, Bounds
 from .binning import Grid, make_lookup
 from .folds import MOST_FOLDS, block_of_labels
 from .formulas import FOLD_PRIME, rebound
@@ -29,6 +29,7 @@ NUMBERS: Mapping[str, Bounds] = {
 HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
 """Engines with MD5 of text in digits of base 16, by their names in Ibis."""
 _LOG2_E = 1.4426950408889634
+_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
 _BEYOND = 1e300  # in place of an infinite edge, which has no text
 
 
@@ -45,7 +46,7 @@ def _number(role: str, column: Any) -> Any:
     if role in NUMBERS:
         value = column.cast("float64")
         exact = dtype.is_integer() or dtype.is_boolean()
-        return value if exact or not NUMBERS[role].whole else functions()["near_whole"](value)
+        return value if exact or not NUMBERS[role].whole else _near_whole(value)
     if role == "id" and dtype.is_string():
         return _number_of_text(column)
     if role == "id":  # only the remainder matters for folds, so no id is too large
@@ -56,7 +57,7 @@ def _number(role: str, column: Any) -> Any:
 
 
 def _number_of_text(text: Any) -> Any:
-    """Ids of text as whole numbers: the first 64 bits of their MD5, modulo the prime."""
+    """`folds.number_of_label` of a column of text."""
     import ibis
 
     @ibis.udf.scalar.builtin
@@ -71,10 +72,20 @@ def _number_of_text(text: Any) -> Any:
     return (high * (2**32 % FOLD_PRIME) + low) % FOLD_PRIME
 
 
+def _near_whole(value: Any) -> Any:
+    """`near_whole` of an engine's column."""
+    safe = (value.abs() <= LARGEST_COUNT).ifelse(value, 0.0)  # not every number fits in an integer
+    whole = (safe + 0.5).floor().cast("float64")
+    return ((value - whole).abs() <= _ROUNDING).ifelse(whole, value)
+
+
 def near_whole(role: str, values: Floats) -> Floats:
     """Numbers of a role; near a whole number that number, where the role holds whole numbers."""
-    is_whole = role in NUMBERS and NUMBERS[role].whole
-    return formulas.near_whole(values) if is_whole else values
+    if role not in NUMBERS or not NUMBERS[role].whole:
+        return values
+    whole = np.floor(values + 0.5)
+    with np.errstate(invalid="ignore"):  # the difference of infinities
+        return np.where(np.abs(values - whole) <= _ROUNDING, whole, values)
 
 
 def typed(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +125,7 @@ def functions() -> Mapping[str, Any]:
         "power_of_two": lambda exponent: ibis.literal(2.0) ** exponent.cast("float64"),
         "log_linear": _log_linear,
     }
-    return rebound(names)
+    return names | rebound(names)
 
 
 def score_cell(score: Any, grid: Grid, low: float = -np.inf, high: float = np.inf) -> Any:
@@ -152,7 +163,28 @@ def exact(number: float) -> Any:
     return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")
 
 
+def seen(table: Any, outcome: Outcome) -> Any:
+    """Outcomes, or 0 if they are so small that their powers vanish."""
+    y, least = table[outcome.observed], outcome.validity.outcome.negligible
+    return functions()["without_small"](y, least) if least else y
+
+
 # --- columns that are added ----------------------------------------------------------------------
+
+
+def cells_of(outcome: Outcome) -> list[str]:
+    """Names of the cells of all tables."""
+    return list(dict.fromkeys(cell for t in outcome.tables.values() for cell in t.cells.values()))
+
+
+def with_cells(table: Any, outcome: Outcome) -> Any:
+    """The table with a column for each cell of its items."""
+    for name in cells_of(outcome):
+        y, size, cell = table[outcome.observed], table[outcome.size], CELLS[name]
+        number = {"outcome": seen(table, outcome), "size": size, "rest": size - y}[cell.of]
+        beside = (table.noise_cell,) if cell.grid == "value" else ()
+        table = table.mutate(**{name: functions()[f"{cell.grid}_cell"](number, *beside)})
+    return table
 
 
 def with_blocks(table: Any, labels: Sequence[str]) -> Any:

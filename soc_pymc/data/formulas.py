@@ -1,29 +1,20 @@
 """Cells, positions, folds and other formulas of items, each written once.
 
-As they stand they take NumPy arrays. `rebound` gives the same formula with the functions of an
-engine's columns in the place of NumPy's. Cells are exact on both, so that every engine puts an item
-into the same cell.
+As they stand they take NumPy arrays. `rebound` gives the same formula with other functions in the
+place of NumPy's: those of columns for engines (`tables.columns`), those of numbers for compiled
+loops (`group_sum`). Cells are exact on all of them, so that every engine puts an item into the same
+cell.
 """
 
-import operator
-from collections.abc import Callable, Collection, Mapping
-from functools import reduce
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from ..families.cells import (
-    CELLS,
-    EXACT_COUNTS,
-    MOST_VALUE_CELL,
-    STEPS,
-    VALUE_OCTAVES,
-    ZERO_EXPOSURE,
-)
+from ..families.cells import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
 from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, SCALES, Scale
-from ..families.validity import LARGEST_COUNT
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
 _NORMAL = 2.0**-1022  # smaller numbers are less precise
@@ -34,12 +25,11 @@ _MOST_VALUE = float(MOST_VALUE_CELL)
 FOLD_PRIME = (1 << 31) - 1
 _SHIFT, _FACTOR = 1663, 1327217885  # products of two numbers below the prime fit in 64 bits
 _MIX = 1_073_741_789
-_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
 _FINE = 20  # scores and sizes that differ by less than 2^-20 share a fold
 FLOOR = -1022
 """Numbers below 2 to this power are 0 for folds and for the first grid of scores."""
 
-# --- functions that differ between arrays and columns --------------------------------------------
+# --- functions that differ between arrays, columns and numbers ------------------------------------
 
 where, low, high, log, floor = np.where, np.minimum, np.maximum, np.log, np.floor
 literal: Callable[[Any], Any] = float  # a number that no engine rounds
@@ -69,18 +59,6 @@ def log_linear(size: Any, steps: Any) -> Any:
         scaled = log_linear(np.where(below, number * 2.0**_FAR_OCTAVES, number), steps)
         return scaled - (below * _FAR_OCTAVES << steps)
     return (number.view(np.int64) >> (_FRACTION - steps)) - (_BIAS << steps)
-
-
-# --- numbers and cells ---------------------------------------------------------------------------
-
-
-def near_whole(number: Any) -> Any:
-    """Numbers, rounded where they are within 1e-9 of a whole one."""
-    # not every number fits in an integer, which some engines make of it
-    safe = where(high(number, -number) <= LARGEST_COUNT, number, 0.0)
-    nearest = real(floor(safe + 0.5))
-    near = high(number - nearest, nearest - number) <= _ROUNDING
-    return where(near, nearest, number)
 
 
 def score_cell(score: Any, least: Any, steps: Any) -> Any:
@@ -162,64 +140,6 @@ def identity_of_item(score: Any, size: Any) -> Any:
     return score_cell(score, FLOOR, _FINE) * _MIX + score_cell(size, FLOOR, _FINE)
 
 
-# --- what is summed, and by which cells ----------------------------------------------------------
-
-
-def cell_names(outcome: Outcome) -> list[str]:
-    """Names of the cells of all tables."""
-    return list(dict.fromkeys(cell for t in outcome.tables.values() for cell in t.cells.values()))
-
-
-def cells_of(outcome: Outcome, items: Any, needed: Collection[str]) -> dict[str, Any]:
-    """The needed cells of items by name; `items` are their columns by role."""
-    y, size = items[outcome.observed], items[outcome.size]
-    cells: dict[str, Any] = {}
-    formula = {"count": count_cell, "exposure": exposure_cell, "noise": noise_cell}
-    for name in needed:
-        of, grid = CELLS[name].of, CELLS[name].grid
-        value = size if of == "size" else size - y if of == "rest" else seen(outcome, y)
-        if grid == "value":
-            cells[name] = value_cell(value, cells["noise_cell"])
-        else:
-            cells[name] = formula[grid](value)
-    return cells
-
-
-def terms_of(outcome: Outcome, items: Any, needed: Collection[str]) -> dict[str, Any]:
-    """The needed terms of sums by column; `items` are their columns by role."""
-    t, y, size = items["score"], items[outcome.observed], real(items[outcome.size])
-    terms = {"sum_y": y}
-    if "sum_t" in needed:
-        positions = {"log": log_position, "logit": logit_position}
-        terms |= {"sum_t": t, "sum_t2": square(t), "above": real(where(real(y) > size, 1, 0))}
-        for scale in bounded(outcome):
-            u = positions[scale.name](t)
-            terms |= dict(zip(scale.sums, (u, u * u), strict=True))
-            terms[outside(scale)] = where((t > scale.low) & (t < scale.high), 0, 1)
-    if "sum_y_log_N" in needed:
-        terms["sum_y_log_N"] = times_log(y, size)
-    sized = size if outcome.size_power == 1 else square(size)
-    if outcome.validity.size.least == 0.0:
-        sized = where(sized < _TINY, 0.0, sized)
-    factors = real(seen(outcome, y)), sized, size - real(y)
-    for name, of in outcome.sums_of.items():
-        if of.of == "power" and name in needed and name not in ("n", *outcome.integers):
-            powers = zip(factors, (of.outcome, of.size, of.rest), strict=True)
-            terms[name] = reduce(operator.mul, [f for f, power in powers for _ in range(power)])
-    return {name: terms[name] for name in needed if name in terms}
-
-
-def whole_sums(outcome: Outcome) -> tuple[str, ...]:
-    """Columns of the table of parts that add up whole numbers."""
-    return (*outcome.integers, *map(outside, bounded(outcome)))
-
-
-def seen(outcome: Outcome, y: Any) -> Any:
-    """Outcomes, or 0 if they are so small that their powers vanish."""
-    least = outcome.validity.outcome.negligible
-    return without_small(y, least) if least else y
-
-
 def bounded(outcome: Outcome) -> list[Scale]:
     """Scales whose sums are kept, and on which some scores have no position."""
     kept = outcome.sums("part")
@@ -233,11 +153,21 @@ def outside(scale: Scale) -> str:
 
 # --- the same formulas elsewhere -----------------------------------------------------------------
 
+_FORMULAS = (
+    score_cell, exposure_cell, count_cell, noise_cell, without_small, value_cell,
+    log_position, logit_position, square, times_log, scrambled, identity_of_item,
+)  # fmt: skip
 
-def rebound(functions: Mapping[str, Any]) -> dict[str, Any]:
-    """Functions and formulas by name, with other `functions` in the place of NumPy's."""
+
+def rebound(
+    functions: Mapping[str, Any], made: Callable[[Any], Any] = lambda formula: formula
+) -> dict[str, Any]:
+    """The formulas by name, with other `functions` in the place of NumPy's.
+
+    `made` is applied to each formula: a compiler, for example.
+    """
     names = {**globals(), **functions}
-    for name, formula in globals().items():
-        if isinstance(formula, FunctionType) and name not in functions:
-            names[name] = FunctionType(formula.__code__, names, name)
-    return names
+    for formula in _FORMULAS:
+        name = formula.__name__
+        names[name] = made(FunctionType(formula.__code__, names, name))
+    return {formula.__name__: names[formula.__name__] for formula in _FORMULAS}

@@ -1,6 +1,6 @@
 """Sums of items by key: one compiled loop for the tables of every kind of outcome."""
 
-from collections.abc import Mapping, Sequence
+import math
 from typing import Any
 
 import numba
@@ -9,25 +9,99 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .._lib.threads import ordered_map
 from ..families.cells import CELLS
 from ..families.outcomes import Outcome
-from .binning import EXTREMES, Joint
-from .formulas import cell_names, cells_of, terms_of, whole_sums
-from .piles import Piles
+from .binning import Lookup
+from .formulas import bounded, outside, rebound
 
 _EMPTY = -1
 _ROWS = 1 << 10  # of a table at first
-_STRIP = 1 << 16  # items whose terms are made at once
+_STRIP = 1 << 14  # items added at once; the table has room for as many new rows
+_HEAD = 3  # columns before the real sums: the key, the number of items, the outcome as a whole
 _MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci hashing
 _NEAR, _MASK = 3, 7  # neighbouring keys are looked for near each other
 _KEY_BITS = 62
-_SLOTS = 4  # of the index for each row
-_ORDER_BITS = 16  # by which items are put in order
+_BUCKET_BITS = 16  # of numbers, by which items are put in order
+_FRACTION, _BIAS, _NORMAL, _FAR = 52, 1023, 2.0**-1022, 64
+_OPERANDS = ("outcome", "size", "rest")
+_GRIDS = ("exposure", "count", "noise", "value")
+OTHERS = (
+    "sum_t", "sum_t2", "sum_log_t", "sum_log_t2", "outside_log", "sum_logit_t", "sum_logit_t2",
+    "outside_logit", "sum_y_log_N", "above", "score_min", "score_max",
+)  # fmt: skip
+"""What the table of parts sums besides powers of outcomes and sizes."""
+_LOG, _LOGIT, _Y_LOG, _ABOVE = 2, 5, 8, 9  # their places
 
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 # functions of arrays are inlined, because reference counting would cost more than their work
 _inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
+
+
+@_compiled
+def _bits(number, steps):  # type: ignore[no-untyped-def]
+    return (np.float64(number).view(np.int64) >> (_FRACTION - steps)) - (_BIAS << steps)
+
+
+@_compiled
+def _log_linear(number, steps):  # type: ignore[no-untyped-def]
+    if number < _NORMAL:
+        return _bits(number * 2.0**_FAR, steps) - (_FAR << steps)
+    return _bits(number, steps)
+
+
+@_compiled
+def _where(condition, yes, no):  # type: ignore[no-untyped-def]
+    return yes if condition else no
+
+
+@_compiled
+def _low(one, other):  # type: ignore[no-untyped-def]
+    return min(one, other)
+
+
+@_compiled
+def _high(one, other):  # type: ignore[no-untyped-def]
+    return max(one, other)
+
+
+@_compiled
+def _whole(number):  # type: ignore[no-untyped-def]
+    return np.int64(number)
+
+
+@_compiled
+def _real(number):  # type: ignore[no-untyped-def]
+    return np.float64(number)
+
+
+@_compiled
+def _power_of_two(exponent):  # type: ignore[no-untyped-def]
+    return math.ldexp(1.0, exponent)
+
+
+@_compiled
+def _modulo(number, by):  # type: ignore[no-untyped-def]
+    return number % by
+
+
+_FORMULAS = rebound(
+    {
+        "where": _where, "low": _low, "high": _high, "log": math.log, "floor": math.floor,
+        "whole": _whole, "real": _real, "literal": _real, "modulo": _modulo,
+        "power_of_two": _power_of_two, "log_linear": _log_linear,
+    },
+    _compiled,
+)  # fmt: skip
+_exposure_cell, _count_cell, _noise_cell, _value_cell = (
+    _FORMULAS[f"{grid}_cell"] for grid in _GRIDS
+)
+_log_position, _logit_position = _FORMULAS["log_position"], _FORMULAS["logit_position"]
+_square, _times_log = _FORMULAS["square"], _FORMULAS["times_log"]
+_without_small = _FORMULAS["without_small"]
+_score_cell = _FORMULAS["score_cell"]
+
+
+# --- a table of rows by key -----------------------------------------------------------------------
 
 
 @_inlined
@@ -35,14 +109,12 @@ def _row_of(index, whole, key, used, shift):  # type: ignore[no-untyped-def]
     """Row of a key; `used`, the next one, if the key is new."""
     mask = len(index) - 1
     place = (np.int64((np.uint64(key >> _NEAR) * _MIX) >> shift) << _NEAR) + (key & _MASK)
-    while True:
-        row = np.int64(index[np.uint64(place)])
-        if row == _EMPTY:
-            index[place], whole[used, 0] = used, key
+    while index[place, 0] != key:
+        if index[place, 1] == _EMPTY:
+            index[place, 0], index[place, 1], whole[used, 0] = key, used, key
             return used
-        if whole[np.uint64(row), 0] == key:
-            return row
         place = (place + 1) & mask
+    return index[place, 1]
 
 
 @_compiled
@@ -53,143 +125,188 @@ def _enter(index, whole, rows):  # type: ignore[no-untyped-def]
         _row_of(index, whole, whole[row, 0], row, shift)
 
 
-@_compiled
-def _add(keys, terms, which, counts, score, index, whole, real, used):  # type: ignore[no-untyped-def]
-    """Add items to the rows of their keys; returns how many rows there are now.
+@_inlined
+def _key(number, seen, x, rest, cells):  # type: ignore[no-untyped-def]
+    """The number with an item's cells packed behind it."""
+    key, noise = number, 0
+    for c in range(len(cells)):
+        grid, operand, bits, first = cells[c]
+        value = seen if operand == 0 else x if operand == 1 else rest
+        if grid == 0:
+            cell = _exposure_cell(value)
+        elif grid == 1:
+            cell = _count_cell(value)
+        elif grid == 2:
+            cell = noise = _noise_cell(value)
+        else:
+            cell = _value_cell(value, noise)
+        key = (key << bits) + (cell - first)
+    return key
 
-    `which` are the columns of the terms to add, whole numbers first, of which there are `counts`.
-    """
+
+@_inlined
+def _add_products(real, r, power, powers, seen, x, rest):  # type: ignore[no-untyped-def]
+    power[0, 1], power[1, 1], power[2, 1] = seen, x, rest
+    for f in range(3):
+        power[f, 2] = power[f, 1] * power[f, 1]
+        power[f, 3] = power[f, 2] * power[f, 1]
+    for j in range(len(powers)):
+        p_y, p_x, p_rest = powers[j]
+        real[r, _HEAD + j] += power[0, p_y] * power[1, p_x] * power[2, p_rest]
+
+
+@_inlined
+def _add_others(real, r, other, others, needs, products, t, y, x):  # type: ignore[no-untyped-def]
+    other[0], other[1], other[_ABOVE] = t, _square(t), y > x
+    if needs[0]:
+        u = _log_position(t)
+        other[_LOG], other[_LOG + 1], other[_LOG + 2] = u, u * u, t <= 0
+    if needs[1]:
+        u = _logit_position(t)
+        other[_LOGIT], other[_LOGIT + 1], other[_LOGIT + 2] = u, u * u, t <= 0 or t >= 1
+    if needs[2]:
+        other[_Y_LOG] = _times_log(y, x)
+    for j in range(len(others) - 2):
+        real[r, products + j] += other[others[j]]
+
+
+@_compiled
+def _add(number, items, cells, powers, others, form, index, whole, real, used):  # type: ignore[no-untyped-def]
+    """Add items to the rows of their keys; returns how many rows there are now."""
+    size_power, least = form
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
-    ends = real.shape[1] - 2
+    products, ends = _HEAD + len(powers), real.shape[1] - 2
+    power, other = np.ones((3, 4)), np.zeros(len(OTHERS))
+    needs = (others == _LOG).any(), (others == _LOGIT).any(), (others == _Y_LOG).any()
     last, row = _EMPTY, 0
-    for i in range(len(keys)):
-        key, new = keys[i], False
+    for i in range(len(number)):
+        t, y, x = items[0, i], items[1, i], items[2, i]
+        seen = _without_small(y, least)
+        key, new = _key(number[i], seen, x, x - y, cells), False
         if key != last:
             row, last = _row_of(index, whole, key, used, shift), key
             new = row == used
             used += new
         r = np.uint64(row)  # as numbers without a sign are no places from the end
         whole[r, 1] += 1
-        for j in range(counts):
-            whole[r, 2 + j] += np.int64(terms[which[j], i])
-        for j in range(counts, len(which)):
-            real[r, 2 + j] += terms[which[j], i]
-        if len(score):
-            real[r, ends] = score[i] if new else min(real[r, ends], score[i])
-            real[r, ends + 1] = score[i] if new else max(real[r, ends + 1], score[i])
+        whole[r, 2] += np.int64(y)
+        if len(powers):
+            sized = x if size_power == 1 else _square(x)
+            _add_products(real, r, power, powers, seen, sized, x - y)
+        if len(others):
+            _add_others(real, r, other, others, needs, products, t, y, x)
+            real[r, ends] = t if new else min(real[r, ends], t)
+            real[r, ends + 1] = t if new else max(real[r, ends + 1], t)
     return used
 
 
-class _GroupSum:
-    """Sums of one table by key, in bounded memory; rows are in the order in which keys appear."""
+class GroupSum:
+    """Sums of items by key, for one table of one kind of outcome, in bounded memory.
 
-    def __init__(self, outcome: Outcome, table: str, summed: Sequence[str]) -> None:
+    A key is packed from a number that the caller gives (of a group, a fold and a bin) and from the
+    item's cells. Rows are in the order in which keys appear.
+    """
+
+    def __init__(self, outcome: Outcome, table: str) -> None:
         layout = outcome.tables[table]
-        kept = {*outcome.integers, *layout.reals, *(summed if table == "part" else ())}
-        self._names = [name for name in summed if name in kept]
-        self._counts = sum(name in whole_sums(outcome) for name in self._names)
-        self._which = np.array([summed.index(name) for name in self._names], dtype=np.uint64)
-        self._ends = [name for name in layout.reals if name in EXTREMES]
-        self._cells = {key: (name, CELLS[name]) for key, name in layout.cells.items()}
-        self._sums = np.zeros((_ROWS, 2 + len(self._names) + len(self._ends)))
-        self._index = _index_of(_ROWS)
+        sums = {name: outcome.sums_of[name] for name in layout.reals if name in outcome.sums_of}
+        powers = {n: (s.outcome, s.size, s.rest) for n, s in sums.items() if s.of == "power"}
+        kept = {*layout.reals, *map(outside, bounded(outcome) if table == "part" else ())}
+        others = [name for name in OTHERS if name in kept]
+        cells = [CELLS[cell] for cell in layout.cells.values()]
+        grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.of), c.bits, c.first) for c in cells]
+        self._cells = dict(zip(layout.cells, cells, strict=True))
+        self._names = [*powers, *others]
+        self._form: tuple[Any, ...] = (
+            np.array(grids, dtype=np.int64).reshape(-1, 4),
+            np.array(list(powers.values()), dtype=np.uint64).reshape(-1, 3),
+            np.array([OTHERS.index(name) for name in others], dtype=np.uint64),
+            (outcome.size_power, outcome.validity.outcome.negligible),
+        )
+        self._real = np.zeros((_ROWS, _HEAD + len(self._names)))
+        self._index = np.full((4 * _ROWS, 2), _EMPTY)
+        self._bits = sum(cell.bits for cell in cells)
         self._used = 0
 
     def __len__(self) -> int:
         return self._used
 
-    def add(self, number: Ints, cells: Mapping[str, Ints], terms: Floats, score: Floats) -> None:
-        """Add items; a key is packed from the number of group, fold and bin, and the cells."""
-        key = number
-        if int(key.max()) >> (_KEY_BITS - sum(cell.bits for _, cell in self._cells.values())):
+    def add(self, number: Ints, items: Floats) -> None:
+        """Add items: numbers (n,); scores, outcomes and sizes (3, n)."""
+        if int(number.max()) >> (_KEY_BITS - self._bits):
             raise StatisticsError(
                 "there are too many groups, folds and bins for one table: ask for fewer bins, or "
                 "summarize the groups one by one"
             )
-        for name, cell in self._cells.values():
-            key = (key << cell.bits) + (cells[name] - cell.first)
-        self._make_room(len(key))
-        ends = score if self._ends else np.empty(0)
-        sums = self._index, self._sums.view(np.int64), self._sums, self._used
-        self._used = _add(key, terms, self._which, self._counts, ends, *sums)
+        for start in range(0, len(number), _STRIP):
+            strip = slice(start, start + _STRIP)
+            self._make_room(_STRIP)
+            rows = self._real.view(np.int64), self._real, self._used
+            self._used = _add(number[strip], items[:, strip], *self._form, self._index, *rows)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The ``number``, the cells and the sums of every row."""
-        real = self._sums[: self._used]
-        whole = real.view(np.int64)
-        key = whole[:, 0].copy()
-        columns: dict[str, NDArray[Any]] = {"n": whole[:, 1]}
-        for name, (_, cell) in reversed(self._cells.items()):
-            columns[name] = (key & ((1 << cell.bits) - 1)) + cell.first
+        whole, real = self._real.view(np.int64)[: self._used], self._real[: self._used]
+        key, found = whole[:, 0].copy(), {"n": whole[:, 1], "sum_y": whole[:, 2]}
+        for name, cell in reversed(self._cells.items()):
+            found[name] = (key & ((1 << cell.bits) - 1)) + cell.first
             key >>= cell.bits
-        for place, name in enumerate([*self._names, *self._ends]):
-            columns[name] = (whole if place < self._counts else real)[:, 2 + place]
-        return {"number": key, **columns}
+        sums = dict(zip(self._names, real[:, _HEAD:].T, strict=True))
+        return {"number": key, **found, **sums}
 
     def _make_room(self, rows: int) -> None:
-        while self._used + rows > len(self._sums):
-            self._sums = np.concatenate([self._sums, np.zeros_like(self._sums)])
-            self._index = _index_of(len(self._sums))
-            _enter(self._index, self._sums.view(np.int64), self._used)
+        while self._used + rows > len(self._real):
+            self._real = np.concatenate([self._real, np.zeros_like(self._real)])
+            self._index = np.full((4 * len(self._real), 2), _EMPTY)
+            _enter(self._index, self._real.view(np.int64), self._used)
 
 
-class TableSums:
-    """Sums of all tables of one kind of outcome; joint cells go to the piles beyond a budget."""
-
-    def __init__(self, outcome: Outcome, joint: Joint, bins: int, folds: int) -> None:
-        self._outcome, self._most, self._bins, self._folds = outcome, joint.most, bins, folds
-        reals = outcome.reals([*outcome.tables])
-        self._summed = [name for name in whole_sums(outcome) if name != "n"]
-        self._summed += [name for name in reals if name not in EXTREMES]
-        self._sums = {name: self._empty(name) for name in outcome.tables}
-        self.piles = Piles(outcome, joint, bins)
-
-    def _empty(self, name: str) -> _GroupSum:
-        return _GroupSum(self._outcome, name, self._summed)
-
-    def add(self, number: Ints, items: Mapping[str, Floats]) -> None:
-        """Add items by role, in order; a number is that of group, fold and bin."""
-        for start in range(0, len(number), _STRIP):
-            part = slice(start, start + _STRIP)
-            self._add(number[part], {role: values[part] for role, values in items.items()})
-
-    def _add(self, number: Ints, items: Mapping[str, Floats]) -> None:
-        cells = cells_of(self._outcome, items, cell_names(self._outcome))
-        values = terms_of(self._outcome, items, self._summed)
-        terms = np.array([values[name] for name in self._summed], dtype=np.float64)
-
-        def add(name: str) -> None:
-            wide, coarse = number, self.piles.coarse
-            if name == "joint" and (self._folds > 1 or coarse > 1):
-                part, bins = np.divmod(number, self._bins)  # the first of merged bins
-                wide = part // self._folds * self._bins + bins - bins % coarse
-            self._sums[name].add(wide, cells, terms, items["score"])
-
-        for _ in ordered_map(add, [n for n in self._sums if n != "joint" or self.piles.coarse]):
-            pass
-        if len(self._sums["joint"]) > self._most:
-            self._flush("joint")
-
-    def _flush(self, name: str) -> None:
-        """Move the rows of a table to the piles."""
-        columns = self._sums[name].columns()
-        self._sums[name] = self._empty(name)
-        part, columns["bin"] = np.divmod(columns.pop("number"), self._bins)
-        columns["group"], columns["fold"] = np.divmod(part, 1 if name == "joint" else self._folds)
-        self.piles.add({name: columns})
-
-    def total(self) -> Piles:
-        """All rows, in the piles."""
-        for name in self._sums:
-            self._flush(name)
-        return self.piles
+# --- items in order -------------------------------------------------------------------------------
 
 
-def _index_of(rows: int) -> NDArray[np.int32]:
-    return np.full(_SLOTS * rows, _EMPTY, dtype=np.int32)
+@_compiled
+def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
+    """Fill in the part times bins plus the bin; short loops become vector instructions."""
+    edges, below, ends, grid, most = finder
+    for i in range(len(score)):
+        clipped = min(max(score[i], ends[0]), ends[1])
+        number[i] = _score_cell(clipped, grid[0], grid[1]) - grid[2]
+    for i in range(len(score)):
+        lower = below[number[i]]
+        more = 0
+        for k in range(most):  # an unpredictable branch costs more than several comparisons
+            more += edges[lower + k] <= score[i]
+        number[i] = lower + more + part[i] * bins
 
 
-def nearly_sorted(number: Ints) -> NDArray[np.intp]:
-    """Stable order of items by the first bits of their numbers, for keys near each other."""
-    shift = max(int(number.max()).bit_length() - _ORDER_BITS, 0)
-    return np.argsort((number >> shift).astype(np.uint16), kind="stable")
+@_compiled
+def _sort(score, outcome, size, number, shift, start, ordered, out):  # type: ignore[no-untyped-def]
+    for i in range(len(score)):
+        start[(number[i] >> shift) + 1] += 1
+    for k in range(len(start) - 1):
+        start[k + 1] += start[k]
+    for i in range(len(score)):
+        bucket = number[i] >> shift
+        place = start[bucket]
+        start[bucket] += 1
+        out[0, place], out[1, place], out[2, place] = score[i], outcome[i], size[i]
+        ordered[place] = number[i]
+
+
+def in_order(
+    score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
+) -> tuple[Ints, Floats]:
+    """Items nearly in the order of their numbers, and these numbers.
+
+    A number is that of an item's part (its group and fold) times the bins, plus its bin.
+    """
+    n = len(score)
+    number, ordered, out = np.empty(n, np.int64), np.empty(n, np.int64), np.empty((3, n))
+    grid = lookup.grid.floor, lookup.grid.steps, lookup.first
+    finder = lookup.edges, lookup.below, (lookup.low, lookup.high), grid, lookup.most
+    _number(score, part, bins, finder, number)
+    most = (int(part.max()) + 1) * bins
+    shift = max(most.bit_length() - _BUCKET_BITS, 0)
+    start = np.zeros((most >> shift) + 2, dtype=np.int64)
+    _sort(score, outcome, size, number, shift, start, ordered, out)
+    return ordered, out

@@ -1,5 +1,6 @@
 """Grouped passes over items on any engine of Ibis."""
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from typing import Any
@@ -9,15 +10,16 @@ import numpy as np
 from .._lib.arrays import Floats, Ints
 from ..families.outcomes import OUTCOMES, Outcome
 from .binning import FIRST_GRID, Columns, Grid, Joint, Weights
-from .columns import functions, score_cell, with_bins, with_blocks
+from .columns import functions, score_cell, seen, with_bins, with_blocks, with_cells
 from .folds import Folds, fold_of
-from .formulas import cell_names, whole_sums
+from .formulas import bounded, outside
 from .items import Items
 from .piles import Piles, Tables
 from .sources import readable, record_batches
 from .validation import Scan, scan
 
 _ROWS = 1 << 20  # rows that arrive at once
+_TINY = 1e-100  # smaller sizes count as 0 in powers
 _PART_KEYS = ("group", "fold", "bin")
 _EXTREMES = ("score_min", "score_max")
 
@@ -56,8 +58,11 @@ class Grouped:
 
     def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
         """Scores in some cells that at least so many items share, with their numbers of items."""
-        with readable():
-            return repeated(self._scan.table, grid, cells, least)
+        table = self._scan.table
+        inside = table.filter(score_cell(table.score, grid).isin(cells.tolist()))
+        counted = inside.group_by("score").aggregate(n=inside.count())
+        rows = self._table(counted.filter(counted.n >= least).order_by("score"))
+        return dict(zip(rows["score"].tolist(), rows["n"].tolist(), strict=True))
 
     def tables(self, edges: Floats, joint: Joint) -> Tables:
         """Sums of all bins and cells."""
@@ -69,9 +74,8 @@ class Grouped:
             with readable():
                 labels = table.select("cluster").distinct().to_pyarrow()["cluster"].to_pylist()
             table = with_blocks(table, labels)
-        keyed = with_bins(table, edges)
+        keyed = with_cells(with_bins(table, edges), outcome)
         keyed = keyed.mutate(
-            **functions()["cells_of"](outcome, keyed, cell_names(outcome)),
             fold=ibis.literal(0, type="int64")
             if self._folds.by == "none"
             else fold_of(self._folds, keyed, outcome.size, functions()),
@@ -110,7 +114,7 @@ class Grouped:
             return
         added = {name: fine[name].sum() for name in sums if name not in _EXTREMES}
         added = {
-            name: v.cast("int64") if name in whole_sums(outcome) else v for name, v in added.items()
+            name: v.cast("int64") if name in _whole(outcome) else v for name, v in added.items()
         }
         added |= {"score_min": fine.score_min.min(), "score_max": fine.score_max.max()}
         margins = []
@@ -148,19 +152,31 @@ class Grouped:
         return columns
 
 
+def _whole(outcome: Outcome) -> tuple[str, ...]:
+    """Columns of whole numbers to add up."""
+    return (*outcome.integers, *map(outside, bounded(outcome)))
+
+
 def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
     """Sums by name, as expressions of an item."""
-    is_whole = whole_sums(outcome)
-    terms = functions()["terms_of"](outcome, keyed, {*names, *is_whole})
-    sums = {name: term.sum() for name, term in terms.items()}
+    formulas, t, y = functions(), keyed.score, keyed[outcome.observed]
+    size, failures = keyed[outcome.size].cast("float64"), keyed[outcome.size] - y
+    values = {"sum_y": y, "sum_t": t, "sum_t2": formulas["square"](t)}
+    for scale in bounded(outcome):
+        u = formulas[f"{scale.name}_position"](t)
+        values |= dict(zip(scale.sums, (u, u * u), strict=True))
+        values[outside(scale)] = (~((t > scale.low) & (t < scale.high))).ifelse(1, 0)
+    values["sum_y_log_N"] = formulas["times_log"](y, size)
+    values["above"] = (y.cast("float64") > size).ifelse(1, 0).cast("float64")
+    sized = size if outcome.size_power == 1 else formulas["square"](size)
+    if outcome.validity.size.least == 0.0:  # some engines refuse underflow
+        sized = (size < _TINY).ifelse(0.0, size)
+    factors = seen(keyed, outcome).cast("float64"), sized, failures.cast("float64")
+    for name, of in outcome.sums_of.items():
+        if of.of == "power" and name not in (*outcome.integers, "n"):
+            powers = zip(factors, (of.outcome, of.size, of.rest), strict=True)
+            values[name] = reduce(operator.mul, [f for f, power in powers for _ in range(power)])
+    is_whole = _whole(outcome)
+    sums = {name: values[name].sum() for name in (*names, *is_whole) if name in values}
     sums = {name: v.cast("int64") if name in is_whole else v for name, v in sums.items()}
-    t = keyed.score
     return sums | {"n": keyed.count(), "score_min": t.min(), "score_max": t.max()}
-
-
-def repeated(table: Any, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
-    """Scores in some cells that at least so many items share, with their numbers of items."""
-    inside = table.filter(score_cell(table.score, grid).isin(cells.tolist()))
-    counted = inside.group_by("score").aggregate(n=inside.count())
-    rows = counted.filter(counted.n >= least).order_by("score").to_pyarrow()
-    return dict(zip(rows["score"].to_pylist(), rows["n"].to_pylist(), strict=True))

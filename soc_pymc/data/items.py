@@ -83,8 +83,8 @@ class PoissonItems(_Roles):
     Parameters
     ----------
     source
-        A pandas, Polars or Arrow table, or another with ``__arrow_c_stream__``; a path, a glob
-        (read in sorted order) or a list of Parquet or CSV files; or an Ibis table.
+        A pandas, Polars or Arrow table, or another object with ``__arrow_c_stream__``; a path, a
+        glob (read in sorted order) or a list of Parquet or CSV files; or an Ibis table.
     score
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
         count (out of fold, or trained on earlier data).
@@ -98,16 +98,19 @@ class PoissonItems(_Roles):
         Column of labels (text, whole numbers or true/false) of groups with separate statistics, or
         several such columns, ``("country", "device")``, whose effects add up. Optional.
     id
-        Column of whole numbers or text that identify the items, from which folds are made, the same
-        in every file and on every engine. An id of several rows (of one day) is refused. Optional.
+        Column of whole numbers or text that identify the items, from which folds are made: the same
+        id is in the same fold in every file, on every engine. Where no folds are made, ids may have
+        any type. An id of several rows (with `date`, of several rows of one day) is refused.
+        Optional.
     fold
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
     cluster
-        Column of labels of clusters, such as the campaigns of ads, whose items depend on each other
-        beyond their scores. `fit` then widens its bands; folds never divide a cluster. Optional.
+        Column of labels (text, whole numbers or true/false) of clusters: items of one cluster, such
+        as the ads of one campaign, depend on each other beyond their scores. `fit` then widens its
+        bands. Folds never divide a cluster. Optional.
     date
-        Column of dates, times (without conversion of time zones) or text YYYY-MM-DD, for separate
-        statistics of every day. Optional.
+        Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
+        calendar day as stored, without conversion of time zones. Optional.
 
     Raises
     ------

@@ -12,20 +12,23 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
-from ..families.outcomes import OUTCOMES
+from ..families.outcomes import OUTCOMES, Outcome
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
-from .columns import NUMBERS, crossed, numbers
+from .columns import NUMBERS, near_whole
 from .days import is_day
-from .folds import Folds, block_of_labels, fold_of
-from .group_sum import TableSums, nearly_sorted
-from .grouped import repeated
-from .groups import CROSS, MARK, key_roles
+from .folds import Folds, block_of_labels, fold_of, number_of_label
+from .formulas import FOLD_PRIME
+from .group_sum import GroupSum, in_order
+from .groups import CROSS, MARK, is_label, joined, key_roles
 from .items import Items
-from .piles import Pile, Tables
-from .sources import open_table, readable, record_batches
+from .piles import Pile, Piles, Tables
+from .sources import are_parquet, batches, in_memory, kind_of, open_table, paths_of, readable
 from .validation import check_total, check_types, scan
 
-_BLOCK = 1 << 20  # items of a block
+_BLOCK = 1_000_000  # items of a block, or a few more
+_MOST_SCORES = 1 << 20  # different scores whose items are counted at once
+_READ = 50_000  # items per read
+_TEXT = ("group", "id", "cluster")
 
 
 class Local:
@@ -37,11 +40,9 @@ class Local:
         self._n: int | None = None
         self._codes: dict[str, int] = {}
         self._lock = threading.Lock()  # of the codes
-        table = open_table(items.source, list(items.roles.values()))
+        table = open_table(items.source, list(self._items.roles.values()))
         with readable():
-            check_types(items, table)
-        columns = {role: table[name] for role, name in items.roles.items()}
-        self._table = table.select(**crossed(numbers(columns)))
+            check_types(self._items, table)
 
     def check(self) -> None:
         """Refuse items that are not valid."""
@@ -87,35 +88,47 @@ class Local:
 
     def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
         """Scores in some cells that at least so many items share, with their numbers of items."""
-        with readable(self._items.source):
-            return repeated(self._table, grid, cells, least)
+        score, n = np.empty(0), np.empty(0, dtype=np.int64)
+
+        def count(block: Mapping[str, Any]) -> tuple[Floats, Ints]:
+            values = block["score"]
+            return np.unique(values[np.isin(grid.cell(values), cells)], return_counts=True)
+
+        for values, number in self._mapped("looking at repeated scores", ("score",), count):
+            score, place = np.unique(np.concatenate([score, values]), return_inverse=True)
+            n = np.bincount(place, np.concatenate([n, number]), len(score)).astype(np.int64)
+            if len(score) > _MOST_SCORES:  # a score with a share of the items stays
+                kept = n > n.sum() // _MOST_SCORES
+                score, n = score[kept], n[kept]
+        many = n >= least
+        return dict(zip(score[many].tolist(), n[many].tolist(), strict=True))
 
     def tables(self, edges: Floats, joint: Joint) -> Tables:
         """Sums of all bins and cells of items, validated in the same pass.
 
-        Every sum is over its items in order, whatever the number of threads.
+        Blocks are put in order in threads and added in their order, to several tables at once, so
+        that every sum is over its items in order, whatever the number of threads.
         """
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
-        sums = TableSums(outcome, joint, bins, self._folds.number)
+        sums = _Sums(outcome, joint, bins, self._folds.number)
 
-        def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, dict[str, Floats]]:
-            items = {role: block[role] for role in outcome.bounds}
-            if not outcome.validity.are_valid(*items.values()):
+        def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
+            score, y, size = (block[role] for role in outcome.bounds)
+            if not outcome.validity.are_valid(score, y, size):
                 raise _NotValidError
-            number = self._parts(block) * bins + lookup.bin_of(items["score"])
-            order = nearly_sorted(number)
-            items = {role: values.take(order) for role, values in items.items()}
-            return float(items[outcome.observed].sum()), number.take(order), items
+            return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
 
         n, total = 0, 0.0
         blocks = self._mapped("summarizing items", tuple(self._items.roles), prepare)
-        for y, number, items in blocks:
+        for y, number, ordered in blocks:
             n, total = n + len(number), total + y
             check_total(self._items, total)
-            sums.add(number, items)
+            sums.add(number, ordered)
         if not n or self._n not in (None, n):
             self._refuse()
-        return sums.total().tables(list(self._codes) or [""], n)
+        for name in outcome.tables:
+            sums.flush(name)
+        return sums.piles.tables(list(self._codes) or [""], n)
 
     def _parts(self, block: Mapping[str, Any]) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
@@ -132,37 +145,73 @@ class Local:
     def _mapped[Result](
         self, title: str, roles: Sequence[str], work: Callable[[Mapping[str, Any]], Result]
     ) -> Iterator[Result]:
-        """Results of work on blocks of items, in order, made in threads."""
-        read = [role for role in roles if not key_roles({role: ""})]
-        read += ["group"] * (len(read) < len(roles))
+        """Results of work on blocks of about a million items, in order, made in threads."""
 
-        def run(batch: Any) -> tuple[int, Result]:
-            return batch.num_rows, work({role: self._values(role, batch[role]) for role in read})
+        def run(block: list[Any]) -> tuple[int, Result]:
+            return sum(batch.num_rows for batch in block), work(self._read(block, roles))
 
         with (
             phase(title, unit="items", enabled=self._progress) as running,
             readable(self._items.source),
         ):
             try:
-                for rows, result in ordered_map(
-                    run, record_batches(self._table.select(*read), _BLOCK)
-                ):
+                for rows, result in ordered_map(run, self._blocks(roles)):
                     yield result
                     running.advance(rows)
             except _NotValidError:
                 self._refuse()
 
-    def _values(self, role: str, values: Any) -> NDArray[Any]:
-        """Numbers of an Arrow array, NaN where missing; codes of groups, blocks of clusters."""
-        if role in NUMBERS:
-            return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
-        if values.null_count:
-            raise _NotValidError
-        if role == "id":
-            return np.asarray(values)
+    def _blocks(self, roles: Sequence[str]) -> Iterator[list[Any]]:
+        """Arrow batches of the roles' columns, in lists of about a million rows."""
+        names = [column for role, column in self._items.roles.items() if role in roles]
+        block: list[Any] = []
+        rows = 0
+        for batch in self._batches(names):
+            block.append(batch)
+            rows += batch.num_rows
+            if rows >= _BLOCK:
+                yield block
+                block, rows = [], 0
+        if rows:
+            yield block
+
+    def _batches(self, names: Sequence[str]) -> Iterator[Any]:
+        import pyarrow.parquet as pq
+
+        source = self._items.source
+        if kind_of(source) != "files":
+            yield from in_memory(source, names).to_batches(max_chunksize=_READ)
+        elif not are_parquet(paths := paths_of(source)):
+            yield from batches(open_table(source, names), size=_READ)
+        else:  # by Arrow's reader, which costs half of DuckDB's
+            for path in paths:
+                # pre-buffering would keep a whole file in memory
+                with readable(path), pq.ParquetFile(path, pre_buffer=False) as file:
+                    yield from file.iter_batches(_READ, columns=list(names))
+
+    def _read(self, block: Sequence[Any], roles: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """Columns of a block by role; missing numbers are NaN, which the block's check finds."""
+        parts: dict[str, list[NDArray[Any]]] = {}
+        columns = {role: name for role, name in self._items.roles.items() if role in roles}
+        for batch in block:
+            read = {role: _cast(batch[name], role) for role, name in columns.items()}
+            for role, values in joined(read).items():
+                if role in _TEXT and values.null_count:
+                    raise _NotValidError
+                parts.setdefault(role, []).append(self._numbers(role, values))
+        return {role: np.concatenate(pieces) for role, pieces in parts.items()}
+
+    def _numbers(self, role: str, values: Any) -> NDArray[Any]:
+        """Numbers of an Arrow array; of labels codes of groups, and blocks of clusters."""
+        import pyarrow as pa
+
+        if not pa.types.is_string(values.type):
+            return near_whole(role, np.asarray(values.to_numpy(zero_copy_only=False)))
         encoded = values.dictionary_encode()
         words = encoded.dictionary.to_pylist()
-        if role == "cluster":
+        if role == "id":
+            numbers = np.fromiter(map(number_of_label, words), np.int64, len(words))
+        elif role == "cluster":
             numbers = block_of_labels(words)
         else:
             self._check_labels(words)
@@ -179,5 +228,62 @@ class Local:
             raise _NotValidError
 
 
+class _Sums:
+    """Sums of all tables by compiled loops; joint cells are moved to the piles beyond a budget."""
+
+    def __init__(self, outcome: Outcome, joint: Joint, bins: int, folds: int) -> None:
+        self._outcome, self._most, self._bins, self._folds = outcome, joint.most, bins, folds
+        self._sums = {name: GroupSum(outcome, name) for name in outcome.tables}
+        self.piles = Piles(outcome, joint, bins)
+
+    def add(self, number: Ints, items: Floats) -> None:
+        """Add items in order; a number is that of group, fold and bin."""
+
+        def add(name: str) -> None:
+            wide = number
+            if name == "joint":  # the first bin of those that are merged
+                bins = number % self._bins
+                wide = number // (self._folds * self._bins) * self._bins
+                wide += bins - bins % self.piles.coarse
+            self._sums[name].add(wide, items)
+
+        for _ in ordered_map(add, [n for n in self._sums if n != "joint" or self.piles.coarse]):
+            pass
+        if len(self._sums["joint"]) > self._most:
+            self.flush("joint")
+
+    def flush(self, name: str) -> None:
+        """Move the rows of a table to the piles."""
+        columns = self._sums[name].columns()
+        self._sums[name] = GroupSum(self._outcome, name)
+        part, columns["bin"] = np.divmod(columns.pop("number"), self._bins)
+        columns["group"], columns["fold"] = np.divmod(part, 1 if name == "joint" else self._folds)
+        self.piles.add({name: columns})
+
+
 class _NotValidError(Exception):
     """A block of items is not valid; a scan of all items says why."""
+
+
+def _cast(values: Any, role: str) -> Any:
+    """Values cast to a role's type; ids that are too large are reduced modulo the folds' prime."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if is_label(role):
+        if pa.types.is_temporal(values.type):
+            values = values.cast(pa.date32(), safe=False)
+        return values.cast(pa.string())
+    if role != "id":
+        if pa.types.is_decimal(values.type):  # which Arrow's own cast rounds twice
+            values = values.cast(pa.string())
+        return values.cast(pa.float64(), safe=False)
+    if pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type):
+        return values.cast(pa.string())
+    if pa.types.is_string(values.type):
+        return values
+    if values.type == pa.uint64() and values.null_count == 0:
+        large = values.to_numpy(zero_copy_only=False)
+        return pa.array((large % np.uint64(FOLD_PRIME)).astype(np.int64))
+    return values.cast(pa.int64(), safe=False)

@@ -48,8 +48,9 @@ def kind_of(source: Any) -> Kind:
     if hasattr(source, "__arrow_c_stream__"):
         return "stream"
     raise ItemsError(
-        f"items cannot be read from a {library}.{name}; give a pandas, Polars, Arrow or Ibis "
-        "table, another with __arrow_c_stream__, or a path, glob or list of Parquet or CSV files"
+        f"items cannot be read from a {library}.{name}; give a pandas, Polars or Arrow table (or "
+        "another with __arrow_c_stream__), a path, glob or list of Parquet or CSV files, or an "
+        "Ibis table"
     )
 
 
@@ -267,6 +268,27 @@ def _check_whole(path: str) -> None:
                 pass
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ItemsError(f"{path} is cut off or damaged ({error}): write it again") from error
+
+
+def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Any:
+    """Items of files as a source for the engine "duckdb", "spark" or "polars" of a command."""
+    if engine == "duckdb":
+        return source
+    paths = [os.path.abspath(path) for path in paths_of(source)]
+    if not are_parquet(paths):
+        raise ItemsError(f"engine {engine!r} reads Parquet files: write these as *.parquet")
+    import ibis
+
+    with readable(source):
+        try:
+            if engine == "polars":
+                return ibis.polars.connect().read_parquet(paths).select(*columns)
+            from pyspark.sql import SparkSession
+        except ImportError as error:
+            raise ItemsError(f"engine {engine!r}: pip install soc_pymc[{engine}]") from error
+        session = SparkSession.builder.appName("soc-pymc").getOrCreate()
+        session.read.parquet(*paths).createOrReplaceTempView("soc_pymc_items")
+        return ibis.pyspark.connect(session).table("soc_pymc_items").select(*columns)
 
 
 # --- errors of engines ---------------------------------------------------------------------------

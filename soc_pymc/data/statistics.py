@@ -1,4 +1,9 @@
-"""Sufficient statistics of items in bins of the score: small and additive; fits read only these."""
+"""Sufficient statistics of items in bins of the score: small and additive; fits read only these.
+
+A bin's items are counted in cells over exposures and in cells over counts, or in cells over noise
+sds: exact small cells, and cells of 1/16 octave that also keep sums. Joint cells are optional.
+Statistics of days, files or machines add up.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -23,7 +28,10 @@ from .days import Days, day, days_in, days_of, without_day
 from .groups import Grouping, group_roles, groupings_of, roles_of
 from .layout import FORMAT, dataset_of, sum_of, table_of, undated
 
-NO_JOINT_CELLS = 'summarize the items with joint=True (joint="auto" keeps them up to 64 MB)'
+NO_JOINT_CELLS = (
+    'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
+    "statistics if all of them have some)"
+)
 _MOST_Z = 3.0  # cap of a bin's excess variation
 
 
@@ -47,8 +55,13 @@ class Statistics:
 
     Examples
     --------
-    >>> (stats + stats).n_items
-    8000
+    >>> import pandas as pd
+    >>> import soc_pymc as soc
+    >>> frame = pd.DataFrame({"t": [0.1, 0.2, 0.3], "y": [0, 1, 1], "N": [9, 8, 7]})
+    >>> items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
+    >>> monday = soc.summarize(items, edges=[0.15])
+    >>> (monday + monday).n_items
+    6
     """
 
     data: xr.Dataset
@@ -92,8 +105,7 @@ class Statistics:
         """Scores that many items share, such as a default score, with their numbers of items.
 
         An atom has at least 50 items, 1% of all and 10 times those of each of the 20 nearest bins
-        (six of which may be atoms too; one with several scores counts as one item), and a bin to
-        itself.
+        (six of which may be atoms too), and a bin to itself.
         """
         n, score = (self.data[name].to_numpy() for name in ("n", "score_min"))
         return dict(zip(score[self.atom_bins].tolist(), n[self.atom_bins].tolist(), strict=True))
@@ -155,8 +167,11 @@ class Statistics:
         A cluster's label gives its block, so two clusters may share one. The column ``fold`` of
         the tables is then the block.
         """
-        clustered = self.data.attrs["folds_by"] == "cluster"
-        return len(np.unique(self.data["part_fold"])) if clustered else 0
+        return (
+            len(np.unique(self.data["part_fold"]))
+            if self.data.attrs["folds_by"] == "cluster"
+            else 0
+        )
 
     @property
     def coarse(self) -> int:
@@ -262,17 +277,20 @@ class Statistics:
         age, last = self._ages(end)
         inside = (age >= 0) & (age < number)
         if not inside.any():
-            known = f"days are {self.days[0]} to {self.days[-1]}"
-            raise StatisticsError(f"no day is in the {number} days to {last}: {known}")
+            raise StatisticsError(
+                f"no day is in the {number} days to {last}: days are {self.days[0]} to "
+                f"{self.days[-1]}"
+            )
         return self._weighted(inside, self.data.attrs)
 
     @checked(StatisticsError, half_life=days_in, end=OrNone(day))
     def decay(self, half_life: str, end: Any = None) -> "Statistics":
         """Statistics of all days together in which items count less the older they are.
 
-        An item's weight halves with every half-life, and days after `end` are left out. The bands
-        of a fit are those of as many items as the weights add up to. Checks, comparisons and
-        leave-one-out need whole items and refuse these statistics.
+        An item's weight halves with every half-life, and days after `end` are left out. All sums
+        are weighted, so a fit maximises a weighted likelihood: its bands are those of as many items
+        as the weights add up to. Checks, comparisons and leave-one-out need whole items and refuse
+        these statistics.
 
         Parameters
         ----------
@@ -313,8 +331,13 @@ class Statistics:
         return (last - self._day_of).astype(np.int64), last
 
     def _weighted(self, weight: NDArray[Any], attrs: Mapping[Any, Any]) -> "Statistics":
-        """Sums of the labels times their weights; true and false leave whole numbers whole."""
-        kept, code, tables = np.flatnonzero(weight), np.cumsum(weight > 0) - 1, {}
+        """Statistics of the labels with a weight, in which sums are multiplied by it.
+
+        Weights that are true or false leave whole numbers whole.
+        """
+        kept = np.flatnonzero(weight)
+        code = np.cumsum(weight > 0) - 1
+        tables = {}
         for name in self._outcome.tables:
             stored = table_of(self.data, name)
             rows = np.flatnonzero(weight[stored["group"]])
@@ -333,8 +356,9 @@ class Statistics:
     def leakage_z(self) -> float:
         """Whether outcomes vary more (z > 0) or less (z < 0) in their bins than noise explains.
 
-        Items of one octave of the size in a bin get a mean of their own. A bin's excess is capped
-        at 3, so that a few wide bins do not hide many in which outcomes hardly vary.
+        In each bin, items of one octave of exposure, or of the noise sd, get a mean of their own.
+        The excess of a bin is capped at 3, so that a few wide bins do not hide many in which
+        outcomes hardly vary.
         """
         refuse_weights(self, "leakage_z")
         margin = self._outcome.margins[0]
@@ -363,7 +387,13 @@ class Statistics:
 
         Examples
         --------
-        >>> stats.save("stats.nc")  # doctest: +SKIP
+        >>> import tempfile, pathlib
+        >>> import soc_pymc as soc
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     stats.save(pathlib.Path(folder) / "stats.nc")
+        ...     again = soc.load_statistics(pathlib.Path(folder) / "stats.nc")
+        >>> again.data.equals(stats.data)
+        True
         """
         save_netcdf(self.data, path, StatisticsError)
 

@@ -58,6 +58,7 @@ _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _AUTO_BYTES = 64e6  # of joint cells that are kept without being asked for
 _LEAKAGE = -6.0  # honest scores stay above this z
 _FEW = 10  # items of bins that are checked together
+_TOLD, _APART = 20, 10.0  # events that tell a rate; factor between rates and scores
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
 
@@ -130,19 +131,23 @@ def summarize(
         e_k+1), and the outer bins are open, so no item is dropped.
     folds
         Number of folds with separate statistics, for cross-validation; 0 keeps none. None takes the
-        items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Without an id,
-        folds come from an item's score and size, never from its outcome.
+        items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Folds come
+        from the id, the same on every engine, or without an id from the item's score and exposure
+        (noise sd, trials), never from its outcome.
     joint
-        Whether to keep joint cells of outcomes and their sizes, for checks, comparisons and priors
-        beyond one Gamma, Normal or Beta. ``"auto"`` keeps them if they take at most 64 MB. A number
-        is the largest number of cells (True: 4 million, half a gigabyte); beyond it their bins are
-        merged in pairs, by `Statistics.coarse`. They have no folds.
+        Whether to keep joint cells of outcomes and their sizes (exposures, noise sds or trials),
+        for checks, comparisons and priors beyond one Gamma, Normal or Beta. ``"auto"`` keeps them
+        if they take at most 64 MB, and else none. A number is the largest number of cells (True: 4
+        million, half a gigabyte); beyond it their bins are merged in pairs, and `Statistics.coarse`
+        is the number of merged bins. They have no folds.
     cluster
-        Column of labels of clusters, as ``cluster=`` of the items: separate statistics of 240
-        blocks of clusters, from which `fit` learns how much wider bands must be.
+        Column of labels of clusters, as ``cluster=`` of the items. Every table but the joint cells
+        then has separate rows for 240 blocks of clusters, from which `fit` learns how much wider
+        bands must be. A fold is made of whole blocks.
     date
-        Column of dates, as ``date=`` of the items: every day is kept apart, at most 4,000, for
-        `Statistics.window`, `Statistics.decay` and `soc.drift`.
+        Column of dates, as ``date=`` of the items. The statistics then keep every day apart, at
+        most 4,000: `Statistics.window` and `Statistics.decay` choose and weigh days, and
+        `soc.drift` says what moved. Everything else reads all days together.
     on_leakage
         What to do if outcomes vary far less around their scores than noise allows, a sign of scores
         that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
@@ -168,14 +173,18 @@ def summarize(
     -----
     ItemsWarning
         If many items share one score, such as a default; if bins are fewer than asked for; if
-        outcomes speak against the noise of this kind.
+        rates are far from the scores throughout; if outcomes speak against the noise of this kind.
 
     Examples
     --------
+    >>> import numpy as np, pandas as pd
     >>> import soc_pymc as soc
+    >>> t = np.linspace(0.1, 0.5, 100)
+    >>> frame = pd.DataFrame({"t": t, "y": np.arange(100) % 3, "N": 4.5})
+    >>> items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
     >>> stats = soc.summarize(items, bins=4)
-    >>> stats.n_items, stats.bins
-    (4000, 4)
+    >>> stats.n_items, stats.total_count, stats.bins
+    (100, 99, 4)
     """
     if edges is not None and (bins is not None or equal is not None):
         raise StatisticsError("give edges=, or bins= and equal=, not both")
@@ -192,6 +201,7 @@ def summarize(
     stats = totals_of(items, edges, bins, equal, folds, joint, on_leakage, progress)
     _check_groups(stats)
     _tell_atoms(stats, items)
+    _tell_scale(stats, items)
     return stats
 
 
@@ -305,8 +315,9 @@ def _choose(
     edges = choose_edges(grid, cells[weights > 0], weights[weights > 0], bins, asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
-            f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}, as equal scores stay "
-            f"together, and {len(cells):,} differ or a few have most items: ask for fewer bins",
+            f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
+            f"together, and there are only {len(cells):,} scores that differ, or a few of them "
+            "hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
         )
     return atom_edges(edges, list(atoms), grid, cells[weights > 0])
@@ -378,6 +389,28 @@ def _tell_atoms(stats: Statistics, items: Items) -> None:
             f"column {items.score!r} has scores shared by many items, such as a default score: "
             f"{shares}. A fit gives each its own mean and variance, so that it does not bend the "
             "curves beside it; a prior with atoms=False treats it as any other score",
+            ItemsWarning,
+        )
+
+
+def _tell_scale(stats: Statistics, items: Items) -> None:
+    """Say that rates are far from scores throughout, as where the exposure was forgotten."""
+    outcome, margin = OUTCOMES[items.kind], stats.cells("part")
+    if not outcome.sizes_add or margin["score_min"].min() <= 0:
+        return  # such scores are no rates
+    n = margin["n"]
+    fifth = np.minimum(5 * (np.cumsum(n) - 0.5 * n) / n.sum(), 4).astype(int)
+    names = "n", "sum_t", "sum_N", "sum_y"
+    n, t, size, events = (np.bincount(fifth, margin[name]) for name in names)
+    told = events >= _TOLD
+    ratio = (events * n)[told] / (size * t)[told]
+    if told.any() and (ratio.min() >= _APART or ratio.max() <= 1 / _APART):
+        words = outcome.words
+        warn_user(
+            f"column {items.score!r}: {words.theta}s are {ratio.min():.3g} to {ratio.max():.3g} "
+            f"times the scores throughout. If scores are {words.theta}s per unit of {words.size}, "
+            f"column {items.roles[outcome.size]!r} is not the {words.size} that they refer to (a "
+            "forgotten exposure counts as 1): name the right column",
             ItemsWarning,
         )
 

@@ -33,21 +33,24 @@ _NEEDS = {
 
 
 class Scan(NamedTuple):
-    """Valid items after one pass."""
+    """Valid items after one pass: totals, a table, and cells of scores with numbers of items."""
 
     n: int
     score_min: float
     score_max: float
-    table: Any  # of Ibis, by role: numbers as float64, whole ones and ids as int64, labels as text
-    cells: Mapping[str, Ints]  # of scores, with their numbers of items
+    # Ibis table with columns named by role: numbers as float64, whole ones and ids as int64,
+    # labels as text
+    table: Any
+    cells: Mapping[str, Ints]
 
 
 def scan(items: Items, progress: bool = True, *, folds: bool = False, cells: bool = False) -> Scan:
     """Validate items and total them in one pass.
 
     With `cells` it also counts the scores on the first grid. Only with `folds` are ids and columns
-    of folds, clusters and dates read. Each problem is one line of an ItemsError: the column, the
-    number of bad rows, examples, and the requirement.
+    of folds, clusters and dates read; where no folds are made, ids and folds may have any type.
+    Each problem is one line of an ItemsError: the column, the number of bad rows, examples, and
+    the requirement.
     """
     items = items if folds else replace(items, id=None, fold=None, cluster=None, date=None)
     outcome = OUTCOMES[items.kind]
@@ -59,14 +62,7 @@ def scan(items: Items, progress: bool = True, *, folds: bool = False, cells: boo
         nothing = {outcome.observed: 0.0, outcome.size: outcome.no_information}
         raw = raw.mutate({role: x for role, x in nothing.items() if role not in columns})
         problems = _problems_of(raw, items.roles, outcome)
-        y, t = raw[outcome.observed], raw.score
-        small = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0)  # not null nor NaN
-        sums = {
-            "n": raw.count(),
-            "outcome": small.sum(),
-            "score_min": t.min(),
-            "score_max": t.max(),
-        }
+        sums = _totals(raw, outcome)
         sums |= {f"{i}": p.condition.sum().fill_null(0) for i, p in enumerate(problems)}
         grouped = raw.group_by(cell=_cell(raw)) if cells else raw
         totals = grouped.aggregate(**sums).to_pyarrow()
@@ -91,6 +87,14 @@ def _cell(raw: Any) -> Any:
     """Cells of scores; those of bad ones do not matter, because the items are refused."""
     usable = (raw.score.abs() <= LARGEST).fill_null(False) & ~raw.score.fill_null(0.0).isnan()
     return score_cell(usable.ifelse(raw.score, 1.0), FIRST_GRID)
+
+
+def _totals(raw: Any, outcome: Outcome) -> dict[str, Any]:
+    """Totals that do not overflow, though validity is not known yet."""
+    y = raw[outcome.observed]
+    y = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0)  # neither null nor NaN
+    ends = {"score_min": raw.score.min(), "score_max": raw.score.max()}
+    return {"n": raw.count(), "outcome": y.sum(), **ends}
 
 
 # --- problems of rows ----------------------------------------------------------------------------
@@ -192,9 +196,9 @@ def check_types(items: Items, table: Any) -> None:
     if engine not in HASHING:
         *others, last = HASHING.values()
         raise ItemsError(
-            f"column {items.id!r} holds text, of which folds are made in {', '.join(others)} and "
-            f"{last}, but not in {engine}: give ids that are whole numbers, or fold= a column of "
-            "fold numbers"
+            f"column {items.id!r} holds text, and folds of such ids are made in "
+            f"{', '.join(others)} and {last}, in files and in memory, but not in {engine}: give "
+            "ids that are whole numbers, or fold= a column of fold numbers"
         )
 
 
@@ -210,16 +214,19 @@ def _wrong_type(role: str, dtype: Any) -> str:
         right = NUMBERS[role].labels
     else:
         right = dtype.is_numeric() or dtype.is_null()
-    # pandas has floats where whole numbers are missing
-    fractions = "numbers with fractions (pandas: .astype('Int64') makes whole numbers)"
-    words = {
-        "true/false values": dtype.is_boolean(),
-        "text": dtype.is_string(),
-        "times with a time zone" if role == "date" else "dates or times": dtype.is_temporal(),
-        "numbers": whole,
-        fractions: dtype.is_numeric(),
-    }
-    return "" if right else next((x for x, holds in words.items() if holds), f"values of {dtype}")
+    if right:
+        return ""
+    if dtype.is_boolean():
+        return "true/false values"
+    if dtype.is_string():
+        return "text"
+    if dtype.is_temporal():
+        return "times with a time zone" if role == "date" else "dates or times"
+    if whole:
+        return "numbers"
+    if dtype.is_floating() or dtype.is_decimal():  # pandas has floats where whole ones are missing
+        return "numbers with fractions (pandas: .astype('Int64') makes whole numbers)"
+    return f"values of type {dtype}"
 
 
 def check_total(items: Items, total: float) -> None:

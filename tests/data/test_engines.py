@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
+from soc_pymc.front.cli import main
 from tests.data.cell_references import (
     assert_plain,
+    assert_same,
     block_of_cluster,
     fold_of_id,
     fold_of_item,
@@ -109,6 +111,9 @@ def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on
     np.testing.assert_array_equal(found.edges, stats.edges)
     assert found.data.attrs == stats.data.attrs
     assert_as_plain(found, table, kind, task)
+
+
+# --- files on other engines ----------------------------------------------------------------------
 
 
 # --- errors --------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Laws of statistics: additive, independent of order and source, read back exactly."""
 
+import warnings
 from dataclasses import replace
 
 import ibis
@@ -30,6 +31,20 @@ def frame_of(family, example, n=1500):
     return frame.assign(
         country=np.where(np.arange(n) % 7 < 2, "no", "se"), ad=np.arange(n) * 17 - 900
     )
+
+
+@pytest.mark.parametrize("column", ["one", "other"])
+def test_a_forgotten_exposure_is_warned_of(column, example):
+    """Exposures of 1, or in another unit; the right column raises no warning."""
+    frame = example("gamma").frame.assign(one=1.0)
+    frame["other"] = frame["exposure"] * 1000.0
+    items = soc.PoissonItems(frame, score="score", count="count", exposure=column)
+    with pytest.warns(soc.ItemsWarning, match="times the scores throughout"):
+        soc.summarize(items, bins=20, **QUIET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "exposures are whole numbers")
+        soc.summarize(replace(items, exposure="exposure"), bins=20, **QUIET)
 
 
 # --- additive ------------------------------------------------------------------------------------
