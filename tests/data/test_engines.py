@@ -10,10 +10,8 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.front.cli import main
 from tests.data.cell_references import (
     assert_plain,
-    assert_same,
     block_of_cluster,
     fold_of_id,
     fold_of_item,
