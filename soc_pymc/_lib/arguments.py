@@ -79,8 +79,9 @@ class Whole:
         good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if good and self.least <= value <= most:
             return int(value)
-        limits = f"from {self.least:,} to {most:,}"
-        limits = f"of at least {self.least:,}" if self.most is None else limits
+        limits = f"of at least {self.least:,}"
+        if self.most is not None:
+            limits = f"from {self.least:,} to {self.most:,}"
         raise error(f"{name}={shown(value)} must be a whole number {limits}")
 
 

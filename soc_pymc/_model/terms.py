@@ -32,7 +32,6 @@ _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated 
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
 _ATOM_SCALE = 1.0  # of the shifts of atoms
 _BIN_SCALE = 0.2  # of the effects of bins
-_SIZE_WIGGLE = 0.5  # of the term in log exposure
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
 
 
@@ -238,7 +237,7 @@ def make_curve(
         else:
             terms += _group_terms(deviations, at_rows, grouping, rows.group, default.unit)
     if size is not None:
-        size_knots, term = _size_term(size, rows, default.unit)
+        size_knots, term = _size_term(size, rows, default.unit, weak_priors[0])
         terms += [term] if term else []
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
@@ -319,7 +318,7 @@ def _refuse_levels(grouping: Grouping, size: float) -> None:
     )
 
 
-def _size_term(spline: Spline, rows: Rows, unit: float) -> tuple[Floats, Term | None]:
+def _size_term(spline: Spline, rows: Rows, unit: float, weak: Weak) -> tuple[Floats, Term | None]:
     """A smooth term in log exposure of mean 0, whose straight line is penalised too."""
     x = rows.log_size
     basis = make_basis(x, rows.n, spline.knots)
@@ -329,7 +328,7 @@ def _size_term(spline: Spline, rows: Rows, unit: float) -> tuple[Floats, Term | 
     spread = float(np.sqrt(np.average((x - basis.centre) ** 2, weights=rows.n)))
     functions = np.column_stack([basis.line[:, 1] / spread, basis.wiggle])
     functions = functions - np.average(at_rows @ functions, axis=0, weights=rows.n)
-    wiggle = _SIZE_WIGGLE if spline.wiggle is None else spline.wiggle
+    wiggle = weak.wiggle if spline.wiggle is None else spline.wiggle
     block = Block("exposure", at_rows @ functions, wiggle * unit)
     return basis.knots, Term(block, "exposure", functions)
 
