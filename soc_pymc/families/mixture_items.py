@@ -9,7 +9,7 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from .components import count_log_density, inverse_trigamma, value_log_density
-from .mixture_rows import LOWEST, exponentials
+from .mixture_rows import LOWEST
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -30,8 +30,7 @@ def interpolated(position, first, second, log_weight, draws, out):  # type: igno
     begin with two given ones.
     """
     last, number = len(log_weight) - 4, log_weight.shape[2]
-    own, work, bits = np.empty(number), np.empty(number), np.empty(number, dtype=np.int64)
-    real = bits.view(np.float64)
+    weight = np.empty(number)
     for i in range(len(position)):
         at = (position[i] - first) / (second - first)
         k = min(max(int(at) - 1, 0), last)
@@ -45,11 +44,10 @@ def interpolated(position, first, second, log_weight, draws, out):  # type: igno
             for r in range(number):
                 log = a * log_weight[k, j, r] + b * log_weight[k + 1, j, r]
                 log += c * log_weight[k + 2, j, r] + d * log_weight[k + 3, j, r]
-                own[r] = min(max(log, LOWEST), 0.0)
-            exponentials(own, work, bits, real)
-            total = own.sum()
+                weight[r] = np.exp(min(max(log, LOWEST), 0.0))
+            total = weight.sum()
             for r in range(number):
-                out[s, i, r] = own[r] / total
+                out[s, i, r] = weight[r] / total
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

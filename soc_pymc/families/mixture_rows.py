@@ -21,7 +21,6 @@ _CLOSE, _STEPS = 1e-8, 60  # what may be left of both curves, and the most Newto
 _LONGEST = 2.0  # step of the coefficients that shift and stretch
 _SHORTEST = 0.02  # share of the line from the centre
 _MANY_DRAWS = 8  # draws for which it pays to solve at their mean first
-_AT_ONCE = 16  # draws whose base weights are made at once: long loops in the processor's cache
 LOWEST = -700.0
 """Logarithm of the smallest weight over the largest."""
 FLOOR = 1e-3
@@ -104,25 +103,25 @@ class MixtureCells:
 
 
 @_jit
-def _curves(own, first, second):  # type: ignore[no-untyped-def]
+def _curves(middle, first, second):  # type: ignore[no-untyped-def]
     """Both curves, relative to the start's, from the mean and the mean square, with derivatives.
 
-    `own` is the last number of `WeightForms.handle`. The first curve depends on the mean alone.
+    `middle` is the fourth number of `WeightForms.handle`. The first depends on the mean alone.
     """
     v = second - first * first
     by_first = -2.0 * first
-    if own < 0.0:  # Normals
+    if middle < 0.0:  # Normals
         return first, np.log(v), 1.0, by_first / v, 1.0 / v
-    if own == 0.0:  # Gammas: what follows, with fewer logarithms
+    if middle == 0.0:  # Gammas: what follows, with fewer logarithms
         up = 1.0 + first
         log_up = np.log(up)
         return log_up, np.log(v) - 2.0 * log_up, 1.0 / up, by_first / v - 2.0 / up, 1.0 / v
-    up, down = 1.0 + (1.0 - own) * first, 1.0 - own * first
-    both, by_both = up * down, (1.0 - own) * down - own * up
-    unit = own * (1.0 - own)
+    up, down = 1.0 + (1.0 - middle) * first, 1.0 - middle * first
+    both, by_both = up * down, (1.0 - middle) * down - middle * up
+    unit = middle * (1.0 - middle)
     rest = both - unit * v
     bend = by_first / v - by_both / both - (by_both - unit * by_first) / rest
-    slope = (1.0 - own) / up + own / down
+    slope = (1.0 - middle) / up + middle / down
     value = np.log(v) - np.log(both) - np.log(rest)
     return np.log(up) - np.log(down), value, slope, bend, 1.0 / v + unit / rest
 
@@ -140,187 +139,111 @@ def _bent(x, low, high):  # type: ignore[no-untyped-def]
     return x, 1.0
 
 
-# exp(x) = 2^k exp(r) with |r| <= log(2) / 2, by Taylor's series of 12 terms, to 1e-16
-_LOG2E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
-_BIAS, _MANTISSA = np.int64(1023), np.int64(52)
-_TAYLOR = 1.0 / np.cumprod(np.maximum(np.arange(13.0), 1.0))
-
-
-@_fast
-def exponentials(x, whole, bits, real):  # type: ignore[no-untyped-def]
-    """Exponentials, in place, of numbers from `LOWEST` to 0; `bits` and `real` are one array.
-
-    Unlike calls of exp, it is vectorised.
-    """
-    for r in range(len(x)):
-        k = np.floor(x[r] * _LOG2E + 0.5)
-        whole[r] = k
-        bits[r] = (np.int64(k) + _BIAS) << _MANTISSA
-    for r in range(len(x)):
-        u = (x[r] - whole[r] * _LN2_HIGH) - whole[r] * _LN2_LOW
-        y = _TAYLOR[12]
-        for k in range(11, -1, -1):
-            y = y * u + _TAYLOR[k]
-        x[r] = y * real[r]
-
-
-# log(x) = k log(2) + 2 atanh(f), f = (m - 1) / (m + 1) and sqrt(1/2) <= m < sqrt(2), to 1e-16
-_ROOT_HALF, _ATANH = np.int64(0x3FE6A09E667F3BCD), 1.0 / np.arange(1.0, 23.0, 2.0)
-
-
-@_fast
-def logarithms(x, bits, real):  # type: ignore[no-untyped-def]
-    """Logarithms, in place, of positive numbers; `bits` and `real` are one array."""
-    for r in range(len(x)):
-        real[r] = x[r]
-    for r in range(len(x)):
-        k = (bits[r] - _ROOT_HALF) >> _MANTISSA
-        bits[r] = bits[r] - (k << _MANTISSA)
-        x[r] = np.float64(k)
-    for r in range(len(x)):
-        f = (real[r] - 1.0) / (real[r] + 1.0)
-        g = f * f
-        y = _ATANH[10]
-        for k in range(9, -1, -1):
-            y = y * g + _ATANH[k]
-        x[r] = (x[r] * _LN2_LOW + 2.0 * f * y) + x[r] * _LN2_HIGH
-
-
-@_fast
-def _normal_terms(inner, one, two, base, out, along):  # type: ignore[no-untyped-def]
+@_jit
+def _normal_terms(inner, one, two, base, log, along):  # type: ignore[no-untyped-def]
     """`_base_weights` of Normals."""
-    for s in range(len(one)):
-        wide = np.exp(two[s])
-        v = wide - inner
-        for r in range(out.shape[1]):
-            y = (base[0, r] - one[s]) / v
-            out[s, r] = -0.5 * y * y * v
-            along[s, 0, r], along[s, 1, r] = y, 0.5 * y * y * wide
+    wide = np.exp(two)
+    v = wide - inner
+    for r in range(len(log)):
+        y = (base[0, r] - one) / v
+        log[r] = -0.5 * y * y * v
+        along[0, r], along[1, r] = y, 0.5 * y * y * wide
 
 
-@_fast
-def _gamma_terms(inner, one, two, base, share, whole, bits, real, work):  # type: ignore[no-untyped-def]
-    """Log weights that make log-normals, and Gammas, each with derivatives in both curves.
+@_jit
+def _gamma_terms(inner, one, two, base, normal, family):  # type: ignore[no-untyped-def]
+    """Log weights that make log-normals, and Gammas, each (3, R) with derivatives in both curves.
 
     Both are products: a log-normal is a log-normal times a component, nearly, and Gamma(a) is
     Beta(a, A - a) times Gamma(A), a component.
     """
-    number = base.shape[1]
-    for s in range(len(one)):
-        wide = np.exp(two[s])
-        v, by_v = np.log1p(wide) - np.log1p(inner), wide / (1.0 + wide)
-        shift = np.log(inner / wide) - one[s]
-        for r in range(number):
-            y = (base[0, r] - one[s]) / v + 0.5
-            work[0, s, r], work[1, s, r] = -0.5 * y * y * v, y
-            work[2, s, r] = 0.5 * y * (y - 1.0) * by_v
-            share[s, r] = max(min(base[0, r] + shift, -UPPER), LOWEST)
-    exponentials(share.reshape(-1), whole.reshape(-1), bits, real)
-    for s in range(len(one)):
-        for r in range(number):
-            whole[s, r] = 1.0 - share[s, r]
-            share[s, r] = -share[s, r] / whole[s, r]
-    logarithms(whole.reshape(-1), bits, real)
-    for s in range(len(one)):
-        a = np.exp(-two[s])
-        q, shift = 1.0 / inner - a - 1.0, np.log(inner * a) - one[s]
-        for r in range(number):
-            log_share, slope = base[0, r] + shift, share[s, r]
-            # beyond, a straight line, so that no weight is 0
-            rest = whole[s, r] + slope * max(log_share + UPPER, 0.0)
-            work[3, s, r] = a * log_share + q * rest
-            work[4, s, r] = -(a + q * slope)
-            work[5, s, r] = a * (rest - log_share - 1.0) - q * slope
-        # the first component also stands for what is below it
-        cells = a * (base[0, 1] - base[0, 0])
-        work[3, s, 0] += np.log1p(1.0 / cells)
-        work[5, s, 0] += 1.0 / (1.0 + cells)
-
-
-@_fast
-def _beta_terms(own, inner, one, two, start, base, work):  # type: ignore[no-untyped-def]
-    """The same for Betas, with logits in the place of logarithms.
-
-    Those of Betas are `base[3]` where the curves are the pilot's, the second `start`, and elsewhere
-    nearly.
-    """
-    old = np.exp(start) - inner
-    old_a, old_b = 1.0 / (old * (1.0 - own)), 1.0 / (old * own)
-    for s in range(len(one)):
-        wide, odds = np.exp(two[s]), own * np.exp(one[s])
-        m = odds / (1.0 - own + odds)
-        v = wide - inner
-        a, b = 1.0 / (v * (1.0 - m)), 1.0 / (v * m)
-        middle = np.log(m) - np.log(1.0 - m) + v * (m - 0.5)
-        for r in range(base.shape[1]):
-            above, below = base[0, r], base[1, r]
-            y = (above - below - middle) / v
-            work[0, s, r], work[1, s, r] = -0.5 * y * y * v, y * (1.0 + v * m * (1.0 - m))
-            work[2, s, r] = (0.5 * y * y + y * (m - 0.5)) * wide
-            work[3, s, r] = base[3, r] + (a - old_a) * above + (b - old_b) * below
-            work[4, s, r] = a * m * above - b * (1.0 - m) * below
-            work[5, s, r] = -wide / v * (a * above + b * below)
-
-
-@_fast
-def _floored(log, by_one, by_two, floor, share, whole, bits, real):  # type: ignore[no-untyped-def]
-    """In place: log weights and derivatives (draws, R), with weights of sum 1 and a floor."""
-    for s in range(len(log)):
-        top = -np.inf
-        for r in range(len(floor)):
-            top = max(top, log[s, r])
-        for r in range(len(floor)):
-            share[s, r] = max(log[s, r] - top, LOWEST)
-    exponentials(share.reshape(-1), whole.reshape(-1), bits, real)
-    for s in range(len(log)):
-        total = first = second = 0.0
-        for r in range(len(floor)):
-            total += share[s, r]
-            first += share[s, r] * by_one[s, r]
-            second += share[s, r] * by_two[s, r]
-        first, second, scale = first / total, second / total, (1.0 - FLOOR) / total
-        for r in range(len(floor)):
-            own = scale * share[s, r]
-            log[s, r] = own + floor[r]
-            kept = own / log[s, r]
-            by_one[s, r] = kept * (by_one[s, r] - first)
-            by_two[s, r] = kept * (by_two[s, r] - second)
-    logarithms(log.reshape(-1), bits, real)
-
-
-@_fast
-def _mixed(path, work, out, along):  # type: ignore[no-untyped-def]
-    """`_base_weights` from both kinds of log weights and their derivatives."""
-    for s in range(len(path)):
-        b = path[s]
-        a = 1.0 - b
-        for r in range(out.shape[1]):
-            out[s, r] = a * work[0, s, r] + b * work[3, s, r]
-            along[s, 0, r] = a * work[1, s, r] + b * work[4, s, r]
-            along[s, 1, r] = a * work[2, s, r] + b * work[5, s, r]
-            along[s, 2, r] = work[3, s, r] - work[0, s, r]
+    wide, a = np.exp(two), np.exp(-two)
+    v, by_v = np.log1p(wide) - np.log1p(inner), wide / (1.0 + wide)
+    q, shift = 1.0 / inner - a - 1.0, np.log(inner * a) - one
+    for r in range(base.shape[1]):
+        y = (base[0, r] - one) / v + 0.5
+        normal[0, r], normal[1, r] = -0.5 * y * y * v, y
+        normal[2, r] = 0.5 * y * (y - 1.0) * by_v
+        log_share = base[0, r] + shift
+        share = np.exp(max(min(log_share, -UPPER), LOWEST))
+        slope = -share / (1.0 - share)
+        # beyond, a straight line, so that no weight is 0
+        rest = np.log(1.0 - share) + slope * max(log_share + UPPER, 0.0)
+        family[0, r] = a * log_share + q * rest
+        family[1, r] = -(a + q * slope)
+        family[2, r] = a * (rest - log_share - 1.0) - q * slope
+    # the first component also stands for what is below it
+    cells = a * (base[0, 1] - base[0, 0])
+    family[0, 0] += np.log1p(1.0 / cells)
+    family[2, 0] += 1.0 / (1.0 + cells)
 
 
 @_jit
-def _base_weights(own, inner, one, two, path, base, centre, out, along):  # type: ignore[no-untyped-def]
-    """Log weights (draws, R) of a row that make the distributions with these curves (draws,).
+def _beta_terms(middle, inner, one, two, start, base, normal, family):  # type: ignore[no-untyped-def]
+    """The same for Betas, with logits in the place of logarithms.
+
+    Those of Betas are `base[3]` where the curves are the pilot's, whose mean is `middle` and whose
+    second curve is `start`, and elsewhere nearly.
+    """
+    old = np.exp(start) - inner
+    old_a, old_b = 1.0 / (old * (1.0 - middle)), 1.0 / (old * middle)
+    wide, odds = np.exp(two), middle * np.exp(one)
+    m = odds / (1.0 - middle + odds)
+    v = wide - inner
+    a, b = 1.0 / (v * (1.0 - m)), 1.0 / (v * m)
+    location = np.log(m) - np.log(1.0 - m) + v * (m - 0.5)
+    for r in range(base.shape[1]):
+        above, below = base[0, r], base[1, r]
+        y = (above - below - location) / v
+        normal[0, r], normal[1, r] = -0.5 * y * y * v, y * (1.0 + v * m * (1.0 - m))
+        normal[2, r] = (0.5 * y * y + y * (m - 0.5)) * wide
+        family[0, r] = base[3, r] + (a - old_a) * above + (b - old_b) * below
+        family[1, r] = a * m * above - b * (1.0 - m) * below
+        family[2, r] = -wide / v * (a * above + b * below)
+
+
+@_jit
+def _floored(terms, floor):  # type: ignore[no-untyped-def]
+    """In place: log weights and derivatives (3, R), with weights of sum 1 and a floor."""
+    top, total, first, second = terms[0].max(), 0.0, 0.0, 0.0
+    for r in range(len(floor)):
+        weight = np.exp(max(terms[0, r] - top, LOWEST))
+        terms[0, r] = weight
+        total += weight
+        first += weight * terms[1, r]
+        second += weight * terms[2, r]
+    first, second, scale = first / total, second / total, (1.0 - FLOOR) / total
+    for r in range(len(floor)):
+        weight = scale * terms[0, r]
+        kept = weight / (weight + floor[r])
+        terms[0, r] = np.log(weight + floor[r])
+        terms[1, r] = kept * (terms[1, r] - first)
+        terms[2, r] = kept * (terms[2, r] - second)
+
+
+@_jit
+def _base_weights(middle, inner, one, two, path, base, start, log, along):  # type: ignore[no-untyped-def]
+    """Fill log weights (R,) of a row that make the distribution with these curves.
 
     At path 1 it is the family's, at 0 the normal one of theta, its logarithm or logit, in both
-    cases apart from the grid. `along` (draws, 3, R) become derivatives in both curves and the path.
+    cases apart from the grid. `along` (3, R) become derivatives in both curves and the path.
     `inner` is the second curve's exponential of a component, which convolves the weights.
     """
-    if own < 0.0:
-        _normal_terms(inner, one, two, base, out, along)
+    if middle < 0.0:
+        _normal_terms(inner, one, two, base, log, along)
         return
-    work, bits = np.empty((8, *out.shape)), np.empty(out.size, dtype=np.int64)
-    real = bits.view(np.float64)
-    if own == 0.0:
-        _gamma_terms(inner, one, two, base, work[6], work[7], bits, real, work)
+    normal, family = np.empty((3, len(log))), np.empty((3, len(log)))
+    if middle == 0.0:
+        _gamma_terms(inner, one, two, base, normal, family)
     else:
-        _beta_terms(own, inner, one, two, centre[1], base, work)
-    for k in (0, 3):
-        _floored(work[k], work[k + 1], work[k + 2], base[2], work[6], work[7], bits, real)
-    _mixed(path, work, out, along)
+        _beta_terms(middle, inner, one, two, start, base, normal, family)
+    _floored(normal, base[2])
+    _floored(family, base[2])
+    for r in range(len(log)):
+        log[r] = normal[0, r] + path * (family[0, r] - normal[0, r])
+        along[0, r] = normal[1, r] + path * (family[1, r] - normal[1, r])
+        along[1, r] = normal[2, r] + path * (family[2, r] - normal[2, r])
+        along[2, r] = family[0, r] - normal[0, r]
 
 
 @_fast
@@ -333,15 +256,14 @@ def _sums(weight, parts, out):  # type: ignore[no-untyped-def]
         out[k] = total
 
 
-@_fast
+@_jit
 def _tilted(fixed, u, v, parts, weight):  # type: ignore[no-untyped-def]
-    """Log weights relative to the largest."""
-    top = -np.inf
+    """Fill weights relative to the largest."""
     for r in range(len(fixed)):
         weight[r] = fixed[r] + u * parts[3, r] + v * parts[4, r]
-        top = max(top, weight[r])
+    top = weight.max()
     for r in range(len(fixed)):
-        weight[r] = max(weight[r] - top, LOWEST)
+        weight[r] = np.exp(max(weight[r] - top, LOWEST))
 
 
 @_jit
@@ -358,7 +280,7 @@ def _parts(basis, mean, variance):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _solve(one, two, own, parts, fixed, moved, weight, found, work, bits, real):  # type: ignore[no-untyped-def]
+def _solve(one, two, middle, parts, fixed, moved, weight, found):  # type: ignore[no-untyped-def]
     """Weights whose curves are `one` and `two`, relative to the start's, by Newton's method.
 
     `fixed` (R,) is the rest of the log weights, and `moved` (2,) the coefficients that shift and
@@ -370,11 +292,10 @@ def _solve(one, two, own, parts, fixed, moved, weight, found, work, bits, real):
     left, factor, u, v = np.inf, 1.0, 0.0, 0.0
     for _ in range(_STEPS):
         _tilted(fixed, moved[0], moved[1], parts, weight)
-        exponentials(weight, work, bits, real)
         _sums(weight, parts, sums)
         total = sums[0]
         d, q, s1, s2 = sums[1] / total, sums[2] / total, sums[3] / total, sums[4] / total
-        first, second, slope, bend, other = _curves(own, d, q)
+        first, second, slope, bend, other = _curves(middle, d, q)
         away, wide = one - first, two - second
         now = abs(away) + abs(wide)
         if not now < left:  # a step too long; NaN too
@@ -409,74 +330,64 @@ def _solve(one, two, own, parts, fixed, moved, weight, found, work, bits, real):
 
 
 @_jit
+def _at(point, further, row, parts, centre, moved, weight, found, along):  # type: ignore[no-untyped-def]
+    """`_solve` at bounded predictors (P,), of which `further` (R,) is what the last ones add."""
+    middle, inner, base = row
+    fixed = np.empty(len(weight))
+    _base_weights(middle, inner, point[0], point[1], point[2], base, centre[1], fixed, along)
+    for r in range(len(weight)):
+        fixed[r] += further[r]
+    return _solve(point[0], point[1], middle, parts, fixed, moved, weight, found)
+
+
+@_jit
 def _follow(  # type: ignore[no-untyped-def]
-    to, shape, middle, row, parts, centre, begin, moved, weight, found, along, work, bits, real
+    end, functions, row, parts, centre, begin, moved, weight, found, along
 ):
     """Weights (R,) at bounded predictors (P,), where Newton's method fails from a first guess.
 
     It follows the line from the centre, where the solution is `begin`, and stays at the last point
     that it reached. Returns whether it reached the end.
     """
-    own, inner, base = row
-    point, fixed = np.empty((len(centre), 1)), np.empty((1, len(weight)))
-    u, v, at, share, step = begin[0], begin[1], 0.0, 0.5, 0.5
+    u, v, reached, share, step = begin[0], begin[1], 0.0, 0.5, 0.5
     while True:
         moved[0], moved[1] = u, v
-        for j in range(len(centre)):
-            point[j, 0] = centre[j] + share * (to[j] - centre[j])
-        _base_weights(own, inner, point[0], point[1], point[2], base, centre, fixed, along)
-        for r in range(len(weight)):
-            fixed[0, r] += middle[r] + share * (shape[r] - middle[r])
-        one, two = point[0, 0], point[1, 0]
-        good = _solve(one, two, own, parts, fixed[0], moved, weight, found, work, bits, real)
-        if share == at:  # the last point that was reached
+        point = centre + share * (end - centre)
+        good = _at(point, functions @ point[2:], row, parts, centre, moved, weight, found, along)
+        if share == reached:  # the last point that was reached
             return False
         if good:
             if share == 1.0:
                 return True
-            at, step = share, 1.5 * step
+            reached, step = share, 1.5 * step
             u, v = moved[0], moved[1]
         else:
             step *= 0.5
-        share = at if step < _SHORTEST else min(at + step, 1.0)
+        share = reached if step < _SHORTEST else min(reached + step, 1.0)
 
 
 @_jit
-def _solve_draws(  # type: ignore[no-untyped-def]
-    to, shapes, middle, row, parts, centre, begin, near, line, weight, found, along, good
+def _from_guess(  # type: ignore[no-untyped-def]
+    point, further, functions, row, parts, centre, begin, near, line, weight, found, along
 ):
-    """`_row_weights` at bounded predictors (P, draws), from first guesses `line` around `near`."""
-    own, inner, base = row
-    moved, (draws, number) = np.empty(2), weight.shape
-    fixed, work, bits = np.empty((draws, number)), np.empty(number), np.empty(number, np.int64)
-    real = bits.view(np.float64)
-    _base_weights(own, inner, to[0], to[1], to[2], base, centre, fixed, along)
-    for s in range(draws):
-        moved[0], moved[1] = line[0, 0], line[1, 0]
-        for j in range(len(near)):
-            moved[0] += line[0, j + 1] * (to[j, s] - near[j])
-            moved[1] += line[1, j + 1] * (to[j, s] - near[j])
-        for r in range(number):
-            fixed[s, r] += shapes[s, r]
-        one, two, rest = to[0, s], to[1, s], (found[s], work, bits, real)
-        good[s] = _solve(one, two, own, parts, fixed[s], moved, weight[s], *rest)
-        if not good[s]:
-            end = to[:, s].copy(), shapes[s], middle
-            good[s] = _follow(
-                *end, row, parts, centre, begin, moved, weight[s], found[s], along[s : s + 1],
-                work, bits, real,
-            )  # fmt: skip
+    """Weights (R,) at bounded predictors (P,), from a first guess by a `line` around `near`."""
+    moved = line[:, 0].copy()
+    for j in range(len(near)):
+        moved += line[:, j + 1] * (point[j] - near[j])
+    if _at(point, further, row, parts, centre, moved, weight, found, along):
+        return True
+    return _follow(point, functions, row, parts, centre, begin, moved, weight, found, along)
 
 
 @_jit
-def _by_predictors(own, basis, mean, variance, weight, found, along, out):  # type: ignore[no-untyped-def]
+def _by_predictors(middle, basis, mean, variance, weight, found, along, out):  # type: ignore[no-untyped-def]
     """Derivatives (2, P), in bounded predictors, of the coefficients that shift and stretch."""
     slope, bend, other, d, q = found[4:9]
     for j in range(out.shape[1]):
         first = second = 0.0
         for r in range(len(weight)):
             by = along[j, r] if j < 2 else basis[r, j]
-            if j == 2 and own >= 0.0:
+            if j == 2 and middle >= 0.0:
                 by += along[2, r]
             first += weight[r] * (mean[r] - d) * by
             second += weight[r] * (mean[r] * mean[r] + variance[r] - q) * by
@@ -496,35 +407,30 @@ def _row_weights(  # type: ignore[no-untyped-def]
     """
     draws = len(weight)
     good, parts = np.empty(draws, dtype=np.bool_), _parts(basis, mean, variance)
-    own, inner = handle[3], np.exp(handle[5] - ROOM)
-    bounded = np.empty((len(centre), draws))
+    middle, inner = handle[3], np.exp(handle[5] - ROOM)
+    bounded = predictors.copy()
     for s in range(draws):
         one, by_one = _bent((predictors[s, 0] - handle[0]) / handle[1], -handle[4], handle[4])
         two, by_two = _bent(predictors[s, 1] - handle[2], handle[5], handle[6])
         found[s, 11], found[s, 12] = by_one / handle[1], by_two
-        bounded[0, s], bounded[1, s] = one, two
-        for j in range(2, len(centre)):
-            bounded[j, s] = predictors[s, j]
-    further = np.ascontiguousarray(basis[:, 2:])
-    row, middle, begin = (own, inner, base), further @ centre[2:], guess[:, 0].copy()
-    near, line, some = centre.copy(), guess.copy(), min(draws, _AT_ONCE)
+        bounded[s, 0], bounded[s, 1] = one, two
+    functions = np.ascontiguousarray(basis[:, 2:])
+    row, begin = (middle, inner, base), guess[:, 0].copy()
+    near, line = centre.copy(), guess.copy()
     if draws >= _MANY_DRAWS:
         for j in range(len(near)):
-            near[j] = bounded[j].mean()
-        to, shapes = near.copy().reshape(-1, 1), (further @ near[2:]).reshape(1, -1)
-        out = weight[:1], found[:1], along[:1], good[:1]
-        _solve_draws(to, shapes, middle, row, parts, centre, begin, centre, guess, *out)
-        if good[0]:
+            near[j] = bounded[:, j].mean()
+        out = weight[0], found[0], along[0]
+        given = functions @ near[2:], functions, row, parts, centre, begin, centre, guess
+        if _from_guess(near, *given, *out):
             line[:, 0] = found[0, 9:11]
-            _by_predictors(own, basis, mean, variance, weight[0], found[0], along[0], line[:, 1:])
+            _by_predictors(middle, basis, mean, variance, *out, line[:, 1:])
         else:
             near[:] = centre
-    for first in range(0, draws, some):
-        last = min(first + some, draws)
-        to = np.ascontiguousarray(bounded[:, first:last])
-        out = weight[first:last], found[first:last], along[first:last], good[first:last]
-        shapes = to[2:].T @ further.T
-        _solve_draws(to, shapes, middle, row, parts, centre, begin, near, line, *out)
+    further = np.ascontiguousarray(bounded[:, 2:]) @ functions.T
+    for s in range(draws):
+        given = further[s], functions, row, parts, centre, begin, near, line
+        good[s] = _from_guess(bounded[s], *given, weight[s], found[s], along[s])
     return good
 
 
@@ -613,60 +519,30 @@ def centred(forms: WeightForms, predictors: Floats) -> WeightForms:
 
 
 def bounded_handle(
-    first: Floats, unit: Floats, own: Floats, spread: Floats, mean: Floats, variance: Floats
+    first: Floats, unit: Floats, middle: Floats, spread: Floats, mean: Floats, variance: Floats
 ) -> Floats:
     """`WeightForms.handle` at n scores, from components (n, R).
 
     `spread` is that of the base distribution in units of the first curve.
     """
-    middle = np.abs(mean).argmin(axis=1)[:, None]
-    near, narrow = (np.take_along_axis(x, middle, axis=1)[:, 0] for x in (mean, variance))
+    nearest = np.abs(mean).argmin(axis=1)[:, None]
+    near, narrow = (np.take_along_axis(x, nearest, axis=1)[:, 0] for x in (mean, variance))
     wide = (_WIDEST * spread) ** 2
     # of Betas, no variance is above mean (1 - mean)
-    wide = wide / (1.0 + np.maximum(own * (1.0 - own), 0.0) * wide)
+    wide = wide / (1.0 + np.maximum(middle * (1.0 - middle), 0.0) * wide)
     low, high = (
-        np.array([_curves(*one)[1] for one in zip(own, near, near**2 + v, strict=True)])
+        np.array([_curves(*one)[1] for one in zip(middle, near, near**2 + v, strict=True)])
         for v in (narrow, wide)
     )
-    handle = first, unit, 2.0 * np.log(unit), own, _FARTHEST * spread, low + ROOM, high
+    handle = first, unit, 2.0 * np.log(unit), middle, _FARTHEST * spread, low + ROOM, high
     return np.column_stack(np.broadcast_arrays(*handle))
 
 
 # --- log marginal of rows -------------------------------------------------------------------------
 
 
-# log(1 + x) = x - x^2/2 + x^3 P(x) for sqrt(1/2) <= 1 + x < sqrt(2), to 1e-7
-_P = np.array(
-    [0.0703768363, -0.115146103, 0.116769987, -0.124201408, 0.142493228, -0.166680577, 0.200007148,
-     -0.249999940, 0.333333312],
-    dtype=np.float32,
-)  # fmt: skip
-_LOW, _ONE, _HALF = np.int32(0x3F3504F3), np.int32(23), np.float32(0.5)
-_LOG2 = np.float32(np.log(2.0))
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz", "arcp"})
-def _add_logs(p, many, total, bits, real, octave):  # type: ignore[no-untyped-def]
-    """Add many * log p to the totals; `bits` and `real` are two views of one array.
-
-    Arithmetic on the numbers' bits is vectorised, unlike calls of log, and five times as fast.
-    """
-    whole = p.view(np.int32)
-    for d in range(len(p)):
-        e = (whole[d] - _LOW) >> _ONE
-        bits[d] = whole[d] - (e << _ONE)
-        octave[d] = np.float32(e)
-    for d in range(len(p)):
-        x = real[d] - np.float32(1.0)
-        y = _P[0]
-        for k in range(1, 9):
-            y = y * x + _P[k]
-        log = octave[d] * _LOG2 + (x + x * x * (x * y - _HALF))
-        total[d] += many * np.float64(log)
-
-
 @_fast
-def _slopes(away, weight, along, basis, mean, variance, own):  # type: ignore[no-untyped-def]
+def _slopes(away, weight, along, basis, mean, variance, found):  # type: ignore[no-untyped-def]
     """Derivatives of a row's value in both bounded curves and the path.
 
     `away` (R,) are those in the log weights, and become so at fixed moments.
@@ -676,12 +552,12 @@ def _slopes(away, weight, along, basis, mean, variance, own):  # type: ignore[no
         u += away[r] * basis[r, 0]
         v += away[r] * basis[r, 1]
     # derivatives of the value in both curves, then what shape does to the moments
-    u, v = own[0] * u + own[2] * v, own[1] * u + own[3] * v
-    first, second = u * own[4] + v * own[5], v * own[6]
+    u, v = found[0] * u + found[2] * v, found[1] * u + found[3] * v
+    first, second = u * found[4] + v * found[5], v * found[6]
     by_path = 0.0
     for r in range(len(away)):
         square = mean[r] * mean[r] + variance[r]
-        away[r] -= weight[r] * (first * (mean[r] - own[7]) + second * (square - own[8]))
+        away[r] -= weight[r] * (first * (mean[r] - found[7]) + second * (square - found[8]))
         u += away[r] * along[0, r]
         v += away[r] * along[1, r]
         by_path += away[r] * along[2, r]
@@ -731,8 +607,6 @@ def all_rows(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Log marginals (draws, rows) and slopes (draws, rows, P) at predictors (draws, rows, P)."""
     draws, number = predictors.shape[0], base.shape[2]
-    bits, octave = np.empty(draws, dtype=np.int32), np.empty(draws, dtype=np.float32)
-    real = bits.view(np.float32)
     weight, found = np.empty((draws, number)), np.empty((draws, 13))
     along = np.empty((draws, 3, number))
     for b in range(predictors.shape[1]):
@@ -745,21 +619,19 @@ def all_rows(  # type: ignore[no-untyped-def]
         p = _densities(cells, weight, share, atoms)
         total = np.zeros(draws)
         for c in range(p.shape[0]):
-            row, many = p[c], np.float32(n[c])
             for d in range(draws):
                 # for a draw far from the data a cell's density may underflow in single precision
-                row[d] = max(row[d], np.float32(1e-37))
-            _add_logs(row, n[c], total, bits, real, octave)
-            for d in range(draws):
-                row[d] = many / row[d]
+                density_of_cell = max(p[c, d], np.float32(1e-37))
+                total[d] += n[c] * np.log(density_of_cell)
+                p[c, d] = np.float32(n[c]) / density_of_cell
         away, by_share = _pulls(cells, weight, share, atoms, p, n.sum())
         for s in range(draws):
             value[s, b] = total[s] + constant[b]
             u, v, by_path = _slopes(
                 away[s], weight[s], along[s], basis[b], mean[b], variance[b], found[s]
             )
-            own = found[s]
-            slope[s, b, 0], slope[s, b, 1], slope[s, b, 2] = u * own[11], v * own[12], by_path
+            slope[s, b, 0], slope[s, b, 1] = u * found[s, 11], v * found[s, 12]
+            slope[s, b, 2] = by_path
         further = away @ np.ascontiguousarray(basis[b, :, 2:])
         if handle[b, 3] < 0.0:
             slope[:, b, 2:] = further
