@@ -110,7 +110,7 @@ def _beta_rise(frame: Frame) -> Floats:
 
 def _relative_betas(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
     a, b = betas_of_logit(base.places(z), base.width()[:, None])
-    first, logit = base.first[:, None], np.log(a) - np.log(b)
+    first, logit = base.mean_curve[:, None], np.log(a) - np.log(b)
     away = logit - first
     log_up, log_down = (
         special.log_expit(s * logit) - special.log_expit(s * first) for s in (1, -1)
@@ -123,8 +123,8 @@ def _relative_betas(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
     )
     rest = special.log_expit(first) + special.log_expit(-first)
     own = np.exp(log_up + log_down - rest) / (a + b + 1.0)
-    unit, middle = np.ones(len(mean)), special.expit(base.first)
-    return bounded_handle(base.first, unit, middle, base.spread, mean, own), mean, own
+    unit, middle = np.ones(len(mean)), special.expit(base.mean_curve)
+    return bounded_handle(base.mean_curve, unit, middle, base.spread, mean, own), mean, own
 
 
 def _beta_positions(base: Frame, place: Floats) -> Floats:

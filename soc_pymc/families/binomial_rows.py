@@ -26,7 +26,7 @@ from .binomial_beta import log_parameters, widened, widening_slope
 from .cells import EXACT_COUNTS
 from .poisson_rows import CV2_LEVEL
 from .rising import columns, make_rising, rising
-from .row_sums import Columns, RowSums, Weak, row_of, weak_second
+from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
 
 _NO_SPREAD = 1e15  # of a + b
 _SUMS = {
@@ -41,12 +41,12 @@ def _softplus(xp: Any, x: Any) -> Any:
     return 0.5 * (x + abs(x)) + xp.log1p(xp.exp(-abs(x)))
 
 
-def _over_row(xp: Any, first: Any, second: Any, spread: Any) -> tuple[Any, Any]:
+def _over_row(xp: Any, location: Any, dispersion: Any, spread: Any) -> tuple[Any, Any]:
     """Both curves of theta over rows whose items' logits vary: see `binomial_beta.widened`."""
-    mu, rest = xp.exp(-_softplus(xp, -first)), xp.exp(-_softplus(xp, first))
-    tilt, within = rest - mu, xp.exp(second)
+    mu, rest = xp.exp(-_softplus(xp, -location)), xp.exp(-_softplus(xp, location))
+    tilt, within = rest - mu, xp.exp(dispersion)
     bent = tilt * tilt * within / (1.0 + mu * rest * within)
-    return first + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
+    return location + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -69,13 +69,13 @@ def _successes(rng, mean, size, n, items):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def draw_row(  # type: ignore[no-untyped-def]
-    rng, first, second, y_step, y_over, y_excess, y_weight, z_step, z_over, z_excess, z_weight,
-    n_step, n_over, n_excess, n_weight, total, failures, constant, spread,
+    rng, location, dispersion, y_step, y_over, y_excess, y_weight, z_step, z_over, z_excess,
+    z_weight, n_step, n_over, n_excess, n_weight, total, failures, constant, spread,
 ):  # fmt: skip
     """Successes of a row, from the items of each number of trials."""
-    mu, rest = 1.0 / (1.0 + np.exp(-first)), 1.0 / (1.0 + np.exp(first))
-    tilt, within = rest - mu, np.exp(second)
-    f = first + 0.5 * spread * tilt
+    mu, rest = 1.0 / (1.0 + np.exp(-location)), 1.0 / (1.0 + np.exp(location))
+    tilt, within = rest - mu, np.exp(dispersion)
+    f = location + 0.5 * spread * tilt
     within += spread * (1.0 + tilt * tilt * within / (1.0 + mu * rest * within))
     mean, size = 1.0 / (1.0 + np.exp(-f)), (1.0 + np.exp(f)) * (1.0 + np.exp(-f)) / within
     found = 0.0
@@ -87,13 +87,6 @@ def draw_row(  # type: ignore[no-untyped-def]
         if n_weight[i] > 0.0:
             found += _successes(rng, mean, size, n_excess[i] + EXACT_COUNTS, n_weight[i])
     return found
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_draws(rng, first, second, out, *cells):  # type: ignore[no-untyped-def]
-    """Fill `out` (draws,) with totals of one row."""
-    for s in range(len(first)):
-        out[s] = draw_row(rng, first[s], second[s], *cells)
 
 
 @dataclass(frozen=True)
@@ -131,7 +124,7 @@ class BetaRows(RowSums):
         "n_step_start": ("n_step", "n_over"),
         "n_start": ("n_excess", "n_weight"),
     }
-    draw_row, fill_draws = staticmethod(draw_row), staticmethod(fill_draws)
+    draw_row = staticmethod(draw_row)
     most = (300.0, 60.0)
     farthest = (3.0, 3.0)
     reach = 1.0  # far from the data the likelihood is flat in the logit
@@ -140,10 +133,10 @@ class BetaRows(RowSums):
     size_cell = "trials_cell"
 
     @staticmethod
-    def log_marginal(xp: Any, first: Any, second: Any, *cells: Any) -> Any:
+    def log_marginal(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
         """As in `RowSums`; both curves are moved to those of theta over the row first."""
         total, failures, constant, spread = cells[12:]
-        mean, size = _over_row(xp, first, second, spread)
+        mean, size = _over_row(xp, location, dispersion, spread)
         up, down = _softplus(xp, mean), _softplus(xp, -mean)  # -log(1 - mu), -log(mu)
         value = constant - total * down - failures * up
         value = value + rising(xp, xp.exp(size - up), *cells[:4])
@@ -168,10 +161,10 @@ class BetaRows(RowSums):
     @staticmethod
     def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
         """Weak priors of both curves on an axis of this scale, at its centre."""
-        second = weak_second(*CV2_LEVEL)
+        dispersion = weak_dispersion(*CV2_LEVEL)
         if scale in ("logit", "log"):  # scores that are probabilities, or small rates
-            return Weak((centre, 5.0), (1.0, 1.0)), second
-        return Weak((0.0, 10.0), (0.0, 2.0)), second
+            return Weak((centre, 5.0), (1.0, 1.0)), dispersion
+        return Weak((0.0, 10.0), (0.0, 2.0)), dispersion
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
@@ -179,7 +172,7 @@ class BetaRows(RowSums):
         return min(sums["sum_y"], sums["sum_N"] - sums["sum_y"])
 
     @property
-    def tells_second(self) -> NDArray[np.bool_]:
+    def tells_dispersion(self) -> NDArray[np.bool_]:
         """Rows with an item of two trials or more: single trials say nothing of the variance."""
         return (
             np.bincount(row_of(self.n_step_start)[self.n_step == 1.0], minlength=len(self.total))
@@ -198,7 +191,7 @@ class BetaRows(RowSums):
             np.concatenate([(self.n_over - later)[fewer], self.n_weight]),
         )
 
-    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
         """Lower bounds of the Fisher information of both curves, by row.
 
         That of the best linear function of the successes, and of the second curve that of the best
@@ -206,20 +199,20 @@ class BetaRows(RowSums):
         coefficient of the recurrence of Hahn's polynomials, orthogonal under the Beta-Binomial.
         """
         row, n, items = self._sizes()
-        f, g = (x[row] for x in widened(first, second, self.spread))
+        f, g = (x[row] for x in widened(location, dispersion, self.spread))
         a, b = (np.exp(x) for x in log_parameters(f, g))
         m, v = a + b, special.expit(f) * special.expit(-f)
-        of_first = n * v * ((m + 1.0) / (m + n))
+        of_location = n * v * ((m + 1.0) / (m + n))
         more = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + more)
         later = 2.0 * (n - 1.0) * ((a + 1.0) / (m + 2.0)) * ((b + 1.0) / (m + 2.0))
         later = later * (m / (m + 1.0)) * ((m + n + 1.0) / (m + 3.0))
         slope = n * v * more * (m / (m + 1.0))
-        of_second = slope**2 / np.where(n > 1, n * v * (1.0 + more) * later, 1.0)
-        chain = widening_slope(first, second, self.spread)
+        of_dispersion = slope**2 / np.where(n > 1, n * v * (1.0 + more) * later, 1.0)
+        chain = widening_slope(location, dispersion, self.spread)
         rows = len(self.total)
         return (
-            np.bincount(row, items * of_first, rows),
-            chain**2 * np.bincount(row, items * of_second, rows),
+            np.bincount(row, items * of_location, rows),
+            chain**2 * np.bincount(row, items * of_dispersion, rows),
         )
 
     def level(self) -> tuple[float, float]:

@@ -41,10 +41,10 @@ _FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of what allows 
 class Frame:
     """Base distributions at some scores, which place the components."""
 
-    first: Floats  # (n,): first curve of the Laplace start
+    mean_curve: Floats  # (n,): first curve of the Laplace start
     location: Floats  # (n,): mean of theta, or of its log or logit, under it
     spread: Floats  # (n,): its sd
-    own: Floats  # (n,): shape of the Laplace start's Gamma (counts); 0 for others
+    shape: Floats  # (n,): shape of the Laplace start's Gamma (counts); 0 for others
 
     def places(self, z: Floats) -> Floats:
         """Locations (n, R) of components at positions z."""
@@ -59,13 +59,13 @@ def inverse_trigamma(value: ArrayLike) -> Floats:
     """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is nearly linear."""
     v = np.asarray(value, dtype=float)
     # by the series of trigamma at 0, 1/x^2 + zeta(2) - 2 zeta(3) x
-    tiny = 1.0 / np.sqrt(v)
-    tiny = 1.0 / np.sqrt(
-        np.maximum(v - special.zeta(2.0) + 2.0 * special.zeta(3.0) * tiny, 0.5 * v)
+    small = 1.0 / np.sqrt(v)
+    small = 1.0 / np.sqrt(
+        np.maximum(v - special.zeta(2.0) + 2.0 * special.zeta(3.0) * small, 0.5 * v)
     )
     inside = np.empty(v.size)
     _solve_trigamma(np.clip(v.ravel(), 1e-6, 1e7), inside)
-    return np.where(v > 1e7, tiny, np.where(v < 1e-6, 1.0 / v + 0.5, inside.reshape(v.shape)))
+    return np.where(v > 1e7, small, np.where(v < 1e-6, 1.0 / v + 0.5, inside.reshape(v.shape)))
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -88,11 +88,11 @@ def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
     return _gamma_frame(np.array(log_mean, dtype=float), shape)
 
 
-def _gamma_frame(first: Floats, shape: Floats) -> Frame:
+def _gamma_frame(log_mean: Floats, shape: Floats) -> Frame:
     """The grid reaches from far below the mean to far above it where the spread is large."""
-    away = np.maximum(special.psi(shape) - np.log(shape), -_FURTHEST_BELOW)
+    below = np.maximum(special.psi(shape) - np.log(shape), -_FURTHEST_BELOW)
     spread = np.minimum(np.sqrt(special.polygamma(1, shape)), _WIDEST_SPREAD)
-    return Frame(first, first + away, spread, shape)
+    return Frame(log_mean, log_mean + below, spread, shape)
 
 
 def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
@@ -124,21 +124,23 @@ def count_log_density(
     log_mean = location + (np.log(shape) - special.psi(shape))[:, None]
     expected = exposure[:, None] * np.exp(log_mean)
     log_density = np.empty_like(log_mean)
-    many = count >= _MANY
-    log_density[many] = log_negative_binomial(count[many, None], shape[many, None], expected[many])
-    few = ~many
-    y, a, means, logs = (x[few] for x in (count, shape, expected, log_mean))
+    large = count >= _MANY
+    log_density[large] = log_negative_binomial(
+        count[large, None], shape[large, None], expected[large]
+    )
+    small = ~large
+    y, a, means, logs = (x[small] for x in (count, shape, expected, log_mean))
     # differences from a component in the middle, whose probability is known: cheap, and accurate
     # because no term is larger than a count
     middle = logs.shape[1] // 2
     total = (a + means[:, middle])[:, None]
-    away = (means - means[:, [middle]]) / total
-    lost = away < -0.999  # negligible relative to the one in the middle
-    log_ratio = np.log1p(np.where(lost, 0.0, away))
+    gap = (means - means[:, [middle]]) / total
+    lost = gap < -0.999  # negligible relative to the one in the middle
+    log_ratio = np.log1p(np.where(lost, 0.0, gap))
     if lost.any():
         log_ratio[lost] = np.log(((a[:, None] + means) / total)[lost])
-    log_density[few] = y[:, None] * (logs - logs[:, [middle]]) - (a + y)[:, None] * log_ratio
-    log_density[few] += log_negative_binomial(y, a, means[:, middle])[:, None]
+    log_density[small] = y[:, None] * (logs - logs[:, [middle]]) - (a + y)[:, None] * log_ratio
+    log_density[small] += log_negative_binomial(y, a, means[:, middle])[:, None]
     return log_density
 
 
@@ -153,8 +155,8 @@ def value_log_density(value: Floats, noise: Floats, location: Floats, variance: 
     Their variances are (n,), (n, 1) or (n, R).
     """
     total = noise[:, None] + variance.reshape(len(value), -1)
-    away = (value[:, None] - location) / np.sqrt(total)
-    return np.asarray(-0.5 * (away * away + np.log(2.0 * np.pi * total)))
+    z = (value[:, None] - location) / np.sqrt(total)
+    return np.asarray(-0.5 * (z * z + np.log(2.0 * np.pi * total)))
 
 
 # --- functions of a mixture's family -------------------------------------------------------------
@@ -213,7 +215,7 @@ def _relative_gammas(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
     # means and variances of wide log-normals and Gammas are in their upper tails
     reach = base.spread * (1.0 + _SKEWED * base.spread**2)
     return (
-        bounded_handle(base.first, unit, np.zeros(len(shape)), reach, mean, variance),
+        bounded_handle(base.mean_curve, unit, np.zeros(len(shape)), reach, mean, variance),
         mean,
         variance,
     )
@@ -221,14 +223,14 @@ def _relative_gammas(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
 
 def _gamma_positions(base: Frame, place: Floats) -> Floats:
     shape = inverse_trigamma(base.width())
-    above = np.log(shape) - special.psi(shape) - base.first
+    above = np.log(shape) - special.psi(shape) - base.mean_curve
     return np.asarray(np.stack([place + above[:, None], np.zeros_like(place)], axis=1))
 
 
 def _relative_normals(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
-    mean = ((base.location - base.first) / base.spread)[:, None] + z
+    mean = ((base.location - base.mean_curve) / base.spread)[:, None] + z
     variance, ones = np.full(mean.shape, WIDTH**2), np.ones(len(mean))
-    return bounded_handle(base.first, base.spread, -ones, ones, mean, variance), mean, variance
+    return bounded_handle(base.mean_curve, base.spread, -ones, ones, mean, variance), mean, variance
 
 
 def _count_sharpness(cells: Mapping[str, NDArray[Any]], shape: Floats) -> Floats:
@@ -243,13 +245,13 @@ def _value_sharpness(cells: Mapping[str, NDArray[Any]], variance: Floats) -> Flo
 
 def _merged_gammas(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
     """Exp(mean log) of shapes, of which the others are functions."""
-    return _gamma_frame(mean(fine.first), np.exp(mean(np.log(fine.own))))
+    return _gamma_frame(mean(fine.mean_curve), np.exp(mean(np.log(fine.shape))))
 
 
 def merged_normals(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
     """Base distributions of merged bins, which location and spread determine."""
     spread = np.exp(mean(np.log(fine.spread)))
-    return Frame(mean(fine.first), location, spread, np.zeros(len(location)))
+    return Frame(mean(fine.mean_curve), location, spread, np.zeros(len(location)))
 
 
 @dataclass(frozen=True)
@@ -297,7 +299,7 @@ class Components:
             base_arrays[:, 0] = mean
         else:  # theta has a scale, at which both tails of its logarithm begin
             base_arrays[:, :2] = self.positions(base, base.places(z))
-            centre = (base.first - base.location) / base.spread
+            centre = (base.mean_curve - base.location) / base.spread
             corner = np.minimum(_CORNER, 2.0 / base.spread)
             far = np.log1p(np.abs(mean) / (1.0 + np.exp(0.5 * start[:, [1]])))
             wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
@@ -325,19 +327,19 @@ def _with_moments(
 
     Weights were rounded to the grid, mostly where theta is largest, and so are corrected there.
     """
-    m, second = special.expit(base.first), np.exp(start[:, 1])
+    m, second = special.expit(base.mean_curve), np.exp(start[:, 1])
     # in units of m (1 - m), around m: the mean is 0, and the variance this
-    wanted = np.stack([np.zeros(len(m)), second / (1.0 + m * (1.0 - m) * second)], axis=1)
+    targets = np.stack([np.zeros(len(m)), second / (1.0 + m * (1.0 - m) * second)], axis=1)
     parts = np.stack([mean, mean**2 + variance], axis=2)
     log = np.log(np.maximum(weight, 1e-300))
     tilt = np.zeros((len(m), 2))
     for _ in range(_TILTS):
-        own = special.softmax(log + np.einsum("nrk,nk->nr", parts, tilt), axis=1)
-        found = np.einsum("nr,nrk->nk", own, parts)
-        away = parts - found[:, None]
-        slope = np.einsum("nr,nrk,nrj->nkj", own, away, away)
-        step = np.linalg.solve(slope, (wanted - found)[:, :, None])[:, :, 0]
-        longest = np.abs(np.einsum("nrk,nk->nr", away, step)).max(axis=1)
+        tilted = special.softmax(log + np.einsum("nrk,nk->nr", parts, tilt), axis=1)
+        moments = np.einsum("nr,nrk->nk", tilted, parts)
+        centred = parts - moments[:, None]
+        slope = np.einsum("nr,nrk,nrj->nkj", tilted, centred, centred)
+        step = np.linalg.solve(slope, (targets - moments)[:, :, None])[:, :, 0]
+        longest = np.abs(np.einsum("nrk,nk->nr", centred, step)).max(axis=1)
         tilt += step * (_MOST_TILT / np.maximum(longest, _MOST_TILT))[:, None]
     return np.asarray(log + np.einsum("nrk,nk->nr", parts, tilt))
 
@@ -393,8 +395,8 @@ def cell_points(
     dn = np.clip(dn, -size[wide], size[wide])
     room = y[wide] - lowest[wide]
     dy = np.clip(dy, -room, room)
-    first = np.concatenate([y[~wide], y[wide] + dy, y[wide] - dy])
-    second = np.concatenate([size[~wide], size[wide] + dn, size[wide] - dn])
+    outcomes = np.concatenate([y[~wide], y[wide] + dy, y[wide] - dy])
+    sizes = np.concatenate([size[~wide], size[wide] + dn, size[wide] - dn])
     split = np.flatnonzero(wide)
     cell = np.concatenate([np.flatnonzero(~wide), split, split])
-    return cell, (first, second), np.concatenate([n[~wide], n[wide] / 2, n[wide] / 2])
+    return cell, (outcomes, sizes), np.concatenate([n[~wide], n[wide] / 2, n[wide] / 2])

@@ -103,27 +103,27 @@ class MixtureCells:
 
 
 @_jit
-def _curves(middle, first, second):  # type: ignore[no-untyped-def]
+def _curves(middle, mean, square):  # type: ignore[no-untyped-def]
     """Both curves, relative to the start's, from the mean and the mean square, with derivatives.
 
     `middle` is the fourth number of `WeightForms.handle`. The first depends on the mean alone.
     """
-    v = second - first * first
-    by_first = -2.0 * first
+    v = square - mean * mean
+    by_mean = -2.0 * mean
     if middle < 0.0:  # Normals
-        return first, np.log(v), 1.0, by_first / v, 1.0 / v
+        return mean, np.log(v), 1.0, by_mean / v, 1.0 / v
     if middle == 0.0:  # Gammas: what follows, with fewer logarithms
-        up = 1.0 + first
+        up = 1.0 + mean
         log_up = np.log(up)
-        return log_up, np.log(v) - 2.0 * log_up, 1.0 / up, by_first / v - 2.0 / up, 1.0 / v
-    up, down = 1.0 + (1.0 - middle) * first, 1.0 - middle * first
-    both, by_both = up * down, (1.0 - middle) * down - middle * up
+        return log_up, np.log(v) - 2.0 * log_up, 1.0 / up, by_mean / v - 2.0 / up, 1.0 / v
+    up, down = 1.0 + (1.0 - middle) * mean, 1.0 - middle * mean
+    product, by_product = up * down, (1.0 - middle) * down - middle * up
     unit = middle * (1.0 - middle)
-    rest = both - unit * v
-    bend = by_first / v - by_both / both - (by_both - unit * by_first) / rest
+    room = product - unit * v
+    bend = by_mean / v - by_product / product - (by_product - unit * by_mean) / room
     slope = (1.0 - middle) / up + middle / down
-    value = np.log(v) - np.log(both) - np.log(rest)
-    return np.log(up) - np.log(down), value, slope, bend, 1.0 / v + unit / rest
+    value = np.log(v) - np.log(product) - np.log(room)
+    return np.log(up) - np.log(down), value, slope, bend, 1.0 / v + unit / room
 
 
 @_jit
@@ -140,28 +140,28 @@ def _bent(x, low, high):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _normal_terms(inner, one, two, base, log, along):  # type: ignore[no-untyped-def]
+def _normal_terms(inner, mean_curve, spread_curve, base, log, along):  # type: ignore[no-untyped-def]
     """`_base_weights` of Normals."""
-    wide = np.exp(two)
+    wide = np.exp(spread_curve)
     v = wide - inner
     for r in range(len(log)):
-        y = (base[0, r] - one) / v
+        y = (base[0, r] - mean_curve) / v
         log[r] = -0.5 * y * y * v
         along[0, r], along[1, r] = y, 0.5 * y * y * wide
 
 
 @_jit
-def _gamma_terms(inner, one, two, base, normal, family):  # type: ignore[no-untyped-def]
+def _gamma_terms(inner, mean_curve, spread_curve, base, normal, family):  # type: ignore[no-untyped-def]
     """Log weights that make log-normals, and Gammas, each (3, R) with derivatives in both curves.
 
     Both are products: a log-normal is a log-normal times a component, nearly, and Gamma(a) is
     Beta(a, A - a) times Gamma(A), a component.
     """
-    wide, a = np.exp(two), np.exp(-two)
+    wide, a = np.exp(spread_curve), np.exp(-spread_curve)
     v, by_v = np.log1p(wide) - np.log1p(inner), wide / (1.0 + wide)
-    q, shift = 1.0 / inner - a - 1.0, np.log(inner * a) - one
+    q, shift = 1.0 / inner - a - 1.0, np.log(inner * a) - mean_curve
     for r in range(base.shape[1]):
-        y = (base[0, r] - one) / v + 0.5
+        y = (base[0, r] - mean_curve) / v + 0.5
         normal[0, r], normal[1, r] = -0.5 * y * y * v, y
         normal[2, r] = 0.5 * y * (y - 1.0) * by_v
         log_share = base[0, r] + shift
@@ -179,7 +179,7 @@ def _gamma_terms(inner, one, two, base, normal, family):  # type: ignore[no-unty
 
 
 @_jit
-def _beta_terms(middle, inner, one, two, start, base, normal, family):  # type: ignore[no-untyped-def]
+def _beta_terms(middle, inner, mean_curve, spread_curve, start, base, normal, family):  # type: ignore[no-untyped-def]
     """The same for Betas, with logits in the place of logarithms.
 
     Those of Betas are `base[3]` where the curves are the pilot's, whose mean is `middle` and whose
@@ -187,7 +187,7 @@ def _beta_terms(middle, inner, one, two, start, base, normal, family):  # type: 
     """
     old = np.exp(start) - inner
     old_a, old_b = 1.0 / (old * (1.0 - middle)), 1.0 / (old * middle)
-    wide, odds = np.exp(two), middle * np.exp(one)
+    wide, odds = np.exp(spread_curve), middle * np.exp(mean_curve)
     m = odds / (1.0 - middle + odds)
     v = wide - inner
     a, b = 1.0 / (v * (1.0 - m)), 1.0 / (v * m)
@@ -205,24 +205,28 @@ def _beta_terms(middle, inner, one, two, start, base, normal, family):  # type: 
 @_jit
 def _floored(terms, floor):  # type: ignore[no-untyped-def]
     """In place: log weights and derivatives (3, R), with weights of sum 1 and a floor."""
-    top, total, first, second = terms[0].max(), 0.0, 0.0, 0.0
+    top, total, mean_slope, spread_slope = terms[0].max(), 0.0, 0.0, 0.0
     for r in range(len(floor)):
         weight = np.exp(max(terms[0, r] - top, LOWEST))
         terms[0, r] = weight
         total += weight
-        first += weight * terms[1, r]
-        second += weight * terms[2, r]
-    first, second, scale = first / total, second / total, (1.0 - FLOOR) / total
+        mean_slope += weight * terms[1, r]
+        spread_slope += weight * terms[2, r]
+    mean_slope, spread_slope, scale = (
+        mean_slope / total,
+        spread_slope / total,
+        (1.0 - FLOOR) / total,
+    )
     for r in range(len(floor)):
         weight = scale * terms[0, r]
-        kept = weight / (weight + floor[r])
+        part = weight / (weight + floor[r])
         terms[0, r] = np.log(weight + floor[r])
-        terms[1, r] = kept * (terms[1, r] - first)
-        terms[2, r] = kept * (terms[2, r] - second)
+        terms[1, r] = part * (terms[1, r] - mean_slope)
+        terms[2, r] = part * (terms[2, r] - spread_slope)
 
 
 @_jit
-def _base_weights(middle, inner, one, two, path, base, start, log, along):  # type: ignore[no-untyped-def]
+def _base_weights(middle, inner, mean_curve, spread_curve, path, base, start, log, along):  # type: ignore[no-untyped-def]
     """Fill log weights (R,) of a row that make the distribution with these curves.
 
     At path 1 it is the family's, at 0 the normal one of theta, its logarithm or logit, in both
@@ -230,13 +234,13 @@ def _base_weights(middle, inner, one, two, path, base, start, log, along):  # ty
     `inner` is the second curve's exponential of a component, which convolves the weights.
     """
     if middle < 0.0:
-        _normal_terms(inner, one, two, base, log, along)
+        _normal_terms(inner, mean_curve, spread_curve, base, log, along)
         return
     normal, family = np.empty((3, len(log))), np.empty((3, len(log)))
     if middle == 0.0:
-        _gamma_terms(inner, one, two, base, normal, family)
+        _gamma_terms(inner, mean_curve, spread_curve, base, normal, family)
     else:
-        _beta_terms(middle, inner, one, two, start, base, normal, family)
+        _beta_terms(middle, inner, mean_curve, spread_curve, start, base, normal, family)
     _floored(normal, base[2])
     _floored(family, base[2])
     for r in range(len(log)):
@@ -280,69 +284,69 @@ def _parts(basis, mean, variance):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _solve(one, two, middle, parts, fixed, moved, weight, found):  # type: ignore[no-untyped-def]
-    """Weights whose curves are `one` and `two`, relative to the start's, by Newton's method.
+def _solve(mean_curve, spread_curve, middle, parts, fixed, tilt, weight, solution):  # type: ignore[no-untyped-def]
+    """Weights with both curves, relative to the start's, by Newton's method.
 
-    `fixed` (R,) is the rest of the log weights, and `moved` (2,) the coefficients that shift and
-    stretch, from a first guess. `found` becomes the inverse of the curves' derivatives in these
-    coefficients (4), the curves' derivatives in both moments (3), the moments (2), and `moved`.
+    `fixed` (R,) is the rest of the log weights, and `tilt` (2,) the coefficients that shift and
+    stretch, from a first guess. `solution` becomes the inverse of the curves' derivatives in these
+    coefficients (4), the curves' derivatives in both moments (3), the moments (2), and `tilt`.
     Returns whether the curves are met.
     """
     sums = np.empty(9)
-    left, factor, u, v = np.inf, 1.0, 0.0, 0.0
+    error, factor, u, v = np.inf, 1.0, 0.0, 0.0
     for _ in range(_STEPS):
-        _tilted(fixed, moved[0], moved[1], parts, weight)
+        _tilted(fixed, tilt[0], tilt[1], parts, weight)
         _sums(weight, parts, sums)
         total = sums[0]
         d, q, s1, s2 = sums[1] / total, sums[2] / total, sums[3] / total, sums[4] / total
-        first, second, slope, bend, other = _curves(middle, d, q)
-        away, wide = one - first, two - second
-        now = abs(away) + abs(wide)
-        if not now < left:  # a step too long; NaN too
+        reached_mean, reached_spread, slope, bend, other = _curves(middle, d, q)
+        mean_gap, spread_gap = mean_curve - reached_mean, spread_curve - reached_spread
+        size = abs(mean_gap) + abs(spread_gap)
+        if not size < error:  # a step too long; NaN too
             factor *= 0.5
-            if factor < 1e-4 or left <= 1e3 * _CLOSE:
+            if factor < 1e-4 or error <= 1e3 * _CLOSE:
                 break
-            moved[0] -= factor * u
-            moved[1] -= factor * v
+            tilt[0] -= factor * u
+            tilt[1] -= factor * v
             continue
-        left, factor = now, 1.0
+        error, factor = size, 1.0
         a1, a2 = sums[5] / total - d * s1, sums[6] / total - d * s2
         b1, b2 = sums[7] / total - q * s1, sums[8] / total - q * s2
         b1, b2 = bend * a1 + other * b1, bend * a2 + other * b2
         a1, a2 = slope * a1, slope * a2
         det = a1 * b2 - a2 * b1
-        found[0], found[1], found[2], found[3] = b2 / det, -a2 / det, -b1 / det, a1 / det
-        found[4], found[5], found[6], found[7], found[8] = slope, bend, other, d, q
-        found[9], found[10] = moved[0], moved[1]
-        if not left > _CLOSE:
+        inverse = b2 / det, -a2 / det, -b1 / det, a1 / det
+        solution[:4], solution[4:9], solution[9:11] = inverse, (slope, bend, other, d, q), tilt
+        if not error > _CLOSE:
             break
-        u, v = found[0] * away + found[1] * wide, found[2] * away + found[3] * wide
+        u = inverse[0] * mean_gap + inverse[1] * spread_gap
+        v = inverse[2] * mean_gap + inverse[3] * spread_gap
         longest = max(abs(u), abs(v))
         if not longest < np.inf:
             break
         scale = min(1.0, _LONGEST / longest)
         u, v = scale * u, scale * v
-        moved[0] += u
-        moved[1] += v
+        tilt[0] += u
+        tilt[1] += v
     for r in range(len(fixed)):
         weight[r] /= total
-    return left <= 1e3 * _CLOSE
+    return error <= 1e3 * _CLOSE
 
 
 @_jit
-def _at(point, further, row, parts, centre, moved, weight, found, along):  # type: ignore[no-untyped-def]
+def _at(point, further, row, parts, centre, tilt, weight, solution, along):  # type: ignore[no-untyped-def]
     """`_solve` at bounded predictors (P,), of which `further` (R,) is what the last ones add."""
     middle, inner, base = row
     fixed = np.empty(len(weight))
     _base_weights(middle, inner, point[0], point[1], point[2], base, centre[1], fixed, along)
     for r in range(len(weight)):
         fixed[r] += further[r]
-    return _solve(point[0], point[1], middle, parts, fixed, moved, weight, found)
+    return _solve(point[0], point[1], middle, parts, fixed, tilt, weight, solution)
 
 
 @_jit
 def _follow(  # type: ignore[no-untyped-def]
-    end, functions, row, parts, centre, begin, moved, weight, found, along
+    end, functions, row, parts, centre, begin, tilt, weight, solution, along
 ):
     """Weights (R,) at bounded predictors (P,), where Newton's method fails from a first guess.
 
@@ -351,16 +355,16 @@ def _follow(  # type: ignore[no-untyped-def]
     """
     u, v, reached, share, step = begin[0], begin[1], 0.0, 0.5, 0.5
     while True:
-        moved[0], moved[1] = u, v
+        tilt[0], tilt[1] = u, v
         point = centre + share * (end - centre)
-        good = _at(point, functions @ point[2:], row, parts, centre, moved, weight, found, along)
+        good = _at(point, functions @ point[2:], row, parts, centre, tilt, weight, solution, along)
         if share == reached:  # the last point that was reached
             return False
         if good:
             if share == 1.0:
                 return True
             reached, step = share, 1.5 * step
-            u, v = moved[0], moved[1]
+            u, v = tilt[0], tilt[1]
         else:
             step *= 0.5
         share = reached if step < _SHORTEST else min(reached + step, 1.0)
@@ -368,37 +372,37 @@ def _follow(  # type: ignore[no-untyped-def]
 
 @_jit
 def _from_guess(  # type: ignore[no-untyped-def]
-    point, further, functions, row, parts, centre, begin, near, line, weight, found, along
+    point, further, functions, row, parts, centre, begin, near, line, weight, solution, along
 ):
     """Weights (R,) at bounded predictors (P,), from a first guess by a `line` around `near`."""
-    moved = line[:, 0].copy()
+    tilt = line[:, 0].copy()
     for j in range(len(near)):
-        moved += line[:, j + 1] * (point[j] - near[j])
-    if _at(point, further, row, parts, centre, moved, weight, found, along):
+        tilt += line[:, j + 1] * (point[j] - near[j])
+    if _at(point, further, row, parts, centre, tilt, weight, solution, along):
         return True
-    return _follow(point, functions, row, parts, centre, begin, moved, weight, found, along)
+    return _follow(point, functions, row, parts, centre, begin, tilt, weight, solution, along)
 
 
 @_jit
-def _by_predictors(middle, basis, mean, variance, weight, found, along, out):  # type: ignore[no-untyped-def]
+def _by_predictors(middle, basis, mean, variance, weight, solution, along, out):  # type: ignore[no-untyped-def]
     """Derivatives (2, P), in bounded predictors, of the coefficients that shift and stretch."""
-    slope, bend, other, d, q = found[4:9]
+    slope, bend, other, d, q = solution[4:9]
     for j in range(out.shape[1]):
-        first = second = 0.0
+        by_mean = by_square = 0.0
         for r in range(len(weight)):
             by = along[j, r] if j < 2 else basis[r, j]
             if j == 2 and middle >= 0.0:
                 by += along[2, r]
-            first += weight[r] * (mean[r] - d) * by
-            second += weight[r] * (mean[r] * mean[r] + variance[r] - q) * by
-        u = (1.0 if j == 0 else 0.0) - slope * first
-        v = (1.0 if j == 1 else 0.0) - bend * first - other * second
-        out[0, j], out[1, j] = found[0] * u + found[1] * v, found[2] * u + found[3] * v
+            by_mean += weight[r] * (mean[r] - d) * by
+            by_square += weight[r] * (mean[r] * mean[r] + variance[r] - q) * by
+        u = (1.0 if j == 0 else 0.0) - slope * by_mean
+        v = (1.0 if j == 1 else 0.0) - bend * by_mean - other * by_square
+        out[0, j], out[1, j] = solution[0] * u + solution[1] * v, solution[2] * u + solution[3] * v
 
 
 @_jit
 def _row_weights(  # type: ignore[no-untyped-def]
-    predictors, base, basis, mean, variance, handle, centre, guess, weight, found, along
+    predictors, base, basis, mean, variance, handle, centre, guess, weight, solution, along
 ):
     """Weights (draws, R) of one row at predictors (draws, P); whether each was solved.
 
@@ -409,39 +413,39 @@ def _row_weights(  # type: ignore[no-untyped-def]
     good, parts = np.empty(draws, dtype=np.bool_), _parts(basis, mean, variance)
     middle, inner = handle[3], np.exp(handle[5] - ROOM)
     bounded = predictors.copy()
+    start, unit, taken, _, far, low, high = handle
     for s in range(draws):
-        one, by_one = _bent((predictors[s, 0] - handle[0]) / handle[1], -handle[4], handle[4])
-        two, by_two = _bent(predictors[s, 1] - handle[2], handle[5], handle[6])
-        found[s, 11], found[s, 12] = by_one / handle[1], by_two
-        bounded[s, 0], bounded[s, 1] = one, two
+        bounded[s, 0], slope = _bent((predictors[s, 0] - start) / unit, -far, far)
+        bounded[s, 1], solution[s, 12] = _bent(predictors[s, 1] - taken, low, high)
+        solution[s, 11] = slope / unit
     functions = np.ascontiguousarray(basis[:, 2:])
     row, begin = (middle, inner, base), guess[:, 0].copy()
     near, line = centre.copy(), guess.copy()
     if draws >= _MANY_DRAWS:
         for j in range(len(near)):
             near[j] = bounded[:, j].mean()
-        out = weight[0], found[0], along[0]
-        given = functions @ near[2:], functions, row, parts, centre, begin, centre, guess
-        if _from_guess(near, *given, *out):
-            line[:, 0] = found[0, 9:11]
+        out = weight[0], solution[0], along[0]
+        problem = functions @ near[2:], functions, row, parts, centre, begin, centre, guess
+        if _from_guess(near, *problem, *out):
+            line[:, 0] = solution[0, 9:11]
             _by_predictors(middle, basis, mean, variance, *out, line[:, 1:])
         else:
             near[:] = centre
     further = np.ascontiguousarray(bounded[:, 2:]) @ functions.T
     for s in range(draws):
-        given = further[s], functions, row, parts, centre, begin, near, line
-        good[s] = _from_guess(bounded[s], *given, weight[s], found[s], along[s])
+        problem = further[s], functions, row, parts, centre, begin, near, line
+        good[s] = _from_guess(bounded[s], *problem, weight[s], solution[s], along[s])
     return good
 
 
 @_jit
-def bent_curves(first, second, handle):  # type: ignore[no-untyped-def]
+def bent_curves(location, dispersion, handle):  # type: ignore[no-untyped-def]
     """Both curves (draws, n), in place, as the components can represent them."""
-    for b in range(first.shape[1]):
+    for b in range(location.shape[1]):
         start, unit, taken, _, far, low, high = handle[b]
-        for s in range(len(first)):
-            first[s, b] = start + unit * _bent((first[s, b] - start) / unit, -far, far)[0]
-            second[s, b] = taken + _bent(second[s, b] - taken, low, high)[0]
+        for s in range(len(location)):
+            location[s, b] = start + unit * _bent((location[s, b] - start) / unit, -far, far)[0]
+            dispersion[s, b] = taken + _bent(dispersion[s, b] - taken, low, high)[0]
 
 
 @_jit
@@ -453,25 +457,26 @@ def solved(predictors, base, basis, mean, variance, handle, centre, guess):  # t
     """
     draws, n = predictors.shape[:2]
     number = base.shape[2]
-    weight, found = np.empty((draws, n, number)), np.empty((draws, n, 13))
-    own, its, along = np.empty((draws, number)), np.empty((draws, 13)), np.empty((draws, 3, number))
+    weight, solution = np.empty((draws, n, number)), np.empty((draws, n, 13))
+    weight_of_row, solution_of_row = np.empty((draws, number)), np.empty((draws, 13))
+    along = np.empty((draws, 3, number))
     for b in range(n):
-        at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b]
-        _row_weights(*at, centre[b], guess[b], own, its, along)
-        weight[:, b], found[:, b] = own, its
-    return weight, found
+        row = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b]
+        _row_weights(*row, centre[b], guess[b], weight_of_row, solution_of_row, along)
+        weight[:, b], solution[:, b] = weight_of_row, solution_of_row
+    return weight, solution
 
 
 @_jit
 def _at_one_draw(predictors, base, basis, mean, variance, handle, centre, guess):  # type: ignore[no-untyped-def]
     """`solved` at predictors (n, P), with the derivatives of `_base_weights`, (n, 3, R)."""
     n, _, number = base.shape
-    weight, found, along = np.empty((n, number)), np.empty((n, 13)), np.empty((n, 3, number))
+    weight, solution, along = np.empty((n, number)), np.empty((n, 13)), np.empty((n, 3, number))
     for b in range(n):
-        at = predictors[b : b + 1], base[b], basis[b], mean[b], variance[b], handle[b]
-        out = weight[b : b + 1], found[b : b + 1], along[b : b + 1]
-        _row_weights(*at, centre[b], guess[b], *out)
-    return weight, found, along
+        row = predictors[b : b + 1], base[b], basis[b], mean[b], variance[b], handle[b]
+        out = weight[b : b + 1], solution[b : b + 1], along[b : b + 1]
+        _row_weights(*row, centre[b], guess[b], *out)
+    return weight, solution, along
 
 
 def _moving(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats, Floats, Floats]:
@@ -480,17 +485,19 @@ def _moving(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats, Flo
     These are in the bounded curves and the further predictors, without what the coefficients that
     shift and stretch add; the fourth are the derivatives of these (n, 2, P).
     """
-    weight, found, base = _at_one_draw(predictors, *forms.arrays)
+    weight, solution, base = _at_one_draw(predictors, *forms.arrays)
     along = np.concatenate([base[:, :2].transpose(0, 2, 1), forms.basis[:, :, 2:]], axis=2)
     if forms.paths:
         along[:, :, 2] += base[:, 2]
-    inverse = found[:, :4].reshape(-1, 2, 2)
-    slope, bend, other, d, q = found[:, 4:9].T
+    inverse = solution[:, :4].reshape(-1, 2, 2)
+    slope, bend, other, d, q = solution[:, 4:9].T
     square = forms.mean**2 + forms.variance
-    away = np.stack([forms.mean - d[:, None], square - q[:, None]], axis=1) * weight[:, None]
-    first, second = np.matmul(away, along).transpose(1, 0, 2)
-    lost = np.stack([slope[:, None] * first, bend[:, None] * first + other[:, None] * second], 1)
-    return weight, found, along, inverse @ (np.eye(2, along.shape[2]) - lost)
+    centred = np.stack([forms.mean - d[:, None], square - q[:, None]], axis=1) * weight[:, None]
+    by_mean, by_square = np.matmul(centred, along).transpose(1, 0, 2)
+    lost = np.stack(
+        [slope[:, None] * by_mean, bend[:, None] * by_mean + other[:, None] * by_square], 1
+    )
+    return weight, solution, along, inverse @ (np.eye(2, along.shape[2]) - lost)
 
 
 def directions(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats]:
@@ -498,9 +505,9 @@ def directions(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats]:
 
     The derivatives are up to a constant over the components.
     """
-    weight, found, along, moving = _moving(predictors, forms)
+    weight, solution, along, moving = _moving(predictors, forms)
     along += np.matmul(forms.basis[:, :, :2], moving)
-    along[:, :, :2] *= found[:, None, 11:]
+    along[:, :, :2] *= solution[:, None, 11:]
     return weight, along
 
 
@@ -510,16 +517,16 @@ def centred(forms: WeightForms, predictors: Floats) -> WeightForms:
     curves = (predictors[:, 0] - forms.handle[:, 0]) / forms.handle[:, 1]
     for k, x in enumerate((curves, predictors[:, 1] - forms.handle[:, 2])):
         bounds = (-forms.handle[:, 4], forms.handle[:, 4]), forms.handle[:, 5:].T
-        centre[:, k] = [_bent(*one)[0] for one in zip(x, *bounds[k], strict=True)]
+        centre[:, k] = [_bent(*value)[0] for value in zip(x, *bounds[k], strict=True)]
     guess = np.zeros((*centre.shape[:1], 2, 1 + centre.shape[1]))
     forms = replace(forms, centre=centre, guess=guess)
-    _, found, _, moving = _moving(predictors, forms)
-    guess[:, :, 0], guess[:, :, 1:] = found[:, 9:11], moving
+    _, solution, _, moving = _moving(predictors, forms)
+    guess[:, :, 0], guess[:, :, 1:] = solution[:, 9:11], moving
     return forms
 
 
 def bounded_handle(
-    first: Floats, unit: Floats, middle: Floats, spread: Floats, mean: Floats, variance: Floats
+    mean_curve: Floats, unit: Floats, middle: Floats, spread: Floats, mean: Floats, variance: Floats
 ) -> Floats:
     """`WeightForms.handle` at n scores, from components (n, R).
 
@@ -531,10 +538,10 @@ def bounded_handle(
     # of Betas, no variance is above mean (1 - mean)
     wide = wide / (1.0 + np.maximum(middle * (1.0 - middle), 0.0) * wide)
     low, high = (
-        np.array([_curves(*one)[1] for one in zip(middle, near, near**2 + v, strict=True)])
+        np.array([_curves(*row)[1] for row in zip(middle, near, near**2 + v, strict=True)])
         for v in (narrow, wide)
     )
-    handle = first, unit, 2.0 * np.log(unit), middle, _FARTHEST * spread, low + ROOM, high
+    handle = mean_curve, unit, 2.0 * np.log(unit), middle, _FARTHEST * spread, low + ROOM, high
     return np.column_stack(np.broadcast_arrays(*handle))
 
 
@@ -542,25 +549,27 @@ def bounded_handle(
 
 
 @_fast
-def _slopes(away, weight, along, basis, mean, variance, found):  # type: ignore[no-untyped-def]
+def _slopes(pull, weight, along, basis, mean, variance, solution):  # type: ignore[no-untyped-def]
     """Derivatives of a row's value in both bounded curves and the path.
 
-    `away` (R,) are those in the log weights, and become so at fixed moments.
+    `pull` (R,) are those in the log weights, and become so at fixed moments.
     """
     u = v = 0.0
-    for r in range(len(away)):
-        u += away[r] * basis[r, 0]
-        v += away[r] * basis[r, 1]
+    for r in range(len(pull)):
+        u += pull[r] * basis[r, 0]
+        v += pull[r] * basis[r, 1]
     # derivatives of the value in both curves, then what shape does to the moments
-    u, v = found[0] * u + found[2] * v, found[1] * u + found[3] * v
-    first, second = u * found[4] + v * found[5], v * found[6]
+    u, v = solution[0] * u + solution[2] * v, solution[1] * u + solution[3] * v
+    by_mean, by_square = u * solution[4] + v * solution[5], v * solution[6]
     by_path = 0.0
-    for r in range(len(away)):
+    for r in range(len(pull)):
         square = mean[r] * mean[r] + variance[r]
-        away[r] -= weight[r] * (first * (mean[r] - found[7]) + second * (square - found[8]))
-        u += away[r] * along[0, r]
-        v += away[r] * along[1, r]
-        by_path += away[r] * along[2, r]
+        pull[r] -= weight[r] * (
+            by_mean * (mean[r] - solution[7]) + by_square * (square - solution[8])
+        )
+        u += pull[r] * along[0, r]
+        v += pull[r] * along[1, r]
+        by_path += pull[r] * along[2, r]
     return u, v, by_path
 
 
@@ -578,9 +587,11 @@ def _densities(cells, weight, share, atom):  # type: ignore[no-untyped-def]
     """Densities (cells, draws); `share` (draws,) of theta is 0 if there are any atoms."""
     p = cells @ weight.T.astype(np.float32)
     for c in range(len(atom)):
-        own = np.float64(atom[c])
+        density_of_zero = np.float64(atom[c])
         for d in range(len(share)):
-            p[c, d] = np.float32((1.0 - share[d]) * np.float64(p[c, d]) + share[d] * own)
+            p[c, d] = np.float32(
+                (1.0 - share[d]) * np.float64(p[c, d]) + share[d] * density_of_zero
+            )
     return p
 
 
@@ -590,14 +601,14 @@ def _pulls(cells, weight, share, atom, ratio, items):  # type: ignore[no-untyped
 
     `ratio` (cells, draws) are items over densities.
     """
-    away = weight * (cells.T @ ratio).T
-    zero = np.zeros(len(share))  # items for which theta is 0
+    pull = weight * (cells.T @ ratio).T
+    zeros = np.zeros(len(share))  # items for which theta is 0
     if len(atom):
-        zero[:] = share * (atom @ ratio)
+        zeros[:] = share * (atom @ ratio)
     for s in range(len(share)):
         for r in range(weight.shape[1]):
-            away[s, r] = (1.0 - share[s]) * away[s, r] - weight[s, r] * (items - zero[s])
-    return away, zero - share * items
+            pull[s, r] = (1.0 - share[s]) * pull[s, r] - weight[s, r] * (items - zeros[s])
+    return pull, zeros - share * items
 
 
 @_jit
@@ -607,11 +618,11 @@ def all_rows(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Log marginals (draws, rows) and slopes (draws, rows, P) at predictors (draws, rows, P)."""
     draws, number = predictors.shape[0], base.shape[2]
-    weight, found = np.empty((draws, number)), np.empty((draws, 13))
+    weight, solution = np.empty((draws, number)), np.empty((draws, 13))
     along = np.empty((draws, 3, number))
     for b in range(predictors.shape[1]):
-        at = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b]
-        _row_weights(*at, centre[b], guess[b], weight, found, along)
+        row = predictors[:, b], base[b], basis[b], mean[b], variance[b], handle[b]
+        _row_weights(*row, centre[b], guess[b], weight, solution, along)
         cells = density[start[b] : start[b + 1]]
         n = items[start[b] : start[b + 1]]
         atoms = atom[start[b] : start[b + 1]]
@@ -624,15 +635,15 @@ def all_rows(  # type: ignore[no-untyped-def]
                 density_of_cell = max(p[c, d], np.float32(1e-37))
                 total[d] += n[c] * np.log(density_of_cell)
                 p[c, d] = np.float32(n[c]) / density_of_cell
-        away, by_share = _pulls(cells, weight, share, atoms, p, n.sum())
+        pull, by_share = _pulls(cells, weight, share, atoms, p, n.sum())
         for s in range(draws):
             value[s, b] = total[s] + constant[b]
             u, v, by_path = _slopes(
-                away[s], weight[s], along[s], basis[b], mean[b], variance[b], found[s]
+                pull[s], weight[s], along[s], basis[b], mean[b], variance[b], solution[s]
             )
-            slope[s, b, 0], slope[s, b, 1] = u * found[s, 11], v * found[s, 12]
+            slope[s, b, 0], slope[s, b, 1] = u * solution[s, 11], v * solution[s, 12]
             slope[s, b, 2] = by_path
-        further = away @ np.ascontiguousarray(basis[b, :, 2:])
+        further = pull @ np.ascontiguousarray(basis[b, :, 2:])
         if handle[b, 3] < 0.0:
             slope[:, b, 2:] = further
         else:
@@ -652,21 +663,21 @@ def information(predictors: Floats, cells: MixtureCells) -> tuple[Floats, Floats
     expected = np.empty((rows, number, number))
     weights, along = directions(predictors, cells.forms)
     for b, weight in enumerate(weights):
-        at = slice(cells.start[b], cells.start[b + 1])
-        joint = cells.density[at] * weight
-        rest, zero = np.zeros(len(joint)), 0.0
+        part = slice(cells.start[b], cells.start[b + 1])
+        joint = cells.density[part] * weight
+        of_zero, zero = np.zeros(len(joint)), 0.0
         if len(cells.atom):
             zero = float(special.expit(predictors[b, -1]))
             joint *= 1.0 - zero
-            rest += zero * cells.atom[at]
-        total = np.maximum(joint.sum(axis=1) + rest, 1e-300)
+            of_zero += zero * cells.atom[part]
+        total = np.maximum(joint.sum(axis=1) + of_zero, 1e-300)
         score = (joint / total[:, None]) @ (along[b] - weight @ along[b])
         if len(cells.atom):
-            score[:, -1] = rest / total - zero
-        expected[b] = (score * cells.items[at][:, None]).T @ score
+            score[:, -1] = of_zero / total - zero
+        expected[b] = (score * cells.items[part][:, None]).T @ score
     step = 1e-3 * np.where(np.arange(number) == 0, cells.forms.handle[:, [1]], 1.0)
-    moved = np.array([predictors + s * step * e for s in (1, -1) for e in np.eye(number)])
-    value, slope = np.empty(moved.shape[:2]), np.empty(moved.shape)
-    all_rows(moved, value, slope, *cells.arrays)
-    second = (slope[number:] - slope[:number]).transpose(1, 2, 0) / (2.0 * step[:, None])
-    return expected, 0.5 * (second + second.transpose(0, 2, 1))
+    shifted = np.array([predictors + s * step * e for s in (1, -1) for e in np.eye(number)])
+    value, slope = np.empty(shifted.shape[:2]), np.empty(shifted.shape)
+    all_rows(shifted, value, slope, *cells.arrays)
+    curvature = (slope[number:] - slope[:number]).transpose(1, 2, 0) / (2.0 * step[:, None])
+    return expected, 0.5 * (curvature + curvature.transpose(0, 2, 1))

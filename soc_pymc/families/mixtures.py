@@ -25,8 +25,8 @@ def _gamma_law(shape: Floats, rate: Floats, norm: Floats, t: Floats, _: Any) -> 
 
 def _beta_law(a: Floats, b: Floats, norm: Floats, t: Floats, _: Any) -> tuple[Any, Any]:
     t = np.clip(t, -_LARGEST, _LARGEST)
-    theta, rest = special.expit(t), special.expit(-t)
-    below = np.where(t < 0.0, special.betainc(a, b, theta), 1.0 - special.betainc(b, a, rest))
+    theta, complement = special.expit(t), special.expit(-t)
+    below = np.where(t < 0.0, special.betainc(a, b, theta), 1.0 - special.betainc(b, a, complement))
     return below, np.exp(norm + a * special.log_expit(t) + b * special.log_expit(-t))
 
 
@@ -45,8 +45,8 @@ _LAWS: Mapping[str, Callable[..., tuple[Any, Any]]] = {
 def summaries(
     name: str,
     weight: Floats,
-    first: Floats,
-    second: Floats,
+    a: Floats,
+    b: Floats,
     probs: Sequence[float] = (),
     zero: Floats | None = None,
     *,
@@ -64,27 +64,25 @@ def summaries(
     >>> summaries("Normal", np.full((2, 1), 0.5), mean, np.ones((2, 1)), (0.9,))[:, 0].round(6)
     array([0.      , 1.414214, 2.      , 1.849468])
     """
-    first, second = np.broadcast_arrays(first, second)
-    out = np.empty((3 + len(probs) + (zero is not None), first.shape[1]))
-    step = max(1, _AT_ONCE // len(first))
+    a, b = np.broadcast_arrays(a, b)
+    out = np.empty((3 + len(probs) + (zero is not None), a.shape[1]))
+    step = max(1, _AT_ONCE // len(a))
     law = _LAWS[name] if exact else None
     with np.errstate(all="ignore"):
-        for begin in range(0, first.shape[1], step):
+        for begin in range(0, a.shape[1], step):
             part = slice(begin, begin + step)
             share = weight if weight.shape[1] == 1 else weight[:, part]
             at_zero = None if zero is None else zero[part]
-            given = FAMILIES[name], share, first[:, part], second[:, part], probs
-            out[:, part] = mixture_rows(*given, at_zero, law)
+            mixture = FAMILIES[name], share, a[:, part], b[:, part], probs
+            out[:, part] = mixture_rows(*mixture, at_zero, law)
     return out
 
 
 def over_draws(
-    name: str, first: Floats, second: Floats, probs: Sequence[float] = (), *, exact: bool = True
+    name: str, a: Floats, b: Floats, probs: Sequence[float] = (), *, exact: bool = True
 ) -> Floats:
     """`summaries` of equal mixtures over draws: conjugate parameters (draws, n)."""
-    return summaries(
-        name, np.full((len(first), 1), 1 / len(first)), first, second, probs, exact=exact
-    )
+    return summaries(name, np.full((len(a), 1), 1 / len(a)), a, b, probs, exact=exact)
 
 
 def draw_moments(
@@ -105,20 +103,20 @@ def draw_moments(
     # squares are taken about a centre, so that little is lost where means are large
     centre = ((density * means).sum(axis=1) / density.sum(axis=1))[:, None]
     off = means - centre
-    first = density * off
+    weighted_mean = density * off
     second = density * (variances + off**2)
     cubes = density * (thirds + (3.0 * variances + off**2) * off)
     mean, variance, third = np.empty((3, draws, len(density)))
     order = np.argsort(place, kind="stable")
     start = np.searchsorted(place[order], np.arange(place.max(initial=-1) + 2))
-    for at, weights in blocks:
-        for k, weight in zip(at, weights.transpose(1, 0, 2), strict=True):
-            of = order[start[k] : start[k + 1]]
-            total = np.maximum(weight @ density[of].T, 1e-300)
-            away = weight @ first[of].T / total
-            mean[:, of] = centre[of, 0] + away
-            square = weight @ second[of].T / total
-            variance[:, of] = square - away**2
-            cube = weight @ cubes[of].T / total
-            third[:, of] = cube - (3.0 * square - 2.0 * away**2) * away
+    for scores, weights in blocks:
+        for k, weight in zip(scores, weights.transpose(1, 0, 2), strict=True):
+            members = order[start[k] : start[k + 1]]
+            total = np.maximum(weight @ density[members].T, 1e-300)
+            shift = weight @ weighted_mean[members].T / total
+            mean[:, members] = centre[members, 0] + shift
+            square = weight @ second[members].T / total
+            variance[:, members] = square - shift**2
+            cube = weight @ cubes[members].T / total
+            third[:, members] = cube - (3.0 * square - 2.0 * shift**2) * shift
     return mean, variance, third

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 from .._lib.arrays import Floats, Ints
-from .row_sums import Columns, RowSums, Weak, row_of, weak_second
+from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
 
 _VARIANCE_SHARE = (
     0.3  # the prior's centre of Var(theta | t), as a share of the values' scale squared
@@ -28,18 +28,11 @@ _NOISE_SUMS = (
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def draw_row(rng, first, second, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
+def draw_row(rng, location, dispersion, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
     """Mean value of a row."""
     n = moments[:, 0, 0]
-    variance = (n * (np.exp(second) + spread + noise)).sum()
-    return first + rng.normal() * np.sqrt(variance) / n.sum()
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_draws(rng, first, second, out, *cells):  # type: ignore[no-untyped-def]
-    """Fill `out` (draws,) with totals of one row."""
-    for s in range(len(first)):
-        out[s] = draw_row(rng, first[s], second[s], *cells)
+    variance = (n * (np.exp(dispersion) + spread + noise)).sum()
+    return location + rng.normal() * np.sqrt(variance) / n.sum()
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class NormalCells(RowSums):
     spread: Floats  # (rows,): variance of the items' means around that of the row's position
 
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"start": ("noise", "moments")}
-    draw_row, fill_draws = staticmethod(draw_row), staticmethod(fill_draws)
+    draw_row = staticmethod(draw_row)
     most = (np.inf, 600.0)
     farthest = (np.inf, 3.0)
     reach = float(np.inf)  # in the mean the log marginal is a parabola
@@ -64,11 +57,11 @@ class NormalCells(RowSums):
 
     @staticmethod
     def log_marginal(
-        xp: Any, first: Any, second: Any, noise: Any, moments: Any, centre: Any, spread: Any
+        xp: Any, location: Any, dispersion: Any, noise: Any, moments: Any, centre: Any, spread: Any
     ) -> Any:
         """As in `RowSums`."""
-        inverse = 1.0 / ((xp.exp(second) + spread)[..., None] + noise)
-        away = (first - centre)[..., None]
+        inverse = 1.0 / ((xp.exp(dispersion) + spread)[..., None] + noise)
+        away = (location - centre)[..., None]
         n, plain, square = (moments[..., k, :] for k in range(3))
         value = n[..., 0] * xp.log(2.0 * np.pi / inverse)
         value = value - inverse * inverse * (0.5 * n[..., 2] - inverse * n[..., 3] / 3.0)
@@ -97,7 +90,7 @@ class NormalCells(RowSums):
         unit = float(np.sqrt(unit2))
         return (
             Weak((mean, 10.0 * unit + abs(mean)), (0.0, 3.0 * unit), unit),
-            weak_second(float(np.log(_VARIANCE_SHARE * unit2)), _LEVEL_SD),
+            weak_dispersion(float(np.log(_VARIANCE_SHARE * unit2)), _LEVEL_SD),
         )
 
     @property
@@ -110,16 +103,16 @@ class NormalCells(RowSums):
         """(rows,): number of items."""
         return np.add.reduceat(self.moments[:, 0, 0], self.start[:-1])
 
-    def unit(self, second: Floats, rows: Ints | None = None) -> Floats:
+    def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
         """Sd of an item's value."""
         items = self.moments[:, 0, 0]
         noise = np.add.reduceat(items * self.noise, self.start[:-1]) / self.items
-        return np.sqrt(np.exp(second) + (noise if rows is None else noise[rows]))
+        return np.sqrt(np.exp(dispersion) + (noise if rows is None else noise[rows]))
 
-    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
         at = row_of(self.start)
-        variance = np.exp(second)[at]
+        variance = np.exp(dispersion)[at]
         whole = variance + self.spread[at] + self.noise
         n = self.moments[:, 0, 0]
         of_mean, of_variance = n / whole, 0.5 * n * (variance / whole) ** 2

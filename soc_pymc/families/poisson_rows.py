@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .rising import columns, make_rising, rising, two_points
-from .row_sums import Columns, RowSums, Weak, row_of, weak_second
+from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
 
 CV2_LEVEL = (float(np.log(0.3)), 1.4)
 """Mean and sd of the level of log cv2: between 0.02 and 5 with probability 0.95."""
@@ -31,11 +31,11 @@ _EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2"
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def draw_row(  # type: ignore[no-untyped-def]
-    rng, first, second, step, over, wide_excess, wide_weight, exposure, items, counts, total,
+    rng, location, dispersion, step, over, wide_excess, wide_weight, exposure, items, counts, total,
     constant, spread,
 ):  # fmt: skip
     """Total count of a row: items of one exposure have a negative binomial sum."""
-    cv2 = np.exp(second) + spread * (1.0 + np.exp(second))
+    cv2 = np.exp(dispersion) + spread * (1.0 + np.exp(dispersion))
     if not cv2 < np.inf:  # theta is 0 with probability 1
         return 0.0
     expected = 0.0
@@ -43,15 +43,8 @@ def draw_row(  # type: ignore[no-untyped-def]
         shape = items[i] / cv2
         share = rng.gamma(shape, 1.0) / shape if 0.0 < shape < _NO_SPREAD else 1.0
         expected += exposure[i] * items[i] * share
-    expected *= np.exp(first + 0.5 * spread)
+    expected *= np.exp(location + 0.5 * spread)
     return float(rng.poisson(expected)) if expected < _NO_NOISE else expected
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_draws(rng, first, second, out, *cells):  # type: ignore[no-untyped-def]
-    """Fill `out` (draws,) with totals of one row."""
-    for s in range(len(first)):
-        out[s] = draw_row(rng, first[s], second[s], *cells)
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,7 @@ class Histograms(RowSums):
         "wide_start": ("wide_excess", "wide_weight"),
         "start": ("exposure", "items", "counts"),
     }
-    draw_row, fill_draws = staticmethod(draw_row), staticmethod(fill_draws)
+    draw_row = staticmethod(draw_row)
     most = (300.0, 60.0)
     farthest = (3.0, 3.0)
     reach = 1.0  # far above the data the likelihood is flat in log mean
@@ -89,12 +82,13 @@ class Histograms(RowSums):
 
     @staticmethod
     def log_marginal(
-        xp: Any, first: Any, second: Any, step: Any, over: Any, wide_excess: Any, wide_weight: Any,
-        exposure: Any, items: Any, counts: Any, total: Any, constant: Any, spread: Any,
+        xp: Any, location: Any, dispersion: Any, step: Any, over: Any, wide_excess: Any,
+        wide_weight: Any, exposure: Any, items: Any, counts: Any, total: Any, constant: Any,
+        spread: Any,
     ) -> Any:  # fmt: skip
         """As in `RowSums`."""
-        cv2 = xp.exp(second) + spread * (1.0 + xp.exp(second))
-        mean = first + 0.5 * spread
+        cv2 = xp.exp(dispersion) + spread * (1.0 + xp.exp(dispersion))
+        mean = location + 0.5 * spread
         ratio = exposure * (xp.exp(mean) * cv2)[..., None]
         known = (items * (1.0 / cv2)[..., None] + counts) * xp.log1p(ratio)
         of_counts = rising(xp, cv2, step, over, wide_excess, wide_weight)
@@ -124,10 +118,10 @@ class Histograms(RowSums):
     @staticmethod
     def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
         """Weak priors of both curves on an axis of this scale, at its centre."""
-        second = weak_second(*CV2_LEVEL)
+        dispersion = weak_dispersion(*CV2_LEVEL)
         if scale == "log":  # scores that are rates
-            return Weak((centre, 5.0), (1.0, 1.0)), second
-        return Weak((0.0, 10.0), (0.0, 2.0)), second
+            return Weak((centre, 5.0), (1.0, 1.0)), dispersion
+        return Weak((0.0, 10.0), (0.0, 2.0)), dispersion
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
@@ -138,7 +132,7 @@ class Histograms(RowSums):
         at = row_of(self.start)
         return [np.bincount(at, column, len(self.total)) for column in columns]
 
-    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
         """Fisher information of log mean, and a lower bound of that of log cv2, by row.
 
         The bound is the information of the best quadratic function of the count (Godambe 1985),
@@ -146,11 +140,11 @@ class Histograms(RowSums):
         small.
         """
         at = row_of(self.start)
-        within = np.exp(second)
+        within = np.exp(dispersion)
         whole = within + self.spread * (1.0 + within)
         chain = within / whole * (1.0 + self.spread)
         cv2 = whole[at]
-        expected = self.exposure * np.exp(first + 0.5 * self.spread)[at]
+        expected = self.exposure * np.exp(location + 0.5 * self.spread)[at]
         r = expected * cv2
         # r^2 expected / (k4 + 2 expected k2^2 - k3^2 / k2) where the cumulants over the expected
         # count are k2 = 1 + r, k3 = k2 (1 + 2r), k4 = k2 (1 + 6r + 6r^2)

@@ -1,9 +1,9 @@
 """Sums of rows of items, and the log marginal of a row from them.
 
-A row is a set of items with one prior, such as a bin. Its first and second parameters are log mean
-and log cv2 of a Gamma prior, or mean and log variance of a Normal one. Each family writes the log
-marginal once, in operators and functions that NumPy and PyTensor share: NumPy computes values and
-their differences, PyTensor differentiates and samples.
+A row is a set of items with one prior, such as a bin. Its location and dispersion are the log mean
+and log cv2 of a Gamma prior, or the mean and log variance of a Normal one. Each family writes the
+log marginal once, in operators and functions that NumPy and PyTensor share: NumPy computes values
+and their differences, PyTensor differentiates and samples.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,10 @@ MEAN_ONLY = (
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
 )
 _AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
-_SECOND_SLOPE, _SECOND_WIGGLE = 0.5, 0.3  # sd per sd of the position, and in the curve's unit
+_DISPERSION_SLOPE, _DISPERSION_WIGGLE = (
+    0.5,
+    0.3,
+)  # sd per sd of the position, and in the curve's unit
 _STEP = 4e-3  # of differences, in units of both parameters
 # where values give all derivatives up to the second, in steps
 _AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
@@ -48,13 +51,13 @@ class Weak(NamedTuple):
     wiggle: float = 0.5  # scale of the departure from a straight line, in this unit
 
 
-def weak_second(level: float, sd: float) -> Weak:
+def weak_dispersion(level: float, sd: float) -> Weak:
     """Weak prior of the second curve, whose level has this mean and standard deviation.
 
     Few items say nearly nothing of how the variance changes, and if it could do anything, an item
     with a single event would get a posterior that is several times too wide.
     """
-    return Weak((level, sd), (0.0, _SECOND_SLOPE), 1.0, _SECOND_WIGGLE)
+    return Weak((level, sd), (0.0, _DISPERSION_SLOPE), 1.0, _DISPERSION_WIGGLE)
 
 
 class Expansion(NamedTuple):
@@ -81,9 +84,7 @@ class RowSums(ABC):
     most: ClassVar[tuple[float, float]]  # largest parameters that cells can resolve
     farthest: ClassVar[tuple[float, float]]  # largest step of the curves in Fisher scoring
     reach: ClassVar[float]  # largest Newton step of the first parameter in a row
-    # compiled: the total of one row at random, and for several pairs of curves
-    draw_row: ClassVar[Any]
-    fill_draws: ClassVar[Any]
+    draw_row: ClassVar[Any]  # compiled: the total of one row at random
 
     if TYPE_CHECKING:
         total: Any  # (rows,): observed total of each row
@@ -91,7 +92,7 @@ class RowSums(ABC):
 
     @staticmethod
     @abstractmethod
-    def log_marginal(xp: Any, first: Any, second: Any, *cells: Any) -> Any:
+    def log_marginal(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
         """Log marginal of rows (..., k) at their parameters (..., k).
 
         `cells` are those of `cells`, with one more axis for tables; `xp` is ``numpy`` or
@@ -154,46 +155,52 @@ class RowSums(ABC):
     def evaluate(
         self,
         function: Callable[..., Floats],
-        first: Floats,
-        second: Floats,
+        location: Floats,
+        dispersion: Floats,
         rows: Ints | None = None,
     ) -> Floats:
         """Values (draws, k) of a function of both parameters (draws, k) and the rows' cells."""
-        result = np.empty(first.shape)
+        result = np.empty(location.shape)
         parts = self._every_part if rows is None else self._parts(rows)
         for part, draws, cells in parts:
-            for begin in range(0, len(first), draws):
+            for begin in range(0, len(location), draws):
                 chunk = slice(begin, begin + draws)
-                result[chunk, part] = function(first[chunk, part], second[chunk, part], *cells)
+                result[chunk, part] = function(
+                    location[chunk, part], dispersion[chunk, part], *cells
+                )
         return result
 
-    def values(self, first: Floats, second: Floats, rows: Ints | None = None) -> Floats:
+    def values(self, location: Floats, dispersion: Floats, rows: Ints | None = None) -> Floats:
         """Log marginal of some rows, by default all, at parameters (draws, k)."""
 
         def function(*inputs: Any) -> Floats:
             return self.log_marginal(np, *inputs)
 
         with np.errstate(all="ignore"):
-            return self.evaluate(function, first, second, rows)
+            return self.evaluate(function, location, dispersion, rows)
 
-    def value_and_gradient(self, first: Floats, second: Floats, rows: Ints | None = None) -> Floats:
+    def value_and_gradient(
+        self, location: Floats, dispersion: Floats, rows: Ints | None = None
+    ) -> Floats:
         """Log marginals of rows, by default all, and their slopes: (3, draws, k).
 
         Slopes are central differences of values, to about 1e-5 of themselves.
         """
-        draws = len(first)
-        step = _STEP * self.unit(second, rows)
-        firsts = np.concatenate([first, first + step, first - step, first, first])
-        seconds = np.concatenate([second] * 3 + [second + _STEP, second - _STEP])
-        value, *around = self.values(firsts, seconds, rows).reshape(5, draws, -1)
+        draws = len(location)
+        step = _STEP * self.unit(dispersion, rows)
+        locations = np.concatenate([location, location + step, location - step, location, location])
+        dispersions = np.concatenate([dispersion] * 3 + [dispersion + _STEP, dispersion - _STEP])
+        value, *around = self.values(locations, dispersions, rows).reshape(5, draws, -1)
         by_first, by_second = around[0] - around[1], around[2] - around[3]
         return np.stack([value, by_first / (2.0 * step), by_second / (2.0 * _STEP)])
 
-    def expansion(self, first: Floats, second: Floats) -> "Expansion":
+    def expansion(self, location: Floats, dispersion: Floats) -> "Expansion":
         """Log marginals of all rows with first and second derivatives, at parameters (rows,)."""
-        unit = self.unit(second)
+        unit = self.unit(dispersion)
         u, v = (_STEP * np.array(shifts)[:, None] for shifts in zip(*_AROUND, strict=True))
-        middle, ahead, behind, up, down, corner, neither = self.values(first + unit * u, second + v)
+        middle, ahead, behind, up, down, corner, neither = self.values(
+            location + unit * u, dispersion + v
+        )
         twice = ahead + behind, up + down
         mixed = corner + neither - twice[0] - twice[1] + 2.0 * middle
         return Expansion(
@@ -204,23 +211,23 @@ class RowSums(ABC):
             (twice[1] - 2.0 * middle) / _STEP**2,
         )
 
-    def draw(self, first: Floats, second: Floats, rng: np.random.Generator) -> Floats:
+    def draw(self, location: Floats, dispersion: Floats, rng: np.random.Generator) -> Floats:
         """Replicates of the observed totals of all rows at given curves (..., rows)."""
-        shape, rows = first.shape, np.arange(len(self.total))
-        first, second = (np.atleast_2d(curve).T.copy() for curve in (first, second))
-        drawn = np.empty(first.shape)
+        rows = np.arange(len(self.total))
+        drawn = np.empty((len(rows), location[..., 0].size))
         for b in rows:
-            cells = (x[0] for x in self.cells(rows[b : b + 1]))
-            self.fill_draws(rng, first[b], second[b], drawn[b], *cells)
-        return drawn.T.reshape(shape)
+            cells = [x[0] for x in self.cells(rows[b : b + 1])]
+            pairs = zip(location[..., b].ravel(), dispersion[..., b].ravel(), strict=True)
+            drawn[b] = [self.draw_row(rng, *pair, *cells) for pair in pairs]
+        return drawn.T.reshape(location.shape)
 
     def with_spread(self, spread: Floats) -> Self:
         """The same rows with other spreads."""
         return replace(self, spread=spread)  # type: ignore[type-var]
 
-    def unit(self, second: Floats, rows: Ints | None = None) -> Floats:
+    def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
         """Scale of the first parameter of rows, of which steps of differences are small parts."""
-        return np.ones_like(second)
+        return np.ones_like(dispersion)
 
     @staticmethod  # noqa: B027
     def check(part: Columns) -> None:
@@ -242,7 +249,7 @@ class RowSums(ABC):
         return sums["n"]
 
     @abstractmethod
-    def information(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
         """Fisher information of the first parameter, and a lower bound of the second's, by row."""
 
     @abstractmethod
@@ -255,14 +262,14 @@ class RowSums(ABC):
         return np.ones(len(self.total), dtype=bool)
 
     @property
-    def tells_second(self) -> NDArray[np.bool_]:
+    def tells_dispersion(self) -> NDArray[np.bool_]:
         """Rows that say something of the second parameter: all, unless a family says otherwise."""
         return np.ones(len(self.total), dtype=bool)
 
     @property
     def informs_variance(self) -> bool:
         """Whether any row says something of the variance."""
-        return bool(self.tells_second.any())
+        return bool(self.tells_dispersion.any())
 
     def refuse_mean_only(self, what: str) -> None:
         """Refuse data that say nothing of the variance."""

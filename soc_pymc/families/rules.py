@@ -60,19 +60,19 @@ def _recurrence(x, poly, jacobi):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _fill(first, second, number, out):  # type: ignore[no-untyped-def]
+def _fill(location, dispersion, number, out):  # type: ignore[no-untyped-def]
     """Fill `out` (n, 3, number^2) with weights and both curves at the nodes of draws (n, draws)."""
-    draws = first.shape[1]
+    draws = location.shape[1]
     x, z = np.empty((2, draws))
     poly = np.empty((2, number, draws))
     jacobi = np.zeros((2, number, number))
-    for i in range(len(first)):
-        centre, other = first[i].mean(), second[i].mean()
-        x[:], z[:] = first[i] - centre, second[i] - other
-        sd = _standardise(x, np.abs(first[i]).max())
+    for i in range(len(location)):
+        centre, other = location[i].mean(), dispersion[i].mean()
+        x[:], z[:] = location[i] - centre, dispersion[i] - other
+        sd = _standardise(x, np.abs(location[i]).max())
         slope = _dot(x, z)
         z -= slope * x
-        left = _standardise(z, 1.0 + abs(other))  # a logarithm
+        remaining_sd = _standardise(z, 1.0 + abs(other))  # a logarithm
         _recurrence(x, poly[0], jacobi[0])
         _recurrence(z, poly[1], jacobi[1])
         joint = np.dot(poly[0], poly[1].T) / draws
@@ -82,13 +82,13 @@ def _fill(first, second, number, out):  # type: ignore[no-untyped-def]
         weight = np.dot((vector_x * vector_x[0]).T, np.dot(joint, vector_z * vector_z[0]))
         for j in range(number):
             for k in range(number):
-                at = j * number + k
-                out[i, 0, at] = weight[j, k]
-                out[i, 1, at] = centre + sd * at_x[j]
-                out[i, 2, at] = other + slope * at_x[j] + left * at_z[k]
+                place = j * number + k
+                out[i, 0, place] = weight[j, k]
+                out[i, 1, place] = centre + sd * at_x[j]
+                out[i, 2, place] = other + slope * at_x[j] + remaining_sd * at_z[k]
 
 
-def gauss_rules(first: Floats, second: Floats, number: int) -> Floats:
+def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
     """Nodes and weights that average smooth functions of two curves over their draws (n, draws).
 
     For K nodes a curve, rules are (n, 3, K^2): weights and both curves. Polynomials in the first
@@ -101,6 +101,6 @@ def gauss_rules(first: Floats, second: Floats, number: int) -> Floats:
     >>> float((weight * x * z).sum().round(12))
     1.0
     """
-    out = np.empty((len(first), 3, number**2))
-    _fill(np.ascontiguousarray(first), np.ascontiguousarray(second), number, out)
+    out = np.empty((len(location), 3, number**2))
+    _fill(np.ascontiguousarray(location), np.ascontiguousarray(dispersion), number, out)
     return out

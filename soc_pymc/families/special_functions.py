@@ -66,32 +66,32 @@ def stirling_rest(x):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def deviance(x, away, mean):  # type: ignore[no-untyped-def]
-    """X log(x / mean) + mean - x for x > 0, given also an exact away = mean - x."""
-    if abs(away) < _NEAR * x:
-        return -x * log1pmx(away / x)
-    return x * (math.log(x) - math.log(mean)) + away
+def deviance(x, gap, mean):  # type: ignore[no-untyped-def]
+    """X log(x / mean) + mean - x for x > 0, given also an exact gap = mean - x."""
+    if abs(gap) < _NEAR * x:
+        return -x * log1pmx(gap / x)
+    return x * (math.log(x) - math.log(mean)) + gap
 
 
 @_jit
 def polygammas(x):  # type: ignore[no-untyped-def]
     """Psi, psi' and psi'' of x > 0."""
-    first = second = third = 0.0
+    digamma = trigamma = tetragamma = 0.0
     while x < _LEAST_POLYGAMMA:
         z = 1.0 / x
-        first -= z
-        second += z * z
-        third -= 2.0 * z * z * z
+        digamma -= z
+        trigamma += z * z
+        tetragamma -= 2.0 * z * z * z
         x += 1.0
     z = 1.0 / x
     w = z * z
-    first += math.log(x) - 0.5 * z - w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (
+    digamma += math.log(x) - 0.5 * z - w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (
         1 / 240 - w * (1 / 132 - w * 691 / 32760)))))  # fmt: skip
-    second += z + 0.5 * w + z * w * (1 / 6 - w * (1 / 30 - w * (1 / 42 - w * (
+    trigamma += z + 0.5 * w + z * w * (1 / 6 - w * (1 / 30 - w * (1 / 42 - w * (
         1 / 30 - w * (5 / 66 - w * 691 / 2730)))))  # fmt: skip
-    third -= w + z * w + w * w * (1 / 2 - w * (1 / 6 - w * (1 / 6 - w * (
+    tetragamma -= w + z * w + w * w * (1 / 2 - w * (1 / 6 - w * (1 / 6 - w * (
         3 / 10 - w * (5 / 6 - w * 691 / 210)))))  # fmt: skip
-    return first, second, third
+    return digamma, trigamma, tetragamma
 
 
 @_jit
@@ -102,13 +102,13 @@ def negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
         return -shape * math.log1p(ratio)
     if expected == 0.0:
         return -np.inf
-    both = shape + count
+    total = shape + count
     # distance of each from its mean given their sum, from their difference, which is exact
-    away = (expected - count) / (1.0 + ratio)
-    parts = deviance(count, away, both * (ratio / (1.0 + ratio)))
-    parts += deviance(shape, -away, both / (1.0 + ratio))
-    rest = stirling_rest(both) - stirling_rest(shape) - stirling_rest(count)
-    return rest - parts - 0.5 * (math.log(2.0 * math.pi * count) + math.log1p(count / shape))
+    gap = (expected - count) / (1.0 + ratio)
+    parts = deviance(count, gap, total * (ratio / (1.0 + ratio)))
+    parts += deviance(shape, -gap, total / (1.0 + ratio))
+    remainder = stirling_rest(total) - stirling_rest(shape) - stirling_rest(count)
+    return remainder - parts - 0.5 * (math.log(2.0 * math.pi * count) + math.log1p(count / shape))
 
 
 @numba.vectorize(cache=True)
@@ -120,29 +120,29 @@ def _negative_binomials(count, shape, expected):  # type: ignore[no-untyped-def]
 def _gamma_kernels(shape, x):  # type: ignore[no-untyped-def]
     if not x > 0.0:
         return 0.0
-    rest = 0.5 * math.log(shape) + _HALF_LOG_2PI + stirling_rest(shape)
-    return math.exp(-deviance(shape, x - shape, x) - rest)
+    remainder = 0.5 * math.log(shape) + _HALF_LOG_2PI + stirling_rest(shape)
+    return math.exp(-deviance(shape, x - shape, x) - remainder)
 
 
 @_jit
-def _beta_kernel(x, rest, a, b):  # type: ignore[no-untyped-def]
-    if not (x > 0.0 and rest > 0.0):
+def _beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
+    if not (x > 0.0 and complement > 0.0):
         return 0.0
     m = a + b
-    away = m * x - a if x < 0.5 else b - m * rest
+    gap = m * x - a if x < 0.5 else b - m * complement
     log = stirling_rest(m) - stirling_rest(a) - stirling_rest(b) - _HALF_LOG_2PI
-    log += 0.5 * math.log(a / m * b) - deviance(a, away, m * x) - deviance(b, -away, m * rest)
+    log += 0.5 * math.log(a / m * b) - deviance(a, gap, m * x) - deviance(b, -gap, m * complement)
     return math.exp(log)
 
 
 @_jit
-def _beta_fraction(x, rest, a, b):  # type: ignore[no-untyped-def]
+def _beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
     """P(theta <= x) over `beta_kernel` for x up to (a + 1) / (a + b + 2).
 
     The continued fraction of Didonato and Morris (1992), Algorithm 708.
     """
     m = a + b
-    lean = (a - m * x if x < 0.5 else m * rest - b) + 1.0
+    lean = (a - m * x if x < 0.5 else m * complement - b) + 1.0
     inverse = 1.0 / (a + 1.0)
     last, value = 0.0, 1.0 / (a * lean * inverse)
     bottom = value  # denominator of the last convergent, over that of this one
@@ -150,7 +150,7 @@ def _beta_fraction(x, rest, a, b):  # type: ignore[no-untyped-def]
         share = n * (b - n) * x * inverse
         top = (a + n - 1.0) * (m + n - 1.0) * x * inverse * share
         inverse = 1.0 / (a + 2.0 * n + 1.0)
-        term = n + share + (a + n) * (lean + n * (1.0 + rest)) * inverse
+        term = n + share + (a + n) * (lean + n * (1.0 + complement)) * inverse
         scale = 1.0 / (term + top * bottom)
         new = (term * value + top * last) * scale
         last, bottom = value * scale, scale
@@ -161,18 +161,18 @@ def _beta_fraction(x, rest, a, b):  # type: ignore[no-untyped-def]
 
 
 @numba.vectorize(cache=True)
-def _beta_kernels(x, rest, a, b):  # type: ignore[no-untyped-def]
-    return _beta_kernel(x, rest, a, b)
+def _beta_kernels(x, complement, a, b):  # type: ignore[no-untyped-def]
+    return _beta_kernel(x, complement, a, b)
 
 
 @numba.vectorize(cache=True)
-def _beta_tails(x, rest, a, b):  # type: ignore[no-untyped-def]
+def _beta_tails(x, complement, a, b):  # type: ignore[no-untyped-def]
     if not x > 0.0:
         return 1.0
-    kernel = _beta_kernel(x, rest, a, b)
+    kernel = _beta_kernel(x, complement, a, b)
     if x < (a + 1.0) / (a + b + 2.0):
-        return 1.0 - min(kernel * _beta_fraction(x, rest, a, b), 1.0)
-    return min(kernel * _beta_fraction(rest, x, b, a), 1.0) if rest > 0.0 else 0.0
+        return 1.0 - min(kernel * _beta_fraction(x, complement, a, b), 1.0)
+    return min(kernel * _beta_fraction(complement, x, b, a), 1.0) if complement > 0.0 else 0.0
 
 
 def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
@@ -185,18 +185,18 @@ def gamma_kernel(shape: ArrayLike, x: ArrayLike) -> Floats:
     return compiled(_gamma_kernels, shape, x)
 
 
-def beta_kernel(x: ArrayLike, rest: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
-    """x^a (1 - x)^b / B(a, b), given also rest = 1 - x with all its digits."""
-    return compiled(_beta_kernels, x, rest, a, b)
+def beta_kernel(x: ArrayLike, complement: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
+    """x^a (1 - x)^b / B(a, b), given also its complement 1 - x with all its digits."""
+    return compiled(_beta_kernels, x, complement, a, b)
 
 
-def beta_tail(x: Floats, rest: Floats, a: Floats, b: Floats) -> Floats:
-    """P(theta > x), given also rest = 1 - x with all its digits.
+def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
+    """P(theta > x), given also its complement 1 - x with all its digits.
 
     SciPy's takes ten times as long where a and b are moderate, and serves where both are large.
     """
     large = np.minimum(a, b) > _LARGE
-    tail = compiled(_beta_tails, x, rest, np.where(large, 1.0, a), np.where(large, 1.0, b))
+    tail = compiled(_beta_tails, x, complement, np.where(large, 1.0, a), np.where(large, 1.0, b))
     return np.where(large, special.betaincc(a, b, x), tail) if large.any() else tail
 
 

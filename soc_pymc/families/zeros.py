@@ -15,14 +15,14 @@ NEAR_ZERO = 1e-90
 """Size of theta below which it is a draw of the component that stands for 0."""
 
 
-def with_zero(family: Family, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+def with_zero(family: Family, a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Conjugate parameters, (n, 1) or (n, R), and those that stand for 0 as the last component."""
-    first, second = np.broadcast_arrays(first, second)
-    one, other = family.mixtures.at_zero(first[:, 0])
-    return np.column_stack([first, one]), np.column_stack([second, other])
+    a, b = np.broadcast_arrays(a, b)
+    a_of_zero, b_of_zero = family.mixtures.at_zero(a[:, 0])
+    return np.column_stack([a, a_of_zero]), np.column_stack([b, b_of_zero])
 
 
 def whole_moments(zero: Floats, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
     """Mean and variance of theta, of which a share is 0, from those of the rest."""
-    rest = 1.0 - zero
-    return rest * mean, rest * (variance + zero * mean**2)
+    positive = 1.0 - zero
+    return positive * mean, positive * (variance + zero * mean**2)

@@ -151,7 +151,7 @@ def test_functions_tilt_the_weights(name):
     for score in range(3):
         centre, corner = 0.0, 3.0
         if name != "Normal":  # both tails of the logarithm begin at the scale of theta
-            centre = (base.first - base.location)[score] / base.spread[score]
+            centre = (base.mean_curve - base.location)[score] / base.spread[score]
             corner = min(3.0, 2.0 / base.spread[score])
         tilts = np.column_stack([np.ones(len(z)), z, stretching(z, centre, corner)])
         residual = moved[score] - tilts @ np.linalg.lstsq(tilts, moved[score], rcond=None)[0]
