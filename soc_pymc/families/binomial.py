@@ -7,23 +7,16 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
+from .forms import OutcomeForms, fitted_line
 from .row_sums import Cells, Columns, add_by_bin
-from .validity import CertainNoise
 
 
-# keys of the powers of each table's own number
-class _BinomialForms(CertainNoise):
-    """See `OutcomeForms`."""
+class _BinomialForms(OutcomeForms):
+    """`OutcomeForms` of successes."""
+
+    zeros = "zero successes"
 
     # --- sums and cells
-
-    def mean_size(self, sums: Columns) -> Floats:
-        return np.asarray(sums["sum_N"] / sums["n"])
-
-    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
-        total = sums["sum_N"]
-        some = np.where(total > 0, total, 1.0)
-        return sums["sum_yN"] / some, sums["sum_N2"] / some, total
 
     def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
         # the ends of a uniform distribution with the cell's mean and variance
@@ -56,9 +49,6 @@ class _BinomialForms(CertainNoise):
         found = found + choose - special.gammaln(size - y + 1.0)
         return np.where(inside, found, -np.inf)
 
-    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
-        return -self.log_likelihood(y, size, theta)
-
     def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
         return {"trials": size, "successes": y}
 
@@ -76,16 +66,7 @@ class _BinomialForms(CertainNoise):
         kept = rng.hypergeometric(successes, trials - successes, held)
         return kept.astype(float), held.astype(float)
 
-    def remainder(
-        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
-    ) -> tuple[Any, Any]:
-        return y - held[0], size - held[1]
-
     # --- outcomes given the first two moments of theta
-
-    @property
-    def summaries(self) -> dict[str, Any]:
-        return {"dispersion": self.scatter, "zero successes": _none}
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
         # as of counts: weights that no few items drown
@@ -110,26 +91,21 @@ class _BinomialForms(CertainNoise):
         # of no successes half a success, of no failures half a failure
         return min(max(total, 0.5), weight - 0.5) / weight
 
-    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
-        return size, y
-
     def regressor(self, penalty: float) -> Any:
         return _LogisticOfRates(penalty)
 
     def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
         inside = bool(((score > 0) & (score < 1)).all())
         x = special.logit(score) if inside else score
-        design = np.stack([np.ones(len(x)), x - x.mean()])
-        line = np.array([special.logit((y.sum() + 0.5) / (size.sum() + 1.0)), 0.0])
-        for _ in range(100):
-            mean = special.expit(np.clip(line @ design, -50.0, 50.0))
-            info = (design * (size * mean * (1.0 - mean))) @ design.T
-            info += 1e-9 * np.eye(2) * (1.0 + np.trace(info))
-            step = np.linalg.solve(info, design @ (y - size * mean))
-            line = line + np.clip(step, -1.0, 1.0)
-            if np.abs(step).max() < 1e-9:
-                break
-        return special.xlogy(y, mean) + special.xlog1py(size - y, -mean), float(line[1])
+        level = float(special.logit((y.sum() + 0.5) / (size.sum() + 1.0)))
+
+        def expected(predictor: Floats) -> tuple[Floats, Floats]:
+            share = special.expit(predictor)
+            return size * share, size * share * (1.0 - share)
+
+        mean, slope = fitted_line(x, level, expected, y)
+        share = mean / np.maximum(size, 1.0)
+        return special.xlogy(y, share) + special.xlog1py(size - y, -share), slope
 
     def contrast(
         self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
@@ -169,11 +145,6 @@ class _LogisticOfRates:
     def predict(self, x: Any) -> Floats:
         """Rates."""
         return np.asarray(self._model.predict_proba(x)[:, 1])
-
-
-def _none(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Number of items without a success, (...,)."""
-    return np.asarray((y == 0).sum(axis=-1))
 
 
 BINOMIAL_FORMS = _BinomialForms()

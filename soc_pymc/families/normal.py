@@ -6,13 +6,13 @@ import numpy as np
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
+from .forms import OutcomeForms
 from .row_sums import Cells, Columns, add_by_bin
-from .validity import CertainNoise
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-class _NormalForms(CertainNoise):
+class _NormalForms(OutcomeForms):
     """`OutcomeForms` of values."""
 
     # --- sums and cells

@@ -5,18 +5,19 @@ Kernels, engines, `Statistics`, checks, pictures and the report all use these re
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .binomial import BINOMIAL_FORMS, success_residuals
 from .cells import EXACT_COUNTS, STEPS
+from .forms import OutcomeForms
 from .normal import NORMAL_FORMS, value_residuals
 from .poisson import POISSON_FORMS, count_residuals
-from .row_sums import Cells, Columns, Powers
+from .row_sums import Cells, Powers
 from .scales import LINEAR, LOG, LOGIT, Scale
 from .validity import (
     LARGEST_COUNT,
@@ -76,107 +77,6 @@ class Words:
     zeros: str = ""  # items whose outcome is 0; empty if these are not special
     doubt: str = ""  # what a check says of doubts about the noise, {width} of intervals without it
     unfit: str = "an event"  # what a bin lacks that has no estimate of its own
-
-
-class OutcomeForms(Protocol):
-    """Functions of outcomes `y` and their sizes (exposure, noise sd), each (n,), of one kind."""
-
-    # --- sums and cells
-
-    def mean_size(self, sums: Columns) -> Floats:
-        """Size of a typical item of rows of the table of sizes, or of joint cells."""
-
-    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
-        """Outcome and size averaged over units of exposure, and the exposure, of rows of sums."""
-
-    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
-        """Smallest and largest outcome of joint cells."""
-
-    def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
-        """Squared residuals of groups of items less their expectation from noise.
-
-        `groups` are sums of the table of sizes, `part` the sums by bin. Returns a mask of groups
-        with residuals, and for these the excess, its variance for a constant theta, and the noise.
-        """
-
-    # --- doubts about the noise
-
-    def doubt(self, table: Callable[[str], Columns]) -> str:
-        """What tables of sums say against the noise that this kind has; empty if nothing."""
-
-    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
-        """Whether outcomes and sizes speak against the noise that this kind has.
-
-        `tight` outcomes scatter less than that noise.
-        """
-
-    def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        """Widths of item intervals under the noise in doubt, as multiples of the present ones.
-
-        `mean` and `variance`, (n,) as `size`, are those of theta given the score. Items of which
-        nothing was seen are left out.
-        """
-
-    # --- outcomes given theta
-
-    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
-        """Log probability (density) of outcomes, (n,), in nats."""
-
-    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
-        """Base of percentages of gains in log likelihood, (n,), >= 0."""
-
-    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
-        """Further columns to add up with gains, by name."""
-
-    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
-        """Scores that cannot be estimates of theta, by reason."""
-
-    def thinned(
-        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
-    ) -> tuple[Floats, Floats]:
-        """A random part of each outcome, and its size; `remainder` is independent of it."""
-
-    def remainder(
-        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
-    ) -> tuple[Any, Any]:
-        """The rest of each outcome after thinning, and its size."""
-
-    # --- outcomes given the first two moments of theta
-
-    @property
-    def summaries(self) -> Mapping[str, Callable[..., Floats]]:
-        """Summaries of items to compare with replicates, by name: (y, size, mean, variance)."""
-
-    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        """Sum over items of squared residuals, weighted to measure a common factor on variance."""
-
-    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        """Derivative of the posterior mean in the outcome's own estimate of theta."""
-
-    def level(self, mean: Floats, variance: Floats) -> Floats:
-        """E(theta) on the scale for comparing bins."""
-
-    def unit(self, mean: Floats, variance: Floats) -> Floats:
-        """Unit of squared errors of E(theta)."""
-
-    # --- calibration of the score
-
-    def pooled_rate(self, total: float, weight: float) -> float:
-        """Mean outcome, kept where no possible outcome has a likelihood of 0."""
-
-    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
-        """Weights, and outcomes times their weights: the ratio estimates theta."""
-
-    def regressor(self, penalty: float) -> Any:
-        """A scikit-learn regressor of weighted means of outcomes."""
-
-    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
-        """Log likelihood, (n,), and slope of a straight-line calibration of scores."""
-
-    def contrast(
-        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
-    ) -> tuple[Floats, Floats]:
-        """Own outcomes less their prediction from fresh ones of the same items, and weights."""
 
 
 @dataclass(frozen=True, eq=False)

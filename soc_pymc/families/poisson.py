@@ -9,6 +9,7 @@ from scipy import special
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
 from .cells import count_cell_range
+from .forms import OutcomeForms, fitted_line
 from .row_sums import Cells, Columns, add_by_bin
 
 _SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
@@ -21,18 +22,12 @@ _TRIALS = (
 )
 
 
-class _PoissonForms:
+class _PoissonForms(OutcomeForms):
     """`OutcomeForms` of counts."""
 
+    zeros = "zero counts"
+
     # --- sums and cells
-
-    def mean_size(self, sums: Columns) -> Floats:
-        return np.asarray(sums["sum_N"] / sums["n"])
-
-    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
-        total = sums["sum_N"]
-        some = np.where(total > 0, total, 1.0)
-        return sums["sum_yN"] / some, sums["sum_N2"] / some, total
 
     def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
         low, width = count_cell_range(cells["count_cell"])
@@ -91,9 +86,6 @@ class _PoissonForms:
         found = special.xlogy(y, known) - known - special.gammaln(y + 1.0)
         return np.where(finite, found, -np.inf)
 
-    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
-        return -self.log_likelihood(y, size, theta)
-
     def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
         return {"exposure": size, "events": y}
 
@@ -105,16 +97,7 @@ class _PoissonForms:
     ) -> tuple[Floats, Floats]:
         return rng.binomial(y.astype(np.int64), fraction).astype(float), fraction * size
 
-    def remainder(
-        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
-    ) -> tuple[Any, Any]:
-        return y - held[0], size - held[1]
-
     # --- outcomes given the first two moments of theta
-
-    @property
-    def summaries(self) -> dict[str, Any]:
-        return {"dispersion": self.scatter, "zero counts": _zeros}
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
         # with Pearson's weight 1 / variance single events on tiny exposures would dominate
@@ -138,9 +121,6 @@ class _PoissonForms:
     def pooled_rate(self, total: float, weight: float) -> float:
         return max(total, 0.5) / weight  # of no events, half an event
 
-    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
-        return size, y
-
     def regressor(self, penalty: float) -> Any:
         from sklearn.linear_model import PoissonRegressor
 
@@ -148,16 +128,13 @@ class _PoissonForms:
 
     def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
         x = np.log(score) if bool((score > 0).all()) else score
-        design = np.stack([np.ones(len(x)), x - x.mean()])
-        line = np.array([np.log((y.sum() + 0.5) / size.sum()), 0.0])
-        for _ in range(100):
-            expected = size * np.exp(np.clip(line @ design, -50.0, 50.0))
-            info = (design * expected) @ design.T + 1e-9 * np.eye(2) * expected.sum()
-            step = np.linalg.solve(info, design @ (y - expected))
-            line = line + np.clip(step, -1.0, 1.0)
-            if np.abs(step).max() < 1e-9:
-                break
-        return special.xlogy(y, expected) - expected, float(line[1])
+        level = float(np.log((y.sum() + 0.5) / size.sum()))
+
+        def expected(predictor: Floats) -> tuple[Floats, Floats]:
+            return size * np.exp(predictor), size * np.exp(predictor)
+
+        mean, slope = fitted_line(x, level, expected, y)
+        return special.xlogy(y, mean) - mean, slope
 
     def contrast(
         self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
@@ -192,11 +169,6 @@ def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
     """Whether whole exposures that no count exceeds are likely to be trials."""
     above = float(items @ special.gammainc(size + 1.0, rate * size))  # expected if Poisson
     return rate > _SMALL_RATE and not _FEW < above < _MANY
-
-
-def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Number of zero counts, (...,)."""
-    return np.asarray((y == 0).sum(axis=-1))
 
 
 POISSON_FORMS = _PoissonForms()

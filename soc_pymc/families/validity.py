@@ -1,6 +1,6 @@
 """Validity of items: bounds for the numbers of one role, and for those of an item together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,19 +71,3 @@ def positive_without_size(y: Any, x: Any) -> Any:
 def more_than_size(y: Any, x: Any) -> Any:
     """Outcomes beyond their size, unless that is wrong by itself."""
     return (y > x) & (x >= 0)
-
-
-class CertainNoise:
-    """Functions of `OutcomeForms` for kinds whose noise is not in doubt."""
-
-    def doubt(self, table: Callable[[str], Mapping[str, Any]]) -> str:
-        """As of `OutcomeForms`."""
-        return ""
-
-    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
-        """As of `OutcomeForms`."""
-        return False
-
-    def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        """As of `OutcomeForms`."""
-        return np.ones_like(mean)

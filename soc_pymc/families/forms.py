@@ -1,0 +1,148 @@
+"""Functions of the outcomes of one kind; those with a body are shared by counts and successes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from .._lib.arrays import Bools, Floats
+from .row_sums import Columns
+
+
+class OutcomeForms(Protocol):
+    """Functions of outcomes `y` and their sizes (exposure, noise sd), each (n,), of one kind."""
+
+    zeros: str = ""  # name of the number of outcomes that are 0, for counts and successes
+
+    # --- sums and cells
+
+    def mean_size(self, sums: Columns) -> Floats:
+        """Size of a typical item of rows of the table of sizes, or of joint cells."""
+        return np.asarray(sums["sum_N"] / sums["n"])
+
+    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
+        """Outcome and size averaged over units of exposure, and the exposure, of rows of sums."""
+        total = sums["sum_N"]
+        some = np.where(total > 0, total, 1.0)
+        return sums["sum_yN"] / some, sums["sum_N2"] / some, total
+
+    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+        """Smallest and largest outcome of joint cells."""
+
+    def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
+        """Squared residuals of groups of items less their expectation from noise.
+
+        `groups` are sums of the table of sizes, `part` the sums by bin. Returns a mask of groups
+        with residuals, and for these the excess, its variance for a constant theta, and the noise.
+        """
+
+    # --- doubts about the noise
+
+    def doubt(self, table: Callable[[str], Columns]) -> str:
+        """What tables of sums say against the noise that this kind has; empty if nothing."""
+        return ""
+
+    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+        """Whether outcomes and sizes speak against the noise that this kind has.
+
+        `tight` outcomes scatter less than that noise.
+        """
+        return False
+
+    def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """Widths of item intervals under the noise in doubt, as multiples of the present ones.
+
+        `mean` and `variance`, (n,) as `size`, are those of theta given the score. Items of which
+        nothing was seen are left out.
+        """
+        return np.ones_like(mean)
+
+    # --- outcomes given theta
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        """Log probability (density) of outcomes, (n,), in nats."""
+
+    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        """Base of percentages of gains in log likelihood, (n,), >= 0."""
+        return -self.log_likelihood(y, size, theta)
+
+    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
+        """Further columns to add up with gains, by name."""
+
+    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
+        """Scores that cannot be estimates of theta, by reason."""
+
+    def thinned(
+        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
+    ) -> tuple[Floats, Floats]:
+        """A random part of each outcome, and its size; `remainder` is independent of it."""
+
+    def remainder(
+        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
+    ) -> tuple[Any, Any]:
+        """The rest of each outcome after thinning, and its size."""
+        return y - held[0], size - held[1]
+
+    # --- outcomes given the first two moments of theta
+
+    @property
+    def summaries(self) -> Mapping[str, Callable[..., Floats]]:
+        """Summaries of items to compare with replicates, by name: (y, size, mean, variance)."""
+        return {"dispersion": self.scatter, self.zeros: _zeros}
+
+    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """Sum over items of squared residuals, weighted to measure a common factor on variance."""
+
+    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """Derivative of the posterior mean in the outcome's own estimate of theta."""
+
+    def level(self, mean: Floats, variance: Floats) -> Floats:
+        """E(theta) on the scale for comparing bins."""
+
+    def unit(self, mean: Floats, variance: Floats) -> Floats:
+        """Unit of squared errors of E(theta)."""
+
+    # --- calibration of the score
+
+    def pooled_rate(self, total: float, weight: float) -> float:
+        """Mean outcome, kept where no possible outcome has a likelihood of 0."""
+
+    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
+        """Weights, and outcomes times their weights: the ratio estimates theta."""
+        return size, y
+
+    def regressor(self, penalty: float) -> Any:
+        """A scikit-learn regressor of weighted means of outcomes."""
+
+    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
+        """Log likelihood, (n,), and slope of a straight-line calibration of scores."""
+
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> tuple[Floats, Floats]:
+        """Own outcomes less their prediction from fresh ones of the same items, and weights."""
+
+
+def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+    """Number of outcomes that are 0, (...,)."""
+    return np.asarray((y == 0).sum(axis=-1))
+
+
+def fitted_line(
+    x: Floats, level: float, expected: Callable[[Floats], tuple[Floats, Floats]], y: Floats
+) -> tuple[Floats, float]:
+    """Expected outcomes and slope of a generalised linear model on x, by Newton's method.
+
+    `expected` gives means and variances of outcomes from the linear predictor, `level` its start.
+    """
+    design = np.stack([np.ones(len(x)), x - x.mean()])
+    line = np.array([level, 0.0])
+    for _ in range(100):
+        mean, variance = expected(np.clip(line @ design, -50.0, 50.0))
+        information = (design * variance) @ design.T
+        information += 1e-9 * np.eye(2) * np.trace(information)
+        step = np.linalg.solve(information, design @ (y - mean))
+        line = line + np.clip(step, -1.0, 1.0)
+        if np.abs(step).max() < 1e-9:
+            break
+    return mean, float(line[1])
