@@ -19,7 +19,6 @@ from .._lib.progress import Phase, phase
 from .._lib.threads import ordered_map
 from ..checks.slices import ALL
 from ..data.items import Items, check_outcomes
-from ..families.family import is_mixture
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
@@ -205,7 +204,7 @@ def _distributions(
         cumulants[:, :, np.unique(code_of_item)] += sums
         bar.advance(len(code_of_item))
     few = sizes < _FEW
-    if not is_mixture(items.fit.prior):
+    if not items.fit.prior.mixture:
         few &= cumulants[2].any(axis=0)  # else they are Normal
     if not few.any():
         return cumulants, {}

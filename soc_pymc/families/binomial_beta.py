@@ -71,7 +71,7 @@ def widened(logit_mean: Floats, log_odds_cv2: Floats, spread: ArrayLike) -> tupl
 
 
 def widening_slope(logit_mean: Floats, log_odds_cv2: Floats, spread: Floats) -> Floats:
-    """How much the second curve of `widened` moves with that given."""
+    """Derivative of the second curve of `widened` in the one before."""
     tilt, own, whole = _parts(logit_mean, log_odds_cv2, spread)
     v = special.expit(logit_mean) * special.expit(-logit_mean)
     return np.asarray((own + spread * tilt**2 * own / (1.0 + v * own) ** 2) / whole)

@@ -41,7 +41,7 @@ def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
 
 
 class Cell(NamedTuple):
-    """What one column of cells holds."""
+    """Content of one column of cells."""
 
     of: Literal["outcome", "size", "rest"]  # the rest is the size less the outcome
     grid: Literal["count", "exposure", "noise", "value"]

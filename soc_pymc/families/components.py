@@ -175,7 +175,7 @@ class Moments(NamedTuple):
 
 
 def count_moments(cells: Mapping[str, NDArray[Any]]) -> Moments:
-    """Of counts and exposures: the log likelihood is curved in the log of their ratio."""
+    """Moments of counts and exposures; the likelihood is curved in the log of their ratio."""
     n = cells["n"].astype(float)
     y, size = cells["sum_y"] / n, cells["sum_N"] / n
     by_count = np.where(y > 0, 1.0 / np.maximum(y, 1e-9), 0.0)
@@ -286,7 +286,7 @@ class Components:
     def forms(
         self, base: Frame, functions: Floats, start: Floats, heavy: bool = True
     ) -> WeightForms:
-        """How predictors give the weights; `functions` (R, F) are those of z.
+        """Return how predictors give the weights; `functions` (R, F) are those of z.
 
         `start` (n, 2) are the pilot's curves. The first function of families with a path is 0.
         `heavy` says whether a small share allows heavier tails.

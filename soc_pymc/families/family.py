@@ -198,11 +198,6 @@ def family_of_kind(kind: str) -> Family:
     return _BY_KIND[kind]
 
 
-def is_mixture(prior: Any) -> bool:
-    """Whether a prior is a mixture of its family."""
-    return bool(prior.mixture)
-
-
 def reads_joint(prior: Any) -> bool:
-    """Whether a fit of the prior reads joint cells of outcome and size."""
+    """Return True if a fit of the prior reads joint cells of outcome and size."""
     return bool(prior.gridded) or prior.exposure is not None

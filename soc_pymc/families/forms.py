@@ -39,11 +39,11 @@ class OutcomeForms(Protocol):
     # --- doubts about the noise
 
     def doubt(self, table: Callable[[str], Columns]) -> str:
-        """What tables of sums say against the noise that this kind has; empty if nothing."""
+        """Describe what tables of sums say against this kind's noise; empty if nothing."""
         return ""
 
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
-        """Whether outcomes and sizes speak against the noise that this kind has.
+        """Return True if outcomes and sizes speak against the noise that this kind has.
 
         `tight` outcomes scatter less than that noise.
         """

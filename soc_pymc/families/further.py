@@ -1,4 +1,4 @@
-"""What a further outcome brings, before it is made: less variance of theta, and better choices.
+"""Value of a further outcome before it is seen: less variance of theta, and better choices.
 
 The expected posterior variance of mixtures is a sum over a grid of further outcomes, all terms
 positive. E(theta | t, y, y') rises with a further outcome y', whatever the prior, so that with more

@@ -68,7 +68,7 @@ class WeightForms:
 
     @property
     def paths(self) -> bool:
-        """Whether the first of the further functions is the path to the family's own weights."""
+        """True if the first further function is the path to the family's own weights."""
         return bool(self.handle[0, 3] >= 0.0)
 
 
@@ -272,7 +272,7 @@ def _tilted(fixed, u, v, parts, weight):  # type: ignore[no-untyped-def]
 
 @_jit
 def _parts(basis, mean, variance):  # type: ignore[no-untyped-def]
-    """What the solver averages over the components of a row, (9, R)."""
+    """Functions that the solver averages over the components of a row, (9, R)."""
     out = np.empty((9, len(mean)))
     for r in range(len(mean)):
         square = mean[r] * mean[r] + variance[r]

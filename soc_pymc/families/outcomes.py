@@ -35,7 +35,7 @@ _SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
 
 
 class Sum(NamedTuple):
-    """What a column sums over items: a power, or y log x, or whether y exceeds x.
+    """Summand of a column: a power, or y log x, or 1 where y exceeds x.
 
     Powers are y^outcome x^size (x - y)^rest. x is the size to the power of `Outcome.size_power`.
     """
@@ -123,12 +123,12 @@ class Outcome:
 
     @property
     def relative(self) -> bool:
-        """Whether the spread of theta is told as a share of its mean."""
+        """True if the spread of theta is told as a share of its mean."""
         return self.theta is LOG
 
     @property
     def direct(self) -> bool:
-        """Whether an outcome is itself the estimate of theta."""
+        """True if an outcome is itself the estimate of theta."""
         return self.words.outcome == self.words.theta
 
     @property
@@ -323,7 +323,7 @@ def _pooled_values(
 
 
 def _scores_are_values(score: Floats, value: Floats, noise_sd: Floats, items: Floats) -> bool:
-    """Whether values have a slope on scores near 1, and similar means."""
+    """Return True if values have a slope on scores near 1, and similar means."""
     mean, level = np.average(score, weights=items), np.average(value, weights=items)
     square = float(np.average((score - mean) ** 2, weights=items))
     if square == 0:

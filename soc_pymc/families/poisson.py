@@ -161,12 +161,12 @@ class _PoissonForms(OutcomeForms):
 
 
 def _could_be_trials(y: Floats, size: Floats) -> bool:
-    """Whether counts could be successes in as many trials."""
+    """Return True if counts could be successes in as many trials."""
     return bool((size == np.floor(size)).all() and (y <= size).all())
 
 
 def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
-    """Whether whole exposures that no count exceeds are likely to be trials."""
+    """Return True if whole exposures that no count exceeds are likely to be trials."""
     above = float(items @ special.gammainc(size + 1.0, rate * size))  # expected if Poisson
     return rate > _SMALL_RATE and not _FEW < above < _MANY
 

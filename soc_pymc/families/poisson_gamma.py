@@ -170,7 +170,7 @@ def _many_cdfs(
 
 
 def _can_start(exposure: Floats, log_mean: Floats, log_cv2: Floats) -> NDArray[np.bool_]:
-    """Whether the probability of no event, where sums begin, does not underflow."""
+    """Mask of items whose probability of no event, where sums begin, does not underflow."""
     none = -log_pmf(0.0, exposure, log_mean, log_cv2)
     return np.asarray((none < _FAR).all(axis=0))
 

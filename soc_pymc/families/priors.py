@@ -128,7 +128,7 @@ class _Prior:
 
     @property
     def gridded(self) -> bool:
-        """Whether theta is represented by components on a grid: mixtures, and shares of zeros."""
+        """True if theta has components on a grid: mixtures, and shares of zeros."""
         return self.mixture or self.zero
 
     @property

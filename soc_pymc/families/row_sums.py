@@ -268,7 +268,7 @@ class RowSums(ABC):
 
     @property
     def informs_variance(self) -> bool:
-        """Whether any row says something of the variance."""
+        """True if any row says something of the variance."""
         return bool(self.tells_dispersion.any())
 
     def refuse_mean_only(self, what: str) -> None:
