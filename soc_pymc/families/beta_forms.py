@@ -27,8 +27,8 @@ def _log_pmf(y, n, a, b):  # type: ignore[no-untyped-def]
     Given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial.
     """
     m = a + b
-    found = negative_binomial(y, a, n * (a / m)) + negative_binomial(n - y, b, n * (b / m))
-    return found - negative_binomial(n, m, n)
+    log_ratio = negative_binomial(y, a, n * (a / m)) + negative_binomial(n - y, b, n * (b / m))
+    return log_ratio - negative_binomial(n, m, n)
 
 
 @_jit
@@ -77,16 +77,16 @@ def _tail(y, n, a, b):  # type: ignore[no-untyped-def]
         return _added(y, low, at_y, n, a, b)
     total, begin = 0.0, low - 0.5
     if low == 0.0:
-        last = _SINGLE - 1.0
-        at_last = _pmf(last, n, a, b)
-        total = _added(last, 0.0, at_last, n, a, b)
-        begin = last + 0.5
-        total += (_pmf(last + 1.0, n, a, b) - at_last) / 24.0
+        high_root = _SINGLE - 1.0
+        at_last = _pmf(high_root, n, a, b)
+        total = _added(high_root, 0.0, at_last, n, a, b)
+        begin = high_root + 0.5
+        total += (_pmf(high_root + 1.0, n, a, b) - at_last) / 24.0
     total -= (_pmf(y + 1.0, n, a, b) - at_y) / 24.0
-    first, last = math.sqrt(max(begin, 0.0)), math.sqrt(y + 0.5)
-    half = 0.5 * (last - first)
+    low_root, high_root = math.sqrt(max(begin, 0.0)), math.sqrt(y + 0.5)
+    half = 0.5 * (high_root - low_root)
     for i in range(len(_NODE)):
-        root = first + half * (1.0 + _NODE[i])
+        root = low_root + half * (1.0 + _NODE[i])
         total += 2.0 * half * _SHARE[i] * root * _pmf(root * root, n, a, b)
     return total
 
@@ -97,13 +97,13 @@ def _fill_ends(y, n, a, b, below, upto):  # type: ignore[no-untyped-def]
     for s in range(a.shape[0]):
         for i in range(len(y)):
             p, q = a[s, i], b[s, i]
-            at = _pmf(y[i], n[i], p, q)
+            pmf = _pmf(y[i], n[i], p, q)
             if y[i] * q <= (n[i] - y[i]) * p:  # at most the mean
                 upto[s, i] = _tail(y[i], n[i], p, q)
-                below[s, i] = upto[s, i] - at
+                below[s, i] = upto[s, i] - pmf
             else:
                 below[s, i] = 1.0 - _tail(n[i] - y[i], n[i], q, p)
-                upto[s, i] = below[s, i] + at
+                upto[s, i] = below[s, i] + pmf
 
 
 def beta_binomial_ends(y: Floats, n: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:

@@ -49,16 +49,17 @@ def _solve(location, variance, a, b):  # type: ignore[no-untyped-def]
         p = (1.0 + odds) / variance[i] + 0.5 * odds / (1.0 + odds)
         q = (1.0 + 1.0 / odds) / variance[i] + 0.5 / (1.0 + odds)
         for _ in range(_STEPS):
-            one, tri, bend = polygammas(p)
-            other, its_tri, its_bend = polygammas(q)
-            whole = tri + its_tri
-            away, wide = location[i] - (one - other), math.log(variance[i] / whole)
+            digamma_p, tri, bend = polygammas(p)
+            digamma_q, its_tri, its_bend = polygammas(q)
+            spread = tri + its_tri
+            mean_gap = location[i] - (digamma_p - digamma_q)
+            spread_gap = math.log(variance[i] / spread)
             # derivatives of the mean and of the log variance in log a and in log b
             aa, ab = p * tri, -q * its_tri
-            ba, bb = p * bend / whole, q * its_bend / whole
+            ba, bb = p * bend / spread, q * its_bend / spread
             scale = 1.0 / (aa * bb - ab * ba)
-            u = min(max((away * bb - ab * wide) * scale, -_LONGEST), _LONGEST)
-            v = min(max((aa * wide - away * ba) * scale, -_LONGEST), _LONGEST)
+            u = min(max((mean_gap * bb - ab * spread_gap) * scale, -_LONGEST), _LONGEST)
+            v = min(max((aa * spread_gap - mean_gap * ba) * scale, -_LONGEST), _LONGEST)
             p *= math.exp(u)
             q *= math.exp(v)
             if abs(u) + abs(v) < _CLOSE:
@@ -75,10 +76,12 @@ def betas_of_logit(location: ArrayLike, variance: ArrayLike) -> tuple[Floats, Fl
     >>> float(a.round(9)), float(b.round(9))
     (1.0, 1.0)
     """
-    both = np.broadcast_arrays(np.asarray(location, dtype=float), np.asarray(variance, dtype=float))
-    a, b = np.empty((2, both[0].size))
-    _solve(*(np.ascontiguousarray(x).ravel() for x in both), a, b)
-    return a.reshape(both[0].shape), b.reshape(both[0].shape)
+    moments = np.broadcast_arrays(
+        np.asarray(location, dtype=float), np.asarray(variance, dtype=float)
+    )
+    a, b = np.empty((2, moments[0].size))
+    _solve(*(np.ascontiguousarray(x).ravel() for x in moments), a, b)
+    return a.reshape(moments[0].shape), b.reshape(moments[0].shape)
 
 
 def logit_moments(a: Floats, b: Floats) -> tuple[Floats, Floats]:
@@ -91,10 +94,10 @@ def logit_moments(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 def success_frame(logit_mean: ArrayLike, log_odds_cv2: ArrayLike) -> Frame:
     """Base distributions of Betas with these curves."""
-    first = np.clip(np.asarray(logit_mean, dtype=float), -_LOGITS, _LOGITS)
-    second = np.clip(np.asarray(log_odds_cv2, dtype=float), *_LOG_SPREADS)
-    location, variance = logit_moments(*a_b(first, second))
-    return Frame(first, location, np.sqrt(variance), np.zeros(len(location)))
+    logit_mean_in_range = np.clip(np.asarray(logit_mean, dtype=float), -_LOGITS, _LOGITS)
+    log_spread = np.clip(np.asarray(log_odds_cv2, dtype=float), *_LOG_SPREADS)
+    location, variance = logit_moments(*a_b(logit_mean_in_range, log_spread))
+    return Frame(logit_mean_in_range, location, np.sqrt(variance), np.zeros(len(location)))
 
 
 def _own_betas(frame: Frame) -> tuple[Floats, Floats]:
@@ -104,27 +107,33 @@ def _own_betas(frame: Frame) -> tuple[Floats, Floats]:
 def _beta_rise(frame: Frame) -> Floats:
     """With mu = a/(a + b): d log a = mu df and d log b = -(1 - mu) df."""
     a, b = _own_betas(frame)
-    mu, rest = a / (a + b), b / (a + b)
-    return np.asarray(mu * a * special.polygamma(1, a) + rest * b * special.polygamma(1, b))
+    successes, failures = a / (a + b), b / (a + b)
+    return np.asarray(
+        successes * a * special.polygamma(1, a) + failures * b * special.polygamma(1, b)
+    )
 
 
 def _relative_betas(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
     a, b = betas_of_logit(base.places(z), base.width()[:, None])
-    first, logit = base.mean_curve[:, None], np.log(a) - np.log(b)
-    away = logit - first
+    middle_logit, logit = base.mean_curve[:, None], np.log(a) - np.log(b)
+    gap = logit - middle_logit
     log_up, log_down = (
-        special.log_expit(s * logit) - special.log_expit(s * first) for s in (1, -1)
+        special.log_expit(s * logit) - special.log_expit(s * middle_logit) for s in (1, -1)
     )
     # of two equal forms, the one whose exponentials are small
     mean = np.where(
-        away > 0,
-        -np.exp(log_up) * np.expm1(-np.maximum(away, 0.0)),
-        np.exp(log_down) * np.expm1(np.minimum(away, 0.0)),
+        gap > 0,
+        -np.exp(log_up) * np.expm1(-np.maximum(gap, 0.0)),
+        np.exp(log_down) * np.expm1(np.minimum(gap, 0.0)),
     )
-    rest = special.log_expit(first) + special.log_expit(-first)
-    own = np.exp(log_up + log_down - rest) / (a + b + 1.0)
+    log_unit = special.log_expit(middle_logit) + special.log_expit(-middle_logit)
+    variance = np.exp(log_up + log_down - log_unit) / (a + b + 1.0)
     unit, middle = np.ones(len(mean)), special.expit(base.mean_curve)
-    return bounded_handle(base.mean_curve, unit, middle, base.spread, mean, own), mean, own
+    return (
+        bounded_handle(base.mean_curve, unit, middle, base.spread, mean, variance),
+        mean,
+        variance,
+    )
 
 
 def _beta_positions(base: Frame, place: Floats) -> Floats:
@@ -150,13 +159,13 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     upper = _on_lattice(a, large[0] - a, middle, step, len(z))
     lower = _on_lattice(b, large[1] - b, middle, step, len(z))
     size = upper.shape[1]
-    both = np.zeros((len(a), 2 * size - 1))
+    probability = np.zeros((len(a), 2 * size - 1))
     for j in range(size):  # each point of -log T, with all of log S
-        both[:, j : j + size] += upper * lower[:, [size - 1 - j]]
-    first = size - 1 - len(z) // 2
-    weight = both[:, first : first + len(z)]
-    weight[:, 0] += both[:, :first].sum(axis=1)
-    weight[:, -1] += both[:, first + len(z) :].sum(axis=1)
+        probability[:, j : j + size] += upper * lower[:, [size - 1 - j]]
+    begin = size - 1 - len(z) // 2
+    weight = probability[:, begin : begin + len(z)]
+    weight[:, 0] += probability[:, :begin].sum(axis=1)
+    weight[:, -1] += probability[:, begin + len(z) :].sum(axis=1)
     return weight
 
 
@@ -179,16 +188,16 @@ def success_log_density(
 
 
 def _success_moments(cells: Mapping[str, NDArray[Any]]) -> Moments:
-    found = count_moments(cells)
-    y, rest = found.outcome, found.size - found.outcome
-    by_y, by_rest = (np.where(x > 0, 1.0 / np.maximum(x, 1e-9), 0.0) for x in (y, rest))
-    return found._replace(bend=(by_y + by_rest, -by_rest))  # of the logit of the share
+    of_counts = count_moments(cells)
+    successes, failures = of_counts.outcome, of_counts.size - of_counts.outcome
+    by_y, by_rest = (np.where(x > 0, 1.0 / np.maximum(x, 1e-9), 0.0) for x in (successes, failures))
+    return of_counts._replace(bend=(by_y + by_rest, -by_rest))  # of the logit of the share
 
 
 def _success_sharpness(cells: Mapping[str, NDArray[Any]], variance: Floats) -> Floats:
     n = cells["n"].astype(float)
-    y, rest = cells["sum_y"] / n + 1.0, cells["sum_z"] / n + 1.0
-    return np.asarray(1.0 / (variance + 1.0 / y + 1.0 / rest))
+    successes, failures = cells["sum_y"] / n + 1.0, cells["sum_z"] / n + 1.0
+    return np.asarray(1.0 / (variance + 1.0 / successes + 1.0 / failures))
 
 
 BETAS = Components(

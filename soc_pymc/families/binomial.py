@@ -33,10 +33,10 @@ class _BinomialForms(OutcomeForms):
         known &= groups["sum_N2"] > groups["sum_N"]  # single trials vary by nothing but noise
         names = ("n", "sum_N", "sum_N2", "sum_y", "sum_yN", "sum_y2")
         n, x1, x2, y1, xy, y2 = (groups[name][known] for name in names)
-        own = y1 / x1
-        excess, noise = _beyond_noise(x1, x2, y1, xy, y2, own)
-        unit = own * (1.0 - own) * x2 / x1
-        variance = 2.0 * (own * (1.0 - own)) ** 2 * (1.0 - 1.0 / n) * (x2 - x1)
+        rate = y1 / x1
+        excess, noise = _beyond_noise(x1, x2, y1, xy, y2, rate)
+        unit = rate * (1.0 - rate) * x2 / x1
+        variance = 2.0 * (rate * (1.0 - rate)) ** 2 * (1.0 - 1.0 / n) * (x2 - x1)
         return known, excess / unit, variance / unit**2, noise / unit
 
     # --- outcomes given theta
@@ -44,10 +44,10 @@ class _BinomialForms(OutcomeForms):
     def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
         inside = (theta >= 0) & (theta <= 1)
         known = np.where(inside, theta, 0.5)
-        found = special.xlogy(y, known) + special.xlog1py(size - y, -known)
+        value = special.xlogy(y, known) + special.xlog1py(size - y, -known)
         choose = special.gammaln(size + 1.0) - special.gammaln(y + 1.0)
-        found = found + choose - special.gammaln(size - y + 1.0)
-        return np.where(inside, found, -np.inf)
+        value = value + choose - special.gammaln(size - y + 1.0)
+        return np.where(inside, value, -np.inf)
 
     def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
         return {"trials": size, "successes": y}
@@ -63,8 +63,8 @@ class _BinomialForms(OutcomeForms):
     ) -> tuple[Floats, Floats]:
         successes, trials = y.astype(np.int64), size.astype(np.int64)
         held = rng.binomial(trials, fraction)
-        kept = rng.hypergeometric(successes, trials - successes, held)
-        return kept.astype(float), held.astype(float)
+        successes_held = rng.hypergeometric(successes, trials - successes, held)
+        return successes_held.astype(float), held.astype(float)
 
     # --- outcomes given the first two moments of theta
 
@@ -111,18 +111,18 @@ class _BinomialForms(OutcomeForms):
         self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
     ) -> tuple[Floats, Floats]:
         # given both, own successes are hypergeometric; a common shift of fresh rates is taken out
-        trials, both = size + fresh_size, y + fresh_y
-        known = (size > 0) & (fresh_size > 0) & (both > 0) & (both < trials)
+        trials, successes = size + fresh_size, y + fresh_y
+        known = (size > 0) & (fresh_size > 0) & (successes > 0) & (successes < trials)
         if not known.any():
             raise ItemsError(
                 "fresh=: there are no successes and failures in both outcomes of items seen twice"
             )
         some = np.where(known, trials, 2.0)
-        rate = both / some
-        away = np.where(known, y - rate * size, 0.0)
+        rate = successes / some
+        residual = np.where(known, y - rate * size, 0.0)
         weight = size * fresh_size / np.maximum(some - 1.0, 1.0) * rate * (1.0 - rate)
         weight = np.where(known, weight, 0.0)
-        return away - weight * (away.sum() / weight.sum()), weight
+        return residual - weight * (residual.sum() / weight.sum()), weight
 
 
 class _LogisticOfRates:
@@ -154,14 +154,14 @@ BINOMIAL_FORMS = _BinomialForms()
 
 
 def _beyond_noise(
-    x1: Floats, x2: Floats, y1: Floats, xy: Floats, y2: Floats, own: Floats
+    x1: Floats, x2: Floats, y1: Floats, xy: Floats, y2: Floats, rate: Floats
 ) -> tuple[Floats, Floats]:
-    """Squared residuals about the mean `own` less what Binomial noise makes, and that noise.
+    """Squared residuals about the mean `rate` less what Binomial noise makes, and that noise.
 
     mu (1 - mu) of X trials is low by a factor of 1 - 1/X.
     """
-    noise = (y1 - own * x2 / x1) * (1.0 - own) / np.maximum(1.0 - 1.0 / x1, 1e-9)
-    return y2 - 2.0 * own * xy + own**2 * x2 - noise, noise
+    noise = (y1 - rate * x2 / x1) * (1.0 - rate) / np.maximum(1.0 - 1.0 / x1, 1e-9)
+    return y2 - 2.0 * rate * xy + rate**2 * x2 - noise, noise
 
 
 def success_residuals(cells: Cells, bins: int, _trials: bool) -> tuple[Floats, Floats]:
@@ -169,10 +169,10 @@ def success_residuals(cells: Cells, bins: int, _trials: bool) -> tuple[Floats, F
 
     Each cell has a mean of its own. Cells of single trials say nothing.
     """
-    seen = cells.sums[0, 2] > cells.sums[0, 1]
-    cells = cells._replace(bin=cells.bin[seen])
+    several = cells.sums[0, 2] > cells.sums[0, 1]
+    cells = cells._replace(bin=cells.bin[several])
     n, x1, x2, y1, xy, y2 = (
-        cells.sums[power][seen] for power in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0))
+        cells.sums[power][several] for power in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0))
     )
     trials, successes = add_by_bin(cells, x1, bins), add_by_bin(cells, y1, bins)
     mu = successes / np.maximum(trials, 1.0)

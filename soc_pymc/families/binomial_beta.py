@@ -54,12 +54,12 @@ def _parts(
     logit_mean: ArrayLike, log_odds_cv2: ArrayLike, spread: ArrayLike
 ) -> tuple[Floats, Floats, Floats]:
     """Tilt 1 - 2 mu, exp(g), and exp(g) of theta over a variance of the mean's logit."""
-    mu, rest = special.expit(logit_mean), special.expit(-np.asarray(logit_mean))
-    tilt, odds_cv2 = rest - mu, np.exp(log_odds_cv2)
+    mu, complement = special.expit(logit_mean), special.expit(-np.asarray(logit_mean))
+    tilt, odds_cv2 = complement - mu, np.exp(log_odds_cv2)
     return (
         tilt,
         odds_cv2,
-        odds_cv2 + spread * (1.0 + tilt**2 * odds_cv2 / (1.0 + mu * rest * odds_cv2)),
+        odds_cv2 + spread * (1.0 + tilt**2 * odds_cv2 / (1.0 + mu * complement * odds_cv2)),
     )
 
 
@@ -72,9 +72,11 @@ def widened(logit_mean: Floats, log_odds_cv2: Floats, spread: ArrayLike) -> tupl
 
 def widening_slope(logit_mean: Floats, log_odds_cv2: Floats, spread: Floats) -> Floats:
     """Derivative of the second curve of `widened` in the one before."""
-    tilt, own, whole = _parts(logit_mean, log_odds_cv2, spread)
+    tilt, odds_cv2, widened_cv2 = _parts(logit_mean, log_odds_cv2, spread)
     v = special.expit(logit_mean) * special.expit(-logit_mean)
-    return np.asarray((own + spread * tilt**2 * own / (1.0 + v * own) ** 2) / whole)
+    return np.asarray(
+        (odds_cv2 + spread * tilt**2 * odds_cv2 / (1.0 + v * odds_cv2) ** 2) / widened_cv2
+    )
 
 
 def natural_moments(logit_mean: Any, odds_cv2: Any) -> tuple[Any, Any]:
@@ -182,18 +184,18 @@ def shortfall(cut: Floats, a: Floats, b: Floats) -> Floats:
     return np.where(cut < 1, _excess(1.0 - inside, inside, b, a), cut - mean(a, b))
 
 
-def _excess(cut: Floats, rest: Floats, a: Floats, b: Floats) -> Floats:
-    """(mean - c) P(theta > c) + c^a (1 - c)^b / (B(a, b) (a + b)), given also rest = 1 - c."""
-    away = np.where(cut < 0.5, a - (a + b) * cut, (a + b) * rest - b)
-    tail = beta_tail(cut, rest, a, b)
-    return np.maximum(away * tail + beta_kernel(cut, rest, a, b), 0.0) / (a + b)
+def _excess(cut: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
+    """(mean - c) P(theta > c) + c^a (1 - c)^b / (B(a, b) (a + b)), given also 1 - c."""
+    gap = np.where(cut < 0.5, a - (a + b) * cut, (a + b) * complement - b)
+    tail = beta_tail(cut, complement, a, b)
+    return np.maximum(gap * tail + beta_kernel(cut, complement, a, b), 0.0) / (a + b)
 
 
 def draw_theta(a: Floats, b: Floats, rngs: tuple[np.random.Generator, ...]) -> Floats:
     """Draws of logit theta, one for each element, row by row."""
-    one = np.ones_like(a)
+    unit = np.ones_like(a)
     second_rngs = tuple(rng.spawn(1)[0] for rng in rngs)  # the same for any number of rows
-    return poisson_gamma.draw_theta(a, one, rngs) - poisson_gamma.draw_theta(b, one, second_rngs)
+    return poisson_gamma.draw_theta(a, unit, rngs) - poisson_gamma.draw_theta(b, unit, second_rngs)
 
 
 def above_drawn(logit: Floats, a: Floats, b: Floats) -> Floats:

@@ -43,9 +43,9 @@ def _softplus(xp: Any, x: Any) -> Any:
 
 def _over_row(xp: Any, location: Any, dispersion: Any, spread: Any) -> tuple[Any, Any]:
     """Both curves of theta over rows whose items' logits vary: see `binomial_beta.widened`."""
-    mu, rest = xp.exp(-_softplus(xp, -location)), xp.exp(-_softplus(xp, location))
-    tilt, within = rest - mu, xp.exp(dispersion)
-    bent = tilt * tilt * within / (1.0 + mu * rest * within)
+    mu, complement = xp.exp(-_softplus(xp, -location)), xp.exp(-_softplus(xp, location))
+    tilt, within = complement - mu, xp.exp(dispersion)
+    bent = tilt * tilt * within / (1.0 + mu * complement * within)
     return location + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
 
 
@@ -58,10 +58,10 @@ def _successes(rng, mean, size, n, items):  # type: ignore[no-untyped-def]
     trials = max(np.rint(n * items), 1.0)
     # the correlation of two trials falls from 1/(size + 1) to (n - 1)/(trials - 1) of it
     ratio = (trials - 1.0) / (n - 1.0) if n > 1.0 else np.inf
-    whole = max(ratio * size + ratio - 1.0, size)
+    total_size = max(ratio * size + ratio - 1.0, size)
     theta = mean
-    if whole < _NO_SPREAD:
-        x, y = rng.gamma(mean * whole, 1.0), rng.gamma((1.0 - mean) * whole, 1.0)
+    if total_size < _NO_SPREAD:
+        x, y = rng.gamma(mean * total_size, 1.0), rng.gamma((1.0 - mean) * total_size, 1.0)
         # both are 0 where the Beta is at its ends
         theta = x / (x + y) if x + y > 0.0 else (1.0 if rng.random() < mean else 0.0)
     return float(rng.binomial(int(trials), theta))
@@ -73,20 +73,20 @@ def draw_row(  # type: ignore[no-untyped-def]
     z_weight, n_step, n_over, n_excess, n_weight, total, failures, constant, spread,
 ):  # fmt: skip
     """Successes of a row, from the items of each number of trials."""
-    mu, rest = 1.0 / (1.0 + np.exp(-location)), 1.0 / (1.0 + np.exp(location))
-    tilt, within = rest - mu, np.exp(dispersion)
+    mu, complement = 1.0 / (1.0 + np.exp(-location)), 1.0 / (1.0 + np.exp(location))
+    tilt, within = complement - mu, np.exp(dispersion)
     f = location + 0.5 * spread * tilt
-    within += spread * (1.0 + tilt * tilt * within / (1.0 + mu * rest * within))
+    within += spread * (1.0 + tilt * tilt * within / (1.0 + mu * complement * within))
     mean, size = 1.0 / (1.0 + np.exp(-f)), (1.0 + np.exp(f)) * (1.0 + np.exp(-f)) / within
-    found = 0.0
+    successes = 0.0
     for j in range(min(len(n_over), EXACT_COUNTS - 1)):  # with just 1, ..., 31 trials
         items = n_over[j] - (n_over[j + 1] if j + 1 < len(n_over) else 0.0)
         if items > 0.0:
-            found += _successes(rng, mean, size, j + 1.0, items)
+            successes += _successes(rng, mean, size, j + 1.0, items)
     for i in range(len(n_excess)):
         if n_weight[i] > 0.0:
-            found += _successes(rng, mean, size, n_excess[i] + EXACT_COUNTS, n_weight[i])
-    return found
+            successes += _successes(rng, mean, size, n_excess[i] + EXACT_COUNTS, n_weight[i])
+    return successes
 
 
 @dataclass(frozen=True)

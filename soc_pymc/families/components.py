@@ -327,9 +327,9 @@ def _with_moments(
 
     Weights were rounded to the grid, mostly where theta is largest, and so are corrected there.
     """
-    m, second = special.expit(base.mean_curve), np.exp(start[:, 1])
+    m, odds_cv2 = special.expit(base.mean_curve), np.exp(start[:, 1])
     # in units of m (1 - m), around m: the mean is 0, and the variance this
-    targets = np.stack([np.zeros(len(m)), second / (1.0 + m * (1.0 - m) * second)], axis=1)
+    targets = np.stack([np.zeros(len(m)), odds_cv2 / (1.0 + m * (1.0 - m) * odds_cv2)], axis=1)
     parts = np.stack([mean, mean**2 + variance], axis=2)
     log = np.log(np.maximum(weight, 1e-300))
     tilt = np.zeros((len(m), 2))

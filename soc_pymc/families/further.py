@@ -165,14 +165,14 @@ def _count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     Gauss and Legendre, with the first term of Euler and Maclaurin where the two meet.
     """
     single = np.arange(_SINGLE)[:, None]
-    few = high - low < _SINGLE
+    short = high - low < _SINGLE
     node, share = (x[:, None] for x in np.polynomial.legendre.leggauss(_GRID - _SINGLE))
     begin = np.sqrt(low + _SINGLE - 0.5)
-    half = np.where(few, 0.0, 0.5 * (np.sqrt(np.maximum(high, low + _SINGLE)) - begin))
+    half = np.where(short, 0.0, 0.5 * (np.sqrt(np.maximum(high, low + _SINGLE)) - begin))
     root = begin + half * (1.0 + node)
     width = (low + single <= high).astype(float)
     # the slope half a step beyond the last count, by a parabola through the last three
-    width[-3:] += np.where(few, 0.0, np.array([[1.0], [-3.0], [2.0]]) / 24.0)
+    width[-3:] += np.where(short, 0.0, np.array([[1.0], [-3.0], [2.0]]) / 24.0)
     return np.vstack([low + single, root**2]), np.vstack([width, 2.0 * root * half * share])
 
 
@@ -291,11 +291,11 @@ class _AfterValue:
         reach = _REACH * np.sqrt(total)
         low, high = _grid_ends(weight, mean - reach, mean + reach)
         value = low + (high - low) * (np.arange(_GRID)[:, None] / (_GRID - 1.0))
-        away = value - mean[:, None]
-        log_p = -0.5 * (away**2 / total[:, None] + np.log(total)[:, None])
+        gap = value - mean[:, None]
+        log_p = -0.5 * (gap**2 / total[:, None] + np.log(total)[:, None])
         pull = (variance / total)[:, None]
-        left = np.broadcast_to((more**2 * (variance / total))[:, None], away.shape)
-        return _averaged(weight, log_p, 1.0, mean[:, None] + pull * away, left)
+        remaining = np.broadcast_to((more**2 * (variance / total))[:, None], gap.shape)
+        return _averaged(weight, log_p, 1.0, mean[:, None] + pull * gap, remaining)
 
     def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
         """Integral over the further values that change the choice."""

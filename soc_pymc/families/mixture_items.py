@@ -23,7 +23,7 @@ def average_weights(weight, density):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def interpolated(position, first, second, log_weight, draws, out):  # type: ignore[no-untyped-def]
+def interpolated(position, start, after_start, log_weight, draws, out):  # type: ignore[no-untyped-def]
     """Weights of some draws at positions, into `out` (draws, n, R).
 
     Their logarithms are cubic between `log_weight` (positions, all draws, R) at even positions that
@@ -32,9 +32,9 @@ def interpolated(position, first, second, log_weight, draws, out):  # type: igno
     last, number = len(log_weight) - 4, log_weight.shape[2]
     weight = np.empty(number)
     for i in range(len(position)):
-        at = (position[i] - first) / (second - first)
-        k = min(max(int(at) - 1, 0), last)
-        x = at - k
+        place = (position[i] - start) / (after_start - start)
+        k = min(max(int(place) - 1, 0), last)
+        x = place - k
         a = -(x - 1.0) * (x - 2.0) * (x - 3.0) / 6.0
         b = x * (x - 2.0) * (x - 3.0) / 2.0
         c = -x * (x - 1.0) * (x - 3.0) / 2.0

@@ -95,8 +95,8 @@ class MixtureCells:
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
         """All arrays in the order of the kernel."""
-        own = self.start, self.items, self.density, self.constant, self.atom
-        return (*self.forms.arrays, *own)
+        cells = self.start, self.items, self.density, self.constant, self.atom
+        return (*self.forms.arrays, *cells)
 
 
 # --- weights from predictors ----------------------------------------------------------------------
@@ -168,10 +168,10 @@ def _gamma_terms(inner, mean_curve, spread_curve, base, normal, family):  # type
         share = np.exp(max(min(log_share, -UPPER), LOWEST))
         slope = -share / (1.0 - share)
         # beyond, a straight line, so that no weight is 0
-        rest = np.log(1.0 - share) + slope * max(log_share + UPPER, 0.0)
-        family[0, r] = a * log_share + q * rest
+        log_complement = np.log(1.0 - share) + slope * max(log_share + UPPER, 0.0)
+        family[0, r] = a * log_share + q * log_complement
         family[1, r] = -(a + q * slope)
-        family[2, r] = a * (rest - log_share - 1.0) - q * slope
+        family[2, r] = a * (log_complement - log_share - 1.0) - q * slope
     # the first component also stands for what is below it
     cells = a * (base[0, 1] - base[0, 0])
     family[0, 0] += np.log1p(1.0 / cells)

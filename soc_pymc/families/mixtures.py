@@ -104,7 +104,7 @@ def draw_moments(
     centre = ((density * means).sum(axis=1) / density.sum(axis=1))[:, None]
     off = means - centre
     weighted_mean = density * off
-    second = density * (variances + off**2)
+    weighted_square = density * (variances + off**2)
     cubes = density * (thirds + (3.0 * variances + off**2) * off)
     mean, variance, third = np.empty((3, draws, len(density)))
     order = np.argsort(place, kind="stable")
@@ -115,7 +115,7 @@ def draw_moments(
             total = np.maximum(weight @ density[members].T, 1e-300)
             shift = weight @ weighted_mean[members].T / total
             mean[:, members] = centre[members, 0] + shift
-            square = weight @ second[members].T / total
+            square = weight @ weighted_square[members].T / total
             variance[:, members] = square - shift**2
             cube = weight @ cubes[members].T / total
             third[:, members] = cube - (3.0 * square - 2.0 * shift**2) * shift

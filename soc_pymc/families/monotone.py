@@ -39,9 +39,9 @@ def project_monotone(
     if draws.ndim == 2:
         return _project(draws, derivative, _metric_root(draws, precision))
     for group in range(draws.shape[1]):
-        own = precision if precision is None or np.ndim(precision) == 2 else precision[group]
-        one = draws[:, group]
-        draws[:, group] = _project(one, derivative, _metric_root(one, own))
+        metric = precision if precision is None or np.ndim(precision) == 2 else precision[group]
+        draws_of_group = draws[:, group]
+        draws[:, group] = _project(draws_of_group, derivative, _metric_root(draws_of_group, metric))
     return draws
 
 
@@ -125,20 +125,20 @@ def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
     # constraints do not depend on the level; subtracting it loses no digits
     starts = np.linalg.solve(root, (values - values.mean(axis=1, keepdims=True)).T).T
     designs = dict.fromkeys(falls.tolist(), _dual(derivative.rows(*derivative.grid()), root))
-    at = falls
+    active = falls
     for _ in range(_ROUNDS):
-        for i in at.tolist():
+        for i in active.tolist():
             # drop points where the constraint is not active
             shift, designs[i] = _shift(designs[i], starts[i])
             result[i] = values[i] + shift @ root.T
-        least, place = derivative.minima(result[at])
-        low = least < -_CLOSE * scale[at, None]
+        least, place = derivative.minima(result[active])
+        low = least < -_CLOSE * scale[active, None]
         more = _dual(derivative.rows(np.nonzero(low)[1], place[low]), root)
-        at, count = at[low.any(axis=1)], low.sum(axis=1)
-        if not len(at):
+        active, count = active[low.any(axis=1)], low.sum(axis=1)
+        if not len(active):
             break
         cuts = np.split(more, np.cumsum(count[count > 0])[:-1], axis=1)
-        for i, cut in zip(at.tolist(), cuts, strict=True):
+        for i, cut in zip(active.tolist(), cuts, strict=True):
             designs[i] = np.hstack([designs[i], cut])
     result[falls] = _lift(result[falls], derivative)
     return result

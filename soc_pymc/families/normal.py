@@ -112,8 +112,8 @@ class _NormalForms(OutcomeForms):
     ) -> tuple[Floats, Floats]:
         # remove a common shift of all fresh values
         weight = 1.0 / (size**2 + fresh_size**2)
-        away = weight * (y - fresh_y)
-        return away - weight * away.sum() / weight.sum(), weight
+        residual = weight * (y - fresh_y)
+        return residual - weight * residual.sum() / weight.sum(), weight
 
 
 NORMAL_FORMS = _NormalForms()

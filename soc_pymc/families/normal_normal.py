@@ -48,8 +48,8 @@ def update(mean: Any, variance: Any, value: Any, noise_variance: Any) -> tuple[A
     (0.5, 2.0)
     """
     total = variance + noise_variance
-    rest = noise_variance / total  # a product of both variances could overflow
-    return value * (variance / total) + mean * rest, variance * rest
+    noise_share = noise_variance / total  # a product of both variances could overflow
+    return value * (variance / total) + mean * noise_share, variance * noise_share
 
 
 def moments(mean: Any, variance: Any, noise_variance: Any) -> tuple[Any, Any]:
@@ -69,8 +69,8 @@ def standardised(
     value: ArrayLike, noise_sd: ArrayLike, mean: ArrayLike, log_variance: ArrayLike
 ) -> Floats:
     """Departure of a value from the prior's mean in sd of its marginal distribution."""
-    away = np.asarray(value, dtype=float) - np.asarray(mean, dtype=float)
-    return away * np.exp(-0.5 * _log_total(noise_sd, log_variance))
+    gap = np.asarray(value, dtype=float) - np.asarray(mean, dtype=float)
+    return gap * np.exp(-0.5 * _log_total(noise_sd, log_variance))
 
 
 def log_density(

@@ -61,12 +61,12 @@ class NormalCells(RowSums):
     ) -> Any:
         """As in `RowSums`."""
         inverse = 1.0 / ((xp.exp(dispersion) + spread)[..., None] + noise)
-        away = (location - centre)[..., None]
+        gap = (location - centre)[..., None]
         n, plain, square = (moments[..., k, :] for k in range(3))
         value = n[..., 0] * xp.log(2.0 * np.pi / inverse)
         value = value - inverse * inverse * (0.5 * n[..., 2] - inverse * n[..., 3] / 3.0)
         for k in range(4):
-            scatter = square[..., k] - away * (2.0 * plain[..., k] - away * n[..., k])
+            scatter = square[..., k] - gap * (2.0 * plain[..., k] - gap * n[..., k])
             value = value + (-1.0) ** k * inverse ** (k + 1) * scatter
         return -0.5 * value.sum(axis=-1)
 
@@ -111,13 +111,13 @@ class NormalCells(RowSums):
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
-        at = row_of(self.start)
-        variance = np.exp(dispersion)[at]
-        whole = variance + self.spread[at] + self.noise
+        row = row_of(self.start)
+        variance = np.exp(dispersion)[row]
+        total = variance + self.spread[row] + self.noise
         n = self.moments[:, 0, 0]
-        of_mean, of_variance = n / whole, 0.5 * n * (variance / whole) ** 2
+        of_mean, of_variance = n / total, 0.5 * n * (variance / total) ** 2
         rows = len(self.centre)
-        return np.bincount(at, of_mean, rows), np.bincount(at, of_variance, rows)
+        return np.bincount(row, of_mean, rows), np.bincount(row, of_variance, rows)
 
     def level(self) -> tuple[float, float]:
         """Overall mean, and the log of the variance less the noise."""
@@ -134,8 +134,8 @@ def _joint_sums(table: Columns) -> Floats:
     w1, w2 = table["sum_w"] / n, table["sum_w2"] / n
     # the third moment of a narrow cell about its mean is negligible
     powers = np.stack([np.ones(len(n)), w1, w2, w1 * (3.0 * w2 - 2.0 * w1**2)], axis=1)
-    of = np.stack([n, table["sum_y"], table["sum_y2"]], axis=1)
-    return np.asarray(of[:, :, None] * powers[:, None, :])
+    names = np.stack([n, table["sum_y"], table["sum_y2"]], axis=1)
+    return np.asarray(names[:, :, None] * powers[:, None, :])
 
 
 def make_normal_cells(rows: int, row: Ints, sums: Floats) -> NormalCells:
@@ -149,14 +149,14 @@ def make_normal_cells(rows: int, row: Ints, sums: Floats) -> NormalCells:
     n = np.add.reduceat(sums[:, 0, 0], start[:-1])
     centre = np.add.reduceat(sums[:, 1, 0], start[:-1]) / n
     noise = sums[:, 0, 1] / sums[:, 0, 0]
-    away = _shifted(sums, noise)
+    gap = _shifted(sums, noise)
     # with equal noise the moments are only rounding
-    same = away[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
-    away[same, :, 1:] = 0.0
+    same = gap[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
+    gap[same, :, 1:] = 0.0
     a = centre[row][:, None]
-    away[:, 2] += a * (a * away[:, 0] - 2.0 * away[:, 1])
-    away[:, 1] -= a * away[:, 0]
-    return NormalCells(start, noise, np.ascontiguousarray(away), centre, np.zeros(rows))
+    gap[:, 2] += a * (a * gap[:, 0] - 2.0 * gap[:, 1])
+    gap[:, 1] -= a * gap[:, 0]
+    return NormalCells(start, noise, np.ascontiguousarray(gap), centre, np.zeros(rows))
 
 
 def _shifted(sums: Floats, noise: Floats) -> Floats:

@@ -417,11 +417,14 @@ def _scores_are_probabilities(
 ) -> bool:
     if score.min() < 0 or score.max() > 1:
         return False
-    seen, meant = float(successes.sum()), float((score * trials).sum())
-    left, meant_left = float(trials.sum()) - seen, float(((1.0 - score) * trials).sum())
-    if min(seen, meant, left, meant_left) <= 0:
+    observed, expected = float(successes.sum()), float((score * trials).sum())
+    failures, expected_failures = (
+        float(trials.sum()) - observed,
+        float(((1.0 - score) * trials).sum()),
+    )
+    if min(observed, expected, failures, expected_failures) <= 0:
         return False
-    odds = (meant / meant_left) / (seen / left)
+    odds = (expected / expected_failures) / (observed / failures)
     return 1 / _ALIKE < odds < _ALIKE
 
 

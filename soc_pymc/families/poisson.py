@@ -39,12 +39,12 @@ class _PoissonForms(OutcomeForms):
         known = (groups["sum_y"] > 1) & (groups["n"] > 1)
         names = ("n", "sum_N", "sum_N2", "sum_y", "sum_yN", "sum_y2")
         n, x1, x2, y1, xy, y2 = (groups[name][known] for name in names)
-        own = y1 / x1
-        expected = own * x2 / x1
+        rate = y1 / x1
+        expected = rate * x2 / x1
         noise = y1 - expected
         if not part["above"].any():  # trials; mu (1 - mu) of X of them is low by 1 - 1/X
-            noise = noise * (1 - own) / np.maximum(1 - 1 / x1, 1e-9)
-        excess = y2 - 2 * own * xy + own**2 * x2 - noise
+            noise = noise * (1 - rate) / np.maximum(1 - 1 / x1, 1e-9)
+        excess = y2 - 2 * rate * xy + rate**2 * x2 - noise
         # whole numbers would overflow beyond 3e9 events
         variance = 2.0 * y1 * (y1 - 1.0) * (1 - 1 / n) * x2 / x1**2
         return known, excess / expected, variance / expected**2, noise / expected
@@ -55,8 +55,8 @@ class _PoissonForms(OutcomeForms):
         part, margin = table("part"), table("exposure")
         total, events = float(part["sum_N"].sum()), float(part["sum_y"].sum())
         # sums of exposures that are not whole numbers are hardly whole in every cell
-        whole = margin["sum_N"] == np.floor(margin["sum_N"])
-        if not (total > 0 and whole.all() and part["above"].sum() == 0):
+        are_whole = margin["sum_N"] == np.floor(margin["sum_N"])
+        if not (total > 0 and are_whole.all() and part["above"].sum() == 0):
             return ""
         rate = events / total
         if not _look_like_trials(margin["sum_N"] / margin["n"], margin["n"], rate):
@@ -72,10 +72,10 @@ class _PoissonForms(OutcomeForms):
         return _look_like_trials(size, np.ones(len(size)), rate)
 
     def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        seen, share = size > 0, np.minimum(mean, 1.0)
+        observed, share = size > 0, np.minimum(mean, 1.0)
         # both noises leave the same total variance, V + E/N: the rest of it is theta's own
-        own = 1.0 + mean[seen] ** 2 / (size[seen] * variance[seen])
-        return np.asarray(np.sqrt(own * (1.0 - share[seen])))
+        ratio = 1.0 + mean[observed] ** 2 / (size[observed] * variance[observed])
+        return np.asarray(np.sqrt(ratio * (1.0 - share[observed])))
 
     # --- outcomes given theta
 
@@ -83,8 +83,8 @@ class _PoissonForms(OutcomeForms):
         expected = size * theta
         finite = np.isfinite(expected)
         known = np.where(finite, expected, 1.0)
-        found = special.xlogy(y, known) - known - special.gammaln(y + 1.0)
-        return np.where(finite, found, -np.inf)
+        value = special.xlogy(y, known) - known - special.gammaln(y + 1.0)
+        return np.where(finite, value, -np.inf)
 
     def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
         return {"exposure": size, "events": y}
@@ -141,23 +141,23 @@ class _PoissonForms(OutcomeForms):
     ) -> tuple[Floats, Floats]:
         # own counts less their expectation given both, and its binomial variance; a common factor
         # of all fresh rates is found by Newton's method on its logarithm
-        both = y + fresh_y
+        counts = y + fresh_y
         # an outcome without exposure has no odds; such items are left out below
         with np.errstate(divide="ignore", invalid="ignore"):
             odds = np.log(size) - np.log(fresh_size)
-        known = (both > 0) & np.isfinite(odds)
-        if not known.any() or y[known].sum() in (0, both[known].sum()):
+        known = (counts > 0) & np.isfinite(odds)
+        if not known.any() or y[known].sum() in (0, counts[known].sum()):
             raise ItemsError("fresh=: there are no counts in both outcomes of items seen twice")
         factor = 0.0
         for _ in range(50):
             share = special.expit(np.where(known, odds, 0.0) + factor)
-            away = np.where(known, y - both * share, 0.0)
-            weight = np.where(known, both * share * (1 - share), 0.0)
-            step = away.sum() / weight.sum()
+            residual = np.where(known, y - counts * share, 0.0)
+            weight = np.where(known, counts * share * (1 - share), 0.0)
+            step = residual.sum() / weight.sum()
             factor += float(np.clip(step, -2.0, 2.0))
             if abs(step) < 1e-10:
                 break
-        return away, weight
+        return residual, weight
 
 
 def _could_be_trials(y: Floats, size: Floats) -> bool:
@@ -183,20 +183,20 @@ def count_residuals(cells: Cells, bins: int, trials: bool) -> tuple[Floats, Floa
     Each cell has its own mean. The noise is Poisson's or, if no count exceeds its exposure
     (`trials`), binomial.
     """
-    seen = cells.sums[0, 1] > 0
-    cells = cells._replace(bin=cells.bin[seen])
+    exposed = cells.sums[0, 1] > 0
+    cells = cells._replace(bin=cells.bin[exposed])
     n, x1, x2, y1, xy, y2 = (
-        cells.sums[power][seen] for power in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0))
+        cells.sums[power][exposed] for power in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0))
     )
     exposure = add_by_bin(cells, x1, bins)
     mu = add_by_bin(cells, y1, bins) / np.maximum(exposure, np.finfo(float).tiny)
-    own = y1 / x1
+    rate = y1 / x1
     size = x2 / x1  # exposure of a typical item of the cell
     # expectation under Poisson noise of the squared residuals about the cell's mean
-    noise = y1 - own * size
+    noise = y1 - rate * size
     if trials:  # mu (1 - mu) of X trials is low by a factor of 1 - 1/X
         noise = noise * (1 - mu[cells.bin]) / np.maximum(1 - 1 / exposure[cells.bin], 1e-9)
-    excess = y2 - 2 * own * xy + own * own * x2 - noise
+    excess = y2 - 2 * rate * xy + rate * rate * x2 - noise
     # weights 1 over the expected count give all items equal influence
     told = mu > 0
     variance = np.where(told, add_by_bin(cells, 2 * (1 - 1 / n) * x2 / size**2, bins), 0.0)

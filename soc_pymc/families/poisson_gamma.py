@@ -154,9 +154,9 @@ def cdf_interval(
     Returns tuple of numpy.ndarray: Two arrays (curves, n).
     """
     below, upto = np.empty_like(log_mean), np.empty_like(log_mean)
-    few = count < _FEW
-    few[few] = _can_start(exposure[few], log_mean[:, few], log_cv2[:, few])
-    for mask, cdfs in ((few, _few_cdfs), (~few, _many_cdfs)):
+    small = count < _FEW
+    small[small] = _can_start(exposure[small], log_mean[:, small], log_cv2[:, small])
+    for mask, cdfs in ((small, _few_cdfs), (~small, _many_cdfs)):
         ends = cdfs(count[mask], exposure[mask], log_mean[:, mask], log_cv2[:, mask])
         below[:, mask], upto[:, mask] = ends
     return below, upto
@@ -215,8 +215,8 @@ def excess(cut: Floats, shape: Floats, rate: Floats) -> Floats:
     x = np.maximum(cut, 0.0) * rate
     inside = (shape - x) * special.gammaincc(shape, x) + shape * gamma_kernel(shape, x)
     # not negative despite rounding
-    found = np.maximum(inside, 0.0) / rate
-    return np.where(cut > 0, found, shape / rate - cut)
+    scaled = np.maximum(inside, 0.0) / rate
+    return np.where(cut > 0, scaled, shape / rate - cut)
 
 
 def shortfall(cut: Floats, shape: Floats, rate: Floats) -> Floats:
@@ -242,9 +242,9 @@ def above_drawn(log_theta: Floats, shape: Floats, rate: Floats) -> Floats:
     # an overflowing theta has tail 0; underflow is corrected below
     with np.errstate(over="ignore", under="ignore"):
         x = np.exp(log_x)
-        found = special.gammaincc(shape, x)
+        tail = special.gammaincc(shape, x)
     lost = x < _TINY
     if lost.any():
-        a, at = np.broadcast_to(shape, x.shape)[lost], log_x[lost]
-        found[lost] = -np.expm1(np.minimum(a * at - special.gammaln(a + 1.0), 0.0))
-    return np.asarray(found)
+        a, log_of_lost = np.broadcast_to(shape, x.shape)[lost], log_x[lost]
+        tail[lost] = -np.expm1(np.minimum(a * log_of_lost - special.gammaln(a + 1.0), 0.0))
+    return np.asarray(tail)

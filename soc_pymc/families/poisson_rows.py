@@ -129,8 +129,8 @@ class Histograms(RowSums):
         return sums["sum_y"]
 
     def _sums(self, *columns: Floats) -> list[Floats]:
-        at = row_of(self.start)
-        return [np.bincount(at, column, len(self.total)) for column in columns]
+        row = row_of(self.start)
+        return [np.bincount(row, column, len(self.total)) for column in columns]
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
         """Fisher information of log mean, and a lower bound of that of log cv2, by row.
@@ -139,12 +139,12 @@ class Histograms(RowSums):
         from the negative binomial's first four cumulants; it is sharp where expected counts are
         small.
         """
-        at = row_of(self.start)
+        row = row_of(self.start)
         within = np.exp(dispersion)
-        whole = within + self.spread * (1.0 + within)
-        chain = within / whole * (1.0 + self.spread)
-        cv2 = whole[at]
-        expected = self.exposure * np.exp(location + 0.5 * self.spread)[at]
+        total = within + self.spread * (1.0 + within)
+        chain = within / total * (1.0 + self.spread)
+        cv2 = total[row]
+        expected = self.exposure * np.exp(location + 0.5 * self.spread)[row]
         r = expected * cv2
         # r^2 expected / (k4 + 2 expected k2^2 - k3^2 / k2) where the cumulants over the expected
         # count are k2 = 1 + r, k3 = k2 (1 + 2r), k4 = k2 (1 + 6r + 6r^2)
@@ -176,11 +176,11 @@ def make_histograms(
     """
     counts_above, log_factorials = make_rising(rows, count_cells)
     row, n, n1, n2, n3, s, s1, s2, s3 = exposure_cells
-    seen = s > 0
+    exposed = s > 0
     start, (exposure, items, counts) = _merge(
         rows,
         two_points(row, n, n1, n2, n3),
-        two_points(row[seen], s[seen], s1[seen], s2[seen], s3[seen]),
+        two_points(row[exposed], s[exposed], s1[exposed], s2[exposed], s3[exposed]),
     )
     total = np.bincount(row, weights=s, minlength=rows)
     return Histograms(
@@ -204,10 +204,10 @@ def _merge(rows: int, *points: tuple[Ints, Floats, Floats]) -> tuple[Ints, list[
     order = np.lexsort((exposure, row))
     row, exposure = row[order], exposure[order]
     new = np.concatenate([[True], (np.diff(row) != 0) | (np.diff(exposure) != 0)])
-    at = np.empty(len(order), dtype=np.int64)
-    at[order] = np.cumsum(new) - 1
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.cumsum(new) - 1
     row, exposure = row[new], exposure[new]
-    parts = np.split(at, np.cumsum([len(weight) for *_, weight in points])[:-1])
+    parts = np.split(place, np.cumsum([len(weight) for *_, weight in points])[:-1])
     weights = [
         np.bincount(part, weight, len(exposure))
         for part, (*_, weight) in zip(parts, points, strict=True)

@@ -136,22 +136,19 @@ class _Prior:
         """Names of the two curves in the posterior."""
         return CURVES[self.family]
 
-    def _check(self, field_name: str, good: bool, wanted: str, hint: str = "") -> None:
+    def _check(self, field_name: str, good: bool, rule: str, hint: str = "") -> None:
         if not good:
             value = shown(getattr(self, field_name))
             name = type(self).__name__
-            raise FitError(f"{name}({field_name}=) must be {wanted}, not {value}{hint}")
+            raise FitError(f"{name}({field_name}=) must be {rule}, not {value}{hint}")
 
     def _check_curves(self) -> None:
-        wanted = "soc.Spline(...) or soc.Constant()"
-        for curve in ("mean", "variance"):
-            self._check(curve, isinstance(getattr(self, curve), Spline), wanted)
-        for name, one, other in (
-            ("mean", self.mean, self.variance),
-            ("variance", self.variance, self.mean),
-        ):
-            if isinstance(one, Constant):
-                level = Spline(knots=1, scale=other.scale, level=one.level)
+        for name in ("mean", "variance"):
+            good = isinstance(getattr(self, name), Spline)
+            self._check(name, good, "soc.Spline(...) or soc.Constant()")
+        for name, other in (("mean", self.variance), ("variance", self.mean)):
+            if isinstance(constant := getattr(self, name), Constant):
+                level = Spline(knots=1, scale=other.scale, level=constant.level)
                 object.__setattr__(self, name, level)
 
 

@@ -35,18 +35,18 @@ def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) ->
 
 
 def two_points(
-    row_of: Ints, weight: Floats, first: Floats, second: Floats, third: Floats
+    row_of: Ints, weight: Floats, sums: Floats, squares: Floats, cubes: Floats
 ) -> tuple[Ints, Floats, Floats]:
     """Weighted points (bin, value, weight): one for a cell of a single value, else two.
 
     The two are the Gauss rule of the cell's first three moments.
     """
-    mean = first / weight
-    variance = second / weight - mean * mean
+    mean = sums / weight
+    variance = squares / weight - mean * mean
     # sums of squares carry rounding of this relative size: below it the cell is a single value
     wide = variance > 1e-13 * mean * mean
     mean_w, sd = mean[wide], np.sqrt(variance[wide])
-    about = third[wide] / weight[wide] - mean_w * (3.0 * variance[wide] + mean_w * mean_w)
+    about = cubes[wide] / weight[wide] - mean_w * (3.0 * variance[wide] + mean_w * mean_w)
     # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
     lean = np.where(variance[wide] > 1e-10 * mean_w * mean_w, about / variance[wide], 0.0)
     lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)

@@ -114,28 +114,28 @@ def polynomial_sums(  # type: ignore[no-untyped-def]
     the regions are marked in `outside`, add nothing and count in the number returned. Innermost
     loops are over draws, so that they are vector instructions.
     """
-    draws, left = m.shape[1], 0
-    u, v, each, inner = np.empty(draws), np.empty(draws), np.empty(draws), np.empty(draws)
+    draws, outside_number = m.shape[1], 0
+    u, v, row_value, inner = np.empty(draws), np.empty(draws), np.empty(draws), np.empty(draws)
     slope, by_u, by_v = np.empty(draws), np.empty(draws), np.empty(draws)
     value[:] = 0.0
     for k in range(len(rows)):
         b = rows[k]
         if not reach[0, b] > 0.0 or not reach[1, b] > 0.0:
             outside[k] = True
-            left += draws
+            outside_number += draws
             continue
         per_u, per_v = 1.0 / reach[0, b], 1.0 / reach[1, b]
         for s in range(draws):
             u[s] = (m[k, s] - centre[0, b]) * per_u
             v[s] = (c[k, s] - centre[1, b]) * per_v
             outside[k, s] = not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0)
-            left += outside[k, s]
-        _values(u, v, coefficients[b], degree[b], inner, each)
+            outside_number += outside[k, s]
+        _values(u, v, coefficients[b], degree[b], inner, row_value)
         for s in range(draws):
-            value[s] += 0.0 if outside[k, s] else each[s]
+            value[s] += 0.0 if outside[k, s] else row_value[s]
         if slopes.size:
             _by_both(u, v, coefficients[b], degree[b], inner, slope, by_u, by_v)
             for s in range(draws):
                 slopes[0, k, s] = by_u[s] * per_u
                 slopes[1, k, s] = by_v[s] * per_v
-    return left
+    return outside_number
