@@ -286,7 +286,9 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     size = typical[outcome.size]
     curves = posterior.curves(typical["score"], typical.get("group"), size)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
-    width = float(np.median(outcome.forms.other_width(size, mean, variance)))
+    width = float(
+        np.median(outcome.forms.other_width(typical[outcome.observed], size, mean, variance))
+    )
     verdict = _verdict_of_width(width, _WRONG, WARN if tight else OK)
     return finding("noise", ALL, width, verdict=verdict)
 

@@ -49,11 +49,11 @@ class OutcomeForms(Protocol):
         """
         return False
 
-    def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+    def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
         """Widths of item intervals under the noise in doubt, as multiples of the present ones.
 
-        `mean` and `variance`, (n,) as `size`, are those of theta given the score. Items of which
-        nothing was seen are left out.
+        `mean` and `variance`, (n,) as `y` and `size`, are those of theta given the score. Items
+        that the doubt does not concern are left out.
         """
         return np.ones_like(mean)
 

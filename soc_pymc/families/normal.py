@@ -10,6 +10,9 @@ from .forms import OutcomeForms
 from .row_sums import Cells, Columns, add_by_bin
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
+_ALIKE = 0.5  # correlation from which noise sds seem to be computed from the values
+_RELATED = 0.2  # the same, given the mean
+_LEAST_WRONG = 0.8  # share of the items that this concerns less
 
 
 class _NormalForms(OutcomeForms):
@@ -40,6 +43,25 @@ class _NormalForms(OutcomeForms):
         noise, share = w1 / n, 1 - 1 / n
         excess = (y2 - y1 * (y1 / n) - share * w1) / noise
         return known, excess, 2 * share * w2 / noise**2, share * n
+
+    # --- doubts about the noise
+
+    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+        variance = _variance_as(y, y)
+        if not (y.min() >= 0 and variance.min() > 0 and np.ptp(size) > 0 and np.ptp(variance) > 0):
+            return False
+        return bool(np.corrcoef(np.log(size), np.log(variance))[0, 1] > _ALIKE)
+
+    def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        # noise with the variance that it has at the mean, in place of that at the value
+        at_mean = np.maximum(_variance_as(y, mean), np.finfo(float).tiny)
+        off = _variance_as(y, y) / at_mean
+        if np.corrcoef(np.log(off), np.log(size**2 / at_mean))[0, 1] < _RELATED:
+            return np.ones(1)  # noise that depends on the score alone
+        noise = size**2 / off
+        ratio = np.log(noise / (noise + variance)) - np.log(size**2 / (size**2 + variance))
+        factor = np.exp(0.5 * np.abs(ratio))
+        return factor[factor >= np.quantile(factor, _LEAST_WRONG)]
 
     # --- outcomes given theta
 
@@ -114,6 +136,11 @@ class _NormalForms(OutcomeForms):
         weight = 1.0 / (size**2 + fresh_size**2)
         residual = weight * (y - fresh_y)
         return residual - weight * residual.sum() / weight.sum(), weight
+
+
+def _variance_as(y: Floats, estimate: Floats) -> Floats:
+    """Variance of an estimate, up to its size: of a share if all y are below 1, else of a rate."""
+    return estimate * (1.0 - estimate) if y.max() < 1 else estimate
 
 
 NORMAL_FORMS = _NormalForms()

@@ -359,6 +359,11 @@ _NORMAL = Outcome(
         events="the values",
         columns=("outcome: a noisy value of theta", "standard deviation of that noise"),
         noise="noise",
+        doubt="The noise sds seem to be computed from the values themselves, as those of shares "
+        "or rates often are: a value that is too low by chance then counts for too much, and a "
+        "tenth of the item intervals are off by a factor of {width:.2f} or more. Use "
+        "soc.BinomialItems or soc.PoissonItems, or values on a scale on which the noise does not "
+        "depend on theta, such as arcsin(sqrt(share)) with noise sd 0.5 / sqrt(trials).",
         leak="values vary far less around their scores than their noise sds allow (z = {z:.1f}): "
         "the scores probably saw the very values they are to be calibrated with (or the noise sds "
         "are too large).",

@@ -71,7 +71,7 @@ class _PoissonForms(OutcomeForms):
             return True
         return _look_like_trials(size, np.ones(len(size)), rate)
 
-    def other_width(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+    def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
         observed, share = size > 0, np.minimum(mean, 1.0)
         # both noises leave the same total variance, V + E/N: the rest of it is theta's own
         ratio = 1.0 + mean[observed] ** 2 / (size[observed] * variance[observed])

@@ -131,6 +131,22 @@ def test_an_exposure_that_most_items_share_is_a_group():
     assert "fail" not in set(grouped.table["verdict"])
 
 
+def test_standard_errors_computed_from_shares_are_named():
+    """Not where all shares are moderate, since their standard errors then hardly depend on them."""
+    rng = np.random.default_rng(1)
+    for low, high, named in ((0.01, 0.1, True), (0.3, 0.7, False)):
+        t, n = rng.uniform(low, high, 3000), rng.integers(20, 300, 3000)
+        share = (rng.binomial(n, rng.beta(30 * t, 30 * (1 - t))) + 0.5) / (n + 1)
+        frame = pd.DataFrame({"t": t, "p": share, "se": np.sqrt(share * (1 - share) / n)})
+        items = soc.NormalItems(frame, score="t", value="p", noise_sd="se")
+        result = checked(items)
+        verdicts = result.table.set_index("what")["verdict"]
+        assert ("noise" in verdicts) == named
+        if named:
+            assert verdicts["noise"] == "fail"
+            assert "soc.BinomialItems" in result.advice[0]
+
+
 @pytest.mark.xfail(reason="effects that sit on the curve are shrunk too little", **LATER)
 def test_null_effects_on_the_curve():
     """Mean squared error over six sets of 300 items at most 1.03 times that of ash, 1.36e-4."""
