@@ -9,28 +9,34 @@ from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
+from scipy import stats
 
-from .._lib.arguments import PROGRESS, SEED, A, Whole, checked, names_of
-from .._lib.arrays import Floats, Ints
+from .._lib.arguments import PROGRESS, SEED, Whole, checked, names_of
+from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError, ItemsError, ItemsWarning
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..data.groups import group_roles
-from ..data.items import ANY_ITEMS, Items
+from ..data.items import Items
 from ..data.sources import open_table, word_columns
 from ..data.statistics import Statistics
 from ..data.summaries import totals_of
 from ..families.row_sums import MEAN_ONLY
-from ..inference.results import PARETO_K, Fit, Status
+from ..inference.results import FIT, PARETO_K, Fit, Status
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .advice import advise
-from .batches import thin
-from .gains import Gains
+from .advice import Gains, advise
 from .leave_one_out import LeaveOneOut, cdf_without, leave_one_out
-from .observations import Observations, clustered, observe
+from .observations import (
+    ITEMS_OR_STATISTICS,
+    Observations,
+    clustered,
+    even_draws,
+    observe,
+    parts,
+    thin,
+)
 from .pit import (
-    SliceTests,
     binned_dataset,
     distance_p_value,
     pit_dataset,
@@ -41,11 +47,7 @@ from .pit import (
     together,
 )
 from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, finding, result_table, with_verdicts
-from .slices import ALL, LEAST, Mask, column_slices, cut_columns, slices
-from .summaries import predictive_tests
-
-FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
-ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics")
+from .slices import ALL, LEAST, column_slices, cut_columns, slices
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # of a table, which advice may name unasked
@@ -53,6 +55,11 @@ _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong 
 _NARROW = 0.5  # how much too narrow bands of curves may be
 _LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
 _ESS_FRACTION = 0.1
+_ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
+_CHUNK = 2_000
+_REPLICATES = 100  # or a few more: as many of each draw
+_MIDDLE = 20  # draws whose median is the middle of summaries
+_OUTER = 20  # with fewer replicates than this beyond the observed value, their tail is fitted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,7 +117,7 @@ class CheckResult(Result):
 
 @checked(
     fit=FIT,
-    items=A(ITEMS_OR_STATISTICS.types, ITEMS_OR_STATISTICS.wanted, ItemsError),
+    items=ITEMS_OR_STATISTICS,
     by=names_of,
     seed=SEED,
     subset=Whole(1),
@@ -190,15 +197,15 @@ def checks_of(
     named = {*by, *group_roles(observed.roles).values()}
     labels = {name: values for name, values in observed.labels.items() if name in named}
     items = replace(observed, labels=labels)
-    score, n, number = items.columns["score"], items.n, int(items.n.sum())
+    n, number = items.n, int(items.n.sum())
     seeds = np.random.SeedSequence(seed).spawn(4)
     rngs = [np.random.default_rng(s) for s in seeds]
     tests = pit_tests(fit, items, _masks(fit, items), rngs[0], progress)
     rows = [*pit_findings(tests.pits), *together(tests)]
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
-    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
     same = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
-    groups["pit_by_score"] = binned_dataset(tests.ends, n, score, same)
+    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
+    groups["pit_by_score"] = binned_dataset(tests.ends, n, items.columns["score"], same)
     # draws that were widened for clusters are no posterior from which to leave an item out
     honest = not (fit.one_draw or fit.widened)
     sample, where, few, loo = items, ALL, fit, None
@@ -212,22 +219,22 @@ def checks_of(
             groups |= _arviz_groups(few, sample.columns, chosen, ends, rngs[1], honest)
         if honest:
             values = groups["loo_pit"][posterior_of(fit).outcome.observed].to_numpy()
-            rows.append(_loo_pit(values, where, tests, rngs[2]))
+            rows.append(_loo_pit(values, where, tests.shifts[:, :1], rngs[2]))
     if not fit.one_draw:
         loo = leave_one_out(few, sample, progress)
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
         if honest:
-            verdict = OK if loo.pareto_k <= PARETO_K else WARN
+            verdict, n_left_out = OK if loo.pareto_k <= PARETO_K else WARN, int(loo.n.sum())
             rows.append(
-                finding("leave-one-out", where, loo.pareto_k, verdict=verdict, n=int(loo.n.sum()))
+                finding("leave-one-out", where, loo.pareto_k, verdict=verdict, n=n_left_out)
             )
         rows += _cluster_findings(fit, all_items or data)
     table = result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = number
     table = with_verdicts(table)
+    counts = table["verdict"].value_counts()
     gains = Gains(fit, observed, np.random.default_rng(seeds[3]))
     advice = (*advise(table, fit, gains, number), *cut_columns(items.labels))
-    counts = table["verdict"].value_counts()
     title = f"check: {number:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
     return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)
 
@@ -239,16 +246,16 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
     """Columns of text, categories or truth values that have no role, for the advice."""
     if isinstance(data, Statistics):
         return []
-    found: list[str] = []
+    columns: list[str] = []
     for name in word_columns(data.source):
-        if len(found) < _MOST_COLUMNS and name not in {*by, *data.roles.values()}:
+        if len(columns) < _MOST_COLUMNS and name not in {*by, *data.roles.values()}:
             with suppress(ItemsError):  # objects of several types
                 open_table(data.source, [name])
-                found.append(name)
-    return found
+                columns.append(name)
+    return columns
 
 
-def _masks(fit: Fit, items: Observations) -> dict[str, Mask]:
+def _masks(fit: Fit, items: Observations) -> dict[str, Bools]:
     """All slices of enough items; a column that merely bears a role's name is called a column."""
     outcome, n = posterior_of(fit).outcome, items.n
     roles = {"score": items.roles["score"], outcome.words.size: items.roles[outcome.size]}
@@ -277,6 +284,49 @@ def _outcome_findings(
     if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
         rows.append(_noise(fit, columns, tight))
     return rows
+
+
+def predictive_tests(
+    fit: Fit, columns: Columns, rng: np.random.Generator, progress: bool | None = None
+) -> list[dict[str, Any]]:
+    """Observed summaries of at most 50,000 items over the medians of their replicates."""
+    posterior, even = posterior_of(fit), even_draws(fit, _REPLICATES)
+    outcome, middle = posterior.outcome, posterior_of(thin(fit, _MIDDLE))
+    draws = np.resize(even, -(-_REPLICATES // len(even)) * len(even))
+    n, summaries = len(columns["score"]), outcome.forms.summaries
+    if n > _ITEMS:
+        columns, n = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False))), _ITEMS
+    sums = np.zeros((len(summaries), len(draws) + 1))  # the last is the observed one
+    for rows in parts("predictive checks", n, _CHUNK, progress):
+        part = select(columns, rows)
+        size = part[outcome.size]
+        # summaries are about the median curves: about its own draw, the outcomes of new items
+        # would scatter more than replicates of that draw, as the draw is not their truth
+        curves = middle.curves(part["score"], part.get("group"), size)
+        moments = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
+        outcomes = np.vstack([posterior.simulate(part, rng, draws), part[outcome.observed]])
+        about = (size, *moments)
+        sums += [summary(outcomes, *about) for summary in summaries.values()]
+    return [
+        finding(name, ALL, _ratio(x[:-1], x[-1]), tail_probability(x[:-1] - x[-1]))
+        for name, x in zip(summaries, sums, strict=True)
+    ]
+
+
+def _ratio(replicated: Floats, observed: float) -> float:
+    # widened curves have far draws; of rare zeros the median is 0
+    expected = float(np.median(replicated) or np.mean(replicated))
+    return observed / expected if expected > 0 else 1.0 if observed == 0 else float("inf")
+
+
+def tail_probability(excess: Floats) -> float:
+    """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
+    above = float(np.mean(excess > 0) + 0.5 * np.mean(excess == 0))
+    tail, spread = min(above, 1.0 - above), float(np.std(excess))
+    if tail * len(excess) < _OUTER and spread > 0:
+        curve = stats.pearson3(float(stats.skew(excess)), loc=float(np.mean(excess)), scale=spread)
+        tail = min(float(curve.cdf(0.0)), float(curve.sf(0.0)))
+    return min(1.0, 2.0 * tail)
 
 
 def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
@@ -333,36 +383,34 @@ def _arviz_groups(
 ) -> dict[str, xr.Dataset]:
     """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
     posterior, draws = posterior_of(fit), fit.data["posterior"].to_dataset()
-    outcome = posterior.outcome
-    name, by_item = outcome.observed, {"item": item}
-    by_draw = {"chain": draws["chain"], "draw": draws["draw"], **by_item}
-    shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
-    density, share = posterior.log_density(columns), rng.random(len(item))
-    pits = {"pit_values": ends}
+    outcome, coords = posterior.outcome, {"item": item}
+    name, density, share = outcome.observed, posterior.log_density(columns), rng.random(len(item))
+    values = {"pit_values": ends}
     if honest:
-        pits["loo_pit"] = cdf_without(fit, columns, density, ends)
-    drawn = {
-        "posterior_predictive": posterior.simulate(columns, rng).astype(outcome.dtype),
-        "log_likelihood": density,
-    }
+        values["loo_pit"] = cdf_without(fit, columns, density, ends)
+    by_item = {"observed_data": columns[name].astype(outcome.dtype)}
+    by_item |= {pit: below + share * (upto - below) for pit, (below, upto) in values.items()}
+    simulated = posterior.simulate(columns, rng).astype(outcome.dtype)
+    by_draw = {"posterior_predictive": simulated, "log_likelihood": density}
+    dims = {name: draws[name] for name in ("chain", "draw")} | coords
+    shape = [len(values) for values in dims.values()]
     constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
-    groups = {"posterior": draws, "constant_data": xr.Dataset(constants, by_item)}
-    values = {"observed_data": columns[name].astype(outcome.dtype)}
-    values |= {pit: below + share * (upto - below) for pit, (below, upto) in pits.items()}
-    for group, x in drawn.items():
-        groups[group] = xr.Dataset({name: (tuple(by_draw), x.reshape(shape))}, by_draw)
-    for group, x in values.items():
-        groups[group] = xr.Dataset({name: ("item", x)}, by_item)
-    return groups
+    return {
+        "posterior": draws,
+        "constant_data": xr.Dataset(constants, coords),
+        **{group: xr.Dataset({name: ("item", x)}, coords) for group, x in by_item.items()},
+        **{
+            group: xr.Dataset({name: (tuple(dims), x.reshape(shape))}, dims)
+            for group, x in by_draw.items()
+        },
+    }
 
 
-def _loo_pit(
-    values: Floats, where: str, tests: SliceTests, rng: np.random.Generator
-) -> dict[str, Any]:
+def _loo_pit(values: Floats, where: str, shift: Floats, rng: np.random.Generator) -> dict[str, Any]:
     """Test of the PIT of items left out, which share the error of the curves too."""
     number = len(values)
     ones = np.ones(number, dtype=np.int64)
-    pit = slice_pits(np.stack([values, values]), ones, {ALL: ones > 0}, rng)[ALL]
-    replicated = replicated_distances(tests.shifts[:, :1], np.array([[float(number)]]), rng)[:, 0]
+    [pit] = slice_pits(np.stack([values, values]), ones, ones[None] > 0, rng)
+    replicated = replicated_distances(shift, np.array([[float(number)]]), rng)[:, 0]
     p = distance_p_value(pit.distance, number, replicated)
     return finding("LOO-PIT", where, pit.distance, p, n=number)

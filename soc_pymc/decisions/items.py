@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from .._lib.arguments import digits, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..checks.batches import in_batches
+from ..checks.observations import in_batches
 from ..data.items import Items, check_outcomes
 from ..families.family import Family, family_of
 from ..families.validity import LARGEST

@@ -22,7 +22,7 @@ from .._lib.arguments import DRAWS, MOST_DRAWS, SEED, Whole, refuse_beyond_memor
 from .._lib.arrays import Floats, Ints
 from .._lib.progress import Phase, phase
 from .._lib.threads import ordered_map
-from ..checks.batches import thin
+from ..checks.observations import thin
 from ..data.items import Items
 from ..families.zeros import NEAR_ZERO
 from ..inference.results import Fit

@@ -8,11 +8,11 @@ import xarray as xr
 from scipy import special
 
 from .._lib.arguments import SEED, A, Whole, checked, shown
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
-from ..checks.batches import in_batches
 from ..checks.comparison import warn_of_clusters
+from ..checks.observations import in_batches
 from ..checks.pit import SlicePit, pit_dataset, pit_findings, slice_pits
 from ..checks.results import PROB, Result, result_table, with_verdicts
 from ..checks.slices import ALL, LEAST, equal_parts, large_sizes
@@ -44,9 +44,9 @@ def held_out(
 ) -> Result:
     """Judge t, first-order baselines and fits by outcomes held out from every item (Section 5.1).
 
-    Point estimates are judged by the log-likelihood of the held-out part: Poisson counts, or Normal
-    values with the part's noise. Whole posteriors are judged by the PIT of the held-out outcome in
-    its predictive distribution given t and the item's own training outcome.
+    Point estimates are judged by the log-likelihood of the held-out part. Whole posteriors are
+    judged by the PIT of the held-out outcome in its predictive distribution given t and the item's
+    own training outcome.
 
     Parameters
     ----------
@@ -67,15 +67,12 @@ def held_out(
     -------
     Result
         Its ``table`` has the gain of each estimator (the baselines, ``E(theta | t)`` and
-        ``E(theta | t, y)`` of each fit, with the fit's name before it where names were given), over
-        all items and in each bin: in percent of the log-likelihood of t, or of what `over` names
-        (of values: of its squared error in noise sds, so that 100 is no error at all), with a 90%
-        interval over items. And for each fit ``PIT``, of all items and, of counts, of those with an
-        exposure of at least 25 in the test part: the largest difference from the uniform cdf.
-
-        ``data`` is an `xarray.DataTree`: ``gain`` has gains by estimator and bin (-1 being all
-        items) in nats and percent with standard errors, and sums by bin; ``pit``, by fit and slice,
-        ECDFs of the PIT minus the uniform cdf.
+        ``E(theta | t, y)`` of each fit, after the fit's name where names were given), over all
+        items and in each bin: in percent of the log-likelihood of t, or of what `over` names (of
+        values: of its squared error in noise sds), with a 90% interval over items. And for each fit
+        ``PIT``, of all items and, of counts, of those with an exposure of at least 25 in the test
+        part. ``data`` is an `xarray.DataTree`: ``gain`` has gains by estimator and bin (-1 being
+        all items) in nats and percent with standard errors; ``pit`` ECDFs by fit and slice.
 
     Raises
     ------
@@ -86,8 +83,7 @@ def held_out(
     Warns
     -----
     ItemsWarning
-        If scores lie far outside of those that a fit saw, or items have clusters, which standard
-        errors do not know.
+        If scores lie far outside of those that a fit saw, or items have clusters.
 
     Examples
     --------
@@ -118,36 +114,29 @@ def held_out(
     pits: dict[str, dict[str, SlicePit]] = {}
     single = isinstance(fits, Fit)
     for name, fit in by_name.items():
-        prefix = "" if single else f"{name}: "
         means, pits[name] = _judged(fit, name, split, seed, progress)
+        prefix = "" if single else f"{name}: "
         estimates |= {prefix + title: mean for title, mean in means.items()}
-    gains = _gains(estimates, score, test, equal_parts(score, bins), outcome)
+    gains = _gains(estimates, test.assign(bin=equal_parts(score, bins)), outcome)
     ecdfs = xr.concat([pit_dataset(pit) for pit in pits.values()], "fit")
-    groups = {"gain": gains, "pit": ecdfs.assign_coords(fit=list(pits))}
     frame = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
     error, every = _SIDES * frame["gain_percent_se"], frame["bin"] < 0
-    rows = pd.DataFrame(
-        {
-            "what": "% gain of " + frame["estimator"],
-            "where": np.where(every, ALL, [f"score {t:.4g}" for t in frame["score"]]),
-            "n": frame["items"],
-            "value": frame["gain_percent"],
-            "low": frame["gain_percent"] - error,
-            "high": frame["gain_percent"] + error,
-        }
-    )
+    where = np.where(every, ALL, [f"score {t:.4g}" for t in frame["score"]])
+    rows = frame.assign(what="% gain of " + frame["estimator"], where=where, n=frame["items"])
+    value = frame["gain_percent"]
+    rows = rows.assign(value=value, low=value - error, high=value + error)
     of_pits = [
         row
         for name, pit in pits.items()
         for row in pit_findings(pit, "PIT" if single else f"PIT of {name}")
     ]
-    parts = (result_table(part) for part in (rows[every], of_pits, rows[~every]))
-    table = with_verdicts(pd.concat(parts, ignore_index=True))
+    table = with_verdicts(result_table(rows[every], of_pits, rows[~every]))
     best = frame[every].nlargest(1, "gain").iloc[0]
     advice = (
         f"The largest gain over {over} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
         f"standard error {best['standard_error']:,.1f}.",
     )
+    groups = {"gain": gains, "pit": ecdfs.assign_coords(fit=list(pits))}
     title = f"held_out: {len(score):,} items, gains over {over}"
     return Result(table, xr.DataTree.from_dict(groups), advice, title)
 
@@ -184,11 +173,12 @@ def _judged(
     n = np.ones(len(train["score"]), dtype=np.int64)
     masks = dict([(ALL, n > 0), *large_sizes(posterior.outcome, test[size], _EXPOSED)])
     masks = {where: mask for where, mask in masks.items() if mask.sum() >= min(LEAST, len(n))}
-    return means, slice_pits(intervals, n, masks, stream(seed, "PIT"))
+    pit = slice_pits(intervals, n, np.stack(list(masks.values())), stream(seed, "PIT"))
+    return means, dict(zip(masks, pit, strict=True))
 
 
 def _check_scores(score: Floats, test: pd.DataFrame, column: str, outcome: Outcome) -> None:
-    """The score must be an estimate of theta that leaves held-out outcomes a likelihood."""
+    """Refuse scores that are no estimate of theta or leave held-out outcomes no likelihood."""
     wrong = outcome.forms.wrong_scores(score, test[outcome.observed].to_numpy())
     for word, bad in wrong.items():
         if bad.any():
@@ -199,47 +189,40 @@ def _check_scores(score: Floats, test: pd.DataFrame, column: str, outcome: Outco
             )
 
 
-# --- gains ---------------------------------------------------------------------------------------
+def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome) -> xr.Dataset:
+    """Gains over the first estimate with dims (estimator, bin), over all items in bin -1.
 
-
-def _gains(
-    estimates: Mapping[str, Floats], score: Floats, test: pd.DataFrame, bin_of: Ints,
-    outcome: Outcome,
-) -> xr.Dataset:  # fmt: skip
-    """Gains over the first estimate with dims (estimator, bin), over all items in bin -1."""
-    forms = outcome.forms
+    Percentages are ratios of sums, with standard errors by the delta method.
+    """
+    forms, bins = outcome.forms, test["bin"].to_numpy()
     y, size = (test[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
     likelihood = {name: forms.log_likelihood(y, size, x) for name, x in estimates.items()}
-    base = next(iter(likelihood.values()))
+    base, *_ = likelihood.values()
     loss = forms.loss(y, size, next(iter(estimates.values())))
-    slices = {-1: np.arange(len(score)), **pd.Series(bin_of).groupby(bin_of).indices}
-    rows = [
-        {"estimator": name, "bin": k, "log_likelihood": each[place].sum()}
-        | _gain((each - base)[place], loss[place])
-        for name, each in likelihood.items()
-        for k, place in slices.items()
-    ]
+    slices = {-1: np.arange(len(test)), **test.groupby(bins).indices}
+    rows = []
+    for name, each in likelihood.items():
+        for k, place in slices.items():
+            gain, divisor = (each - base)[place], float(loss[place].sum())
+            ratio = float(gain.sum()) / divisor if divisor > 0 else np.nan
+            of_ratio = _error(gain - ratio * loss[place]) / divisor if divisor > 0 else np.nan
+            rows.append(
+                {
+                    "estimator": name,
+                    "bin": k,
+                    "log_likelihood": each[place].sum(),
+                    "gain": float(gain.sum()),
+                    "standard_error": _error(gain),
+                    "gain_percent": 100 * ratio,
+                    "gain_percent_se": 100 * of_ratio,
+                }
+            )
     gains = pd.DataFrame(rows).set_index(["estimator", "bin"]).to_xarray()
-    sums = forms.held_out_sums(y, size)
-    by_bin = [
-        {"score": score[place].mean(), "items": len(place)}
-        | {name: x[place].sum() for name, x in sums.items()}
-        for place in slices.values()
-    ]
-    frame = pd.DataFrame(by_bin, pd.Index(list(slices), name="bin"))
+    sums = pd.DataFrame({"items": 1, **forms.held_out_sums(y, size)})
+    score = test["score"].to_numpy(dtype=float)
+    by_bin = [{"score": score[p].mean(), **sums.iloc[p].sum()} for p in slices.values()]
+    frame = pd.DataFrame(by_bin, pd.Index(list(slices), name="bin")).astype({"items": int})
     return gains.sel(estimator=list(estimates)).merge(frame.to_xarray())
-
-
-def _gain(gain: Floats, base: Floats) -> dict[str, float]:
-    """Gain and its percentage, a ratio of sums, with standard errors (delta method)."""
-    total, loss = float(gain.sum()), float(base.sum())
-    ratio = total / loss if loss > 0 else np.nan
-    return {
-        "gain": total,
-        "standard_error": _error(gain),
-        "gain_percent": 100 * ratio,
-        "gain_percent_se": 100 * _error(gain - ratio * base) / loss if loss > 0 else np.nan,
-    }
 
 
 def _error(each: Floats) -> float:

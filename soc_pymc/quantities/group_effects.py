@@ -10,14 +10,13 @@ import xarray as xr
 from .._lib.arguments import PROBABILITY, A, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..checks._check import FIT
 from ..checks.observations import check_roles
 from ..checks.results import OK, PROB, WARN, Result, intervals, result_table, two_sided
 from ..checks.slices import equal_parts
 from ..data.groups import Grouping, label_of
 from ..data.statistics import Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
-from ..inference.results import Fit
+from ..inference.results import FIT, Fit
 from ..posterior.interface import Posterior
 from ..posterior.item_columns import check_groups
 from ..posterior.predictive import posterior_of

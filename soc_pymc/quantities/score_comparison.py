@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from .._lib.arguments import PROBABILITY, SEED, A, Whole, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from ..checks.batches import parts as slices
+from ..checks.observations import parts as slices
 from ..checks.results import PROB, Result, intervals, result_table, two_sided
 from ..data.items import Items
 from ..inference.results import Fit

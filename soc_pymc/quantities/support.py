@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning
-from ..checks.batches import parts
-from ..checks.observations import check_roles
+from ..checks.observations import check_roles, parts
 from ..data.groups import roles_of
 from ..data.items import Items
 from ..data.statistics import Statistics

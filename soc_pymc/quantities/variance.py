@@ -10,12 +10,12 @@ import xarray as xr
 from .._lib.arguments import PROBABILITY, A, OneOf, OrNone, Rule, Whole, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, StatisticsError
-from ..checks._check import FIT, ITEMS_OR_STATISTICS
+from ..checks.observations import ITEMS_OR_STATISTICS
 from ..checks.results import PROB, Result, intervals, result_table
 from ..checks.slices import ALL, equal_parts
 from ..data.items import Items
 from ..data.statistics import Statistics
-from ..inference.results import Fit
+from ..inference.results import FIT, Fit
 from ..posterior.calibration import curves_of
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of

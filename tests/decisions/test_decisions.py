@@ -10,7 +10,7 @@ from scipy import integrate, stats
 
 import soc_pymc as soc
 from soc_pymc import decisions as dec
-from soc_pymc.checks.batches import thin
+from soc_pymc.checks.observations import thin
 from soc_pymc.decisions import ranking
 from soc_pymc.posterior.curves import with_posterior
 from tests.examples import CASES, COUNT_ROLES
