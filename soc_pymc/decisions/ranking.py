@@ -1,8 +1,7 @@
 """Joint draws of theta of all items, and the probability to be among the k with the largest theta.
 
-Each draw takes one draw of the curves for all items. Random numbers belong to tiles of 64 draws by
-512 items, by their place, so that a draw does not depend on how the work is cut up, on the number
-of processors, or on how many draws are made.
+Each draw takes one draw of the curves for all items. Random numbers belong to blocks of 512 items,
+draw by draw, so that they depend neither on the number of processors nor on that of the draws.
 
 In each draw, an item's probability to be among the k given all but its own theta is the tail of its
 posterior beyond the k-th largest theta of the others. That is less noisy than counting how often it
@@ -10,9 +9,6 @@ is among the k, and small probabilities are seen without being hit.
 """
 
 from dataclasses import replace
-from functools import partial
-from itertools import batched
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,25 +26,14 @@ from ..posterior.interface import select
 from ..posterior.predictive import posterior_of
 from .items import DecisionItems, read_decision
 
-LANE, BLOCK = 64, 512
-"""Draws and items in a tile of random numbers."""
+BLOCK = 512  # items that share random numbers
 
 _MOST = 1024  # draws of a block of items that are made at once
-_STREAMS = 3  # of random numbers in a tile: which component, and two for theta
 _HELD = 4_000_000  # draws of items that are ranked at once
-_LEADERS = BLOCK  # items whose draws show what the others have to exceed, at least
 _SCREENED = 64  # draws of the curves by which items are left out
 _PARTS = np.array([0.0, 0.01, 0.1, 0.4])  # begins of parts of the sorted borders, by their least
 _UNLIKELY = 1e-6  # sum of probabilities that no higher border needs to lower
 _NEGLIGIBLE = 1e-3  # sum of the probabilities of the items that are left out
-
-
-class Tile(NamedTuple):
-    """Draws of a block of items, each array (draws, items of the block)."""
-
-    drawn: Floats  # on the scale of the family
-    first: Floats  # parameters of theta behind each draw
-    second: Floats
 
 
 # --- joint draws ---------------------------------------------------------------------------------
@@ -75,13 +60,13 @@ def thompson_draws(
     xarray.DataArray
         ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (as the index of
         `probability_above`) and ``curve``, the number of the draw of the curves: all of them in
-        random order before any is taken twice. It is held in memory.
+        random order before any is taken twice.
 
     Raises
     ------
     ItemsError, FitError
-        If the items are not valid or not of the fit's kind, a score has no place on the fit's axis,
-        `draws` or `seed` is not such a whole number, or the draws exceed the machine's memory.
+        If the items are not valid or not of the fit's kind, `draws` or `seed` is no such whole
+        number, or the draws exceed the machine's memory.
 
     Examples
     --------
@@ -107,15 +92,14 @@ def joint_draws(items: DecisionItems, curves: Ints, seed: int, bar: Phase | None
     number, least = len(curves), NEAR_ZERO if items.fit.prior.zero else 0.0
     theta = np.empty((number, len(items)))
 
-    def draw(block: int) -> int:
-        columns = slice(block * BLOCK, (block + 1) * BLOCK)
+    def draw(block: "_Block") -> int:
         for start in range(0, number, _MOST):
             rows = slice(start, start + _MOST)
-            natural = items.family.natural(_tile(items, block, start, curves[rows], seed).drawn)
-            theta[rows, columns] = np.where(np.abs(natural) < least, 0.0, natural)
-        return theta[0, columns].size
+            natural = items.family.natural(block.draw(curves[rows])[0])
+            theta[rows, block.items] = np.where(np.abs(natural) < least, 0.0, natural)
+        return block.n
 
-    for done in ordered_map(draw, _block_numbers(items)):
+    for done in ordered_map(draw, _blocks(items, seed)):
         if bar is not None:
             bar.advance(done)
     return theta
@@ -128,27 +112,25 @@ def curve_numbers(total: int, draws: int, seed: int) -> Ints:
     return np.concatenate(list(orders))[:draws]
 
 
-def _block_numbers(items: DecisionItems) -> range:
-    return range(-(-len(items) // BLOCK))
+class _Block:
+    """Items whose next draws come from random numbers of their own."""
+
+    def __init__(self, whole: DecisionItems, number: int, seed: int) -> None:
+        self.items = slice(number * BLOCK, (number + 1) * BLOCK)
+        self._columns = select(whole.columns, self.items)
+        self._posterior, self._family = whole.posterior, whole.family
+        self.n = len(self._columns["score"])
+        self._rngs = tuple(np.random.default_rng([seed, stream, number]) for stream in range(3))
+
+    def draw(self, curves: Ints) -> tuple[Floats, Floats, Floats]:
+        """Next draws on the scale of the family, (draws, n), and theta's parameters behind them."""
+        uniform = self._rngs[0].random((len(curves), self.n))
+        first, second = self._posterior.theta_given(self._columns, curves, uniform)
+        return self._family.draw(first, second, self._rngs[1:]), first, second
 
 
-def _tile(items: DecisionItems, block: int, start: int, curves: Ints, seed: int) -> Tile:
-    """Draws of one block of items from the draw `start` on, a multiple of `LANE`.
-
-    `curves` are the draws of the curves that each draw takes.
-    """
-    part = select(items.columns, slice(block * BLOCK, (block + 1) * BLOCK))
-    n, lanes = len(part["score"]), range(0, len(curves), LANE)
-    places = [(stream, (start + lane) // LANE) for lane in lanes for stream in range(_STREAMS)]
-    rngs = list(batched((np.random.default_rng([seed, *p, block]) for p in places), _STREAMS))
-    sizes = [min(LANE, len(curves) - lane) for lane in lanes]
-    uniform = np.vstack([rng[0].random((m, n)) for rng, m in zip(rngs, sizes, strict=True)])
-    first, second = items.posterior.theta_given(part, curves, uniform)
-    drawn = [
-        items.family.draw(first[k : k + m], second[k : k + m], (rng[1], rng[2]))
-        for k, m, rng in zip(lanes, sizes, rngs, strict=True)
-    ]
-    return Tile(np.vstack(drawn), first, second)
+def _blocks(items: DecisionItems, seed: int) -> list[_Block]:
+    return [_Block(items, number, seed) for number in range(-(-len(items) // BLOCK))]
 
 
 # --- the top k -----------------------------------------------------------------------------------
@@ -212,7 +194,7 @@ def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Int
 
     The largest of a few leaders bound from below what an item has to exceed in each draw.
     """
-    every, number = np.arange(len(items)), max(_LEADERS, 4 * size)
+    every, number = np.arange(len(items)), max(BLOCK, 4 * size)
     if len(items) <= 4 * number:
         return every
     thinned = thin(items.fit, _SCREENED)
@@ -237,15 +219,13 @@ def _top(
     items: DecisionItems, size: int, seed: int, curves: Ints, bar: Phase
 ) -> tuple[Floats, Floats]:
     """Probabilities to be among the `size` largest, which sum to `size`, and their errors."""
-    n, number = len(items), len(curves)
+    n, number, blocks = len(items), len(curves), _blocks(items, seed)
     sums = np.zeros((2, n))  # of the probabilities and of their squares
-    step = max(LANE, _HELD // n // LANE * LANE)
+    step = max(1, _HELD // n)
     for start in range(0, number, step):
         draws = curves[start : start + step]
-        tiles = ordered_map(
-            partial(_tile, items, start=start, curves=draws, seed=seed), _block_numbers(items)
-        )
-        drawn, first, second = (np.hstack(parts) for parts in zip(*tiles, strict=True))
+        drawings = ordered_map(lambda block, draws=draws: block.draw(draws), blocks)
+        drawn, first, second = (np.hstack(parts) for parts in zip(*drawings, strict=True))
         # the k-th largest of the others: of an item among the k, it is the one that follows
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)
         following, last = order[:, [n - size - 1]], order[:, [n - size]]

@@ -11,7 +11,7 @@ from .._lib.arguments import PROBABILITY, SEED, A, Whole, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
 from ..checks.observations import parts as slices
-from ..checks.results import PROB, Result, intervals, result_table, two_sided
+from ..checks.results import PROB, Result, estimates, result_table, two_sided
 from ..data.items import Items
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
@@ -42,12 +42,11 @@ def compare_scores(
 ) -> Result:
     """Difference in R^2 and in E Var(theta | t) of scores of the same items, draw by draw.
 
-    Var(theta) = Var E(theta | t) + E Var(theta | t) is the same for all scores. So the difference
-    in E Var(theta | t) is taken as minus that in Var E(theta | t), which is known far better; R^2
-    is over the average Var(theta) of all fits. All fits see the same outcomes, so that their errors
-    are as correlated as the items' influences on the posterior means (the Bayesian infinitesimal
-    jackknife, Giordano and Broderick 2023). Draws are paired so that they have that correlation
-    (Iman and Conover 1982).
+    Var(theta) = Var E(theta | t) + E Var(theta | t) is the same for all scores, so the difference
+    in E Var(theta | t) is minus that in Var E(theta | t), which is known far better. All fits see
+    the same outcomes, so that their errors are as correlated as the items' influences on the
+    posterior means (the Bayesian infinitesimal jackknife, Giordano and Broderick 2023). Draws are
+    paired so that they have that correlation (Iman and Conover 1982).
 
     Parameters
     ----------
@@ -111,19 +110,17 @@ def compare_scores(
     total = np.mean([part[1] for part in parts.values()], axis=0)
     more = np.array([parts[name][0] - base for name in others])
     differences = {"r_squared": more / total, "unexplained": -more}
+    where = [f"{name} - {reference}" for name in others]
     rows = [
-        {"what": what, "where": f"{name} - {reference}", "p": two_sided(draws)}
-        | intervals(draws, prob)
-        for what, by_score in zip(_WHAT, differences.values(), strict=True)
-        for name, draws in zip(others, by_score, strict=True)
+        estimates(what, where, draws.T, prob, p=two_sided(draws.T))
+        for what, draws in zip(_WHAT, differences.values(), strict=True)
     ]
     data = xr.Dataset(
         {name: (("score", "draw"), x) for name, x in differences.items()},
         {"score": np.array(others, dtype=object), "draw": np.arange(number)},
         {"reference": reference},
     ).assign(correlation=("score", correlation))
-    table = result_table(rows).assign(verdict=None)
-    return Result(table, data, (), f"scores against {reference}")
+    return Result(result_table(*rows), data, (), f"scores against {reference}")
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
