@@ -55,23 +55,18 @@ def sensitivity(
 
     The prior, or the likelihood, is raised to the powers 0.99 and 1.01. The sensitivity is the
     change of a quantity's posterior: the cumulative Jensen-Shannon distance for each doubling of
-    the power. A prior that adds little has a sensitivity near 0. If both prior and likelihood move
-    the posterior, they disagree; if the prior alone does, the data say little.
+    the power. If prior and likelihood both move it, they disagree; if the prior alone does, the
+    data say little.
 
     Parameters
     ----------
     fit, stats
-        The fit, by `soc.VI` or `soc.NUTS`, and the statistics that it was made from (for a mixture
-        or a term in exposure with joint cells): the model is built from them again.
-    score
-        Scores of the curves, shape (n,); None takes five: 5, 25, 50, 75 and 95% of the items lie
-        below.
-    group, exposure
-        As of `calibration_curves`.
-    model
-        The extended model, for a fit with ``model=``.
-    progress
-        Whether to show progress.
+        The fit, by `soc.VI` or `soc.NUTS`, and the statistics that it was made from.
+    score, group, exposure
+        As in `calibration_curves`; without scores five, below which 5, 25, 50, 75 and 95% of the
+        items lie.
+    model, progress
+        The extended model, for a fit with ``model=``; and whether to show progress.
 
     Returns
     -------
@@ -91,10 +86,9 @@ def sensitivity(
 
     Notes
     -----
-    Only priors of top-level parameters are scaled: the levels and slopes of the curves (of a
-    mixture the lines of its log weights), the scales tau of all penalised terms, of groups and of
-    bin effects, and what the user added without a parent. To raise the coefficients' N(0, tau^2) to
-    a power would change what tau means. Fits of labels have curves of the mean alone.
+    Only priors of top-level parameters are scaled: levels and slopes of the curves (of a mixture
+    the lines of its log weights), the scales tau of all terms, and what the user added without a
+    parent. To raise the coefficients' N(0, tau^2) to a power would change what tau means.
 
     References
     ----------
@@ -139,23 +133,21 @@ def sensitivity(
         )
     high, both = (part["value"] >= THRESHOLD for part in (of_prior, of_likelihood))
     of_prior["verdict"] = np.select([high & both, high], [FAIL, WARN], OK)
-    table = result_table(pd.concat([of_prior, of_likelihood.assign(verdict=None)]))
+    table = result_table(of_prior, of_likelihood)
     k = max(importance((a - 1.0) * x.ravel())[1] for x in (prior, likelihood) for a in _ALPHAS)
     title = f"sensitivity: from {THRESHOLD} on, a result depends on the prior"
-    return Result(table.reset_index(drop=True), tree, _advice(fit, of_prior, k), title)
+    return Result(table, tree, _advice(fit, of_prior, k), title)
 
 
 def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
     """A row for each quantity, and for each score of a curve."""
-    rows = []
+    parts = []
     for name, values in sensitivities.data_vars.items():
         title = _NAMES[str(name)]
-        places = [f" at {t:.4g}" for t in values["score"].values] if values.ndim else [""]
-        rows += [
-            {"title": title, "where": title + place, "value": value}
-            for place, value in zip(places, np.atleast_1d(values), strict=True)
-        ]
-    return pd.DataFrame(rows)
+        places = [f"{title} at {t:.4g}" for t in values["score"].values] if values.ndim else title
+        value = np.atleast_1d(values)
+        parts.append(pd.DataFrame({"title": title, "where": places, "value": value}))
+    return pd.concat(parts)
 
 
 def _advice(fit: Fit, of_prior: pd.DataFrame, k: float) -> tuple[str, ...]:

@@ -33,11 +33,11 @@ class CalibrationDisplay:
     Attributes
     ----------
     score, mean, lower, upper
-        Predicted probabilities, of which 98% lie between the first and the last; E(y | score); and
-        the band that holds the whole curve with probability `prob`. Each has the shape (200,).
+        200 predicted probabilities, of which 98% lie between the first and the last; E(y | score);
+        and the band that holds the whole curve with probability `prob`.
     bins
         Observed points: mean prediction ``p`` of a bin, its items ``n``, ``share`` of 1s, and its
-        interval from ``low`` to ``high``. Predictions of exactly 0 or 1 are bins of their own.
+        interval from ``low`` to ``high``.
     prob, fit, name
         Probability of the band and the intervals, the fit behind the curve, and its name.
     ax_, figure_, line_
@@ -133,19 +133,18 @@ def plot_calibration(
 ) -> CalibrationDisplay:
     """Draw the calibration curve of predicted probabilities with an honest band, from labels alone.
 
-    The curve is the mean of a Beta prior given the score, a spline on the logit scale. Bins are for
-    the observed points alone. The band holds the whole curve with probability `prob`: where it
-    leaves the diagonal, the probabilities are not calibrated.
+    The curve is the mean of a Beta prior given the score, a spline on the logit scale. The band
+    holds all of it with probability `prob`: where it leaves the diagonal, the probabilities are not
+    calibrated.
 
     Parameters
     ----------
     y, p
         Labels of two classes, and predicted probabilities of the positive class, each of shape
         (n,). Predictions of exactly 0 or 1 are points, and not part of the curve.
-    n_bins
-        Number of bins of equally many items, for the observed points.
-    pos_label
-        Label of the positive class; None is 1 (or True).
+    n_bins, pos_label
+        Number of bins of equally many items, for the observed points; and label of the positive
+        class, None being 1 (or True).
     prob, prior
         Probability of the band and of the intervals, and prior with the curve's knots and axis;
         None is ``soc.Beta()``.

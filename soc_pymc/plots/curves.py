@@ -12,10 +12,9 @@ from .._lib.arguments import PROBABILITY, checked, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.scales import LOG
-from ..inference.results import Fit, outcome_roles
+from ..inference.results import FIT, Fit, outcome_roles
 from ..posterior.calibration import bands
 from . import fit_data, style
-from .style import FIT
 
 
 @checked(fit=FIT, prob=PROBABILITY, simultaneous=switch)
@@ -30,12 +29,9 @@ def plot_curves(
     """Draw E(theta | t) over the binned data, and below it how widely theta varies given the score.
 
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
-    successes in trials. Means of successes are drawn on the scale of their log odds.
-
-    A dot is what the items of some neighbouring bins show of theta together: their counts over
-    their exposures, or the mean of their values. With a term in exposure the curve weighs items by
-    exposure (trials) too, and the legend says so. Scores with a mean and variance of their own
-    (`Fit.atoms`) are points with bars.
+    successes in trials. A dot is what the items of some neighbouring bins show of theta together.
+    With a term in exposure curve and dots weigh items by exposure (trials), and the legend says so.
+    Scores with a mean and variance of their own (`Fit.atoms`) are points with bars.
 
     Parameters
     ----------
@@ -48,8 +44,7 @@ def plot_curves(
         Two axes to draw in; None makes a figure.
     group
         Label of a group (of crossed groups a tuple), or up to seven in a list: a line and a
-        pointwise band for each, without dots. None draws the curve that groups share: its band
-        holds that curve, not the groups' curves.
+        pointwise band for each, without dots. None draws the curve that groups share.
 
     Returns
     -------

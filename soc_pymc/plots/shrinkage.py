@@ -49,8 +49,7 @@ def plot_shrinkage(
     """Draw each item's posterior mean against its own rate, count / exposure, or its own value.
 
     Points on the dashed line keep their own rate or value; lines show how far some of the others
-    are pulled: the smaller their exposure or the larger their noise, the farther. Items without
-    events stand apart at the left.
+    are pulled. Items without events stand apart at the left.
 
     Parameters
     ----------

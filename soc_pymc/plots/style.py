@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import A, shown
 from .._lib.errors import FitError
 from ..families.scales import LOG, LOGIT
-from ..inference.results import Fit
 
 # Okabe and Ito (2008): told apart with every kind of colour vision
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
@@ -34,7 +33,6 @@ _SHARES = (  # labelled shares, the most important first
 )  # fmt: skip
 _MOST_SHARES = 20  # labels side by side
 
-FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
 
 
