@@ -70,25 +70,23 @@ class CheckResult(Result):
     ----------
     table
         One row per check and slice: ``what`` was checked, ``where``, on how many items ``n``, a
-        ``value``, its ``p`` (NaN where the value is judged by a fixed bound) and ``verdict``:
-        ``"fail"`` where p < 0.01 after Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by
-        itself, else ``"ok"``. The value of the PIT is the largest difference between the ECDF of
-        the transformed outcomes and the uniform cdf (``PIT of slices`` tests the slices by one
-        quantity together); of ``dispersion`` and ``zero counts`` observed over predicted; of
-        ``noise`` and ``clusters`` how many times as wide intervals and bands should be; of
-        ``leave-one-out`` the largest Pareto k.
+        ``value``, its ``p`` (NaN where a fixed bound judges the value) and ``verdict``: ``"fail"``
+        where p < 0.01 after Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself,
+        else ``"ok"``. The value of the PIT is the largest difference from the uniform cdf; of
+        ``dispersion`` and ``zero counts`` observed over predicted; of ``noise`` and ``clusters``
+        how many times as wide intervals and bands should be; of ``leave-one-out`` the largest
+        Pareto k.
     data
         `xarray.DataTree`, of items on a random subset, for ArviZ's own functions: ``posterior``,
         ``posterior_predictive``, ``observed_data``, ``log_likelihood``, ``constant_data``, and
-        ``pit_values`` and ``loo_pit``, randomised and exact. Of all items, ``pit`` has the ECDFs by
-        slice minus the uniform cdf, ``pit_by_score`` those in 20 bins of the score. ``loo`` has the
-        sums of leave-one-out.
+        ``pit_values`` and ``loo_pit``. Of all items, ``pit`` has the ECDFs by slice minus the
+        uniform cdf, ``pit_by_score`` those in 20 bins of the score, ``loo`` the sums of
+        leave-one-out.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
-        Leave-one-out of the subset, or of all items of statistics: ArviZ's own record, for
-        ``arviz.compare({"a": one.elpd, "b": other.elpd})`` and ``arviz.plot_khat``. None for fits
-        of one draw.
+        ArviZ's record of leave-one-out of the subset, or of all items of statistics, for
+        ``arviz.compare`` and ``arviz.plot_khat``. None for fits of one draw.
 
     Examples
     --------
@@ -135,13 +133,12 @@ def check(
 ) -> CheckResult:
     """Test whether the outcomes look like those that the fitted model makes.
 
-    Every item's outcome is put through the cdf of its predictive distribution, averaged over the
-    curves' uncertainty. If the model is right the results are uniform, except for the error of the
-    curves, which all items share and the tests allow for. Slices are fifths of the score and of the
-    exposure (noise sd, trials), exposures of at least 50, scores that many items share, and levels
-    of the items' groups and of the columns `by`. Dispersion and numbers of zeros are compared with
-    replicated outcomes, random items are left out one by one, and the quality of the inference
-    itself is reported.
+    Every item's outcome is put through the cdf of its predictive distribution. If the model is
+    right the results are uniform, except for the error of the curves, which the tests allow for.
+    Slices are fifths of the score and of the exposure (noise sd, trials), exposures of at least 50,
+    scores that many items share, and levels of the items' groups and of the columns `by`.
+    Dispersion and numbers of zeros are compared with replicated outcomes, and random items are left
+    out one by one.
 
     Parameters
     ----------
@@ -156,7 +153,7 @@ def check(
     subset
         Number of random items in ``data``, which are also those left out.
     seed, progress
-        Seed of the randomised PIT, the replicates and the subset; whether to show progress.
+        Seed of all random choices; whether to show progress.
 
     Returns
     -------
@@ -166,8 +163,7 @@ def check(
     Raises
     ------
     ItemsError, FitError
-        If the items are not valid or not of the fit's kind, a column is missing, a score cannot be
-        put on the fit's axis, or `subset` is not positive.
+        If the items are not valid or not of the fit's kind, or a column is missing.
 
     Examples
     --------

@@ -51,13 +51,13 @@ class Drift(Result):
     table
         For every day (``where``), ``what`` is each part: its ``value`` given all days, its 90%
         interval, and ``p`` of the day's outcomes given all days before it. With joint cells it is
-        also ``PIT``, the distance of the exact predictive PIT under the curves as known on the
-        evening of the day. A ``verdict`` is ``"fail"``, an alarm, or ``"warn"`` where p times the
-        number of tests of the day is below 0.05, or ``"ok"``.
+        also ``PIT``, of the day's outcomes under the curves as known on its evening. A ``verdict``
+        is ``"fail"``, an alarm, or ``"warn"`` where p times the day's number of tests is below
+        0.05.
     data
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
-        to each), and their covariances, such as ``smoothed_covariance``; by ``part`` the ``step``,
-        the typical sd of the walk's step from one day to the next.
+        to each), with covariances; by ``part`` the ``step``, the typical sd of the walk's daily
+        step.
     fit
         The fit whose curves are departed from.
     """
@@ -104,8 +104,7 @@ def drift(
     """Estimate how the curves moved from day to day, and find days whose outcomes no longer fitted.
 
     The departures of days from the curves of `fit` are a random walk, so that a day with few items
-    learns from the days beside it. Each day is tested against what the days before it predict: its
-    level, slope and spread, and with joint cells its whole distribution, by the PIT.
+    learns from the days beside it. Each day is tested against what the days before it predict.
 
     Parameters
     ----------
@@ -126,8 +125,7 @@ def drift(
     Raises
     ------
     StatisticsError, FitError
-        If the statistics have no two days, or are not of the fit's columns; if `fit` has no smooth
-        curves or one draw, or an argument is not valid.
+        If there are no two days, or `fit` is of other columns, has steps or a single draw.
 
     Examples
     --------

@@ -46,11 +46,10 @@ def compare(
     fits
         Fits by name, all to the same items.
     data
-        The items that made the fits, or their statistics with joint cells (as `summarize` keeps
-        them by default), of which all items are left out, at the precision of the cells.
+        The items that made the fits, or their statistics with joint cells, of which all items are
+        left out, at the precision of the cells.
     subset, seed, progress
-        Number of random items, the same for all fits (statistics take all), their seed, and whether
-        to show progress.
+        Number of random items that are left out, their seed, and whether to show progress.
 
     Returns
     -------
@@ -65,15 +64,12 @@ def compare(
     Raises
     ------
     FitError
-        If there are fewer than two fits, `data` are not the items that made all of them, or draws
-        differ too much to leave items out.
+        If there are fewer than two fits, or `data` are not the items that made all of them.
 
     Warns
     -----
-    ConvergenceWarning
-        If any fit's ``trust`` is not ``"ok"``.
-    ItemsWarning
-        If fits or data have clusters: ``se`` and ``dse`` take items as independent.
+    ConvergenceWarning, ItemsWarning
+        If any ``trust`` is not ``"ok"``; if items have clusters, which ``se`` and ``dse`` ignore.
 
     Examples
     --------

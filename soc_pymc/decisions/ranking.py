@@ -45,13 +45,12 @@ def thompson_draws(
     """Draws of every item's theta given score and outcome, for Thompson sampling.
 
     To choose the items with the largest theta of a draw, one draw a round, is to choose each with
-    the probability that it is the best. Each draw takes one draw of the curves for all items: the
-    uncertainty of the curves moves items with similar scores together.
+    the probability that it is the best. Each draw takes one draw of the curves for all items.
 
     Parameters
     ----------
     fit, items, progress
-        As in `probability_above`.
+        As in `probability_above`, with the same errors.
     draws, seed
         Number of draws, of which fewer are the same ones; and seed: take another one each round.
 
@@ -61,12 +60,6 @@ def thompson_draws(
         ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (as the index of
         `probability_above`) and ``curve``, the number of the draw of the curves: all of them in
         random order before any is taken twice.
-
-    Raises
-    ------
-    ItemsError, FitError
-        If the items are not valid or not of the fit's kind, `draws` or `seed` is no such whole
-        number, or the draws exceed the machine's memory.
 
     Examples
     --------
@@ -147,10 +140,13 @@ def probability_best(
 ) -> pd.DataFrame:
     """Probability of every item to be among the k with the largest theta.
 
+    It is a mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others,
+    moved to the sum k. Of thousands of items, those that add up to less than 1e-3 get 0.
+
     Parameters
     ----------
     fit, items, seed, progress
-        As in `thompson_draws`; items are ranked among themselves.
+        As in `thompson_draws`, with the same errors; items are ranked among themselves.
     k, draws
         Size of the top, at least 1; and number of joint draws of all items, at least 2.
 
@@ -159,16 +155,6 @@ def probability_best(
     pandas.DataFrame
         ``probability``, whose sum is k, and ``error``, its Monte Carlo standard error: at most
         0.5 / sqrt(draws), and 0 where k leaves no item out. Indexed as in `probability_above`.
-
-    Raises
-    ------
-    ItemsError, FitError
-        As in `thompson_draws`, or if `k` is not a whole number of at least 1.
-
-    Notes
-    -----
-    A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, moved
-    to the sum k. Of thousands of items, those whose probabilities add up to less than 1e-3 get 0.
 
     Examples
     --------

@@ -44,9 +44,9 @@ def held_out(
 ) -> Result:
     """Judge t, first-order baselines and fits by outcomes held out from every item (Section 5.1).
 
-    Point estimates are judged by the log-likelihood of the held-out part. Whole posteriors are
-    judged by the PIT of the held-out outcome in its predictive distribution given t and the item's
-    own training outcome.
+    Point estimates are judged by the log-likelihood of the held-out part, whole posteriors by the
+    PIT of the held-out outcome in its predictive distribution given t and the item's training
+    outcome.
 
     Parameters
     ----------
@@ -58,21 +58,19 @@ def held_out(
     over
         The estimate that gains are over: ``"t"``, or one of the baselines where t is no estimate of
         theta (in another unit, or negative where theta is a rate); t itself is then left out.
-    bins
-        Bins of the score, with equal numbers of items; fewer where scores are tied.
-    seed, progress
-        Seed of the randomised PIT, and whether to show progress.
+    bins, seed, progress
+        Bins of the score, with equal numbers of items; seed of the randomised PIT; and whether to
+        show progress.
 
     Returns
     -------
     Result
-        Its ``table`` has the gain of each estimator (the baselines, ``E(theta | t)`` and
-        ``E(theta | t, y)`` of each fit, after the fit's name where names were given), over all
-        items and in each bin: in percent of the log-likelihood of t, or of what `over` names (of
-        values: of its squared error in noise sds), with a 90% interval over items. And for each fit
-        ``PIT``, of all items and, of counts, of those with an exposure of at least 25 in the test
-        part. ``data`` is an `xarray.DataTree`: ``gain`` has gains by estimator and bin (-1 being
-        all items) in nats and percent with standard errors; ``pit`` ECDFs by fit and slice.
+        Its ``table`` has the gain of each estimator over all items and in each bin: in percent of
+        the log-likelihood of t, or of what `over` names (of values: of its squared error in noise
+        sds), with a 90% interval over items. And for each fit ``PIT``, of all items and, of counts,
+        of those with an exposure of at least 25 in the test part. ``data`` has ``gain``, by
+        estimator and bin (-1 being all items) in nats and percent, and ``pit``, ECDFs by fit and
+        slice.
 
     Raises
     ------

@@ -39,22 +39,19 @@ def leakage(
 ) -> Result:
     """Test whether scores were trained on the outcomes that they are to be calibrated with.
 
-    *Outcomes alone*: given an honest score, outcomes vary at least by their noise; only a heavy
-    leak shows. *Fresh outcomes* of the same items: a leaking score goes more closely with those
-    that it saw. *Out-of-fold scores* of the same model: their log-likelihood, after a straight-line
-    calibration of both, is less than that of leaking scores.
-
     Parameters
     ----------
     items
-        The items, or statistics of them where nothing else is given.
+        The items, or statistics of them where nothing else is given. Given an honest score,
+        outcomes vary at least by their noise; only a heavy leak shows.
     fresh
         The same rows in the same order with the same scores and outcomes seen later (not those of
-        `split_items`: both parts were in the scores).
+        `split_items`): a leaking score goes more closely with the outcomes that it saw.
     out_of_fold
         The same rows in the same order with scores of the same model that has not seen them, such
-        as those of scikit-learn's ``cross_val_predict``. A gain of up to 5% of what these gain over
-        none is no alarm. Leave it out for a model that knows items by their earlier outcomes.
+        as those of scikit-learn's ``cross_val_predict``: leaking scores have a larger
+        log-likelihood, after a straight-line calibration of both. Leave it out for a model that
+        knows items by their earlier outcomes.
 
     Returns
     -------
@@ -64,22 +61,21 @@ def leakage(
         least ratio of outcomes' variance to their noise among octaves of exposure (NaN where no
         items of a bin and an octave have two events); the calibration slope on fresh outcomes over
         that on the items' own; and the extra log-likelihood as a share of the out-of-fold scores'
-        gain. ``data`` has ``z`` by evidence, large where scores leak.
+        gain, of which up to 5% is no alarm. ``data`` has ``z`` by evidence.
 
     Raises
     ------
     ItemsError, FitError
-        If the items are not valid, the others are not the same rows, or statistics are given with
-        what needs items.
+        If items are not valid, the others are not the same rows, or statistics have others beside
+        them.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> roles = {"count": "count", "exposure": "exposure"}
     >>> frame["leaky"] = 0.5 * frame["score"] + 0.5 * frame["count"] / frame["exposure"]
-    >>> result = soc.evaluate.leakage(soc.PoissonItems(frame, score="leaky", **roles))
-    >>> list(result.table["verdict"])
+    >>> items = soc.PoissonItems(frame, score="leaky", count="count", exposure="exposure")
+    >>> list(soc.evaluate.leakage(items).table["verdict"])
     ['fail']
     """
     optional = {"fresh": fresh, "out_of_fold": out_of_fold}

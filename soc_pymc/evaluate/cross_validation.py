@@ -28,16 +28,16 @@ def cross_validate(
     Parameters
     ----------
     stats
-        Statistics with folds; items are never seen.
+        Statistics with folds.
     prior, method, progress
-        As of `soc.fit`.
+        As in `soc.fit`.
 
     Returns
     -------
     pandas.DataFrame
         By fold: ``items``; ``elpd``, the log density in nats of the fold's outcomes at the
-        posterior mean of the curves, summed over its items; ``per_item``; ``converged``; and
-        ``trust``, ``"ok"`` or what the status of the fit to the others says against it.
+        posterior mean of the curves; ``per_item``; ``converged``; and ``trust``, ``"ok"`` or what
+        the status of the fit to the others says against it.
 
     Raises
     ------
@@ -48,8 +48,7 @@ def cross_validate(
     --------
     >>> import soc_pymc as soc
     >>> stats = soc.summarize(items, folds=2)
-    >>> table = soc.evaluate.cross_validate(stats)
-    >>> list(table.columns)
+    >>> list(soc.evaluate.cross_validate(stats).columns)
     ['items', 'elpd', 'per_item', 'converged', 'trust']
     """
     from ..inference.fitting import fit

@@ -55,8 +55,9 @@ def sensitivity(
 
     The prior, or the likelihood, is raised to the powers 0.99 and 1.01. The sensitivity is the
     change of a quantity's posterior: the cumulative Jensen-Shannon distance for each doubling of
-    the power. If prior and likelihood both move it, they disagree; if the prior alone does, the
-    data say little.
+    the power (Kallioinen, Paananen, Buerkner and Vehtari, Statistics and Computing 34, 2024). Only
+    priors of top-level parameters are scaled: levels and slopes of the curves (of a mixture the
+    lines of its log weights), the scales of all terms, and what the user added without a parent.
 
     Parameters
     ----------
@@ -74,33 +75,21 @@ def sensitivity(
         Its ``table`` has ArviZ's power-scaling sensitivities to the ``prior`` and the
         ``likelihood``, of E(theta | t) and log Var(theta | t) at each score and of R^2. The
         ``verdict`` on the prior is ``"ok"`` below 0.05, ``"fail"`` where prior and likelihood both
-        reach it, a conflict, and ``"warn"`` where the prior alone does. ``data`` is an
-        `xarray.DataTree` for ArviZ's own functions, such as ``arviz.psense_summary``:
-        ``posterior``, ``log_prior`` and ``log_likelihood``.
+        reach it, a conflict, and ``"warn"`` where the prior alone does: the data say little.
+        ``data`` is an `xarray.DataTree` for ArviZ's own functions: ``posterior``, ``log_prior`` and
+        ``log_likelihood``.
 
     Raises
     ------
     FitError
-        If the fit is by `soc.FiveSteps` or has fewer than 100 draws, the statistics are not those
-        that made it, a score, group or exposure is not valid, or `model` is not the fit's.
-
-    Notes
-    -----
-    Only priors of top-level parameters are scaled: levels and slopes of the curves (of a mixture
-    the lines of its log weights), the scales tau of all terms, and what the user added without a
-    parent. To raise the coefficients' N(0, tau^2) to a power would change what tau means.
-
-    References
-    ----------
-    Kallioinen, Paananen, Buerkner and Vehtari, "Detecting and diagnosing prior and likelihood
-    sensitivity with power-scaling", Statistics and Computing 34, 57 (2024).
+        If the fit has fewer than 100 draws, the statistics or the `model` are not those that made
+        it, or a score, group or exposure is not valid.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> tight = soc.Gamma(mean=soc.Spline(level=(0.0, 0.1)))  # a mean rate of 1, within 10%
-    >>> fit = soc.fit(stats, tight)
-    >>> soc.sensitivity(fit, stats, [0.014]).table["verdict"][0]
+    >>> soc.sensitivity(soc.fit(stats, tight), stats, [0.014]).table["verdict"][0]
     'fail'
     """
     sizes = fit.data["posterior"].sizes

@@ -51,7 +51,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
         Items; all of them are read into memory.
     fraction, seed
         Share of every outcome's information that is held out, between 0 and 1; and seed of the
-        random numbers.
+        draws.
 
     Returns
     -------

@@ -38,16 +38,13 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
 
     The effect of a level is the average of its curve of the mean over the level's items, at their
     scores, minus the average over all items, on the log scale (log odds for successes in trials).
-    Effects are partially pooled (Gelman, Hill and Yajima 2012): fewer intervals than 1 - `prob`
-    exclude the neutral effect if no level has one, so many levels need no correction.
+    Effects are partially pooled (Gelman, Hill and Yajima 2012), so many levels need no correction.
 
     Parameters
     ----------
-    fit, stats
-        A fit with groups, by `soc.VI` or `soc.NUTS`, and statistics with the same columns of
-        groups: those that made the fit, or of other items.
-    prob
-        Probability of the intervals, between equal tails.
+    fit, stats, prob
+        A fit with groups, by `soc.VI` or `soc.NUTS`; statistics with the same columns of groups;
+        and the probability of the intervals.
 
     Returns
     -------
@@ -57,14 +54,12 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         ``p`` is twice the posterior probability on the other side of no effect, the ``verdict`` is
         ``"warn"`` where the interval excludes no effect. The last row of a column has the sd of its
         levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on the log
-        scale, with the attributes ``effect`` and ``neutral``; ``advice`` says how many levels
-        differ, and how many would by chance.
+        scale; ``advice`` says how many levels differ, and how many would by chance.
 
     Raises
     ------
     FitError, StatisticsError
-        If the fit has no groups or a single draw, `prob` is not between 0 and 1, or the statistics
-        are of other columns, or have no groups.
+        If the fit has no groups or a single draw, or the statistics are of other columns or groups.
 
     Examples
     --------
@@ -72,9 +67,8 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(3000, seed=0)
     >>> frame["country"] = np.random.default_rng(0).choice(["DE", "FR", "PL"], 3000)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure",
-    ...                          group="country")
-    >>> stats = soc.summarize(items, bins=20)
+    >>> roles = {"count": "count", "exposure": "exposure", "group": "country"}
+    >>> stats = soc.summarize(soc.PoissonItems(frame, score="score", **roles), bins=20)
     >>> effects = soc.quantities.group_effects(soc.fit(stats), stats)
     >>> effects.table.groupby("what", sort=False).size().to_dict()
     {'factor of country': 3, 'sd of country': 1}

@@ -53,35 +53,31 @@ def compare_scores(
     scores
         By name, a fit and its items: the same rows in the same order, of which only the score (and
         the groups) differ. The first is the one that others are compared with.
-    sample
-        Number of random items from which the correlations are computed.
-    prob, seed, progress
-        Probability of the intervals, seed of the sample and the pairing, and whether to show
-        progress.
+    sample, prob, seed, progress
+        Number of random items from which the correlations are computed, probability of the
+        intervals, seed of the sample and the pairing, and whether to show progress.
 
     Returns
     -------
     Result
         Its ``table`` has two rows for each score but the first: by how much its R^2 is larger, and
         its E Var(theta | t), in squared units of theta: negative for a better score; ``p`` is twice
-        the posterior probability on the other side of 0. ``data`` has the draws, with dims (score,
-        draw): ``r_squared`` and ``unexplained``; and the ``correlation`` (score) of the errors with
-        those of the first score, whose name is the attribute ``reference``.
+        the posterior probability on the other side of 0. ``data`` has the draws ``r_squared`` and
+        ``unexplained`` (score, draw) and the ``correlation`` (score) of errors with the first
+        score's.
 
     Raises
     ------
     FitError, ItemsError
-        If there are fewer than two scores, a fit has a single draw, the fits are of different kinds
-        of items, or the items are not the same rows in the same order.
+        If there are fewer than two scores, a fit has a single draw or is of another kind of items,
+        or the items are not the same rows in the same order.
 
     Examples
     --------
     >>> import numpy as np
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(1000, seed=0)
-    >>> noise = np.exp(np.random.default_rng(1).normal(0, 1, 1000))
-    >>> frame["worse"] = frame["score"] * noise
-    >>> pairs = {}
+    >>> frame, pairs = soc.simulation.s1(1000, seed=0), {}
+    >>> frame["worse"] = frame["score"] * np.exp(np.random.default_rng(1).normal(0, 1, 1000))
     >>> for name in ("score", "worse"):
     ...     items = soc.PoissonItems(frame, score=name, count="count", exposure="exposure")
     ...     pairs[name] = soc.fit(soc.summarize(items)), items

@@ -24,19 +24,15 @@ def score_at(
 ) -> Result:
     """Score at which E(theta | t) reaches a target, draw by draw.
 
-    In each draw of the curve it is the first score, from the lowest on, at which the curve crosses
-    the target. A draw that does not cross it has the end of the scores that is nearer to it.
+    It is the first score at which a draw of the curve crosses the target; a draw that does not
+    cross it has the end of the scores that is nearer to it.
 
     Parameters
     ----------
-    fit
-        The fit.
-    target
-        A number in the unit of theta, or several.
-    group, exposure
-        As in `calibration_curves`; one exposure.
-    prob
-        Probability of the intervals, between equal tails.
+    fit, target
+        The fit, and a number in the unit of theta, or several.
+    group, exposure, prob
+        As in `calibration_curves`, with one exposure; and the probability of the intervals.
 
     Returns
     -------

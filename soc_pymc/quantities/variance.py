@@ -121,11 +121,10 @@ def variance_reduction(
     Parameters
     ----------
     fit, items
-        The fit, and items, read once, or statistics (with joint cells for a mixture), whose cells
-        stand for their items.
+        The fit, and items, read once, or statistics (with joint cells for a mixture).
     weight
-        Means are over units of exposure, as in the paper, or over items. Items with values have
-        only the latter.
+        Means are over units of exposure, as in the paper, or over items (of values the only
+        choice).
     bins, prob, progress
         Number of bins of about equally many items, probability of the intervals, and whether to
         show progress.
@@ -134,15 +133,14 @@ def variance_reduction(
     -------
     Result
         Its ``table`` has the ratio of the means over all items, and of those in each bin. ``data``
-        has the draws: ``ratio`` (chain, draw) and ``ratio_by_bin`` (chain, draw, bin), with
-        coordinates ``score`` (mean t) and ``n_items`` of the bins. Where theta depends on the
-        exposure the divisor is E Var(theta | t, N).
+        has the draws ``ratio`` (chain, draw) and ``ratio_by_bin`` (chain, draw, bin), with
+        coordinates ``score`` (mean t) and ``n_items``. Where theta depends on the exposure the
+        divisor is E Var(theta | t, N).
 
     Raises
     ------
     FitError, ItemsError, StatisticsError
-        If an argument is out of its range, the weight is exposure for items with values, or the
-        items or statistics are not valid or not of the fit's kind.
+        If an argument is not valid, or items or statistics are not of the fit's kind.
 
     Examples
     --------
@@ -179,24 +177,18 @@ def shrinkage(
 
     For a Gamma prior E(theta | t, y) = s E(theta | t) + (1 - s) y/N with s = rate / (rate + N). In
     general 1 - s is how much the posterior mean moves with the item's outcome: N Var(theta | t, y)
-    / E(theta | t, y) for counts, Var(theta | t, y) / noise_sd^2 for values; for a mixture s depends
-    on y, and is negative where the mean moves by more than y.
+    / E(theta | t, y) for counts, Var(theta | t, y) / noise_sd^2 for values.
 
     Parameters
     ----------
     fit, items, weight, bins, prob, progress
-        As in `variance_reduction`.
+        As in `variance_reduction`, with the same errors.
 
     Returns
     -------
     Result
         Its ``table`` has the mean of s over all items, and over those of each bin; ``data`` has the
         draws ``share`` and ``share_by_bin``, as in `variance_reduction`.
-
-    Raises
-    ------
-    FitError, ItemsError, StatisticsError
-        As in `variance_reduction`.
 
     Examples
     --------
