@@ -63,7 +63,7 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
     off = int(tests["verdict"].isin([WARN, FAIL]).sum())
     # wrong noise shows by size, in zeros and in shape
     explained = bool(values("noise", FAIL)) and off > 0
-    gaining = [] if explained else remedies(fit, gains, table["verdict"].isin([WARN, FAIL]).any())
+    gaining = [] if explained else remedies(fit, gains, failed or off > 0)
     largest = tests.loc[tests["what"] == "PIT", "value"].max()
     doubt = posterior_of(fit).outcome.words.doubt
     rules: list[tuple[Any, str]] = [

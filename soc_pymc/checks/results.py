@@ -53,9 +53,9 @@ def two_sided(draws: Floats) -> Floats:
 
 def result_table(*parts: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
     """Return rows with the columns of a table of results; numbers that are missing are NaN."""
-    frames = [part if isinstance(part, pd.DataFrame) else pd.DataFrame(part) for part in parts]
-    words = dict.fromkeys(("what", "where", "verdict"), object)
-    types = {"n": "Int64", **dict.fromkeys(("value", "low", "high", "p"), float), **words}
+    frames = (part if isinstance(part, pd.DataFrame) else pd.DataFrame([*part]) for part in parts)
+    types: dict[str, Any] = {"n": "Int64", **dict.fromkeys(("value", "low", "high", "p"), float)}
+    types |= dict.fromkeys(("what", "where", "verdict"), object)
     tables = [frame.reindex(columns=list(COLUMNS)).astype(types) for frame in frames]
     table = pd.concat([part for part in tables if len(part)], ignore_index=True)
     return table.assign(verdict=table["verdict"].where(table["verdict"].notna(), None))
@@ -72,7 +72,7 @@ def holm(p_value: Floats) -> Floats:
     """Return p-values adjusted by Holm's step-down rule; NaN stays NaN and does not count."""
     rising = pd.Series(p_value).dropna().sort_values()
     adjusted = (rising * np.arange(len(rising), 0, -1)).cummax().clip(upper=1.0)
-    return adjusted.reindex(range(len(p_value))).to_numpy()
+    return np.asarray(adjusted.reindex(range(len(p_value))), dtype=float)
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,7 +83,7 @@ def cut_columns(labels: Mapping[str, pd.Series]) -> Iterator[str]:
 
 def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
     """Numbers of the fifths of numbers or dates, -1 for those that are missing, and their names."""
-    code = equal_parts(values.rank().to_numpy(dtype=float, na_value=np.nan), 5, n)
+    code = equal_parts(np.asarray(values.rank(), dtype=np.float64), 5, n)
     ends = values.groupby(code).agg(["min", "max"]).drop(index=-1, errors="ignore")
     names = []
     for k, (least, largest) in enumerate(zip(ends["min"], ends["max"], strict=True), 1):

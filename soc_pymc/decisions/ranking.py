@@ -9,6 +9,7 @@ is among the k, and small probabilities are seen without being hit.
 """
 
 from dataclasses import replace
+from operator import methodcaller
 
 import numpy as np
 import pandas as pd
@@ -210,7 +211,7 @@ def _top(
     step = max(1, _HELD // n)
     for start in range(0, number, step):
         draws = curves[start : start + step]
-        drawings = ordered_map(lambda block, draws=draws: block.draw(draws), blocks)
+        drawings = ordered_map(methodcaller("draw", draws), blocks)
         drawn, first, second = (np.hstack(parts) for parts in zip(*drawings, strict=True))
         # the k-th largest of the others: of an item among the k, it is the one that follows
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)

@@ -57,11 +57,11 @@ def fit_baselines(
     distinct, place = np.unique(score[weight > 0], return_inverse=True)
     weight, total = (np.bincount(place, x[weight > 0]) for x in (weight, total))
     cells = _Cells(scale.position(distinct), weight, total / weight, outcome)
-    fits = {name: _FITS[name](cells) for name in names}
-    return {
-        name: lambda score, predict=predict: predict(scale.position(score))
-        for name, predict in fits.items()
-    }
+
+    def of_scores(predict: Predict) -> Predict:
+        return lambda score: predict(scale.position(score))
+
+    return {name: of_scores(_FITS[name](cells)) for name in names}
 
 
 def _constant(cells: _Cells) -> Predict:
