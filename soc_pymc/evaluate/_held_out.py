@@ -1,15 +1,15 @@
 """`held_out`: predictions of outcomes held out from every item, as in the paper's Section 5.1."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from scipy import special
 
-from .._lib.arguments import SEED, A, Whole, checked, shown
+from .._lib.arguments import SEED, A, Whole, checked
 from .._lib.arrays import Floats
-from .._lib.errors import FitError, ItemsError
+from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..checks.comparison import warn_of_clusters
 from ..checks.observations import in_batches
@@ -23,7 +23,7 @@ from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.interface import Columns
 from ..posterior.item_columns import frame_columns
 from ..posterior.predictive import posterior_of
-from .baselines import BASELINES, fit_baselines
+from .baselines import fit_baselines
 from .splitting import Split, stream
 
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
@@ -36,8 +36,6 @@ def held_out(
     fits: Fit | Mapping[str, Fit],
     split: Split,
     *,
-    baselines: Sequence[str] = BASELINES,
-    over: str = "t",
     bins: int = 20,
     seed: int = 0,
     progress: bool | None = None,
@@ -52,12 +50,6 @@ def held_out(
     ----------
     fits, split
         A fit to statistics of ``split.train``, or several by name; and what `split_items` returned.
-    baselines
-        First-order methods to fit to ``split.train``: ``"constant"``, ``"isotonic"``, ``"platt"``
-        (a straight line on the scale of the scores) and ``"spline"``.
-    over
-        The estimate that gains are over: ``"t"``, or one of the baselines where t is no estimate of
-        theta (in another unit, or negative where theta is a rate); t itself is then left out.
     bins, seed, progress
         Bins of the score, with equal numbers of items; seed of the randomised PIT; and whether to
         show progress.
@@ -65,9 +57,11 @@ def held_out(
     Returns
     -------
     Result
-        Its ``table`` has the gain of each estimator over all items and in each bin: in percent of
-        the log-likelihood of t, or of what `over` names (of values: of its squared error in noise
-        sds), with a 90% interval over items. And for each fit ``PIT``, of all items and, of counts,
+        Its ``table`` has the gain of each estimator (t, a constant, isotonic regression, Platt
+        scaling and a spline, and the fits' posterior means) over all items and in each bin: in
+        percent of the log-likelihood of t, or of the constant where t is no estimate of theta
+        (negative, or 0 where there are held-out events); of values of the squared error in noise
+        sds; with a 90% interval over items. And for each fit ``PIT``, of all items and, of counts,
         of those with an exposure of at least 25 in the test part. ``data`` has ``gain``, by
         estimator and bin (-1 being all items) in nats and percent, and ``pit``, ECDFs by fit and
         slice.
@@ -75,8 +69,7 @@ def held_out(
     Raises
     ------
     ItemsError, FitError
-        If the two parts do not have the same rows, or are not of the fits' kind; of counts, if
-        gains are over a score that is no rate: negative, or 0 where there are held-out events.
+        If the two parts do not have the same rows, or are not of the fits' kind.
 
     Warns
     -----
@@ -93,22 +86,18 @@ def held_out(
     ['% gain of Gamma: E(theta | t, y)', 'PIT of Gamma']
     """
     by_name = named_fits(fits, "fit")
-    if not isinstance(baselines, list | tuple):
-        raise FitError(f"baselines={shown(baselines)} must be a list of names, such as ('platt',)")
-    if not isinstance(over, str) or over not in ("t", *baselines):
-        raise FitError(f"over={shown(over)} must be 't' or one of baselines={tuple(baselines)}")
     outcome = OUTCOMES[split.train.kind]
     train, test = (_frame(part) for part in (split.train, split.test))
     score = train["score"].to_numpy(dtype=float)
     if not np.array_equal(score, test["score"].to_numpy(dtype=float)):
         raise ItemsError("the two parts of the split do not have the same rows: use split_items")
     warn_of_clusters(by_name, split.test, "standard errors")
-    if over == "t":
-        _check_scores(score, test, split.test.score, outcome)
-    estimates = {over: score}  # gains are over the first
+    observed = test[outcome.observed].to_numpy()
+    wrong = any(bad.any() for bad in outcome.forms.wrong_scores(score, observed).values())
+    estimates = {} if wrong else {"t": score}  # gains are over the first
     with phase("baselines", enabled=progress):
-        for name, predict in fit_baselines(baselines, train, outcome).items():
-            estimates[name] = predict(score)
+        estimates |= {name: fit(score) for name, fit in fit_baselines(train, outcome).items()}
+    over = next(iter(estimates))
     pits: dict[str, dict[str, SlicePit]] = {}
     single = isinstance(fits, Fit)
     for name, fit in by_name.items():
@@ -173,18 +162,6 @@ def _judged(
     masks = {where: mask for where, mask in masks.items() if mask.sum() >= min(LEAST, len(n))}
     pit = slice_pits(intervals, n, np.stack(list(masks.values())), stream(seed, "PIT"))
     return means, dict(zip(masks, pit, strict=True))
-
-
-def _check_scores(score: Floats, test: pd.DataFrame, column: str, outcome: Outcome) -> None:
-    """Refuse scores that are no estimate of theta or leave held-out outcomes no likelihood."""
-    wrong = outcome.forms.wrong_scores(score, test[outcome.observed].to_numpy())
-    for word, bad in wrong.items():
-        if bad.any():
-            raise ItemsError(
-                f"column {column!r}: {int(bad.sum()):,} of {len(bad):,} rows are {word}, so that "
-                f"the score is no {outcome.words.theta} to compare with: give held_out "
-                "over='constant'"
-            )
 
 
 def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome) -> xr.Dataset:

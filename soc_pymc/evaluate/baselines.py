@@ -4,16 +4,15 @@ Counts are fitted by the Poisson likelihood of count | rate x exposure, values b
 weights 1 / noise_sd^2. Items of one score are one observation, with no loss.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
-from .._lib.arguments import shown
 from .._lib.arrays import Floats
-from .._lib.errors import FitError, ItemsError
+from .._lib.errors import ItemsError
 from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, LOG
 
@@ -40,14 +39,8 @@ class _Cells(NamedTuple):
         return self.outcome.forms.pooled_rate(float(weight @ mean), float(weight.sum()))
 
 
-def fit_baselines(
-    names: Sequence[str], frame: pd.DataFrame, outcome: Outcome
-) -> dict[str, Predict]:
+def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     """Maps from scores to E(theta | t), of a table with the columns score, outcome and size."""
-    for name in names:
-        if not isinstance(name, str) or name not in _FITS:
-            known = ", ".join(_FITS)
-            raise FitError(f"there is no baseline {shown(name)}: choose from {known}")
     columns = ("score", outcome.observed, outcome.size)
     score, y, size = (frame[name].to_numpy(dtype=float) for name in columns)
     weight, total = outcome.forms.weighted(y, size)
@@ -61,7 +54,7 @@ def fit_baselines(
     def of_scores(predict: Predict) -> Predict:
         return lambda score: predict(scale.position(score))
 
-    return {name: of_scores(_FITS[name](cells)) for name in names}
+    return {name: of_scores(fit(cells)) for name, fit in _FITS.items()}
 
 
 def _constant(cells: _Cells) -> Predict:
@@ -116,5 +109,3 @@ _FITS: dict[str, Callable[[_Cells], Predict]] = {
     "platt": _platt,
     "spline": _spline,
 }
-BASELINES = tuple(_FITS)
-"""Names of the baselines."""

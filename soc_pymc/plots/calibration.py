@@ -73,30 +73,6 @@ class CalibrationDisplay:
         """Fit the curve to labels and predictions, and draw it: `plot_calibration`."""
         return plot_calibration(y, p, **options)
 
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: Any, y: ArrayLike, *, pos_label: object = None, **options: Any
-    ) -> "CalibrationDisplay":
-        """Fit the curve to the probabilities of a fitted classifier of two classes, and draw it.
-
-        `X` and `y` are features and labels that it was not trained on. The positive class is
-        `pos_label`, or the second of the estimator's; `options` are those of `plot_calibration`.
-        """
-        if not hasattr(estimator, "predict_proba"):
-            raise ItemsError(f"{type(estimator).__name__} has no predict_proba: give probabilities")
-        p = np.asarray(estimator.predict_proba(X))
-        if p.ndim != 2 or p.shape[1] != 2:
-            raise ItemsError("the estimator must have two classes: give one class's probabilities")
-        classes = list(estimator.classes_)
-        if not np.isin(np.asarray(y), classes).all():
-            names = ", ".join(map(str, classes))
-            raise ItemsError(f"some labels y are none of the estimator's classes ({names})")
-        label = classes[1] if pos_label is None else pos_label
-        if label not in classes:
-            raise ItemsError(f"pos_label={shown(label)} is none of the estimator's classes")
-        options.setdefault("name", type(estimator).__name__)
-        return cls.from_predictions(np.asarray(y) == label, p[:, classes.index(label)], **options)
-
     def plot(self, ax: Axes | None = None) -> "CalibrationDisplay":
         """Draw the curve with its band and the observed points over the diagonal; return self."""
         panel: Axes = style.panels(ax, (5.5, 5.5))[0]
