@@ -176,13 +176,7 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     mean = f"E(theta | score)\n{fit_data.theta_unit(fit)}"
     style.finish(top, f"Calibration curves{what}\n{fit_data.total(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
-    # the upper panel's legend has the same entries
-    style.finish(
-        bottom,
-        "",
-        style.named("score", outcome_roles(fit.data.attrs).get("score")),
-        spread,
-        legend=False,
-    )
+    score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
+    style.finish(bottom, "", score_name, spread, legend=False)  # the upper panel has one
     if not relative:
         bottom.set_ylim(bottom=0.0)

@@ -56,10 +56,6 @@ def plot_prior(
         Exposure (noise sd) at which to draw the prior of a fit with a term in it, else None. Axes
         to draw in; None makes a figure.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     FitError

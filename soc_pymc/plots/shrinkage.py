@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
-from .._lib.arguments import SEED, OrNone, Refusal, checked, shown
+from .._lib.arguments import SEED, A, OrNone, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from ..data.sources import open_table
@@ -17,22 +17,16 @@ from ..families.scales import LOG
 from . import style
 from .style import AX
 
-
-def _column_name(value: Any, name: str, _: Refusal = ItemsError) -> str:
-    if isinstance(value, str) and value:
-        return value
-    raise ItemsError(f"{name}={shown(value)} must be the name of a column")
-
-
+_NAME = A(str, "the name of a column", ItemsError)
 _ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
-_COLUMNS = {role: OrNone(_column_name) for role in _ROLES}
+_COLUMNS = {role: OrNone(_NAME) for role in _ROLES}
 _PAIRS = ", or ".join(f"{each.observed}= and {each.size}=" for each in OUTCOMES.values())
 _ITEMS = 2000  # points drawn at most
 _LINES = 60
 _PULL: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
 
 
-@checked(score=_column_name, ax=AX, seed=SEED, **_COLUMNS)
+@checked(score=_NAME, ax=AX, seed=SEED, **_COLUMNS)
 def plot_shrinkage(
     table: Any,
     *,
@@ -62,10 +56,6 @@ def plot_shrinkage(
     ax, seed
         Axes to draw in; None makes a figure. Seed of the random 2,000 items that are drawn if there
         are more.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
