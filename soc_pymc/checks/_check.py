@@ -220,10 +220,9 @@ def checks_of(
         loo = leave_one_out(few, sample, progress)
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
         if honest:
-            verdict, n_left_out = OK if loo.pareto_k <= PARETO_K else WARN, int(loo.n.sum())
-            rows.append(
-                finding("leave-one-out", where, loo.pareto_k, verdict=verdict, n=n_left_out)
-            )
+            k, left_out = loo.pareto_k, int(loo.n.sum())
+            verdict = _judged(k, PARETO_K)
+            rows.append(finding("leave-one-out", where, k, verdict=verdict, n=left_out))
         rows += _cluster_findings(fit, all_items or data)
     table = result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = number
@@ -325,6 +324,11 @@ def tail_probability(excess: Floats) -> float:
     return min(1.0, 2.0 * tail)
 
 
+def _judged(value: float, warn: float, fail: float = np.inf) -> str:
+    """Verdict on a value that should not exceed either bound."""
+    return OK if value <= warn else WARN if value <= fail else FAIL
+
+
 def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     """Factor by which intervals of typical items would widen under the noise that is in doubt."""
     posterior, step = posterior_of(fit), max(1, len(columns["score"]) // _DOUBTED)
@@ -333,14 +337,9 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     curves = posterior.curves(typical["score"], typical.get("group"), size)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(size, mean, variance)))
-    verdict = _verdict_of_width(width, _WRONG, WARN if tight else OK)
+    warn = -1.0 if tight else np.log1p(_WRONG / 2)
+    verdict = _judged(abs(np.log(width)), warn, np.log1p(_WRONG))
     return finding("noise", ALL, width, verdict=verdict)
-
-
-def _verdict_of_width(factor: float, most: float, least: str = OK) -> str:
-    """Verdict on widths that should be larger or smaller by a factor."""
-    error = abs(np.log(factor))
-    return FAIL if error > np.log1p(most) else WARN if error > np.log1p(most / 2) else least
 
 
 def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]]:
@@ -355,7 +354,8 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]
             warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
             data = totals_of(data, folds=0, on_leakage="ignore", progress=False)
     factor = cluster_factor(fit, data)
-    verdict = OK if fit.widened else _verdict_of_width(factor, _NARROW)
+    error = 0.0 if fit.widened else abs(np.log(factor))
+    verdict = _judged(error, np.log1p(_NARROW / 2), np.log1p(_NARROW))
     n = data.n_items if isinstance(data, Statistics) else None
     return [finding("clusters", ALL, factor, verdict=verdict, n=n)]
 
@@ -363,11 +363,11 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]
 def _quality(status: Status) -> list[dict[str, Any]]:
     """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
-    tests = [("converged", float(status.converged), OK if status.converged else FAIL)]
+    tests = [("converged", float(status.converged), _judged(-status.converged, -1, -1))]
     if k is not None:
-        tests.append(("pareto_k", k, OK if k <= PARETO_K else FAIL))
+        tests.append(("pareto_k", k, _judged(k, PARETO_K, PARETO_K)))
     if share is not None:
-        tests.append(("ess_fraction", share, OK if share >= _ESS_FRACTION else WARN))
+        tests.append(("ess_fraction", share, _judged(-share, -_ESS_FRACTION)))
     return [finding(name, "inference", value, verdict=verdict) for name, value, verdict in tests]
 
 

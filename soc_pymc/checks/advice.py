@@ -32,7 +32,6 @@ from .slices import equal_parts, is_cut, level_codes
 _SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, of that many items
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
 _PARTS = 20  # of the scores and of the sizes, which have shifts for themselves
-_ATOM = 0.2  # share of items of one size, which is then a group
 _NEARLY = 0.8  # of two gains, where the simpler remedy is the better one
 _FEWEST = 5  # items of a level, on average
 _MOST_GROUPS = 50  # levels, of more of which items are clustered
@@ -63,7 +62,7 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
     off = int(tests["verdict"].isin([WARN, FAIL]).sum())
     # wrong noise shows by size, in zeros and in shape
     explained = bool(values("noise", FAIL)) and off > 0
-    gaining = [] if explained else remedies(fit, gains, failed or off > 0)
+    gaining = [] if explained else remedies(fit, gains, failed, off > 0)
     largest = tests.loc[tests["what"] == "PIT", "value"].max()
     doubt = posterior_of(fit).outcome.words.doubt
     rules: list[tuple[Any, str]] = [
@@ -131,68 +130,46 @@ def _swayed(k: float) -> str:
 # --- remedies ------------------------------------------------------------------------------------
 
 
-def remedies(fit: Fit, gains: "Gains", off: bool) -> list[Remedy]:
+def remedies(fit: Fit, gains: "Gains", failed: bool, off: bool) -> list[Remedy]:
     """All remedies that gain more than chance would, by falling gain.
 
     Where no test is off, only columns that nobody asked for may still tell items apart.
     """
-    remedies = [*_of_columns(fit, gains)]
-    if off:
+    remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or off else ())]
+    if failed:  # new items stray a little as a whole, by the error of the curves
         again = "The curves are off for these items as a whole: if others made the fit, fit again."
-        remedies += [*_of_shape(fit, gains), _of_size(fit, gains), *_of_score(fit, gains)]
         remedies.append((gains.overall(), again))
     return sorted((pair for pair in remedies if pair[0] > 0), key=lambda pair: -pair[0])
 
 
-def _of_shape(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
-    prior = fit.prior
+def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
+    prior, outcome, atoms = fit.prior, posterior_of(fit).outcome, np.array(fit.atoms)
+    columns, n, word = gains.items.columns, gains.items.n, outcome.words.size
     mixture = 0.0 if prior.mixture else gains.mixture()
     # values may be zero effects too, which no outcome tells from small ones
-    zero = 0.0 if prior.zero or posterior_of(fit).outcome.theta is LINEAR else gains.zero()
+    zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
     if zero > _NEARLY * mixture:
         code = as_code(prior, zero=True)
         yield zero, f"Theta of some items may be exactly 0: fit {code} {_SUMMARIZED}."
     if mixture:
         code = as_code(prior, family_of(prior).mixture)
         yield mixture, f"Theta given the score is not {prior.family}: fit {code} {_SUMMARIZED}."
-
-
-def _of_size(fit: Fit, gains: "Gains") -> Remedy:
-    prior, outcome, n = fit.prior, posterior_of(fit).outcome, gains.items.n
-    size, word = gains.items.columns[outcome.size], outcome.words.size
-    gain = gains.by(equal_parts(size, _PARTS, n))
-    common, place = np.unique(size, return_inverse=True)
-    share = np.bincount(place, n) / n.sum()
-    atom = int(share.argmax())
-    off, value = f"Theta depends on {word} beyond what the score says", f"{common[atom]:.6g}"
-    alone = prior.exposure is not None or gains.by((place == atom).astype(int)) > _NEARLY * gain
-    if _ATOM < share[atom] < 1 - _ATOM and alone:
-        column = roles_of(fit.data.attrs)[outcome.size]
-        remedy = (
-            f", and {share[atom]:.0%} of the items share one, {value}: make these a group of "
-            f"the items, group= a column of {column} == {value}."
-        )
-    elif prior.exposure is None:
-        code = as_code(prior, exposure=Spline())
-        remedy = f": fit {code} {_SUMMARIZED}, or give the score model the {word} as an input."
-    else:
-        more = f"give that more knots, {as_code(prior, exposure=_more(prior.exposure))}"
-        remedy = f" and the term in it: {more}, or fit ranges of {word} apart."
-    return gain, off + remedy
-
-
-def _of_score(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
-    score, prior, atoms = gains.items.columns["score"], fit.prior, np.array(fit.atoms)
-    inside = np.isin(score, atoms)
-    if inside.any():
+    code = as_code(prior, exposure=_more(prior.exposure) if prior.exposure else Spline())
+    remedy = f": fit {code} {_SUMMARIZED}, or give the score model the {word} as an input."
+    if prior.exposure:
+        remedy = f" and the term in it: give that more knots, {code}, or fit ranges apart."
+    off = f"Theta depends on {word} beyond what the score says"
+    yield gains.by(equal_parts(columns[outcome.size], _PARTS, n)), off + remedy
+    code = as_code(prior, mean=_more(prior.mean), variance=_more(prior.variance))
+    stiff = f"The curves are too stiff: use more bins in soc.summarize and more knots, {code}."
+    yield gains.by(equal_parts(columns["score"], _PARTS, n)), stiff
+    if (inside := np.isin(columns["score"], atoms)).any():
         apart = (
             "Items of a score that many share, such as a default score, are of several kinds: "
             "give them a group=, or fit them apart."
         )
-        yield gains.by(np.where(inside, 1 + np.searchsorted(atoms, score), 0)), apart
-    code = as_code(prior, mean=_more(prior.mean), variance=_more(prior.variance))
-    stiff = f"The curves are too stiff: use more bins in soc.summarize and more knots, {code}."
-    yield gains.by(equal_parts(score, _PARTS, gains.items.n)), stiff
+        atom = np.where(inside, 1 + np.searchsorted(atoms, columns["score"]), 0)
+        yield gains.by(atom), apart
 
 
 def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
