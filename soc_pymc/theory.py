@@ -11,7 +11,7 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._lib.arguments import POSITIVE, Real, Whole, many, numbers_of
+from ._lib.arguments import POSITIVE, Whole, many, numbers_of
 from ._lib.arrays import Bools, Floats
 from ._lib.errors import FitError, ItemsError
 
@@ -36,10 +36,9 @@ def poisson_moment(
 
     Parameters
     ----------
-    count, exposure
-        Items, each of shape (n,) or a number; exposures above 0.
-    log_pmf
-        Log of the marginal f, a function of an array of counts; axes before theirs may be draws.
+    count, exposure, log_pmf
+        Items, each of shape (n,) or a number; exposures above 0. Log of the marginal f, a function
+        of an array of counts; axes before theirs may be draws.
     order, rho
         k, from 1 to 100; and the probability below which the marginal is not trusted, 0 for none.
 
@@ -108,10 +107,9 @@ def poisson_bound(
 
     Parameters
     ----------
-    true, estimate
-        Log marginals f_G and f_Ghat of counts, both of Poisson mixtures.
-    exposure, order, rho, highest
-        N, one for all counts; k; rho, above 0; and the largest count of the sums: go far.
+    true, estimate, exposure, order, rho, highest
+        Log marginals f_G and f_Ghat of counts, both of Poisson mixtures; N, one for all counts; k;
+        rho, above 0; and the largest count of the sums: go far.
 
     Returns
     -------
@@ -124,14 +122,13 @@ def poisson_bound(
     Examples
     --------
     >>> import numpy as np
-    >>> def geometric(mean):
-    ...     return lambda y: y * np.log(mean / (1 + mean)) - np.log(1 + mean)
-    >>> found = poisson_bound(geometric(1.0), geometric(1.1), 1.0, rho=0.01, highest=60)
+    >>> true, estimate = (lambda y, m=m: y * np.log(m / (1 + m)) - np.log(1 + m) for m in (1, 1.1))
+    >>> found = poisson_bound(true, estimate, 1.0, rho=0.01, highest=60)
     >>> found["error"] <= found["bound"]
     True
     """
+    size = POSITIVE(exposure, "exposure") ** order
     POSITIVE(rho, "rho")
-    POSITIVE(exposure, "exposure")
     y = np.arange(Whole(1, 10_000_000)(highest, "highest") + 1, dtype=float)
     f, ahead, f_hat, ahead_hat = (np.exp(g(y + k)) for g in (true, estimate) for k in (0, order))
     if f.sum() < 1 - _TAIL:
@@ -143,16 +140,15 @@ def poisson_bound(
 
     steps = np.arange(order)[:, None]
     rising, falling = np.prod(y + 1 + steps, axis=0), np.prod(np.maximum(y - steps, 0.0), axis=0)
-    correction, size = ahead * rising - f * falling, float(exposure) ** order
+    correction = ahead * rising - f * falling
     distance = norm(f_hat - f, 2) + norm(ahead_hat - ahead, 2)
     constant = norm(correction, 2) / rho / rho + (norm(falling, 2) + norm(rising, 2)) / rho
     # counts of probability 0 have no weight in the norms
     positive = np.where(f > 0, f, 1.0)
     remainder = norm(correction / positive * np.maximum(1.0 - positive / rho, 0.0))
-    exact = ahead * rising / positive / size
-    error = norm(poisson_moment(y, exposure, estimate, order, rho=rho) - exact)
+    regularised = poisson_moment(y, exposure, estimate, order, rho=rho)
     return {
-        "error": error,
+        "error": norm(regularised - ahead * rising / positive / size),
         "bound": (constant * distance + remainder) / size,
         "constant": constant,
         "remainder": remainder,
@@ -161,11 +157,7 @@ def poisson_bound(
 
 
 def nef_cumulants(
-    base: ArrayLike,
-    marginal: ArrayLike,
-    *,
-    log_density: ArrayLike | None = None,
-    rho: float = 0.0,
+    base: ArrayLike, marginal: ArrayLike, *, log_density: ArrayLike | None = None, rho: float = 0.0
 ) -> Floats:
     """Posterior cumulants of the natural parameter: derivatives of log(f_G / f_0).
 
@@ -173,15 +165,14 @@ def nef_cumulants(
 
     Parameters
     ----------
-    base, marginal
-        Derivatives of log f_0 and of log f_G at the items' outcomes, each of shape (k, ...).
-    log_density, rho
-        log f_G at the outcomes, and the density below which it is not trusted (0 for none).
+    base, marginal, log_density, rho
+        Derivatives of log f_0 and of log f_G at the items' outcomes, each of shape (k, ...); log
+        f_G there, and the density below which it is not trusted (0 for none).
 
     Returns
     -------
     numpy.ndarray
-        Cumulants of eta, orders 1 to k; of c eta they are c^j times these.
+        Cumulants of eta, orders 1 to k.
 
     Examples
     --------
@@ -218,10 +209,8 @@ def tweedie(
 
     Parameters
     ----------
-    value, noise_sd
-        Items, each of shape (n,) or a number; noise sds above 0.
-    marginal, log_density, rho
-        As in `nef_cumulants`, of shape (k, ..., n).
+    value, noise_sd, marginal, log_density, rho
+        Items, each of shape (n,) or a number; and as in `nef_cumulants`, of shape (k, ..., n).
 
     Returns
     -------
@@ -254,9 +243,7 @@ def _converted(values: Floats, sign: int) -> Floats:
 
 def _log_of(rho: float) -> float:
     """Logarithm of rho, -inf for 0."""
-    if Real()(rho, "rho") < 0:
-        raise FitError(f"rho={rho} must be 0 or above")
-    return float(np.log(rho)) if rho else -np.inf
+    return float(np.log(POSITIVE(rho, "rho"))) if rho else -np.inf
 
 
 def _refuse(bad: Bools, name: str, rule: str) -> None:
