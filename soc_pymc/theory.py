@@ -242,7 +242,6 @@ def _converted(values: Floats, sign: int) -> Floats:
 
 
 def _log_of(rho: float) -> float:
-    """Logarithm of rho, -inf for 0."""
     return float(np.log(POSITIVE(rho, "rho"))) if rho else -np.inf
 
 
