@@ -6,7 +6,7 @@ its mode and its curvature there; the departures of all days are a random walk.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -181,14 +181,13 @@ def drift(
         variables[name] = ("day", "part"), state.mean
         variables[f"{name}_covariance"] = ("day", "part", "other_part"), state.covariance
     coords = {"day": pd.DatetimeIndex(stats.days), "part": list(PARTS), "other_part": list(PARTS)}
-    return Drift(table, xr.Dataset(variables, coords, vars(scale)), advice, title, fit=fit)
+    return Drift(table, xr.Dataset(variables, coords, scale._asdict()), advice, title, fit=fit)
 
 
 # --- a day's log likelihood ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Scale:
+class _Scale(NamedTuple):
     """Centre and sd of the positions of all items, and the unit of the first curve's departures."""
 
     centre: float

@@ -18,7 +18,6 @@ from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import (
     KINDS,
-    arrays,
     as_items,
     columns_of,
     hand_made_fit,
@@ -29,9 +28,6 @@ from tests.checks.hand_made import (
 from tests.examples import COUNT_ROLES
 from tests.thinning import thinned
 
-__all__ = ["KNOTS", "arrays", "as_items", "hand_made_fit", "simulate"]
-
-KNOTS = KINDS["counts"].knots
 QUIET = {"progress": False}
 
 
