@@ -18,6 +18,7 @@ from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
+from .._lib.threads import ordered_map
 from .._model.rows import CLASS, check_atoms_apart
 from ..data.groups import group_roles, roles_of
 from ..data.items import ANY_ITEMS, Items
@@ -25,7 +26,7 @@ from ..data.statistics import Statistics, refuse_weights
 from ..families.family import family_of
 from ..families.row_sums import RowSums
 from ..inference.results import Fit, outcome_roles
-from ..posterior.curves import average_curves, with_posterior
+from ..posterior.curves import average_curves, items_at_once, with_posterior
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.interface import Columns, select
 from ..posterior.item_columns import bin_scores_of, read_items
@@ -179,6 +180,37 @@ def in_batches(
     """Values of all items, (values, n), `step` items at a time, with progress."""
     batches = parts(title, len(columns["score"]), step, progress)
     return np.concatenate([np.asarray(values(select(columns, rows))) for rows in batches], axis=-1)
+
+
+def summed(
+    fit: Fit,
+    weight: Floats,
+    target: Ints,
+    size: int,
+    values: Callable[[slice], Sequence[Floats]],
+    progress: bool | None = False,
+) -> list[Floats]:
+    """Weighted sums of values (draws, items of a slice) over items, (draws, size) each, in threads.
+
+    `target` says in which of `size` sums each item is added.
+    """
+
+    def added(start: int) -> tuple[Ints, list[Floats]]:
+        rows = slice(start, start + step)
+        sums, place = np.unique(target[rows], return_inverse=True)
+        share = np.zeros((len(place), len(sums)))
+        share[np.arange(len(place)), place] = weight[rows]
+        return sums, [x @ share for x in values(rows)]
+
+    totals: list[Floats] = []
+    step = items_at_once(fit)
+    with phase("sums over items", total=len(target), unit="items", enabled=progress) as bar:
+        for sums, arrays in ordered_map(added, range(0, len(target), step)):
+            totals = totals or [np.zeros((len(x), size)) for x in arrays]
+            for total, x in zip(totals, arrays, strict=True):
+                total[:, sums] += x
+            bar.advance(step)
+    return totals
 
 
 def even_draws(fit: Fit, most: int) -> Ints:

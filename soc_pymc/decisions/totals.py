@@ -15,14 +15,12 @@ from numpy.typing import ArrayLike
 from .._lib.arguments import OrNone, Real, checked, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from .._lib.progress import Phase, phase
-from .._lib.threads import ordered_map
+from ..checks.observations import parts, summed
 from ..checks.slices import ALL
 from ..data.items import Items, check_outcomes
 from ..families.family import is_mixture
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
-from ..posterior.curves import items_at_once
 from ..posterior.interface import select
 from ..posterior.items import probabilities
 from ..prior_table import quantile_name
@@ -110,12 +108,10 @@ def total(
         unit = 1.0 / _positive_sums(share, code, labels)
     many, rows = max(1, _HELD // max(decision.draws, _DRAWS)), []
     ends = np.append(0, np.cumsum(sizes))
-    with phase("totals", total=len(order), unit="items", enabled=progress) as bar:
-        for start in range(0, len(sizes), many):
-            totals = slice(start, min(start + many, len(sizes)))
-            part = order[ends[start] : ends[totals.stop]]
-            block = _distributions(decision.rows(part), share[part], sizes[totals], bar)
-            rows.append(_rows(*block, probs, threshold, unit[totals]))
+    for totals in parts("totals", len(sizes), many, progress, "totals"):
+        part = order[ends[totals.start] : ends[totals.stop]]
+        block = _distributions(decision.rows(part), share[part], sizes[totals])
+        rows.append(_rows(*block, probs, threshold, unit[totals]))
     columns = ["mean", "sd", "sd_curves"]
     columns += [quantile_name(p).removeprefix("theta_") for p in probs]
     columns += ["probability_above"] * (threshold is not None)
@@ -172,25 +168,20 @@ def _positive_sums(share: Floats, code: Ints, labels: pd.Index) -> Floats:
 
 
 def _distributions(
-    items: DecisionItems, weight: Floats, sizes: Ints, bar: Phase
+    items: DecisionItems, weight: Floats, sizes: Ints
 ) -> tuple[Floats, dict[int, Floats]]:
     """Cumulants of totals given each draw of the curves, (3, draws, totals), and draws of some.
 
     Items are sorted by total, `sizes` of each. The totals of so few items that their shape comes
     from draws have draws, by their place.
     """
-    step, code = items_at_once(items.fit), np.repeat(np.arange(len(sizes)), sizes)
-    cumulants = np.zeros((3, items.draws, len(sizes)))
+    code = np.repeat(np.arange(len(sizes)), sizes)
 
-    def part(chunk: int) -> tuple[Ints, Floats]:
-        rows = slice(chunk * step, (chunk + 1) * step)
-        moments = items.posterior.moments(select(items.columns, rows))
-        powers = [m * weight[rows] ** r for r, m in enumerate(moments, 1)]
-        return code[rows], np.stack([_added(x, code[rows]) for x in powers])
+    def moments(rows: slice) -> list[Floats]:
+        by_item = items.posterior.moments(select(items.columns, rows))
+        return [m * weight[rows] ** r for r, m in enumerate(by_item)]
 
-    for code_of_item, sums in ordered_map(part, range(-(-len(code) // step))):
-        cumulants[:, :, np.unique(code_of_item)] += sums
-        bar.advance(len(code_of_item))
+    cumulants = np.stack(summed(items.fit, weight, code, len(sizes), moments))
     few = sizes < _FEW
     if not is_mixture(items.fit.prior):
         few &= cumulants[2].any(axis=0)  # else they are Normal
@@ -198,13 +189,9 @@ def _distributions(
         return cumulants, {}
     rows = np.flatnonzero(few[code])
     theta = joint_draws(items.rows(rows), curve_numbers(items.draws, _DRAWS, 0), 0)
-    sums = _added(theta * weight[rows], code[rows])
+    starts = np.flatnonzero(np.diff(code[rows], prepend=-1))
+    sums = np.add.reduceat(theta * weight[rows], starts, axis=1)
     return cumulants, dict(zip(np.flatnonzero(few).tolist(), sums.T, strict=True))
-
-
-def _added(values: Floats, code: Ints) -> Floats:
-    """Sums of the columns of `values` (k, n) with the same number; these are sorted."""
-    return np.add.reduceat(values, np.flatnonzero(np.diff(code, prepend=-1)), axis=1)
 
 
 def _rows(

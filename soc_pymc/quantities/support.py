@@ -6,7 +6,7 @@ the mean curve, so that sums over items are right to second order in the bin's w
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning
-from ..checks.observations import check_roles, parts
+from ..checks.observations import check_roles
 from ..data.groups import roles_of
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..data.summaries import totals_of
 from ..inference.results import Fit, outcome_roles
-from ..posterior.curves import items_at_once
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.interface import Columns
 from ..posterior.item_columns import check_groups, posterior_roles
@@ -143,30 +142,6 @@ def check_draws(fit: Fit, name: str) -> None:
             f"{name} has a single draw, which does not say how sure it is: fit with soc.VI() or "
             "soc.NUTS()"
         )
-
-
-def summed(
-    fit: Fit,
-    weight: Floats,
-    target: Ints,
-    size: int,
-    values: Callable[[slice], list[Floats]],
-    progress: bool | None = False,
-) -> list[Floats]:
-    """Weighted sums of values (draws, points of a slice) over points, (draws, size) each.
-
-    `target` says in which of `size` sums each point is added.
-    """
-    totals: list[Floats] = []
-    for part in parts("posterior variances", len(weight), items_at_once(fit), progress, "cells"):
-        sums, row = np.unique(target[part], return_inverse=True)
-        share = np.zeros((len(row), len(sums)))
-        share[np.arange(len(row)), row] = weight[part]
-        arrays = values(part)
-        totals = totals or [np.zeros((len(x), size)) for x in arrays]
-        for total, x in zip(totals, arrays, strict=True):
-            total[:, sums] += x @ share
-    return totals
 
 
 def by_draw(fit: Fit, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset:

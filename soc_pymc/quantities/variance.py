@@ -9,7 +9,7 @@ import xarray as xr
 from .._lib.arguments import PROBABILITY, A, OneOf, OrNone, Rule, Whole, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, StatisticsError
-from ..checks.observations import ITEMS_OR_STATISTICS
+from ..checks.observations import ITEMS_OR_STATISTICS, summed
 from ..checks.results import PROB, Result, estimates, result_table
 from ..checks.slices import ALL, equal_parts
 from ..data.items import Items
@@ -18,7 +18,7 @@ from ..inference.results import FIT, Fit
 from ..posterior.calibration import curves_of
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .support import by_draw, fit_support, statistics_of, statistics_support, summed
+from .support import by_draw, fit_support, statistics_of, statistics_support
 
 _RATIO = "E Var(theta | t, y) / E Var(theta | t)"
 _MOST = 1 << 31  # bins of the answer: more than any statistics have
