@@ -1,6 +1,5 @@
 """`check`: does the model fit these outcomes, and what to do if not."""
 
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,14 +12,13 @@ from scipy import stats
 
 from .._lib.arguments import PROGRESS, SEED, Whole, checked, names_of
 from .._lib.arrays import Bools, Floats, Ints
-from .._lib.errors import FitError, ItemsError, ItemsWarning
+from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..data.groups import group_roles
 from ..data.items import Items
 from ..data.sources import open_table, word_columns
 from ..data.statistics import Statistics
-from ..data.summaries import totals_of
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, PARETO_K, Fit, Status
 from ..posterior.interface import Columns, select
@@ -35,6 +33,7 @@ from .observations import (
     observe,
     parts,
     thin,
+    totals_without_folds,
 )
 from .pit import (
     binned_dataset,
@@ -349,10 +348,7 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]
     if not (fit.widened or clustered(data)):
         return []
     if not (fit.widened or isinstance(data, Statistics)):
-        with warnings.catch_warnings():
-            # the user did not ask for this number of bins
-            warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-            data = totals_of(data, folds=0, on_leakage="ignore", progress=False)
+        data = totals_without_folds(data, progress=False)
     factor = cluster_factor(fit, data)
     error = 0.0 if fit.widened else abs(np.log(factor))
     verdict = _judged(error, np.log1p(_NARROW / 2), np.log1p(_NARROW))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import optimize, special
+from scipy import optimize
 
 from .._lib.arguments import PROBABILITY, PROGRESS, SEED, A, OrNone, checked
 from .._lib.arrays import Floats
@@ -26,7 +26,7 @@ from ..inference.results import FIT, Fit
 from ..posterior.curves import place_of, with_posterior
 from .observations import CurveRows, check_roles, curve_rows, observe, parts, thin
 from .pit import SlicePit, pit_findings, pit_tests
-from .results import FAIL, OK, PROB, WARN, WARNS, Result, finding, result_table
+from .results import FAIL, OK, SIDES, WARN, WARNS, Result, finding, result_table
 from .slices import ALL
 from .walk import Walk, walk
 
@@ -258,7 +258,7 @@ def _table(
 ) -> pd.DataFrame:
     """A row for each day and part, and for its PIT; `n` are the items of days."""
     mean, variance = states.smoothed.mean, np.diagonal(states.smoothed.covariance, 0, 1, 2)
-    half = float(special.ndtri((1 + PROB) / 2)) * np.sqrt(variance)
+    half = SIDES * np.sqrt(variance)
     rows: list[dict[str, Any]] = []
     for t, (day, number) in enumerate(n.items()):
         for k, part in enumerate(PARTS):

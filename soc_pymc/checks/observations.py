@@ -7,8 +7,10 @@ leave-one-out both are at the cell's mean: of values, whose cells are about an e
 sd wide, that makes a log density about 1/1500 nat too large at most, for all priors alike.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,13 +18,14 @@ from numpy.typing import NDArray
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import ItemsError, StatisticsError
+from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from .._model.rows import CLASS, check_atoms_apart
 from ..data.groups import group_roles, roles_of
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics, refuse_weights
+from ..data.summaries import totals_of
 from ..families.family import family_of
 from ..families.row_sums import RowSums
 from ..inference.results import Fit, outcome_roles
@@ -79,6 +82,25 @@ def check_roles(fit: Fit, stats: Statistics) -> None:
         raise StatisticsError(
             f"the fit is of items with the roles {theirs}, the statistics of {ours}"
         )
+
+
+def check_rows(reference: Any, other: Any, words: Mapping[str, str], what: str) -> None:
+    """Refuse other rows, or rows in another order: columns, with their words, must be the same."""
+    for column, word in words.items():
+        expected, values = np.asarray(reference[column]), np.asarray(other[column])
+        n, problem = len(expected), f"{len(values):,} items, not {len(expected):,}"
+        if n == len(values):
+            wrong = int((values != expected).sum())
+            problem = f"another {word} in {wrong:,} of {n:,} rows" if wrong else ""
+        if problem:
+            raise ItemsError(f"{what} has {problem}: give the same rows in the same order")
+
+
+def totals_without_folds(items: Items, **options: Any) -> Statistics:
+    """Statistics of items in as many bins as they allow, without folds or warnings of bins."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
+        return totals_of(items, folds=0, on_leakage="ignore", **options)
 
 
 def _of_cells(fit: Fit, stats: Statistics) -> Observations:

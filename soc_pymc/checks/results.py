@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from scipy import special
 
 from .._lib.arrays import Floats
 from .._lib.reprs import html_table, visible
@@ -17,6 +18,9 @@ COLUMNS = ("what", "where", "n", "value", "low", "high", "p", "verdict")
 
 PROB = 0.9
 """Probability of intervals, where the user names none."""
+
+SIDES = float(special.ndtri((1 + PROB) / 2))
+"""Half a normal interval of that probability, in sds."""
 
 OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 FAILS, WARNS = 0.01, 0.05  # p-values: after correction for many tests, and each by itself

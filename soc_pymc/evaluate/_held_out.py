@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import special
 
 from .._lib.arguments import SEED, A, Whole, checked
 from .._lib.arrays import Floats
@@ -14,7 +13,7 @@ from .._lib.progress import phase
 from ..checks.comparison import warn_of_clusters
 from ..checks.observations import in_batches
 from ..checks.pit import SlicePit, pit_dataset, pit_findings, slice_pits
-from ..checks.results import PROB, Result, result_table, with_verdicts
+from ..checks.results import SIDES, Result, result_table, with_verdicts
 from ..checks.slices import ALL, LEAST, equal_parts, large_sizes
 from ..data.items import Items
 from ..families.outcomes import OUTCOMES, Outcome
@@ -28,7 +27,6 @@ from .splitting import Split, stream
 
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
 _EXPOSED = 25.0  # exposure in the test part that says something of an item (the paper's)
-_SIDES = float(special.ndtri((1 + PROB) / 2))  # of intervals, in standard errors
 
 
 @checked(split=A(Split, "what soc.evaluate.split_items(items) returns"), bins=Whole(1), seed=SEED)
@@ -107,7 +105,7 @@ def held_out(
     gains = _gains(estimates, test.assign(bin=equal_parts(score, bins)), outcome)
     ecdfs = xr.concat([pit_dataset(pit) for pit in pits.values()], "fit")
     frame = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
-    error, every = _SIDES * frame["gain_percent_se"], frame["bin"] < 0
+    error, every = SIDES * frame["gain_percent_se"], frame["bin"] < 0
     where = np.where(every, ALL, [f"score {t:.4g}" for t in frame["score"]])
     rows = frame.assign(what="% gain of " + frame["estimator"], where=where, n=frame["items"])
     value = frame["gain_percent"]

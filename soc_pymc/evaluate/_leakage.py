@@ -12,6 +12,7 @@ import xarray as xr
 from scipy import special, stats
 
 from .._lib.errors import FitError, ItemsError
+from ..checks.observations import check_rows
 from ..checks.results import FAIL, OK, Result, finding, result_table
 from ..data.binning import group
 from ..data.items import Items, check_outcomes
@@ -154,18 +155,6 @@ def _from_outcomes(statistics: Statistics, level: float) -> Evidence:
 # --- the same rows twice -------------------------------------------------------------------------
 
 
-def _check_rows(frame: pd.DataFrame, other: pd.DataFrame, names: dict[str, str], what: str) -> None:
-    """Refuse other rows: columns, with the words for them, must be the same."""
-    same = "give the same rows in the same order"
-    if len(other) != len(frame):
-        raise ItemsError(f"{what}= has {len(other):,} items, not {len(frame):,}: {same}")
-    for name, word in names.items():
-        if wrong := int((frame[name] != other[name]).sum()):
-            raise ItemsError(
-                f"{what}=: {wrong:,} of {len(frame):,} rows have another {word}: {same}"
-            )
-
-
 def _outcomes(frame: pd.DataFrame, outcome: Outcome) -> Any:
     """Outcomes and their sizes."""
     return (frame[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
@@ -175,7 +164,7 @@ def _from_fresh(
     outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame, level: float
 ) -> Evidence:
     """Evidence that scores go with their items' outcomes more closely than with fresh ones."""
-    _check_rows(frame, fresh, {"score": "score"}, "fresh")
+    check_rows(frame, fresh, {"score": "score"}, "fresh=")
     score = frame["score"].to_numpy(dtype=float)
     rank = special.ndtri((stats.rankdata(score) - 0.5) / len(score))
     own, later = (tuple(_outcomes(x, outcome)) for x in (frame, fresh))
@@ -193,7 +182,7 @@ def _from_folds(
 ) -> Evidence:
     """Extra log-likelihood of scores, as a share of what out-of-fold scores gain."""
     words = {outcome.observed: "outcome", outcome.size: "exposure or noise sd"}
-    _check_rows(frame, folds, words, "out_of_fold")
+    check_rows(frame, folds, words, "out_of_fold=")
     y, size = _outcomes(frame, outcome)
     scores = *(x["score"].to_numpy(dtype=float) for x in (frame, folds)), np.ones(len(frame))
     density, out_of_fold, none = (outcome.forms.line(x, y, size)[0] for x in scores)

@@ -18,7 +18,7 @@ from ..inference.draw_densities import MODEL, Model, draw_densities
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves
-from ..quantities.support import SHARES, score_quantiles
+from ..quantities.support import SHARES, check_draws, score_quantiles
 from ..quantities.variance import r_squared
 
 THRESHOLD = 0.05
@@ -93,11 +93,7 @@ def sensitivity(
     'fail'
     """
     sizes = fit.data["posterior"].sizes
-    if fit.one_draw:
-        raise FitError(
-            "soc.sensitivity reweights draws, and this fit has only one: fit with soc.VI() or "
-            "soc.NUTS()"
-        )
+    check_draws(fit, "the fit")
     if (number := sizes["chain"] * sizes["draw"]) < _FEWEST:
         raise FitError(f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)")
     from arviz_stats import psense

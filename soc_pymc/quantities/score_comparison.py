@@ -9,8 +9,8 @@ from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, SEED, A, Whole, checked, shown
 from .._lib.arrays import Floats
-from .._lib.errors import FitError, ItemsError
-from ..checks.observations import parts as slices
+from .._lib.errors import FitError
+from ..checks.observations import check_rows, parts
 from ..checks.results import PROB, Result, estimates, result_table, two_sided
 from ..data.items import Items
 from ..inference.results import Fit
@@ -135,7 +135,7 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
 
 def _influences(
     scores: Mapping[str, tuple[Fit, Items]],
-    parts: Mapping[str, Floats],
+    draws: Mapping[str, Floats],
     sample: int,
     seed: int,
     progress: bool | None,
@@ -150,12 +150,12 @@ def _influences(
         rows = np.random.default_rng(seed).choice(total, min(sample, total), replace=False)
         columns = select(every, np.sort(rows))
         reference = reference or columns
-        for role in (posterior.outcome.observed, posterior.outcome.size):
-            _check_same(reference[role], columns[role], role, name)
-        explained = parts[name][0]
+        roles = (posterior.outcome.observed, posterior.outcome.size)
+        check_rows(reference, columns, dict(zip(roles, roles, strict=True)), f"score {name!r}")
+        explained = draws[name][0]
         share = (explained - explained.mean()) / len(explained)
         influence, noise = [], 0.0
-        for part in slices("influence of items", len(rows), items_at_once(fit), progress):
+        for part in parts("influence of items", len(rows), items_at_once(fit), progress):
             log_density = posterior.log_density(select(columns, part))
             influence.append(share @ (log_density - log_density.mean(axis=0)))
             noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
@@ -167,17 +167,6 @@ def _correlation(a: tuple[Floats, float], b: tuple[Floats, float]) -> float:
     """Correlation of two sums of the influences, without the noise of finitely many draws."""
     squares = [max(float(x @ x) - noise, 0.1 * float(x @ x)) for x, noise in (a, b)]
     return float(np.clip(a[0] @ b[0] / np.sqrt(squares[0] * squares[1]), -1.0, 1.0))
-
-
-def _check_same(reference: Floats, values: Floats, role: str, name: str) -> None:
-    """Refuse other rows, or rows in another order."""
-    n, expected = len(values), len(reference)
-    wrong = int((reference != values).sum()) if n == expected else abs(n - expected)
-    if wrong:
-        raise ItemsError(
-            f"{wrong:,} of {n:,} rows of {name!r} differ in {role} from those of the first score: "
-            "give the same rows in the same order, of which only the score differs"
-        )
 
 
 def _pairing(reference: Floats, draws: Floats, correlation: float, rng: np.random.Generator) -> Any:

@@ -5,7 +5,6 @@ the mean curve, so that sums over items are right to second order in the bin's w
 """
 
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,12 +14,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import FitError, ItemsWarning
-from ..checks.observations import check_roles
+from .._lib.errors import FitError
+from ..checks.observations import check_roles, totals_without_folds
 from ..data.groups import roles_of
 from ..data.items import Items
 from ..data.statistics import Statistics
-from ..data.summaries import totals_of
 from ..inference.results import Fit, outcome_roles
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.interface import Columns
@@ -116,12 +114,8 @@ def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Stat
     """
     posterior_roles(fit, posterior_of(fit), items)  # refuses items of another kind
     mixed = fit.prior.gridded
-    bins = _MIXED_BINS if mixed else None
-    options: dict[str, Any] = {"bins": bins, "folds": 0, "joint": mixed, "on_leakage": "ignore"}
-    with warnings.catch_warnings():
-        # the user did not ask for this number of bins
-        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        stats = totals_of(replace(items, cluster=None), **options, progress=progress)
+    bins, items = _MIXED_BINS if mixed else None, replace(items, cluster=None)
+    stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
     roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
