@@ -189,8 +189,8 @@ def checks_of(
     if by and isinstance(data, Statistics):
         raise FitError("by= slices items, and statistics have no such columns: give the items")
     observed = observe(fit, data, [*by, *_label_columns(data, by)], progress)
-    named = {*by, *group_roles(observed.roles).values()}
-    labels = {name: values for name, values in observed.labels.items() if name in named}
+    shown = {*by, *group_roles(observed.roles).values()}
+    labels = {name: values for name, values in observed.labels.items() if name in shown}
     items = replace(observed, labels=labels)
     n, number = items.n, int(items.n.sum())
     seeds = np.random.SeedSequence(seed).spawn(4)
@@ -198,27 +198,27 @@ def checks_of(
     tests = pit_tests(fit, items, _masks(fit, items), rngs[0], progress)
     rows = [*pit_findings(tests.pits), *together(tests)]
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
-    same = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
+    bins_rng = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
-    groups["pit_by_score"] = binned_dataset(tests.ends, n, items.columns["score"], same)
+    groups["pit_by_score"] = binned_dataset(tests.ends, n, items.columns["score"], bins_rng)
     # draws that were widened for clusters are no posterior from which to leave an item out
-    honest = not (fit.one_draw or fit.widened)
-    sample, where, few, loo = items, ALL, fit, None
+    exact_draws = not (fit.one_draw or fit.widened)
+    sample, where, thinned, loo = items, ALL, fit, None
     if not isinstance(data, Statistics):
         chosen = items.sample(subset, rngs[1])
-        sample, few = items.rows(chosen), thin(fit, _DRAWS)
+        sample, thinned = items.rows(chosen), thin(fit, _DRAWS)
         if len(chosen) < number:
             where = f"{len(chosen):,} random items"
         with phase("draws for ArviZ", enabled=progress):
             ends = tests.ends[:, chosen]
-            groups |= _arviz_groups(few, sample.columns, chosen, ends, rngs[1], honest)
-        if honest:
+            groups |= _arviz_groups(thinned, sample.columns, chosen, ends, rngs[1], exact_draws)
+        if exact_draws:
             values = groups["loo_pit"][posterior_of(fit).outcome.observed].to_numpy()
             rows.append(_loo_pit(values, where, tests.shifts[:, :1], rngs[2]))
     if not fit.one_draw:
-        loo = leave_one_out(few, sample, progress)
+        loo = leave_one_out(thinned, sample, progress)
         groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
-        if honest:
+        if exact_draws:
             k, left_out = loo.pareto_k, int(loo.n.sum())
             verdict = _judged(k, PARETO_K)
             rows.append(finding("leave-one-out", where, k, verdict=verdict, n=left_out))
@@ -258,8 +258,8 @@ def _masks(fit: Fit, items: Observations) -> dict[str, Bools]:
         for name, values in items.labels.items()
     }
     masks = dict([*slices(outcome, items.columns, fit.atoms, n), *column_slices(labels, n)])
-    least = min(LEAST, int(n.sum()))
-    return {name: mask for name, mask in masks.items() if n[mask].sum() >= least}
+    fewest = min(LEAST, int(n.sum()))
+    return {name: mask for name, mask in masks.items() if n[mask].sum() >= fewest}
 
 
 def _outcome_findings(
@@ -284,9 +284,9 @@ def predictive_tests(
     fit: Fit, columns: Columns, rng: np.random.Generator, progress: bool | None = None
 ) -> list[dict[str, Any]]:
     """Observed summaries of at most 50,000 items over the medians of their replicates."""
-    posterior, even = posterior_of(fit), even_draws(fit, _REPLICATES)
+    posterior, draws_once = posterior_of(fit), even_draws(fit, _REPLICATES)
     outcome, middle = posterior.outcome, posterior_of(thin(fit, _MIDDLE))
-    draws = np.resize(even, -(-_REPLICATES // len(even)) * len(even))
+    draws = np.resize(draws_once, -(-_REPLICATES // len(draws_once)) * len(draws_once))
     n, summaries = len(columns["score"]), outcome.forms.summaries
     if n > _ITEMS:
         columns, n = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False))), _ITEMS
@@ -299,8 +299,8 @@ def predictive_tests(
         curves = middle.curves(part["score"], part.get("group"), size)
         moments = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
         outcomes = np.vstack([posterior.simulate(part, rng, draws), part[outcome.observed]])
-        about = (size, *moments)
-        sums += [summary(outcomes, *about) for summary in summaries.values()]
+        centres = (size, *moments)
+        sums += [summary(outcomes, *centres) for summary in summaries.values()]
     return [
         finding(name, ALL, _ratio(x[:-1], x[-1]), tail_probability(x[:-1] - x[-1]))
         for name, x in zip(summaries, sums, strict=True)
@@ -315,8 +315,8 @@ def _ratio(replicated: Floats, observed: float) -> float:
 
 def tail_probability(excess: Floats) -> float:
     """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
-    above = float(np.mean(excess > 0) + 0.5 * np.mean(excess == 0))
-    tail, spread = min(above, 1.0 - above), float(np.std(excess))
+    share_above = float(np.mean(excess > 0) + 0.5 * np.mean(excess == 0))
+    tail, spread = min(share_above, 1.0 - share_above), float(np.std(excess))
     if tail * len(excess) < _OUTER and spread > 0:
         curve = stats.pearson3(float(stats.skew(excess)), loc=float(np.mean(excess)), scale=spread)
         tail = min(float(curve.cdf(0.0)), float(curve.sf(0.0)))
@@ -371,14 +371,19 @@ def _quality(status: Status) -> list[dict[str, Any]]:
 
 
 def _arviz_groups(
-    fit: Fit, columns: Columns, item: Ints, ends: Floats, rng: np.random.Generator, honest: bool
+    fit: Fit,
+    columns: Columns,
+    item: Ints,
+    ends: Floats,
+    rng: np.random.Generator,
+    exact_draws: bool,
 ) -> dict[str, xr.Dataset]:
     """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
     posterior, draws = posterior_of(fit), fit.data["posterior"].to_dataset()
     outcome, coords = posterior.outcome, {"item": item}
     name, density, share = outcome.observed, posterior.log_density(columns), rng.random(len(item))
     values = {"pit_values": ends}
-    if honest:
+    if exact_draws:
         values["loo_pit"] = cdf_without(fit, columns, density, ends)
     by_item = {"observed_data": columns[name].astype(outcome.dtype)}
     by_item |= {pit: below + share * (upto - below) for pit, (below, upto) in values.items()}

@@ -77,10 +77,10 @@ class Drift(Result):
         `StatisticsError` if there is no such day.
         """
         days = self.data["day"].to_numpy().astype("datetime64[D]")
-        wanted = days[-1] if day is None else day_rule(day, "day")
-        if wanted not in days:
-            raise StatisticsError(f"there is no day {wanted}; days are {days[0]} to {days[-1]}")
-        t, name = int(np.argmax(days == wanted)), "smoothed" if smoothed else "filtered"
+        day_wanted = days[-1] if day is None else day_rule(day, "day")
+        if day_wanted not in days:
+            raise StatisticsError(f"there is no day {day_wanted}; days are {days[0]} to {days[-1]}")
+        t, name = int(np.argmax(days == day_wanted)), "smoothed" if smoothed else "filtered"
         mean, covariance = (self.data[n].to_numpy()[t] for n in (name, f"{name}_covariance"))
         return _moved(self.fit, mean, covariance, _Scale(**self.data.attrs))
 
@@ -163,12 +163,12 @@ def drift(
         for values in (states.p_value, states.smoothed.mean, states.filtered.mean):
             values[:, PARTS.index("spread")] = np.nan
     elif stats.coarse:
-        few = thin(fit, _DRAWS)
+        thinned = thin(fit, _DRAWS)
         for day in parts("PIT of days", len(days), 1, progress, "days"):
             t = day.start
-            moved = _moved(few, states.filtered.mean[t], states.filtered.covariance[t], scale)
-            items, rng = observe(moved, by_day[t]), np.random.default_rng([seed, t])
-            pits[str(days[t])] = pit_tests(moved, items, {ALL: items.n > 0}, rng, False).pits[ALL]
+            day_fit = _moved(thinned, states.filtered.mean[t], states.filtered.covariance[t], scale)
+            items, rng = observe(day_fit, by_day[t]), np.random.default_rng([seed, t])
+            pits[str(days[t])] = pit_tests(day_fit, items, {ALL: items.n > 0}, rng, False).pits[ALL]
     n = {str(day): part.n_items for day, part in zip(days, by_day, strict=True)}
     table = _table(n, states, pits, false_alarms)
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
@@ -245,12 +245,12 @@ def _moved(fit: Fit, mean: Floats, covariance: Floats, scale: _Scale) -> Fit:
     x = xr.DataArray(drawn, dims=("chain", "draw", "part"))
     position = (knots_in(fit.data, "mean_knot") - scale.centre) / scale.sd
     line = scale.unit * (x[..., 0] + x[..., 1] * xr.DataArray(position, dims="mean_knot"))
-    moved = {}
+    curves = {}
     for curve, departure in zip(family_of(fit.prior).curves, (line, x[..., 2]), strict=True):
         for name in (curve, *(f"{curve}_of_{grouping}" for grouping in fit.groupings)):
             if name in posterior:
-                moved[name] = (posterior[name] + departure).transpose(*posterior[name].dims)
-    return with_posterior(fit, posterior.assign(moved))
+                curves[name] = (posterior[name] + departure).transpose(*posterior[name].dims)
+    return with_posterior(fit, posterior.assign(curves))
 
 
 def _table(

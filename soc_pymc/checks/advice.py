@@ -163,20 +163,20 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     code = as_code(prior, mean=_more(prior.mean), variance=_more(prior.variance))
     stiff = f"The curves are too stiff: use more bins in soc.summarize and more knots, {code}."
     yield gains.by(equal_parts(columns["score"], _PARTS, n)), stiff
-    if (inside := np.isin(columns["score"], atoms)).any():
-        apart = (
+    if (on_atom := np.isin(columns["score"], atoms)).any():
+        several_kinds = (
             "Items of a score that many share, such as a default score, are of several kinds: "
             "give them a group=, or fit them apart."
         )
-        atom = np.where(inside, 1 + np.searchsorted(atoms, columns["score"]), 0)
-        yield gains.by(atom), apart
+        atom = np.where(on_atom, 1 + np.searchsorted(atoms, columns["score"]), 0)
+        yield gains.by(atom), several_kinds
 
 
 def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     groups = tuple(group_roles(roles_of(fit.data.attrs)).values())
     kind = f"soc.{posterior_of(fit).outcome.kind.capitalize()}Items"
     for column, values in gains.items.labels.items():
-        number, together = values.nunique(), (*groups, column) if groups else column
+        number, grouping = values.nunique(), (*groups, column) if groups else column
         if is_cut(values):
             remedy = (
                 f"{column!r} says something about theta that the score does not: give the score "
@@ -190,13 +190,13 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
             remedy = f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
         elif number <= _MOST_GROUPS:
             remedy = (
-                f"Levels of {column!r} differ at equal score: give the items group={together!r}, "
+                f"Levels of {column!r} differ at equal score: give the items group={grouping!r}, "
                 "or give the score model this column."
             )
         else:
             remedy = (
                 f"Items of one {column!r} are alike: name it, {kind}(..., cluster={column!r}), or "
-                f"group={together!r} for curves of each."
+                f"group={grouping!r} for curves of each."
             )
         yield gains.by(level_codes(column, values, gains.items.n)[0]), remedy
 
@@ -233,8 +233,8 @@ class Gains:
     def _curves(self) -> tuple[Floats, Floats, Floats]:
         """Average curves at the items, and the sd of theta in units of the first curve."""
         columns, family = self.items.columns, self._posterior.family
-        at = columns["score"], columns.get("group"), self._outcomes[1]
-        first, second = (curve[None] for curve in average_curves(self._fit, *at))
+        places = columns["score"], columns.get("group"), self._outcomes[1]
+        first, second = (curve[None] for curve in average_curves(self._fit, *places))
         if "spread" in columns:
             first, second = family.widened(first, second, columns["spread"])
         linear = self._posterior.outcome.theta is LINEAR
@@ -251,8 +251,8 @@ class Gains:
         """Log density under the fit; of one on a grid it is no closed form of the curves."""
         if not self._fit.prior.gridded:
             return self._density(0.0, 0.0)
-        few = posterior_of(thin(self._fit, _DRAWS))
-        return np.asarray(few.log_density(self.items.columns).mean(axis=0))
+        thinned = posterior_of(thin(self._fit, _DRAWS))
+        return np.asarray(thinned.log_density(self.items.columns).mean(axis=0))
 
     @cached_property
     def _shifted(self) -> list[Floats]:
@@ -305,5 +305,5 @@ class Gains:
         return float(self.items.n @ np.log(np.maximum(weight @ np.exp(ratio), 1e-300)))
 
     def _certain(self, gain: float, freedom: int) -> float:
-        beyond = gain - freedom / 2
-        return self._scale * beyond if beyond > _SURE * np.sqrt(freedom / 2) + 1 else 0.0
+        excess = gain - freedom / 2
+        return self._scale * excess if excess > _SURE * np.sqrt(freedom / 2) + 1 else 0.0

@@ -103,8 +103,8 @@ def compare(
                 rows = rows.rows(rows.sample(subset, np.random.default_rng(seed)))
             loos[name] = loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
             number = int((loo.k > loo.good_k).sum())
-            large = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
-            trust[name] = large if number else OK
+            doubt = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
+            trust[name] = doubt if number else OK
     table = _table(loos)
     table = table.reindex([*table.index, *(name for name in fits if name not in loos)])
     table = table.assign(rank=np.arange(len(table)), trust=[trust[name] for name in table.index])
@@ -134,15 +134,15 @@ def _table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
     names = sorted(loos, key=lambda name: -loos[name].elpd)
     ordered = [loos[name] for name in names]
     n = ordered[0].n if ordered else np.empty(0, dtype=np.int64)
-    each = np.reshape([loo.each for loo in ordered], (len(names), len(n)))
-    lost = [repr(name) for name, x in zip(names, each, strict=True) if not np.isfinite(x).all()]
+    elpds = np.reshape([loo.each for loo in ordered], (len(names), len(n)))
+    lost = [repr(name) for name, x in zip(names, elpds, strict=True) if not np.isfinite(x).all()]
     if lost:
         raise FitError(
             f"leave-one-out of {', '.join(lost)} has no value: draws differ so much in what they "
             "say of single items that none can stand for a fit without them; compare by "
             "soc.evaluate.cross_validate, on statistics with folds"
         )
-    gain = each - each[:1]
+    gain = elpds - elpds[:1]
     difference = gain @ n
     error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
     worse = stats.norm.cdf(0.0, difference, error + 1e-12)
@@ -155,7 +155,7 @@ def _table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
         "p": [loo.p_loo for loo in ordered],
         "elpd": [loo.elpd for loo in ordered],
         "se": [loo.standard_error for loo in ordered],
-        "weight": mixture_weights(each, n),
+        "weight": mixture_weights(elpds, n),
     }
     return pd.DataFrame(columns, names)
 
@@ -174,7 +174,7 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
         mixed = np.maximum(weight @ density, 1e-300)
         return -float(share @ np.log(mixed)), -density @ (share / mixed)
 
-    found = optimize.minimize(
+    solution = optimize.minimize(
         loss,
         np.full(number, 1.0 / number),
         jac=True,
@@ -183,7 +183,7 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
         constraints={"type": "eq", "fun": lambda weight: weight.sum() - 1.0},
         options={"ftol": 1e-10, "maxiter": 500},
     )
-    return np.asarray(found.x)
+    return np.asarray(solution.x)
 
 
 # --- the same items ------------------------------------------------------------------------------
@@ -191,8 +191,8 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
 
 def _check_same(fits: Mapping[str, Fit]) -> None:
     """Refuse fits of different columns, or of items that differ in number or totals."""
-    (reference, base), *others = fits.items()
-    for name, fit in others:
+    (reference, base), *further = fits.items()
+    for name, fit in further:
         theirs, ours = (outcome_roles(x.data.attrs) for x in (fit, base))
         if theirs != ours or posterior_of(fit).outcome != posterior_of(base).outcome:
             raise FitError(

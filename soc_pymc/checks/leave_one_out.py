@@ -53,7 +53,7 @@ class LeaveOneOut:
         """
         from arviz_stats.utils import ELPDDataLOO
 
-        known = np.flatnonzero(~np.isnan(self.k))
+        smoothed = np.flatnonzero(~np.isnan(self.k))
         return ELPDDataLOO(
             elpd=self.elpd,
             se=self.standard_error,
@@ -63,7 +63,7 @@ class LeaveOneOut:
             n_data_points=int(self.n.sum()),
             good_k=self.good_k,
             warning=self.pareto_k > self.good_k,
-            pareto_k=xr.DataArray(self.k[known], {"cell": known}, "cell"),
+            pareto_k=xr.DataArray(self.k[smoothed], {"cell": smoothed}, "cell"),
             elpd_i=xr.DataArray(np.repeat(self.each, self.n), dims="item"),
         )
 
@@ -83,10 +83,10 @@ def leave_one_out(
     thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
     posterior, sizes = posterior_of(thinned), thinned.data["posterior"].sizes
     draws = sizes["chain"] * sizes["draw"]
-    each, inside, sway = np.empty((3, len(n)))
+    each, full, sway = np.empty((3, len(n)))
     for rows in parts(title, len(n), max(1, _NUMBERS // draws), progress):
         density = posterior.log_density(select(items.columns, rows))
-        each[rows], inside[rows] = -_log_mean(-density), _log_mean(density)
+        each[rows], full[rows] = -_log_mean(-density), _log_mean(density)
         sway[rows] = density.var(axis=0)
     worst = np.argsort(-sway)[:_SMOOTHED]
     worst = worst[: max(_LEAST_SMOOTHED, int((sway[worst] > _SWAY).sum()))]
@@ -94,7 +94,7 @@ def leave_one_out(
     log_weight, k[worst] = _smoothed(density)
     each[worst] = _log_sum(log_weight + density)
     elpd = float(n @ each)
-    error, parameters = float(np.sqrt(n @ (each - elpd / n.sum()) ** 2)), float(n @ (inside - each))
+    error, parameters = float(np.sqrt(n @ (each - elpd / n.sum()) ** 2)), float(n @ (full - each))
     return LeaveOneOut(elpd, error, parameters, float(np.nanmax(k)), each, k, n, draws)
 
 
@@ -139,6 +139,6 @@ def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -
     pick = np.unique(np.arange(_PIT_DRAWS) * len(log_density) // _PIT_DRAWS)
     log_weight = -log_density[pick]
     weight = np.exp(log_weight - _log_sum(log_weight)) - 1.0 / len(pick)
-    moved = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
-    below, upto = np.clip(ends + moved, 0.0, 1.0)
+    shift = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
+    below, upto = np.clip(ends + shift, 0.0, 1.0)
     return np.stack([np.minimum(below, upto), upto])

@@ -77,10 +77,10 @@ def pit_tests(
 ) -> SliceTests:
     """Tests of the PIT by slice, which allow for the error of the curves."""
     ends, names = cdf_ends(posterior_of(fit), items.columns, progress), list(masks)
-    inside = np.stack([masks[name] for name in names])
-    pits = slice_pits(ends, items.n, inside, rng)
-    shifts = curve_shifts(fit, items.columns, items.n, inside, rng)
-    replicated = replicated_distances(shifts, (inside * items.n) @ inside.T.astype(float), rng)
+    members = np.stack([masks[name] for name in names])
+    pits = slice_pits(ends, items.n, members, rng)
+    shifts = curve_shifts(fit, items.columns, items.n, members, rng)
+    replicated = replicated_distances(shifts, (members * items.n) @ members.T.astype(float), rng)
     pits = [
         pit._replace(p_value=distance_p_value(pit.distance, pit.n_items, distances))
         for pit, distances in zip(pits, replicated.T, strict=True)
@@ -102,18 +102,18 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
     return in_batches("predictive distribution", columns, _CHUNK, progress, ends)
 
 
-def slice_pits(ends: Floats, n: Ints, inside: Bools, rng: np.random.Generator) -> list[SlicePit]:
+def slice_pits(ends: Floats, n: Ints, members: Bools, rng: np.random.Generator) -> list[SlicePit]:
     """PIT by slice, from the ends (2, rows) of the PIT intervals of rows of `n` items.
 
-    `inside` (slices, rows) says which rows are in a slice.
+    `members` (slices, rows) says which rows are in a slice.
     """
-    counts, sums = np.zeros((len(inside), _STEPS)), np.zeros((len(inside), len(GRID)))
+    counts, sums = np.zeros((len(members), _STEPS)), np.zeros((len(members), len(GRID)))
     for start in range(0, len(n), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        share, weight = pit_upto_grid(*ends[:, rows]), inside[:, rows] * n[rows].astype(float)
+        share, weight = pit_upto_grid(*ends[:, rows]), members[:, rows] * n[rows].astype(float)
         sums += weight @ share
         row, step, items = _dealt(ends[:, rows], share, n[rows], rng)
-        for count, mask in zip(counts, inside[:, rows], strict=True):
+        for count, mask in zip(counts, members[:, rows], strict=True):
             count += np.bincount(step, items * mask[row], _STEPS)
     return [_slice_pit(*pair) for pair in zip(counts, sums, strict=True)]
 
@@ -123,15 +123,15 @@ def _dealt(
 ) -> tuple[Ints, Ints, Ints]:
     """Rows, steps of the grid, and how many items of the row have their PIT in the step."""
     below, upto = ends
-    large, small = np.flatnonzero(n > _EACH), np.flatnonzero(n <= _EACH)
-    shares = np.diff(share[large], axis=1)
-    shares[below[large] >= 1.0, -1] = 1.0  # no point of the grid lies above it
-    counts = rng.multinomial(n[large], shares / shares.sum(axis=1, keepdims=True))
+    cells, items_alone = np.flatnonzero(n > _EACH), np.flatnonzero(n <= _EACH)
+    shares = np.diff(share[cells], axis=1)
+    shares[below[cells] >= 1.0, -1] = 1.0  # no point of the grid lies above it
+    counts = rng.multinomial(n[cells], shares / shares.sum(axis=1, keepdims=True))
     place, step = np.nonzero(counts)
-    row = np.repeat(small, n[small])
+    row = np.repeat(items_alone, n[items_alone])
     pit = below[row] + rng.random(len(row)) * (upto - below)[row]
     return (
-        np.concatenate([large[place], row]),
+        np.concatenate([cells[place], row]),
         np.concatenate([step, np.minimum((pit * _STEPS).astype(np.int64), _STEPS - 1)]),
         np.concatenate([counts[place, step], np.ones(len(row), dtype=np.int64)]),
     )
@@ -154,11 +154,11 @@ def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
 
 
 def curve_shifts(
-    fit: Fit, columns: Columns, n: Ints, inside: Bools, rng: np.random.Generator
+    fit: Fit, columns: Columns, n: Ints, members: Bools, rng: np.random.Generator
 ) -> Floats:
     """Shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
     posterior, draws = posterior_of(fit), even_draws(fit, _DRAWS)
-    places = [np.flatnonzero(mask) for mask in inside]
+    places = [np.flatnonzero(mask) for mask in members]
     rows = np.concatenate([rng.choice(p, _ITEMS, p=n[p] / n[p].sum()) for p in places])
     items = select(columns, rows)
     outcomes = posterior.simulate(items, rng, draws)
@@ -262,8 +262,8 @@ def pit_dataset(pits: Mapping[str, SlicePit]) -> xr.Dataset:
 def binned_dataset(ends: Floats, n: Ints, score: Floats, rng: np.random.Generator) -> xr.Dataset:
     """ECDFs in 20 bins of the score, with the mean score and the number of items of each bin."""
     part = equal_parts(score, _BINS, n)
-    inside = part == np.arange(part.max() + 1)[:, None]
-    ecdf = np.array([pit.randomised for pit in slice_pits(ends, n, inside, rng)])
-    items = inside @ n
+    members = part == np.arange(part.max() + 1)[:, None]
+    ecdf = np.array([pit.randomised for pit in slice_pits(ends, n, members, rng)])
+    items = members @ n
     variables = {"ecdf": (("bin", "u"), ecdf), "n_items": ("bin", items)}
-    return xr.Dataset(variables, {"score": ("bin", inside @ (n * score) / items), "u": GRID})
+    return xr.Dataset(variables, {"score": ("bin", members @ (n * score) / items), "u": GRID})

@@ -51,8 +51,8 @@ def estimates(
 
 def two_sided(draws: Floats) -> Floats:
     """Return twice the share of draws on the rarer side of 0, (draws, ...)."""
-    above = np.mean(draws > 0, axis=0) + 0.5 * np.mean(draws == 0, axis=0)
-    return np.asarray(2.0 * np.minimum(above, 1.0 - above))
+    share_above = np.mean(draws > 0, axis=0) + 0.5 * np.mean(draws == 0, axis=0)
+    return np.asarray(2.0 * np.minimum(share_above, 1.0 - share_above))
 
 
 def result_table(*parts: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
@@ -122,16 +122,16 @@ class Result:
     def _shown(self) -> tuple[pd.DataFrame, list[str]]:
         """The worst rows, then the first, and a line on all others."""
         shown = worst_first(self.table)[: self.rows]
-        others = self.table.drop(shown.index)
-        if others.empty:
+        hidden = self.table.drop(shown.index)
+        if hidden.empty:
             return shown, []
-        counts = others.groupby("what", sort=False).size()
+        counts = hidden.groupby("what", sort=False).size()
         names = (f"{what} ({n})" if n > 1 else str(what) for what, n in counts.items())
-        return shown, [f"{len(others):,} more rows in .table: {', '.join(names)}"]
+        return shown, [f"{len(hidden):,} more rows in .table: {', '.join(names)}"]
 
     def _advice(self) -> list[str]:
-        more = len(self.advice) - self.sentences
-        note = [f"{more} more in .advice"] if more > 0 else []
+        hidden = len(self.advice) - self.sentences
+        note = [f"{hidden} more in .advice"] if hidden > 0 else []
         return [*self.advice[: self.sentences], *note]
 
 

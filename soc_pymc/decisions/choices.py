@@ -52,8 +52,8 @@ def probability_above(
     ('probability_above', True)
     """
     decision = read_decision(fit, items, progress)
-    above = decision.above(decision.numbers(threshold, "threshold"), progress)
-    return pd.Series(above, decision.index, name="probability_above")
+    probability = decision.above(decision.numbers(threshold, "threshold"), progress)
+    return pd.Series(probability, decision.index, name="probability_above")
 
 
 @checked(cost_above=_COST, cost_below=_COST)

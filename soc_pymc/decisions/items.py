@@ -90,9 +90,10 @@ class DecisionItems:
         n = len(self)
         array = numbers_of(values, name, wanted="a number or an array of numbers")
         if array.shape != (n,) and (each or array.shape != ()):
-            one = "" if each else "one number, or "
+            scalar = "" if each else "one number, or "
             raise FitError(
-                f"{name} has the shape {array.shape}: give {one}one number for each of {n:,} items"
+                f"{name} has the shape {array.shape}: give {scalar}one number for each of {n:,} "
+                "items"
             )
         # larger numbers leave none to compare with
         bad = ~((np.abs(array) <= LARGEST) & (array > least))

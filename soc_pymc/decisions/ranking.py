@@ -109,10 +109,10 @@ def curve_numbers(total: int, draws: int, seed: int) -> Ints:
 class _Block:
     """Items whose next draws come from random numbers of their own."""
 
-    def __init__(self, whole: DecisionItems, number: int, seed: int) -> None:
+    def __init__(self, items: DecisionItems, number: int, seed: int) -> None:
         self.items = slice(number * BLOCK, (number + 1) * BLOCK)
-        self._columns = select(whole.columns, self.items)
-        self._posterior, self._family = whole.posterior, whole.family
+        self._columns = select(items.columns, self.items)
+        self._posterior, self._family = items.posterior, items.family
         self.n = len(self._columns["score"])
         self._rngs = tuple(np.random.default_rng([seed, stream, number]) for stream in range(3))
 
@@ -181,22 +181,22 @@ def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Int
 
     The largest of a few leaders bound from below what an item has to exceed in each draw.
     """
-    every, number = np.arange(len(items)), max(BLOCK, 4 * size)
+    everyone, number = np.arange(len(items)), max(BLOCK, 4 * size)
     if len(items) <= 4 * number:
-        return every
+        return everyone
     thinned = thin(items.fit, _SCREENED)
-    few = replace(items, fit=thinned, posterior=posterior_of(thinned))
-    mean, sd, *_ = few.posterior.scorer((), "all")(items.columns)
+    screening = replace(items, fit=thinned, posterior=posterior_of(thinned))
+    mean, sd, *_ = screening.posterior.scorer((), "all")(items.columns)
     leaders = np.argsort(-mean - 2.0 * sd, kind="stable")[:number]
     theta = joint_draws(items.rows(np.sort(leaders)), curves, seed)
     border = np.sort(np.partition(theta, -size, axis=1)[:, -size])
     start = np.unique((len(border) * _PARTS).astype(int))
     share = np.diff(start, append=len(border)) / len(border)
-    tail, likely, over = np.zeros(len(items)), every, np.ones(len(items))
+    tail, likely, tails = np.zeros(len(items)), everyone, np.ones(len(items))
     for part, least in zip(share, border[start], strict=True):
-        over[likely] = few.rows(likely).above(np.full(len(likely), least), False)
-        tail += part * over  # of the unlikely ones, by the lower border before
-        likely = np.flatnonzero(over > _UNLIKELY / len(items))
+        tails[likely] = screening.rows(likely).above(np.full(len(likely), least), False)
+        tail += part * tails  # of the unlikely ones, by the lower border before
+        likely = np.flatnonzero(tails > _UNLIKELY / len(items))
     tail[leaders] = 1.0
     order = np.argsort(tail, kind="stable")
     return np.sort(order[np.cumsum(tail[order]) > _NEGLIGIBLE])
@@ -216,8 +216,8 @@ def _top(
         # the k-th largest of the others: of an item among the k, it is the one that follows
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)
         following, last = order[:, [n - size - 1]], order[:, [n - size]]
-        others = np.where(drawn >= last, following, last)
-        probability = items.family.above_drawn(others, first, second)
+        rivals = np.where(drawn >= last, following, last)
+        probability = items.family.above_drawn(rivals, first, second)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
         bar.advance(probability.size)
     mean = sums[0] / number

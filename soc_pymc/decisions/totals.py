@@ -106,9 +106,9 @@ def total(
     share = weight / unit[code]
     if mean:
         unit = 1.0 / _positive_sums(share, code, labels)
-    many, rows = max(1, _HELD // max(decision.draws, _DRAWS)), []
+    at_once, rows = max(1, _HELD // max(decision.draws, _DRAWS)), []
     ends = np.append(0, np.cumsum(sizes))
-    for totals in parts("totals", len(sizes), many, progress, "totals"):
+    for totals in parts("totals", len(sizes), at_once, progress, "totals"):
         part = order[ends[totals.start] : ends[totals.stop]]
         block = _distributions(decision.rows(part), share[part], sizes[totals])
         rows.append(_rows(*block, probs, threshold, unit[totals]))
@@ -222,9 +222,9 @@ def _below(cumulants: Floats, cut: Floats) -> Floats:
     from scipy.stats import pearson3
 
     mean, variance, third = cumulants
-    known = variance <= 0.0  # all weights are 0
-    scale = np.sqrt(np.where(known, 1.0, variance))
-    share = np.where(known, mean <= cut, pearson3.cdf((cut - mean) / scale, third / scale**3))
+    certain = variance <= 0.0  # all weights are 0
+    scale = np.sqrt(np.where(certain, 1.0, variance))
+    share = np.where(certain, mean <= cut, pearson3.cdf((cut - mean) / scale, third / scale**3))
     return np.asarray(share.mean(axis=0))
 
 

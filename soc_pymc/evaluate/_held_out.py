@@ -95,7 +95,7 @@ def held_out(
     estimates = {} if wrong else {"t": score}  # gains are over the first
     with phase("baselines", enabled=progress):
         estimates |= {name: fit(score) for name, fit in fit_baselines(train, outcome).items()}
-    over = next(iter(estimates))
+    base = next(iter(estimates))
     pits: dict[str, dict[str, SlicePit]] = {}
     single = isinstance(fits, Fit)
     for name, fit in by_name.items():
@@ -105,8 +105,8 @@ def held_out(
     gains = _gains(estimates, test.assign(bin=equal_parts(score, bins)), outcome)
     ecdfs = xr.concat([pit_dataset(pit) for pit in pits.values()], "fit")
     frame = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
-    error, every = SIDES * frame["gain_percent_se"], frame["bin"] < 0
-    where = np.where(every, ALL, [f"score {t:.4g}" for t in frame["score"]])
+    error, overall = SIDES * frame["gain_percent_se"], frame["bin"] < 0
+    where = np.where(overall, ALL, [f"score {t:.4g}" for t in frame["score"]])
     rows = frame.assign(what="% gain of " + frame["estimator"], where=where, n=frame["items"])
     value = frame["gain_percent"]
     rows = rows.assign(value=value, low=value - error, high=value + error)
@@ -115,14 +115,14 @@ def held_out(
         for name, pit in pits.items()
         for row in pit_findings(pit, "PIT" if single else f"PIT of {name}")
     ]
-    table = with_verdicts(result_table(rows[every], of_pits, rows[~every]))
-    best = frame[every].nlargest(1, "gain").iloc[0]
+    table = with_verdicts(result_table(rows[overall], of_pits, rows[~overall]))
+    best = frame[overall].nlargest(1, "gain").iloc[0]
     advice = (
-        f"The largest gain over {over} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
+        f"The largest gain over {base} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
         f"standard error {best['standard_error']:,.1f}.",
     )
     groups = {"gain": gains, "pit": ecdfs.assign_coords(fit=list(pits))}
-    title = f"held_out: {len(score):,} items, gains over {over}"
+    title = f"held_out: {len(score):,} items, gains over {base}"
     return Result(table, xr.DataTree.from_dict(groups), advice, title)
 
 
@@ -174,16 +174,16 @@ def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome
     loss = forms.loss(y, size, next(iter(estimates.values())))
     slices = {-1: np.arange(len(test)), **test.groupby(bins).indices}
     rows = []
-    for name, each in likelihood.items():
+    for name, likelihoods in likelihood.items():
         for k, place in slices.items():
-            gain, divisor = (each - base)[place], float(loss[place].sum())
+            gain, divisor = (likelihoods - base)[place], float(loss[place].sum())
             ratio = float(gain.sum()) / divisor if divisor > 0 else np.nan
             of_ratio = _error(gain - ratio * loss[place]) / divisor if divisor > 0 else np.nan
             rows.append(
                 {
                     "estimator": name,
                     "bin": k,
-                    "log_likelihood": each[place].sum(),
+                    "log_likelihood": likelihoods[place].sum(),
                     "gain": float(gain.sum()),
                     "standard_error": _error(gain),
                     "gain_percent": 100 * ratio,
@@ -198,6 +198,6 @@ def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome
     return gains.sel(estimator=list(estimates)).merge(frame.to_xarray())
 
 
-def _error(each: Floats) -> float:
+def _error(values: Floats) -> float:
     """Standard error of a sum over items."""
-    return float(each.std(ddof=1) * np.sqrt(len(each))) if len(each) > 1 else float("nan")
+    return float(values.std(ddof=1) * np.sqrt(len(values))) if len(values) > 1 else float("nan")

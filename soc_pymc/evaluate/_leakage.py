@@ -167,10 +167,10 @@ def _from_fresh(
     check_rows(frame, fresh, {"score": "score"}, "fresh=")
     score = frame["score"].to_numpy(dtype=float)
     rank = special.ndtri((stats.rankdata(score) - 0.5) / len(score))
-    own, later = (tuple(_outcomes(x, outcome)) for x in (frame, fresh))
-    contrast, weight = outcome.forms.contrast(*own, *later)
+    seen_outcomes, later = (tuple(_outcomes(x, outcome)) for x in (frame, fresh))
+    contrast, weight = outcome.forms.contrast(*seen_outcomes, *later)
     centred = rank - (weight @ rank) / weight.sum()
-    before, after = (outcome.forms.line(score, *pair)[1] for pair in (own, later))
+    before, after = (outcome.forms.line(score, *pair)[1] for pair in (seen_outcomes, later))
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
     p = float(stats.norm.sf(z))
@@ -186,10 +186,10 @@ def _from_folds(
     y, size = _outcomes(frame, outcome)
     scores = *(x["score"].to_numpy(dtype=float) for x in (frame, folds)), np.ones(len(frame))
     density, out_of_fold, none = (outcome.forms.line(x, y, size)[0] for x in scores)
-    more = density - out_of_fold
+    extra = density - out_of_fold
     gain = float((out_of_fold - none).sum())
-    z = float(more.sum() / max(np.sqrt(len(more)) * more.std(), 1e-300))
-    effect = float(more.sum()) / max(gain, 1e-300) if more.sum() > 0 else 0.0
+    z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))
+    effect = float(extra.sum()) / max(gain, 1e-300) if extra.sum() > 0 else 0.0
     p = float(stats.norm.sf(z))
     leaks = p < level and effect > _TOLERANCE
     return _evidence("out-of-fold scores", effect, z, p, leaks)

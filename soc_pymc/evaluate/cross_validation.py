@@ -64,9 +64,9 @@ def cross_validate(
         )
     table = {}
     for fold in range(stats.folds):
-        if n := (held := stats.of_fold(fold)).n_items:
-            others = fit(stats.without_fold(fold), prior, method, progress=progress)
-            rows, status = curve_rows(others, held), others.status
+        if n := (fold_statistics := stats.of_fold(fold)).n_items:
+            fit_to_others = fit(stats.without_fold(fold), prior, method, progress=progress)
+            rows, status = curve_rows(fit_to_others, fold_statistics), fit_to_others.status
             elpd = float(rows.sums.values(rows.first[None], rows.second[None]).sum())
             trust = doubt_of(status) or OK
             table[fold] = [n, elpd, elpd / n, status.converged, trust]

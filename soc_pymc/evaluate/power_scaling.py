@@ -116,8 +116,8 @@ def sensitivity(
             _rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name)
             for name in ("prior", "likelihood")
         )
-    high, both = (part["value"] >= THRESHOLD for part in (of_prior, of_likelihood))
-    of_prior["verdict"] = np.select([high & both, high], [FAIL, WARN], OK)
+    high, conflict = (part["value"] >= THRESHOLD for part in (of_prior, of_likelihood))
+    of_prior["verdict"] = np.select([high & conflict, high], [FAIL, WARN], OK)
     table = result_table(of_prior, of_likelihood)
     k = max(importance((a - 1.0) * x.ravel())[1] for x in (prior, likelihood) for a in _ALPHAS)
     title = f"sensitivity: from {THRESHOLD} on, a result depends on the prior"

@@ -75,11 +75,11 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     outcome = OUTCOMES[items.kind]
     names = outcome.observed, outcome.size
     y, size = (frame[name].to_numpy(dtype=float) for name in names)
-    held = outcome.forms.thinned(y, size, fraction, stream(seed, "thinning"))
-    rest = outcome.forms.remainder(y, size, held, fraction)
+    held_out = outcome.forms.thinned(y, size, fraction, stream(seed, "thinning"))
+    remaining = outcome.forms.remainder(y, size, held_out, fraction)
     columns = ("score", "cluster", *names)
     roles = arguments_of({r: r for r in items.roles if r in columns or is_group(r)})
-    parts = (frame.assign(**dict(zip(names, part, strict=True))) for part in (rest, held))
+    parts = (frame.assign(**dict(zip(names, part, strict=True))) for part in (remaining, held_out))
     return Split(*(type(items)(part, **roles) for part in parts))
 
 

@@ -156,10 +156,10 @@ def plot_calibration(
         raise ItemsError(
             f"{int(outside.sum()):,} of {predicted.size:,} probabilities p are not from 0 to 1"
         )
-    inside = (predicted > 0) & (predicted < 1)
-    if not inside.any():
+    proper = (predicted > 0) & (predicted < 1)
+    if not proper.any():
         raise ItemsError("all probabilities p are exactly 0 or 1: there is no curve to draw")
-    columns = {"p": predicted[inside], "y": labels[inside].astype(float)}
+    columns = {"p": predicted[proper], "y": labels[proper].astype(float)}
     table = pa.table(columns | {"n": np.ones(len(columns["p"]), dtype=np.int64)})
     items = BinomialItems(table, score="p", successes="y", trials="n")
     stats_of_labels = summarize(items, on_leakage="ignore")
@@ -167,11 +167,11 @@ def plot_calibration(
     # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
     axis = fit.axis("mean")
     low, high = axis(np.quantile(columns["p"], _ENDS))
-    at = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
-    band = bands(calibration_curves(fit, at)[["mean"]], prob, simultaneous=True)["mean"]
+    scores = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
+    band = bands(calibration_curves(fit, scores)[["mean"]], prob, simultaneous=True)["mean"]
     lower, mean, upper = band.to_numpy()
     observed = _observed(labels, predicted, n_bins, prob)
-    return CalibrationDisplay(at, mean, lower, upper, observed, prob, fit, name).plot(ax)
+    return CalibrationDisplay(scores, mean, lower, upper, observed, prob, fit, name).plot(ax)
 
 
 def _labels(y: ArrayLike, pos_label: object) -> Bools:
@@ -181,10 +181,10 @@ def _labels(y: ArrayLike, pos_label: object) -> Bools:
         raise ItemsError(f"y={shown(y)} must be a vector of labels")
     classes = pd.unique(pd.Series(labels))
     if pos_label is None:
-        odd = [label for label in classes if label not in (0, 1)]
-        if odd:
+        unknown = [label for label in classes if label not in (0, 1)]
+        if unknown:
             raise ItemsError(
-                f"labels y are {shown(odd[0])}, neither 0 nor 1: say which is positive by "
+                f"labels y are {shown(unknown[0])}, neither 0 nor 1: say which is positive by "
                 "pos_label=, or use soc.BinomialItems for successes in trials"
             )
     elif len(classes) > 2 or pos_label not in classes:
@@ -197,14 +197,14 @@ def _labels(y: ArrayLike, pos_label: object) -> Bools:
 
 def _observed(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:
     """Shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
-    inside = (p > 0) & (p < 1)
-    cuts = np.unique(np.quantile(p[inside], np.arange(1, n_bins) / n_bins, method="higher"))
-    number = np.where(inside, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins))
+    proper = (p > 0) & (p < 1)
+    cuts = np.unique(np.quantile(p[proper], np.arange(1, n_bins) / n_bins, method="higher"))
+    number = np.where(proper, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins))
     rows = pd.DataFrame({"p": p, "y": labels}).groupby(number)
-    found = pd.DataFrame({"p": rows["p"].mean(), "n": rows.size(), "share": rows["y"].mean()})
-    positive = found["n"] * found["share"]
-    beta = stats.beta(positive + 0.5, found["n"] - positive + 0.5)
+    bins = pd.DataFrame({"p": rows["p"].mean(), "n": rows.size(), "share": rows["y"].mean()})
+    positive = bins["n"] * bins["share"]
+    beta = stats.beta(positive + 0.5, bins["n"] - positive + 0.5)
     # an interval holds its point, also where all labels are the same
-    found["low"] = np.where(positive == 0, 0.0, beta.ppf((1 - prob) / 2))
-    found["high"] = np.where(positive == found["n"], 1.0, beta.ppf((1 + prob) / 2))
-    return found.reset_index(drop=True)
+    bins["low"] = np.where(positive == 0, 0.0, beta.ppf((1 - prob) / 2))
+    bins["high"] = np.where(positive == bins["n"], 1.0, beta.ppf((1 + prob) / 2))
+    return bins.reset_index(drop=True)

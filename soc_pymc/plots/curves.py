@@ -58,14 +58,14 @@ def plot_curves(
     2
     """
     groups = _groups(group)
-    both = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
+    panels = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
     if groups:
         at_score = "" if fit.one_draw else f" ({prob:.0%} band at each score)"
         for label, color in zip(groups, style.PALETTE, strict=False):
             curves = _mean_and_spread(fit, group=label)
             words = ", ".join(map(str, label)) if isinstance(label, tuple) else label
             name = f"{style.escaped(words, 28)}{at_score}"
-            _draw(fit, both, curves, prob, color, name, [(False, 0.15, None)])
+            _draw(fit, panels, curves, prob, color, name, [(False, 0.15, None)])
     else:
         curves = _mean_and_spread(fit)
         weighted = fit_data.weighs_by_size(fit)
@@ -74,18 +74,18 @@ def plot_curves(
         shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
         kinds = [(False, 0.35, f"{prob:.0%} band{shared} at each score (pointwise)")]
         if simultaneous:
-            whole = shared or " of whole curves"
-            kinds.insert(0, (True, 0.15, f"{prob:.0%} band{whole} (simultaneous)"))
-        _draw(fit, both, curves, prob, style.CURVE, name, kinds)
+            held = shared or " of whole curves"
+            kinds.insert(0, (True, 0.15, f"{prob:.0%} band{held} (simultaneous)"))
+        _draw(fit, panels, curves, prob, style.CURVE, name, kinds)
         if fit.atoms:
-            _atom_points(fit, both, prob)
-        _data_points(fit, both[0])
+            _atom_points(fit, panels, prob)
+        _data_points(fit, panels[0])
     score = curves["score"].to_numpy()
     outcome = fit_data.outcome_of(fit)
     if outcome.positive and outcome.reads_theta(*fit_data.bins_of(fit)):
-        both[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
-    _label_curves(fit, both, score, " by group" if groups else "")
-    return both
+        panels[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
+    _label_curves(fit, panels, score, " by group" if groups else "")
+    return panels
 
 
 def _groups(group: object) -> list[object]:

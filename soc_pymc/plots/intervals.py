@@ -111,8 +111,8 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
     else:
         ax.locator_params(axis="x", nbins=6)
     ax.margins(x=0.05)
-    some = f" ({len(part)} of {total:,})" if len(part) < total else ""
-    style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{some}", "", "", legend=False)
+    shown = f" ({len(part)} of {total:,})" if len(part) < total else ""
+    style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{shown}", "", "", legend=False)
     ax.grid(visible=False, axis="y")
     names = (f"{name:.4g}" if isinstance(name, float) else name for name in part["where"])
     ax.set_yticks(place, [style.escaped(name, 32) for name in names], fontsize=8)

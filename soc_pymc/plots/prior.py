@@ -76,17 +76,19 @@ def plot_prior(
             f"exposure={shown(exposure)}: give one to a fit with a term in exposure (noise sd), "
             "and to no other"
         )
-    at = score_quantiles(fit, SHARES) if score is None else numbers_of(score, "score")
-    at = np.atleast_1d(at)
-    if at.ndim != 1 or not 0 < len(at) <= len(style.PALETTE):
+    scores = score_quantiles(fit, SHARES) if score is None else numbers_of(score, "score")
+    scores = np.atleast_1d(scores)
+    if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
-    calibration_curves(fit, at, exposure=exposure)  # refuses scores without a place
-    size = {} if exposure is None else {fit_data.outcome_of(fit).size: np.full(len(at), exposure)}
-    rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")({"score": at, **size})
+    calibration_curves(fit, scores, exposure=exposure)  # refuses scores without a place
+    size = (
+        {} if exposure is None else {fit_data.outcome_of(fit).size: np.full(len(scores), exposure)}
+    )
+    rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")({"score": scores, **size})
     quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
     scale, ax = fit_data.outcome_of(fit).theta, style.panels(ax, (7, 4.5))[0]
     lines = []
-    for t, mean, theta, color in zip(at, rows[0], quantiles.T, style.PALETTE, strict=False):
+    for t, mean, theta, color in zip(scores, rows[0], quantiles.T, style.PALETTE, strict=False):
         # equal quantiles are a spike at 0, and have no density
         rises = np.diff(theta) > 0
         position = scale.position(np.where(scale.holds(theta), theta, np.nan))
@@ -157,26 +159,26 @@ def plot_prior_predictive(
     2
     """
     outcome, curves, drawn = _contents(result)
-    both = style.panels(axes, (8, 4), 1, 2)
+    panels = style.panels(axes, (8, 4), 1, 2)
     mean = _by_draw(curves["mean"])
     score = curves["score"].to_numpy()
-    _draw_lines(both[0], score, mean, lines, along_x=True)
+    _draw_lines(panels[0], score, mean, lines, along_x=True)
     if style.is_rate(score):
-        style.scaled_axis(both[0].xaxis, LOG.name, score[0], score[-1])
+        style.scaled_axis(panels[0].xaxis, LOG.name, score[0], score[-1])
     if outcome.theta is not LINEAR:
         low, high = map(float, np.quantile(mean, _SHOWN))
-        style.scaled_axis(both[0].yaxis, outcome.theta.name, low, high)
-        both[0].set_ylim(low, high)
-    style.finish(both[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
+        style.scaled_axis(panels[0].yaxis, outcome.theta.name, low, high)
+        panels[0].set_ylim(low, high)
+    style.finish(panels[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
     sorted_outcomes = np.quantile(_by_draw(drawn), _SHARES, axis=1, method="inverted_cdf").T
-    _draw_lines(both[1], _SHARES, sorted_outcomes, lines, along_x=False)
+    _draw_lines(panels[1], _SHARES, sorted_outcomes, lines, along_x=False)
     if outcome.positive:
-        both[1].set_xscale("symlog", linthresh=_FEW)
-        both[1].set_xlim(0.0, None)
+        panels[1].set_xscale("symlog", linthresh=_FEW)
+        panels[1].set_xlim(0.0, None)
     words = f"{outcome.words.outcome} of an item"
     items = style.number_of(drawn.sizes["item"], "item")
-    style.finish(both[1], f"Outcomes of {items}", words, "share of items at or below")
-    return both
+    style.finish(panels[1], f"Outcomes of {items}", words, "share of items at or below")
+    return panels
 
 
 def _contents(result: xr.DataTree) -> tuple[Outcome, xr.Dataset, xr.DataArray]:
@@ -199,12 +201,12 @@ def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: b
     """Lines of some draws, and the median and band of all, of values over or beside `across`."""
     low, middle, high = np.quantile(values, _PROBS, axis=0)
     number = min(lines, len(values))
-    some = values[np.arange(number) * len(values) // number]
+    drawn = values[np.arange(number) * len(values) // number]
 
     def plot(line: Floats, **look: Any) -> None:
         ax.plot(*((across, line) if along_x else (line, across)), **look)
 
-    for k, line in enumerate(some):
+    for k, line in enumerate(drawn):
         plot(line, label=None if k else "draws from the prior", **_LINE)
     fill = ax.fill_between if along_x else ax.fill_betweenx
     fill(across, low, high, color=style.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")

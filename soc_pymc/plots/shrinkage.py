@@ -82,14 +82,14 @@ def plot_shrinkage(
         listed = ", ".join(map(repr, names))
         raise ItemsError(f"columns {listed} must hold numbers, as of soc.item_posteriors") from None
     rate = outcome.estimate(y, size)
-    known = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
-    usable = np.flatnonzero(known & (theta > outcome.theta.low))
+    finite = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
+    usable = np.flatnonzero(finite & (theta > outcome.theta.low))
     if not usable.size:
         raise ItemsError(f"no item has a positive {sizes!r} and theta_mean: nothing to draw")
-    some = usable if len(usable) <= _ITEMS else rng.choice(usable, _ITEMS, replace=False)
-    t, rate, size, theta = t[some], rate[some], size[some], theta[some]
-    most = max(float(theta.max()), float(rate.max()))
-    rates = outcome.positive and most < 0.5 * outcome.theta.high  # and shares are small
+    drawn = usable if len(usable) <= _ITEMS else rng.choice(usable, _ITEMS, replace=False)
+    t, rate, size, theta = t[drawn], rate[drawn], size[drawn], theta[drawn]
+    largest = max(float(theta.max()), float(rate.max()))
+    rates = outcome.positive and largest < 0.5 * outcome.theta.high  # and shares are small
     on_axis = rate > (0.0 if rates else -np.inf)
     left = _place_zeros(rate, on_axis, theta, rng)
     ax = style.panels(ax, (7.5, 6))[0]
@@ -109,7 +109,7 @@ def plot_shrinkage(
     across = f"{outcome.words.own}: {name}" + ("" if outcome.direct else f" / {unit}")
     events = outcome.words.events if outcome.direct else name
     up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
-    number = f"{len(some):,} of {len(usable):,}" if len(some) < len(usable) else f"{len(some):,}"
+    number = f"{len(drawn):,} of {len(usable):,}" if len(drawn) < len(usable) else f"{len(drawn):,}"
     style.finish(ax, f"Shrinkage (n = {number} items)", across, up, legend=False)
     return ax
 

@@ -87,33 +87,33 @@ def compare_scores(
     """
     _check(scores)
     rng = np.random.default_rng(seed)
-    parts = {}
+    variances = {}
     for name, (fit, items) in scores.items():
         # the bins that a fit keeps are those of all groups together
         stats = statistics_of(fit, items) if fit.groups else None
         with extrapolation_reported():  # by the pass over the items
             draws = variance_parts(fit, stats)
-        parts[name] = np.stack([draws[c].to_numpy().ravel() for c in ("explained", "total")])
-    influence = _influences(scores, parts, sample, seed, progress)
-    number = min(part.shape[1] for part in parts.values())
-    for name, part in parts.items():  # draws that are evenly spaced
-        parts[name] = part[:, np.linspace(0, part.shape[1] - 1, number).astype(int)]
-    reference, *others = scores
-    base = parts[reference][0]
-    correlation = [_correlation(influence[reference], influence[name]) for name in others]
-    for name, value in zip(others, correlation, strict=True):
-        parts[name] = parts[name][:, _pairing(base, parts[name][0], value, rng)]
-    total = np.mean([part[1] for part in parts.values()], axis=0)
-    more = np.array([parts[name][0] - base for name in others])
-    differences = {"r_squared": more / total, "unexplained": -more}
-    where = [f"{name} - {reference}" for name in others]
+        variances[name] = np.stack([draws[c].to_numpy().ravel() for c in ("explained", "total")])
+    influence = _influences(scores, variances, sample, seed, progress)
+    number = min(part.shape[1] for part in variances.values())
+    for name, part in variances.items():  # draws that are evenly spaced
+        variances[name] = part[:, np.linspace(0, part.shape[1] - 1, number).astype(int)]
+    reference, *further = scores
+    base = variances[reference][0]
+    correlation = [_correlation(influence[reference], influence[name]) for name in further]
+    for name, value in zip(further, correlation, strict=True):
+        variances[name] = variances[name][:, _pairing(base, variances[name][0], value, rng)]
+    total = np.mean([part[1] for part in variances.values()], axis=0)
+    gains = np.array([variances[name][0] - base for name in further])
+    differences = {"r_squared": gains / total, "unexplained": -gains}
+    where = [f"{name} - {reference}" for name in further]
     rows = [
         estimates(what, where, draws.T, prob, p=two_sided(draws.T))
         for what, draws in zip(_WHAT, differences.values(), strict=True)
     ]
     data = xr.Dataset(
         {name: (("score", "draw"), x) for name, x in differences.items()},
-        {"score": np.array(others, dtype=object), "draw": np.arange(number)},
+        {"score": np.array(further, dtype=object), "draw": np.arange(number)},
         {"reference": reference},
     ).assign(correlation=("score", correlation))
     return Result(result_table(*rows), data, (), f"scores against {reference}")
@@ -145,10 +145,10 @@ def _influences(
     reference: Columns = {}
     for name, (fit, items) in scores.items():
         posterior = posterior_of(fit)
-        every, _ = read_items(fit, posterior, items, (), progress)
-        total = len(every["score"])  # the same rows of all tables of as many rows
+        all_items, _ = read_items(fit, posterior, items, (), progress)
+        total = len(all_items["score"])  # the same rows of all tables of as many rows
         rows = np.random.default_rng(seed).choice(total, min(sample, total), replace=False)
-        columns = select(every, np.sort(rows))
+        columns = select(all_items, np.sort(rows))
         reference = reference or columns
         roles = (posterior.outcome.observed, posterior.outcome.size)
         check_rows(reference, columns, dict(zip(roles, roles, strict=True)), f"score {name!r}")

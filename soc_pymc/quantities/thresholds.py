@@ -92,8 +92,8 @@ def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
     change = above != above[:, :1]
     crossed, after = change.any(axis=1), np.maximum(change.argmax(axis=1), 1)
     row = np.arange(len(excess))
-    left, right = excess[row, after - 1], excess[row, after]
-    step = np.divide(left, left - right, out=np.zeros(len(left)), where=left != right)
+    before, behind = excess[row, after - 1], excess[row, after]
+    step = np.divide(before, before - behind, out=np.zeros(len(before)), where=before != behind)
     crossing = position[after - 1] + step * (position[after] - position[after - 1])
     rising = excess[:, -1] >= excess[:, 0]
     end = np.where(rising == above[:, 0], position[0], position[-1])
