@@ -91,7 +91,7 @@ def expected_loss(
     ['loss_if_chosen', 'loss_if_not', 'choose']
     """
     decision = read_decision(fit, items, progress)
-    family = decision.family
+    family = decision.posterior.family
 
     def losses(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         cut = columns["threshold"]
@@ -152,7 +152,7 @@ def value_of_exposure(
     (True, True)
     """
     decision = read_decision(fit, items, progress)
-    family, extra = decision.family, {"more": decision.numbers(more, "more", 0.0)}
+    family, extra = decision.posterior.family, {"more": decision.numbers(more, "more", 0.0)}
     if threshold is not None:
         extra["threshold"] = decision.numbers(threshold, "threshold")
 

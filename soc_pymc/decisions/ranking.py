@@ -89,7 +89,7 @@ def joint_draws(items: DecisionItems, curves: Ints, seed: int, bar: Phase | None
     def draw(block: "_Block") -> int:
         for start in range(0, number, _MOST):
             rows = slice(start, start + _MOST)
-            natural = items.family.natural(block.draw(curves[rows])[0])
+            natural = items.posterior.family.natural(block.draw(curves[rows])[0])
             theta[rows, block.items] = np.where(np.abs(natural) < least, 0.0, natural)
         return block.n
 
@@ -112,7 +112,7 @@ class _Block:
     def __init__(self, items: DecisionItems, number: int, seed: int) -> None:
         self.items = slice(number * BLOCK, (number + 1) * BLOCK)
         self._columns = select(items.columns, self.items)
-        self._posterior, self._family = items.posterior, items.family
+        self._posterior = items.posterior
         self.n = len(self._columns["score"])
         self._rngs = tuple(np.random.default_rng([seed, stream, number]) for stream in range(3))
 
@@ -120,7 +120,7 @@ class _Block:
         """Next draws on the scale of the family, (draws, n), and theta's parameters behind them."""
         uniform = self._rngs[0].random((len(curves), self.n))
         first, second = self._posterior.theta_given(self._columns, curves, uniform)
-        return self._family.draw(first, second, self._rngs[1:]), first, second
+        return self._posterior.family.draw(first, second, self._rngs[1:]), first, second
 
 
 def _blocks(items: DecisionItems, seed: int) -> list[_Block]:
@@ -217,7 +217,7 @@ def _top(
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)
         following, last = order[:, [n - size - 1]], order[:, [n - size]]
         rivals = np.where(drawn >= last, following, last)
-        probability = items.family.above_drawn(rivals, first, second)
+        probability = items.posterior.family.above_drawn(rivals, first, second)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
         bar.advance(probability.size)
     mean = sums[0] / number
