@@ -52,7 +52,6 @@ _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # of a table, which advice may name unasked
 _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
 _NARROW = 0.5  # how much too narrow bands of curves may be
-_LOO = ("elpd", "standard_error", "p_loo", "pareto_k")
 _ESS_FRACTION = 0.1
 _ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
 _CHUNK = 2_000
@@ -79,8 +78,7 @@ class CheckResult(Result):
         `xarray.DataTree`, of items on a random subset, for ArviZ's own functions: ``posterior``,
         ``posterior_predictive``, ``observed_data``, ``log_likelihood``, ``constant_data``, and
         ``pit_values`` and ``loo_pit``. Of all items, ``pit`` has the ECDFs by slice minus the
-        uniform cdf, ``pit_by_score`` those in 20 bins of the score, ``loo`` the sums of
-        leave-one-out.
+        uniform cdf, ``pit_by_score`` those in 20 bins of the score.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
@@ -217,7 +215,6 @@ def checks_of(
             rows.append(_loo_pit(values, where, tests.shifts[:, :1], rngs[2]))
     if not fit.one_draw:
         loo = leave_one_out(thinned, sample, progress)
-        groups["loo"] = xr.Dataset({name: ((), getattr(loo, name)) for name in _LOO})
         if exact_draws:
             k, left_out = loo.pareto_k, int(loo.n.sum())
             verdict = _judged(k, PARETO_K)
