@@ -6,29 +6,27 @@ its mode and its curvature there; the departures of all days are a random walk.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import optimize, special
+from scipy import optimize
 
 from .._lib.arguments import PROBABILITY, PROGRESS, SEED, A, OrNone, checked
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
 from .._model.splines import knots_in
-from ..data.days import Days
 from ..data.days import day as day_rule
 from ..data.statistics import Statistics
 from ..families.family import family_of
 from ..inference.fitting import fit as fit_all
-from ..inference.results import Fit
+from ..inference.results import FIT, Fit
 from ..posterior.curves import place_of, with_posterior
-from .batches import parts, thin
-from .observations import CurveRows, check_roles, curve_rows, observe
+from .observations import CurveRows, check_roles, curve_rows, observe, parts, thin
 from .pit import SlicePit, pit_findings, pit_tests
-from .results import FAIL, OK, PROB, WARN, WARNS, Result, finding, result_table
+from .results import FAIL, OK, SIDES, WARN, WARNS, Result, finding, result_table
 from .slices import ALL
 from .walk import Walk, walk
 
@@ -53,13 +51,13 @@ class Drift(Result):
     table
         For every day (``where``), ``what`` is each part: its ``value`` given all days, its 90%
         interval, and ``p`` of the day's outcomes given all days before it. With joint cells it is
-        also ``PIT``, the distance of the exact predictive PIT under the curves as known on the
-        evening of the day. A ``verdict`` is ``"fail"``, an alarm, or ``"warn"`` where p times the
-        number of tests of the day is below 0.05, or ``"ok"``.
+        also ``PIT``, of the day's outcomes under the curves as known on its evening. A ``verdict``
+        is ``"fail"``, an alarm, or ``"warn"`` where p times the day's number of tests is below
+        0.05.
     data
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
-        to each), and their covariances, such as ``smoothed_covariance``; by ``part`` the ``step``,
-        the typical sd of the walk's step from one day to the next.
+        to each), with covariances; by ``part`` the ``step``, the typical sd of the walk's daily
+        step.
     fit
         The fit whose curves are departed from.
     """
@@ -74,35 +72,22 @@ class Drift(Result):
     def fit_of(self, day: object = None, *, smoothed: bool = False) -> Fit:
         """The fit with the curves of one day, for curves, posteriors and checks.
 
-        Every draw of the curves gets a draw of the day's departure, so that bands are the day's.
-
-        Parameters
-        ----------
-        day, smoothed
-            A date or text YYYY-MM-DD, None being the last; and whether days after it count too.
-
-        Returns
-        -------
-        Fit
-            The fit of that day.
-
-        Raises
-        ------
-        StatisticsError
-            If there is no such day.
+        `day` is a date or text YYYY-MM-DD, None being the last; with `smoothed` the days after it
+        count too. Every draw of the curves gets a draw of the day's departure. Raises
+        `StatisticsError` if there is no such day.
         """
         days = self.data["day"].to_numpy().astype("datetime64[D]")
-        wanted = days[-1] if day is None else day_rule(day, "day")
-        if wanted not in days:
-            raise StatisticsError(f"there is no day {wanted}; days are {days[0]} to {days[-1]}")
-        t, name = int(np.argmax(days == wanted)), "smoothed" if smoothed else "filtered"
+        day_wanted = days[-1] if day is None else day_rule(day, "day")
+        if day_wanted not in days:
+            raise StatisticsError(f"there is no day {day_wanted}; days are {days[0]} to {days[-1]}")
+        t, name = int(np.argmax(days == day_wanted)), "smoothed" if smoothed else "filtered"
         mean, covariance = (self.data[n].to_numpy()[t] for n in (name, f"{name}_covariance"))
-        return _moved(self.fit, mean, covariance, **self.data.attrs)
+        return _moved(self.fit, mean, covariance, _Scale(**self.data.attrs))
 
 
 @checked(
     stats=A(Statistics, "statistics with days, from soc.summarize(items, date=...)"),
-    fit=OrNone(A(Fit, "a fit, from soc.fit or soc.load_fit")),
+    fit=OrNone(FIT),
     false_alarms=PROBABILITY,
     seed=SEED,
     progress=PROGRESS,
@@ -118,10 +103,8 @@ def drift(
 ) -> Drift:
     """Estimate how the curves moved from day to day, and find days whose outcomes no longer fitted.
 
-    The departures of days from the curves of `fit` are a random walk in level, slope and spread, so
-    that a day with few items learns from the days beside it. The size of the walk's steps is found
-    from the days. Each day is tested against what the days before it predict: its level, slope and
-    spread, and with joint cells its whole distribution, by the PIT.
+    The departures of days from the curves of `fit` are a random walk, so that a day with few items
+    learns from the days beside it. Each day is tested against what the days before it predict.
 
     Parameters
     ----------
@@ -142,8 +125,7 @@ def drift(
     Raises
     ------
     StatisticsError, FitError
-        If the statistics have no days, or only one, or are not of the fit's columns; if `fit` has
-        no smooth curves or one draw, or an argument is not valid.
+        If there are no two days, or `fit` is of other columns, has steps or a single draw.
 
     Examples
     --------
@@ -154,8 +136,7 @@ def drift(
     >>> late = frame["day"] >= "2026-03-08"
     >>> frame["count"] += np.where(late, np.random.default_rng(0).poisson(0.5 * frame["count"]), 0)
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> stats = soc.summarize(items, bins=40, date="day")
-    >>> soc.drift(stats).alarms[0]
+    >>> soc.drift(soc.summarize(items, bins=40, date="day")).alarms[0]
     '2026-03-08'
     """
     if len(stats.days) < 2:
@@ -169,12 +150,11 @@ def drift(
     if fit.by_bin or fit.one_draw:
         raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
     scale = _scale(fit, curve_rows(fit, stats))
-    days = {str(day): part for day, part in stats.by_day()}
+    days, by_day = zip(*stats.by_day(), strict=True)
+
     sites = [
-        _site(fit, curve_rows(fit, part), scale)
-        for _, part in zip(
-            parts("days", len(days), 1, progress, "days"), days.values(), strict=True
-        )
+        _site(fit, curve_rows(fit, by_day[day.start]), scale)
+        for day in parts("days", len(days), 1, progress, "days")
     ]
     precision, pull = (np.array(values) for values in zip(*sites, strict=True))
     states = walk(precision, pull, stats.days.astype(np.int64).astype(float))
@@ -183,21 +163,36 @@ def drift(
         for values in (states.p_value, states.smoothed.mean, states.filtered.mean):
             values[:, PARTS.index("spread")] = np.nan
     elif stats.coarse:
-        few, every = thin(fit, _DRAWS), parts("PIT of days", len(days), 1, progress, "days")
-        for t, (day, part), _ in zip(range(len(days)), days.items(), every, strict=True):
-            moved = _moved(few, states.filtered.mean[t], states.filtered.covariance[t], *scale)
-            items, rng = observe(moved, part), np.random.default_rng([seed, t])
-            pits[day] = pit_tests(moved, items, {ALL: items.n > 0}, rng, False).pits[ALL]
-    n = {day: part.n_items for day, part in days.items()}
+        thinned = thin(fit, _DRAWS)
+        for day in parts("PIT of days", len(days), 1, progress, "days"):
+            t = day.start
+            day_fit = _moved(thinned, states.filtered.mean[t], states.filtered.covariance[t], scale)
+            items, rng = observe(day_fit, by_day[t]), np.random.default_rng([seed, t])
+            pits[str(days[t])] = pit_tests(day_fit, items, {ALL: items.n > 0}, rng, False).pits[ALL]
+    n = {str(day): part.n_items for day, part in zip(days, by_day, strict=True)}
     table = _table(n, states, pits, false_alarms)
+    failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
+    alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
+    steps = ", ".join(f"{part} {step:.2g}" for part, step in zip(PARTS, states.step, strict=True))
+    advice = (f"Alarms: {alarms or 'none'}.", f"Typical step from a day to the next: {steps}.")
     title = f"drift: {len(days):,} days, {stats.days[0]} to {stats.days[-1]}"
-    return Drift(table, _dataset(stats.days, states, scale), _advice(table, states), title, fit=fit)
+    variables: dict[str, Any] = {"step": ("part", states.step)}
+    for name, state in (("smoothed", states.smoothed), ("filtered", states.filtered)):
+        variables[name] = ("day", "part"), state.mean
+        variables[f"{name}_covariance"] = ("day", "part", "other_part"), state.covariance
+    coords = {"day": pd.DatetimeIndex(stats.days), "part": list(PARTS), "other_part": list(PARTS)}
+    return Drift(table, xr.Dataset(variables, coords, scale._asdict()), advice, title, fit=fit)
 
 
 # --- a day's log likelihood ----------------------------------------------------------------------
 
-_Scale = tuple[float, float, float]
-"""Centre and sd of the positions of all items, and the unit of the first curve's departures."""
+
+class _Scale(NamedTuple):
+    """Centre and sd of the positions of all items, and the unit of the first curve's departures."""
+
+    centre: float
+    sd: float
+    unit: float
 
 
 def _scale(fit: Fit, rows: CurveRows) -> _Scale:
@@ -205,7 +200,7 @@ def _scale(fit: Fit, rows: CurveRows) -> _Scale:
     centre = float(np.average(position, weights=rows.n))
     sd = float(np.sqrt(np.average((position - centre) ** 2, weights=rows.n)))
     unit = float(np.average(family_of(fit.prior).unit(rows.second), weights=rows.n))
-    return centre, sd or 1.0, unit
+    return _Scale(centre, sd or 1.0, unit)
 
 
 def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
@@ -213,9 +208,8 @@ def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
 
     A standard normal prior keeps the mode finite on days that say little, and is then taken out.
     """
-    centre, sd, unit = scale
-    position = (place_of(fit, "mean", rows.score) - centre) / sd
-    design = unit * np.stack([np.ones(len(position)), position])
+    position = (place_of(fit, "mean", rows.score) - scale.centre) / scale.sd
+    design = scale.unit * np.stack([np.ones(len(position)), position])
 
     def log_likelihood(departure: Floats) -> tuple[Floats, Floats]:
         """Values (k,) and gradients (k, 3) at departures (k, 3)."""
@@ -239,9 +233,7 @@ def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
 # --- results -------------------------------------------------------------------------------------
 
 
-def _moved(
-    fit: Fit, mean: Floats, covariance: Floats, centre: float, sd: float, unit: float
-) -> Fit:
+def _moved(fit: Fit, mean: Floats, covariance: Floats, scale: _Scale) -> Fit:
     """The fit with curves that depart by a normal departure, drawn for every draw."""
     posterior = fit.data["posterior"].to_dataset()
     shape = posterior.sizes["chain"], posterior.sizes["draw"], len(PARTS)
@@ -251,15 +243,13 @@ def _moved(
     # no mean is known of a part that did not move
     drawn = np.nan_to_num(mean) + noise @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
     x = xr.DataArray(drawn, dims=("chain", "draw", "part"))
-    first, second = family_of(fit.prior).curves
-    position = xr.DataArray((knots_in(fit.data, "mean_knot") - centre) / sd, dims="mean_knot")
-    by_curve = {first: unit * (x[..., 0] + x[..., 1] * position), second: x[..., 2]}
-    curves = {
-        name: (values + by_curve[curve]).transpose(*values.dims)
-        for curve in by_curve
-        for name, values in posterior.data_vars.items()
-        if name in (curve, *(f"{curve}_of_{grouping}" for grouping in fit.groupings))
-    }
+    position = (knots_in(fit.data, "mean_knot") - scale.centre) / scale.sd
+    line = scale.unit * (x[..., 0] + x[..., 1] * xr.DataArray(position, dims="mean_knot"))
+    curves = {}
+    for curve, departure in zip(family_of(fit.prior).curves, (line, x[..., 2]), strict=True):
+        for name in (curve, *(f"{curve}_of_{grouping}" for grouping in fit.groupings)):
+            if name in posterior:
+                curves[name] = (posterior[name] + departure).transpose(*posterior[name].dims)
     return with_posterior(fit, posterior.assign(curves))
 
 
@@ -268,7 +258,7 @@ def _table(
 ) -> pd.DataFrame:
     """A row for each day and part, and for its PIT; `n` are the items of days."""
     mean, variance = states.smoothed.mean, np.diagonal(states.smoothed.covariance, 0, 1, 2)
-    half = float(special.ndtri((1 + PROB) / 2)) * np.sqrt(variance)
+    half = SIDES * np.sqrt(variance)
     rows: list[dict[str, Any]] = []
     for t, (day, number) in enumerate(n.items()):
         for k, part in enumerate(PARTS):
@@ -279,19 +269,3 @@ def _table(
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select([of_day < false_alarms / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
     return table.assign(verdict=verdict)
-
-
-def _advice(table: pd.DataFrame, states: Walk) -> tuple[str, ...]:
-    failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
-    steps = ", ".join(f"{part} {step:.2g}" for part, step in zip(PARTS, states.step, strict=True))
-    alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
-    return f"Alarms: {alarms or 'none'}.", f"Typical step from a day to the next: {steps}."
-
-
-def _dataset(days: Days, states: Walk, scale: _Scale) -> xr.Dataset:
-    variables: dict[str, Any] = {"step": ("part", states.step)}
-    for name, state in (("smoothed", states.smoothed), ("filtered", states.filtered)):
-        variables[name] = ("day", "part"), state.mean
-        variables[f"{name}_covariance"] = ("day", "part", "other_part"), state.covariance
-    coords = {"day": pd.DatetimeIndex(days), "part": list(PARTS), "other_part": list(PARTS)}
-    return xr.Dataset(variables, coords, dict(zip(("centre", "sd", "unit"), scale, strict=True)))

@@ -1,93 +1,111 @@
-"""Advice on a check: what to distrust, then remedies, the one that gains most first."""
+"""Advice on a check: what to distrust, then remedies, the one that gains most first.
 
-from collections.abc import Iterable, Iterator
+A grouping gains what the best shifts of both curves add to the log density of each of its levels,
+about the average curves of the fit. A richer shape gains what a mixture of shifted curves adds to
+the density of the fit. Both approximate what `soc.compare` finds after the fit.
+"""
+
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from .._lib.arrays import Floats, Ints
 from .._lib.reprs import short
 from ..data.groups import group_roles, roles_of
 from ..families.family import family_of
 from ..families.priors import Spline
 from ..families.scales import LINEAR
 from ..inference.results import Fit
+from ..posterior.curves import average_curves
 from ..posterior.predictive import posterior_of
-from .gains import Gains
+from .comparison import mixture_weights
+from .observations import Observations, thin
 from .pit import NUMBER
 from .results import FAIL, OK, WARN
-from .slices import codes, equal_parts
+from .slices import equal_parts, is_cut, level_codes
 
 _SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, of that many items
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
 _PARTS = 20  # of the scores and of the sizes, which have shifts for themselves
-_ATOM = 0.2  # share of items of one size, which is then a group
 _NEARLY = 0.8  # of two gains, where the simpler remedy is the better one
+_ATOM = 0.2  # share of items of one size, which is then a group
 _FEWEST = 5  # items of a level, on average
 _MOST_GROUPS = 50  # levels, of more of which items are clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
-_NOT_TRUSTED = (
-    "The inference is not to be trusted (fit.status.reason says why): fit again with "
-    "method=soc.NUTS() before reading anything else here."
-)
-_SWAYED = (
-    "A few outcomes sway the fit when they are left out (Pareto k {:.2f}): look at them by "
-    "arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and compare "
-    "fits by soc.evaluate.held_out, which does not use these weights."
-)
+_ROWS = 20_000  # of more, a random subset is looked at
+_SIZES = 0.02 * 1.5 ** np.arange(14)  # of shifts, in sds of theta and of the second curve
+_DRAWS = 8  # of a fit on a grid, whose density is no closed form of the average curves
+_PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)  # of components, in sds of theta
+_SPREADS = (-3.0, -1.0, -0.5, 0.0, 1.0)  # logarithms of their variances over that of theta
+_RISES = (0.0, 0.3)  # of theta that is not 0, in sds
+_FARTHEST = 50.0  # of a log density above that of the fit
+_SURE = 3.0  # sds of a gain by chance, which gains have to exceed
 
 Remedy = tuple[float, str]
 """Nats that it gains, and a sentence."""
 
 
-def advise(table: pd.DataFrame, fit: Fit, gains: Gains, n_items: int) -> Iterator[str]:
+def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Iterator[str]:
     """Sentences on verdicts: doubts about the inference first, then remedies by their gain."""
 
     def values(what: str, *verdicts: str) -> list[float]:
         rows = table["what"].eq(what) & table["verdict"].isin(verdicts)
         return table.loc[rows, "value"].tolist()
 
-    failed = bool((table["verdict"] == FAIL).any())
+    failed = bool(table["verdict"].eq(FAIL).any())
     tests = table[table["p"].notna() & (table["what"] != NUMBER)]
-    off, found = int(tests["verdict"].isin([WARN, FAIL]).sum()), remedies(fit, gains, failed)
-    noise, doubt = values("noise", FAIL, WARN), posterior_of(fit).outcome.words.doubt
+    off = int(tests["verdict"].isin([WARN, FAIL]).sum())
     # wrong noise shows by size, in zeros and in shape
     explained = bool(values("noise", FAIL)) and off > 0
+    gaining = [] if explained else remedies(fit, gains, failed, off > 0)
     largest = tests.loc[tests["what"] == "PIT", "value"].max()
-    yield from (doubt.format(width=width) for width in noise)
-    for factor in values("clusters", OK, WARN, FAIL):
-        if factor > _MATTERS:
-            yield _clusters(factor, fit.widened)
-    first = {
-        _NOT_TRUSTED: values("converged", FAIL) or values("pareto_k", FAIL),
-        "Fix the noise model first: the other findings may follow from it.": explained,
-    }
-    yield from (sentence for sentence, holds in first.items() if holds)
-    if not explained:
-        yield from (f"{sentence} It gains about {nats:,.0f} nats." for nats, sentence in found)
-    last = {
-        "No single remedy stands out: see which slices are off, by soc.plots.plot_pit(result) and "
-        "by columns, soc.check(..., by=).": failed and off and not (explained or found),
-        f"{off} of {len(tests)} tests {'has' if off == 1 else 'have'} p < 0.05, about "
-        f"{0.05 * len(tests):.1f} would by chance: nothing fails.": off and not failed,
-        "Many slices have p < 0.05: each departure is small, but so many are not chance.": (
-            values(NUMBER, FAIL) and (table["verdict"] == FAIL).sum() == 1
+    doubt = posterior_of(fit).outcome.words.doubt
+    rules: list[tuple[Any, str]] = [
+        *((True, doubt.format(width=width)) for width in values("noise", FAIL, WARN)),
+        *((c > _MATTERS, _clusters(c, fit.widened)) for c in values("clusters", OK, WARN, FAIL)),
+        (
+            values("converged", FAIL) or values("pareto_k", FAIL),
+            "The inference is not to be trusted (fit.status.reason says why): fit again with "
+            "method=soc.NUTS() before reading anything else here.",
         ),
-        "With so many items the smallest departures show: no cumulative probability is off by "
-        f"more than {largest:.3f}, which may not matter to you.": (
-            failed and not explained and n_items > _MANY and largest < _SMALL
+        (explained, "Fix the noise model first: the other findings may follow from it."),
+        *((True, f"{sentence} It gains about {nats:,.0f} nats.") for nats, sentence in gaining),
+        (
+            failed and off and not (explained or gaining),
+            "No single remedy stands out: see which slices are off, by soc.plots.plot_pit(result) "
+            "and by columns, soc.check(..., by=).",
         ),
-        "Nothing speaks against the model on these items.": (
-            table["verdict"].eq(OK).all() and not found
+        (
+            off and not failed,
+            f"{off} of {len(tests)} tests {'has' if off == 1 else 'have'} p < 0.05, about "
+            f"{0.05 * len(tests):.1f} would by chance: nothing fails.",
         ),
-        "Few of the approximation's draws carry the weight: compare with method=soc.NUTS().": (
-            values("ess_fraction", WARN)
+        (
+            values(NUMBER, FAIL) and (table["verdict"] == FAIL).sum() == 1,
+            "Many slices have p < 0.05: each departure is small, but so many are not chance.",
         ),
-    }
-    yield from (sentence for sentence, holds in last.items() if holds)
-    yield from (_SWAYED.format(k) for k in values("leave-one-out", WARN, FAIL))
+        (
+            failed and not explained and n_items > _MANY and largest < _SMALL,
+            "With so many items the smallest departures show: no cumulative probability is off by "
+            f"more than {largest:.3f}, which may not matter to you.",
+        ),
+        (
+            table["verdict"].eq(OK).all() and not gaining,
+            "Nothing speaks against the model on these items.",
+        ),
+        (
+            values("ess_fraction", WARN),
+            "Few of the approximation's draws carry the weight: compare with method=soc.NUTS().",
+        ),
+        *((True, _swayed(k)) for k in values("leave-one-out", WARN, FAIL)),
+    ]
+    return (sentence for holds, sentence in rules if holds)
 
 
 def _clusters(factor: float, widened: bool) -> str:
@@ -102,112 +120,106 @@ def _clusters(factor: float, widened: bool) -> str:
     )
 
 
+def _swayed(k: float) -> str:
+    return (
+        f"A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at them by "
+        "arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and compare "
+        "fits by soc.evaluate.held_out, which does not use these weights."
+    )
+
+
 # --- remedies ------------------------------------------------------------------------------------
 
 
-def remedies(fit: Fit, gains: Gains, failed: bool) -> list[Remedy]:
-    """All remedies that gain more than chance would, by falling gain."""
-    found = [*_of_shape(fit, gains), _of_size(fit, gains), *_of_score(fit, gains)]
-    found += _of_columns(fit, gains)
+def remedies(fit: Fit, gains: "Gains", failed: bool, off: bool) -> list[Remedy]:
+    """All remedies that gain more than chance would, by falling gain.
+
+    Where no test is off, only columns that nobody asked for may still tell items apart.
+    """
+    remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or off else ())]
     if failed:  # new items stray a little as a whole, by the error of the curves
         again = "The curves are off for these items as a whole: if others made the fit, fit again."
-        found.append((gains.overall, again))
-    return sorted((pair for pair in found if pair[0] > 0), key=lambda pair: -pair[0])
+        remedies.append((gains.overall(), again))
+    return sorted((pair for pair in remedies if pair[0] > 0), key=lambda pair: -pair[0])
 
 
-def _of_shape(fit: Fit, gains: Gains) -> Iterable[Remedy]:
-    prior = fit.prior
+def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
+    prior, outcome, atoms = fit.prior, posterior_of(fit).outcome, np.array(fit.atoms)
+    columns, n = gains.items.columns, gains.items.n
     mixture = 0.0 if prior.mixture else gains.mixture()
     # values may be zero effects too, which no outcome tells from small ones
-    zero = 0.0 if prior.zero or posterior_of(fit).outcome.theta is LINEAR else gains.zero()
+    zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
     if zero > _NEARLY * mixture:
         code = as_code(prior, zero=True)
         yield zero, f"Theta of some items may be exactly 0: fit {code} {_SUMMARIZED}."
     if mixture:
         code = as_code(prior, family_of(prior).mixture)
         yield mixture, f"Theta given the score is not {prior.family}: fit {code} {_SUMMARIZED}."
-
-
-def _of_size(fit: Fit, gains: Gains) -> Remedy:
-    prior, outcome, n = fit.prior, posterior_of(fit).outcome, gains.items.n
-    size, words = gains.items.columns[outcome.size], outcome.words
-    gain = gains.by(equal_parts(size, _PARTS, n))
-    common, place = np.unique(size, return_inverse=True)
-    share = np.bincount(place, n) / n.sum()
-    atom = int(share.argmax())
-    off, value = f"Theta depends on {words.size} beyond what the score says", f"{common[atom]:.6g}"
-    alone = prior.exposure is not None or gains.by((place == atom).astype(int)) > _NEARLY * gain
-    if _ATOM < share[atom] < 1 - _ATOM and alone:
-        column = roles_of(fit.data.attrs)[outcome.size]
-        return gain, (
-            f"{off}, and {share[atom]:.0%} of the items share one, {value}: make these a group of "
-            f"the items, group= a column of {column} == {value}."
-        )
-    code = as_code(prior, exposure=_more(prior.exposure) if prior.exposure else Spline())
-    if prior.exposure is None:
-        return gain, (
-            f"{off}: fit {code} {_SUMMARIZED}, or give the score model the {words.size} as an "
-            "input."
-        )
-    return gain, (
-        f"{off} and the term in it: give that more knots, {code}, or fit ranges of {words.size} "
-        "apart."
-    )
-
-
-def _of_score(fit: Fit, gains: Gains) -> Iterable[Remedy]:
-    score, prior, atoms = gains.items.columns["score"], fit.prior, np.array(fit.atoms)
-    inside = np.isin(score, atoms)
-    if inside.any():
-        yield (
-            gains.by(np.where(inside, 1 + np.searchsorted(atoms, score), 0)),
-            (
-                "Items of a score that many share, such as a default score, are of several kinds: "
-                "give them a group=, or fit them apart."
-            ),
-        )
+    yield _of_size(fit, gains)
     code = as_code(prior, mean=_more(prior.mean), variance=_more(prior.variance))
-    yield (
-        gains.by(equal_parts(score, _PARTS, gains.items.n)),
-        (f"The curves are too stiff: use more bins in soc.summarize and more knots, {code}."),
-    )
+    stiff = f"The curves are too stiff: use more bins in soc.summarize and more knots, {code}."
+    yield gains.by(equal_parts(columns["score"], _PARTS, n)), stiff
+    if (on_atom := np.isin(columns["score"], atoms)).any():
+        several_kinds = (
+            "Items of a score that many share, such as a default score, are of several kinds: "
+            "give them a group=, or fit them apart."
+        )
+        atom = np.where(on_atom, 1 + np.searchsorted(atoms, columns["score"]), 0)
+        yield gains.by(atom), several_kinds
 
 
-def _of_columns(fit: Fit, gains: Gains) -> Iterable[Remedy]:
+def _of_size(fit: Fit, gains: "Gains") -> Remedy:
+    prior, outcome, n = fit.prior, posterior_of(fit).outcome, gains.items.n
+    size, word = gains.items.columns[outcome.size], outcome.words.size
+    gain = gains.by(equal_parts(size, _PARTS, n))
+    sizes, place = np.unique(size, return_inverse=True)
+    share = np.bincount(place, n) / n.sum()
+    most = int(share.argmax())
+    off = f"Theta depends on {word} beyond what the score says"
+    if _ATOM < share[most] < 1 - _ATOM and (
+        prior.exposure or gains.by((place == most).astype(int)) > _NEARLY * gain
+    ):
+        equal = f"{roles_of(fit.data.attrs)[outcome.size]} == {sizes[most]:.6g}"
+        remedy = f", and {share[most]:.0%} of the items share one: make these a group of the items"
+        return gain, f"{off}{remedy}, group= a column of {equal}."
+    if prior.exposure:
+        code = as_code(prior, exposure=_more(prior.exposure))
+        return gain, f"{off} and the term in it: give that more knots, {code}, or fit ranges apart."
+    code = as_code(prior, exposure=Spline())
+    return gain, f"{off}: fit {code} {_SUMMARIZED}, or give the score model the {word} as an input."
+
+
+def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     groups = tuple(group_roles(roles_of(fit.data.attrs)).values())
     kind = f"soc.{posterior_of(fit).outcome.kind.capitalize()}Items"
     for column, values in gains.items.labels.items():
-        (code, ranges), number = codes(values), values.nunique()
-        if number * _FEWEST > len(values) and not ranges:
-            continue  # names of items
-        together = (*groups, column) if groups else column
-        if ranges:
-            said = (
+        number, grouping = values.nunique(), (*groups, column) if groups else column
+        if is_cut(values):
+            remedy = (
                 f"{column!r} says something about theta that the score does not: give the score "
                 "model this column, or fit ranges of it apart."
             )
+        elif number * _FEWEST > len(values):
+            continue  # names of items
         elif column in groups and fit.groups:
-            said = f"Groups of {column!r} are off though each has its curves: fit them apart."
+            remedy = f"Groups of {column!r} are off though each has its curves: fit them apart."
         elif column in groups:
-            said = f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
+            remedy = f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
         elif number <= _MOST_GROUPS:
-            said = (
-                f"Levels of {column!r} differ at equal score: give the items group={together!r}, "
+            remedy = (
+                f"Levels of {column!r} differ at equal score: give the items group={grouping!r}, "
                 "or give the score model this column."
             )
         else:
-            said = (
+            remedy = (
                 f"Items of one {column!r} are alike: name it, {kind}(..., cluster={column!r}), or "
-                f"group={together!r} for curves of each."
+                f"group={grouping!r} for curves of each."
             )
-        yield gains.by(code), said
-
-
-# --- the fit's prior as code ---------------------------------------------------------------------
+        yield gains.by(level_codes(column, values, gains.items.n)[0]), remedy
 
 
 def as_code(prior: Any, kind: Any = None, **changes: Any) -> str:
-    """Returns code for a prior with its terms, with some of them changed, or of another class."""
+    """Code for a prior with its terms, with some of them changed, or of another class."""
     kind = kind or type(prior)
     names = {field.name for field in fields(kind)} & {field.name for field in fields(prior)}
     changed = kind(**{name: getattr(prior, name) for name in names} | changes)
@@ -216,3 +228,99 @@ def as_code(prior: Any, kind: Any = None, **changes: Any) -> str:
 
 def _more(spline: Spline) -> Spline:
     return replace(spline, knots=max(2 * spline.knots, Spline().knots))
+
+
+# --- gains ---------------------------------------------------------------------------------------
+
+
+class Gains:
+    """Gains of remedies in nats, of all items; 0 where chance explains them.
+
+    `items` are the rows that are looked at.
+    """
+
+    def __init__(self, fit: Fit, items: Observations, rng: np.random.Generator) -> None:
+        self.items = items.rows(items.sample(_ROWS, rng))
+        self._scale = float(items.n.sum() / self.items.n.sum())
+        self._fit, self._posterior = fit, posterior_of(fit)
+        outcome, columns = self._posterior.outcome, self.items.columns
+        self._outcomes = columns[outcome.observed], columns[outcome.size]
+
+    @cached_property
+    def _curves(self) -> tuple[Floats, Floats, Floats]:
+        """Average curves at the items, and the sd of theta in units of the first curve."""
+        columns, family = self.items.columns, self._posterior.family
+        places = columns["score"], columns.get("group"), self._outcomes[1]
+        first, second = (curve[None] for curve in average_curves(self._fit, *places))
+        if "spread" in columns:
+            first, second = family.widened(first, second, columns["spread"])
+        linear = self._posterior.outcome.theta is LINEAR
+        return first, second, np.exp(second / 2) if linear else np.sqrt(np.log1p(np.exp(second)))
+
+    def _density(self, place: float, spread: float) -> Floats:
+        """Log density of the items under shifts of both curves."""
+        first, second, sd = self._curves
+        curves = first + place * sd, second + spread
+        return np.asarray(self._posterior.family.log_density(*self._outcomes, *curves))[0]
+
+    @cached_property
+    def _base(self) -> Floats:
+        """Log density under the fit; of one on a grid it is no closed form of the curves."""
+        if not self._fit.prior.gridded:
+            return self._density(0.0, 0.0)
+        thinned = posterior_of(thin(self._fit, _DRAWS))
+        return np.asarray(thinned.log_density(self.items.columns).mean(axis=0))
+
+    @cached_property
+    def _shifted(self) -> list[Floats]:
+        """Log densities at shifts of one curve over those without: the least ones come first."""
+        shifts, base = np.outer(_SIZES, [1.0, -1.0]).ravel(), self._density(0.0, 0.0)
+        return [
+            np.stack([self._density(*pair) - base for pair in pairs])
+            for pairs in (product(shifts, [0.0]), product([0.0], shifts))
+        ]
+
+    def by(self, code: Ints) -> float:
+        """Gain from shifts for each level of a grouping, beyond those that all items share."""
+        freedom = 2 * (len(np.unique(code)) - 1)
+        return self._certain(self._best(code) - self._best(np.zeros_like(code)), freedom)
+
+    def overall(self) -> float:
+        """Gain from one shift of both curves for all items."""
+        return self._certain(self._best(np.zeros(len(self.items.n), dtype=np.int64)), 2)
+
+    def mixture(self) -> float:
+        """Gain from a free shape of theta."""
+        shifted = [self._density(*pair) for pair in product(_PLACES, _SPREADS)]
+        return self._certain(self._mixed([self._base, *shifted]), 4)
+
+    def zero(self) -> float:
+        """Gain from a share of theta that is 0, beside one shift of both curves."""
+        y, size = self._outcomes
+        zero = self._posterior.outcome.forms.log_likelihood(y, size, np.zeros(len(y)))
+        shifted = (self._density(*pair) for pair in product(_RISES, _SPREADS))
+        return self._certain(max(self._mixed([base, zero]) for base in shifted), 3)
+
+    def _best(self, code: Ints) -> float:
+        """Gain from the best shift of each curve for each level."""
+        n, total = self.items.n, 0.0
+        items = np.maximum(np.bincount(code, n), 1)
+        for shifted in self._shifted:
+            by_level = np.stack([np.bincount(code, n * gain) for gain in shifted])
+            slope = (shifted[0] - shifted[1]) / (2 * _SIZES[0])
+            bend = -float(n @ (shifted[0] + shifted[1])) / _SIZES[0] ** 2
+            # under a wrong shape scores vary by more than their curvature says
+            square = float(n @ slope**2 - np.bincount(code, n * slope) ** 2 @ (1 / items))
+            excess = max(1.0, square / bend) if bend > 0 else 1.0
+            total += float(np.maximum(by_level.max(axis=0), 0.0).sum()) / excess
+        return total
+
+    def _mixed(self, components: list[Floats]) -> float:
+        """Gain from the best mixture of densities."""
+        ratio = np.minimum(np.stack(components) - self._base, _FARTHEST)
+        weight = mixture_weights(ratio, self.items.n)
+        return float(self.items.n @ np.log(np.maximum(weight @ np.exp(ratio), 1e-300)))
+
+    def _certain(self, gain: float, freedom: int) -> float:
+        excess = gain - freedom / 2
+        return self._scale * excess if excess > _SURE * np.sqrt(freedom / 2) + 1 else 0.0

@@ -7,19 +7,17 @@ import pandas as pd
 from scipy import optimize, stats
 
 from .._lib.arguments import PROGRESS, SEED, A, Whole, checked
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..inference.results import Fit, outcome_roles
 from ..posterior.predictive import posterior_of
-from ._check import ITEMS_OR_STATISTICS
 from .leave_one_out import LeaveOneOut, doubt_of, leave_one_out
-from .observations import clustered, observe
+from .observations import ITEMS_OR_STATISTICS, clustered, observe
 from .results import OK
 
-_KEPT = ("constant_data", "observed_data")
 _TOTALS = ("n_items", "exposure", "count")
 _NOISE = "noise_sd"  # of a typical item of a bin: its square adds up
 _SAME = 1e-6  # relative difference of totals of the same items in other bins
@@ -48,12 +46,10 @@ def compare(
     fits
         Fits by name, all to the same items.
     data
-        The items that made the fits: a random subset of them is left out one by one. Or their
-        statistics with joint cells, which `summarize` keeps by default: all of them are, at the
-        precision of the cells.
+        The items that made the fits, or their statistics with joint cells, of which all items are
+        left out, at the precision of the cells.
     subset, seed, progress
-        Number of random items, the same for all fits (statistics take all), their seed, and whether
-        to show progress.
+        Number of random items that are left out, their seed, and whether to show progress.
 
     Returns
     -------
@@ -68,23 +64,18 @@ def compare(
     Raises
     ------
     FitError
-        If there are fewer than two fits, they are of different items or columns, or `data` are not
-        the items that made them; if draws differ so much in what they say of single items that
-        these cannot be left out.
+        If there are fewer than two fits, or `data` are not the items that made all of them.
 
     Warns
     -----
-    ConvergenceWarning
-        If any fit's ``trust`` is not ``"ok"``: one warning, with the names and the remedy.
-    ItemsWarning
-        If fits or data have clusters: ``se`` and ``dse`` take items as independent.
+    ConvergenceWarning, ItemsWarning
+        If any ``trust`` is not ``"ok"``; if items have clusters, which ``se`` and ``dse`` ignore.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> stiff = soc.Gamma(variance=soc.Spline(knots=1))
-    >>> fits = {"curve": fit, "constant cv": soc.fit(stats, stiff)}
-    >>> table = soc.compare(fits, stats)
+    >>> table = soc.compare({"curve": fit, "constant cv": soc.fit(stats, stiff)}, stats)
     >>> sorted(table.index)
     ['constant cv', 'curve']
     """
@@ -112,8 +103,8 @@ def compare(
                 rows = rows.rows(rows.sample(subset, np.random.default_rng(seed)))
             loos[name] = loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
             number = int((loo.k > loo.good_k).sum())
-            large = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
-            trust[name] = large if number else OK
+            doubt = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
+            trust[name] = doubt if number else OK
     table = _table(loos)
     table = table.reindex([*table.index, *(name for name in fits if name not in loos)])
     table = table.assign(rank=np.arange(len(table)), trust=[trust[name] for name in table.index])
@@ -142,16 +133,16 @@ def _table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
     """The numbers of `arviz.compare`, which takes no weights of rows."""
     names = sorted(loos, key=lambda name: -loos[name].elpd)
     ordered = [loos[name] for name in names]
-    n = ordered[0].n.astype(float) if ordered else np.empty(0)
-    each = np.reshape([loo.each for loo in ordered], (len(names), len(n)))
-    lost = [repr(name) for name, x in zip(names, each, strict=True) if not np.isfinite(x).all()]
+    n = ordered[0].n if ordered else np.empty(0, dtype=np.int64)
+    elpds = np.reshape([loo.each for loo in ordered], (len(names), len(n)))
+    lost = [repr(name) for name, x in zip(names, elpds, strict=True) if not np.isfinite(x).all()]
     if lost:
         raise FitError(
             f"leave-one-out of {', '.join(lost)} has no value: draws differ so much in what they "
             "say of single items that none can stand for a fit without them; compare by "
             "soc.evaluate.cross_validate, on statistics with folds"
         )
-    gain = each - each[:1]
+    gain = elpds - elpds[:1]
     difference = gain @ n
     error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
     worse = stats.norm.cdf(0.0, difference, error + 1e-12)
@@ -164,25 +155,35 @@ def _table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
         "p": [loo.p_loo for loo in ordered],
         "elpd": [loo.elpd for loo in ordered],
         "se": [loo.standard_error for loo in ordered],
-        "weight": _stacking(each, n),
+        "weight": mixture_weights(elpds, n),
     }
     return pd.DataFrame(columns, names)
 
 
-def _stacking(each: Floats, n: Floats) -> Floats:
-    """Weights of the mixture of fits with the largest log density (Yao et al. 2018)."""
-    if len(each) < 2:
-        return np.ones(len(each))
-    density = np.exp(each - each.max(axis=0))
-    return np.asarray(
-        optimize.minimize(
-            lambda weight: -n @ np.log(weight @ density),
-            np.full(len(each), 1.0 / len(each)),
-            jac=lambda weight: -density @ (n / (weight @ density)),
-            bounds=[(0.0, 1.0)] * len(each),
-            constraints={"type": "eq", "fun": lambda weight: weight.sum() - 1.0},
-        ).x
+def mixture_weights(log_density: Floats, n: Ints) -> Floats:
+    """Weights of the mixture of densities (k, rows) that fits `n` items of each row best.
+
+    Of fits left-one-out they are those of stacking (Yao et al. 2018).
+    """
+    number, share = len(log_density), n / n.sum()
+    if number < 2:
+        return np.ones(number)
+    density = np.exp(log_density - log_density.max(axis=0))
+
+    def loss(weight: Floats) -> tuple[float, Floats]:
+        mixed = np.maximum(weight @ density, 1e-300)
+        return -float(share @ np.log(mixed)), -density @ (share / mixed)
+
+    solution = optimize.minimize(
+        loss,
+        np.full(number, 1.0 / number),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0.0, 1.0)] * number,
+        constraints={"type": "eq", "fun": lambda weight: weight.sum() - 1.0},
+        options={"ftol": 1e-10, "maxiter": 500},
     )
+    return np.asarray(solution.x)
 
 
 # --- the same items ------------------------------------------------------------------------------
@@ -190,8 +191,8 @@ def _stacking(each: Floats, n: Floats) -> Floats:
 
 def _check_same(fits: Mapping[str, Fit]) -> None:
     """Refuse fits of different columns, or of items that differ in number or totals."""
-    (reference, base), *others = fits.items()
-    for name, fit in others:
+    (reference, base), *further = fits.items()
+    for name, fit in further:
         theirs, ours = (outcome_roles(x.data.attrs) for x in (fit, base))
         if theirs != ours or posterior_of(fit).outcome != posterior_of(base).outcome:
             raise FitError(
@@ -203,7 +204,7 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
 
 def _totals(fit: Fit) -> dict[str, float]:
     """Number of items and sums over them, as far as a fit keeps them."""
-    groups = [fit.data[g].to_dataset() for g in fit.data.children if g in _KEPT]
+    groups = [fit.data[g] for g in ("constant_data", "observed_data") if g in fit.data.children]
     bins = {str(name): x.to_numpy() for group in groups for name, x in group.data_vars.items()}
     totals = {name: float(bins[name].sum()) for name in _TOTALS if name in bins}
     if _NOISE in bins and "n_items" in bins:

@@ -18,8 +18,7 @@ from .._lib.arrays import Floats, Ints
 from ..inference.results import PARETO_K, Fit, Status
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .batches import parts, thin
-from .observations import Observations
+from .observations import Observations, parts, thin
 
 _NUMBERS = 4_000_000  # numbers in one array of draws x rows
 _MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all rows
@@ -48,14 +47,13 @@ class LeaveOneOut:
         return float(min(1.0 - 1.0 / np.log10(self.draws), PARETO_K))
 
     def record(self) -> Any:
-        """ArviZ's record, as `arviz.compare` and `arviz.plot_khat` take it.
+        """ArviZ's record, which takes no weights: a row's item is there as often as it has items.
 
-        ArviZ takes no weights: a row's item stands for all, as often as the row has items.
         ``pareto_k`` is of the rows whose weights were smoothed.
         """
         from arviz_stats.utils import ELPDDataLOO
 
-        known = np.flatnonzero(~np.isnan(self.k))
+        smoothed = np.flatnonzero(~np.isnan(self.k))
         return ELPDDataLOO(
             elpd=self.elpd,
             se=self.standard_error,
@@ -65,7 +63,7 @@ class LeaveOneOut:
             n_data_points=int(self.n.sum()),
             good_k=self.good_k,
             warning=self.pareto_k > self.good_k,
-            pareto_k=xr.DataArray(self.k[known], {"cell": known}, "cell"),
+            pareto_k=xr.DataArray(self.k[smoothed], {"cell": smoothed}, "cell"),
             elpd_i=xr.DataArray(np.repeat(self.each, self.n), dims="item"),
         )
 
@@ -80,18 +78,15 @@ def doubt_of(status: Status) -> str:
 def leave_one_out(
     fit: Fit, items: Observations, progress: bool | None = None, title: str = "leave-one-out"
 ) -> LeaveOneOut:
-    """Leave every item out in turn.
-
-    Of many rows, fewer draws are used: 40 million numbers in all, at least 100 draws.
-    """
+    """Leave every item out in turn; of many rows with fewer draws, at least 100."""
     n = items.n
-    few = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
-    posterior, sizes = posterior_of(few), few.data["posterior"].sizes
+    thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
+    posterior, sizes = posterior_of(thinned), thinned.data["posterior"].sizes
     draws = sizes["chain"] * sizes["draw"]
-    each, inside, sway = np.empty((3, len(n)))
+    each, full, sway = np.empty((3, len(n)))
     for rows in parts(title, len(n), max(1, _NUMBERS // draws), progress):
         density = posterior.log_density(select(items.columns, rows))
-        each[rows], inside[rows] = -_log_mean(-density), _log_mean(density)
+        each[rows], full[rows] = -_log_mean(-density), _log_mean(density)
         sway[rows] = density.var(axis=0)
     worst = np.argsort(-sway)[:_SMOOTHED]
     worst = worst[: max(_LEAST_SMOOTHED, int((sway[worst] > _SWAY).sum()))]
@@ -99,10 +94,8 @@ def leave_one_out(
     log_weight, k[worst] = _smoothed(density)
     each[worst] = _log_sum(log_weight + density)
     elpd = float(n @ each)
-    error = float(np.sqrt(n @ (each - elpd / n.sum()) ** 2))
-    return LeaveOneOut(
-        elpd, error, float(n @ (inside - each)), float(np.nanmax(k)), each, k, n, draws
-    )
+    error, parameters = float(np.sqrt(n @ (each - elpd / n.sum()) ** 2)), float(n @ (full - each))
+    return LeaveOneOut(elpd, error, parameters, float(np.nanmax(k)), each, k, n, draws)
 
 
 def _log_sum(values: Floats) -> Floats:
@@ -140,13 +133,12 @@ def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
 def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -> Floats:
     """P(Y < y) and P(Y <= y), (2, n), of items that the fit has seen, as if it had not.
 
-    The exact cdf over all draws (`ends`) is moved by the difference that an item's
-    weights make among 32 draws: that difference is small, so that few draws do. `log_density` is
-    (draws, n).
+    The exact cdf over all draws (`ends`) is moved by the difference that an item's weights make
+    among 32 draws: it is small, so that few draws do. `log_density` is (draws, n).
     """
     pick = np.unique(np.arange(_PIT_DRAWS) * len(log_density) // _PIT_DRAWS)
     log_weight = -log_density[pick]
     weight = np.exp(log_weight - _log_sum(log_weight)) - 1.0 / len(pick)
-    moved = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
-    below, upto = np.clip(ends + moved, 0.0, 1.0)
+    shift = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
+    below, upto = np.clip(ends + shift, 0.0, 1.0)
     return np.stack([np.minimum(below, upto), upto])

@@ -7,27 +7,35 @@ leave-one-out both are at the cell's mean: of values, whose cells are about an e
 sd wide, that makes a log density about 1/1500 nat too large at most, for all priors alike.
 """
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import StatisticsError
+from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
+from .._lib.progress import phase
+from .._lib.threads import ordered_map
 from .._model.rows import CLASS, check_atoms_apart
 from ..data.groups import group_roles, roles_of
-from ..data.items import Items
+from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics, refuse_weights
+from ..data.summaries import totals_of
 from ..families.family import family_of
 from ..families.row_sums import RowSums
 from ..inference.results import Fit, outcome_roles
-from ..posterior.curves import average_curves
+from ..posterior.curves import average_curves, items_at_once, with_posterior
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.interface import Columns, select
 from ..posterior.item_columns import bin_scores_of, read_items
 from ..posterior.predictive import posterior_of
+
+ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError)
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,25 @@ def check_roles(fit: Fit, stats: Statistics) -> None:
         )
 
 
+def check_rows(reference: Any, other: Any, words: Mapping[str, str], what: str) -> None:
+    """Refuse other rows, or rows in another order: columns, with their words, must be the same."""
+    for column, word in words.items():
+        expected, values = np.asarray(reference[column]), np.asarray(other[column])
+        n, problem = len(expected), f"{len(values):,} items, not {len(expected):,}"
+        if n == len(values):
+            wrong = int((values != expected).sum())
+            problem = f"another {word} in {wrong:,} of {n:,} rows" if wrong else ""
+        if problem:
+            raise ItemsError(f"{what} has {problem}: give the same rows in the same order")
+
+
+def totals_without_folds(items: Items, **options: Any) -> Statistics:
+    """Statistics of items in as many bins as they allow, without folds or warnings of bins."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
+        return totals_of(items, folds=0, on_leakage="ignore", **options)
+
+
 def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     check_roles(fit, stats)
     refuse_weights(stats, "a check")
@@ -109,14 +136,11 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     return Observations(columns, cells["n"], labels, roles_of(stats.data.attrs))
 
 
-# --- rows of the likelihood ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class CurveRows:
-    """Sums of rows for the likelihood, and the posterior means of both curves there.
+    """Rows of the likelihood, each a bin of a group, and the posterior means of both curves there.
 
-    A row is a group's bin, or its items of one class of sizes if the fit has a term in these.
+    Where the fit has a term in sizes, a row is a bin's items of one class of sizes.
     """
 
     sums: RowSums
@@ -133,20 +157,95 @@ def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
         stats.cells("joint")  # says what to do where there are none
     coarse = max(stats.coarse, 1) if by_size else 1
     bins = bin_scores_of(fit, posterior_of(fit), stats, coarse)
-    tables, size, place = {}, np.ones(len(bins.score)), np.arange(len(bins.score))
-    for name in ("joint",) if by_size else ("part", *family.rows.margins):
-        table = stats.table(name)
-        row = bins.place(table["group"] * bool(stats.groups), table["bin"])
-        if by_size:
-            key = np.stack([row, table[family.rows.size_cell] >> CLASS])
-            (place, _), row = np.unique(key, axis=1, return_inverse=True)
-        if by_size or name == "part":
-            n = np.bincount(row, table["n"], len(place))
-        if by_size:
-            size = np.bincount(row, table["n"] * family.outcome.forms.mean_size(table)) / n
-        tables[name] = {**table, "row": row}
+    names = ("joint",) if by_size else ("part", *family.rows.margins)
+    tables = {name: stats.table(name) for name in names}
+    rows = {
+        name: bins.place(table["group"] * bool(stats.groups), table["bin"])
+        for name, table in tables.items()
+    }
+    first_table, place, size = tables[names[0]], np.arange(len(bins.score)), None
+    if by_size:
+        key = np.stack([rows["joint"], first_table[family.rows.size_cell] >> CLASS])
+        (place, _), rows["joint"] = np.unique(key, axis=1, return_inverse=True)
+    n = np.bincount(rows[names[0]], first_table["n"], len(place))
+    if by_size:
+        sizes = first_table["n"] * family.outcome.forms.mean_size(first_table)
+        size = np.bincount(rows["joint"], sizes) / n
+    tables = {name: {**table, "row": rows[name]} for name, table in tables.items()}
     sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
     labels = np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
-    return CurveRows(
-        sums, bins.score[place], n, *average_curves(fit, bins.score[place], labels, size)
-    )
+    curves = average_curves(fit, bins.score[place], labels, size)
+    return CurveRows(sums, bins.score[place], n, *curves)
+
+
+# --- some items, and some draws, at a time -------------------------------------------------------
+
+
+def parts(
+    title: str, n: int, step: int, progress: bool | None, unit: str = "items"
+) -> Iterator[slice]:
+    """Slices of `step` that make up n, with progress."""
+    with phase(title, total=n, unit=unit, enabled=progress) as bar:
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            yield slice(start, stop)
+            bar.advance(stop - start)
+
+
+def in_batches(
+    title: str,
+    columns: Columns,
+    step: int,
+    progress: bool | None,
+    values: Callable[[Columns], Sequence[Floats] | Floats],
+) -> Floats:
+    """Values of all items, (values, n), `step` items at a time, with progress."""
+    batches = parts(title, len(columns["score"]), step, progress)
+    return np.concatenate([np.asarray(values(select(columns, rows))) for rows in batches], axis=-1)
+
+
+def summed(
+    fit: Fit,
+    weight: Floats,
+    target: Ints,
+    size: int,
+    values: Callable[[slice], Sequence[Floats]],
+    progress: bool | None = False,
+) -> list[Floats]:
+    """Weighted sums of values (draws, items of a slice) over items, (draws, size) each, in threads.
+
+    `target` says in which of `size` sums each item is added.
+    """
+
+    def added(start: int) -> tuple[Ints, list[Floats]]:
+        rows = slice(start, start + step)
+        sums, place = np.unique(target[rows], return_inverse=True)
+        share = np.zeros((len(place), len(sums)))
+        share[np.arange(len(place)), place] = weight[rows]
+        return sums, [x @ share for x in values(rows)]
+
+    totals: list[Floats] = []
+    step = items_at_once(fit)
+    with phase("sums over items", total=len(target), unit="items", enabled=progress) as bar:
+        for sums, arrays in ordered_map(added, range(0, len(target), step)):
+            totals = totals or [np.zeros((len(x), size)) for x in arrays]
+            for total, x in zip(totals, arrays, strict=True):
+                total[:, sums] += x
+            bar.advance(step)
+    return totals
+
+
+def even_draws(fit: Fit, most: int) -> Ints:
+    """Indices of at most `most` draws, evenly spaced in every chain, chains one after the other."""
+    chains, draws = (fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
+    number = min(max(1, most // chains), draws)
+    return np.add.outer(np.arange(chains) * draws, np.arange(number) * draws // number).ravel()
+
+
+def thin(fit: Fit, most: int) -> Fit:
+    """The fit with its `even_draws`."""
+    posterior, draws = fit.data["posterior"].to_dataset(), even_draws(fit, most)
+    per_chain = len(draws) // posterior.sizes["chain"]
+    if per_chain == posterior.sizes["draw"]:
+        return fit
+    return with_posterior(fit, posterior.isel(draw=draws[:per_chain]))

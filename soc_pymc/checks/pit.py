@@ -15,21 +15,20 @@ one shift. The items that made the fit stray less than new ones: for them the te
 """
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from scipy import stats
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints
 from ..inference.results import Fit
 from ..posterior.interface import Columns, Posterior, select
 from ..posterior.predictive import posterior_of
-from .batches import even_draws, in_batches
-from .observations import Observations
+from .observations import Observations, even_draws, in_batches
 from .results import FAIL, FAILS, OK, WARN, WARNS, finding
-from .slices import Mask, equal_parts
+from .slices import equal_parts
 
 TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
 NUMBER = "slices with p < 0.05"  # the check of how many there are
@@ -43,7 +42,6 @@ _FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
 _BINS = 20  # of the score, for histograms
 _CHUNK = 20_000
 _EACH = 32  # rows of more items are divided among the grid by one multinomial draw
-_STEP = 1e-6  # PIT intervals narrower than this are steps
 _DRAWS = 200  # of the curves, of which shifts are computed
 _ITEMS = 200  # of each slice, over which shifts are averaged: to some 7% of themselves
 _PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
@@ -73,20 +71,21 @@ class SliceTests(NamedTuple):
 def pit_tests(
     fit: Fit,
     items: Observations,
-    masks: Mapping[str, Mask],
+    masks: Mapping[str, Bools],
     rng: np.random.Generator,
     progress: bool | None = None,
 ) -> SliceTests:
     """Tests of the PIT by slice, which allow for the error of the curves."""
-    ends = cdf_ends(posterior_of(fit), items.columns, progress)
-    pits = slice_pits(ends, items.n, masks, rng)
-    shifts = curve_shifts(fit, items.columns, items.n, list(masks.values()), rng)
-    inside = np.stack(list(masks.values())).astype(float)
-    replicated = replicated_distances(shifts, (inside * items.n) @ inside.T, rng)
-    for (name, pit), distances in zip(pits.items(), replicated.T, strict=True):
-        p = distance_p_value(pit.distance, pit.n_items, distances)
-        pits[name] = pit._replace(p_value=p)
-    return SliceTests(pits, replicated, shifts, ends)
+    ends, names = cdf_ends(posterior_of(fit), items.columns, progress), list(masks)
+    members = np.stack([masks[name] for name in names])
+    pits = slice_pits(ends, items.n, members, rng)
+    shifts = curve_shifts(fit, items.columns, items.n, members, rng)
+    replicated = replicated_distances(shifts, (members * items.n) @ members.T.astype(float), rng)
+    pits = [
+        pit._replace(p_value=distance_p_value(pit.distance, pit.n_items, distances))
+        for pit, distances in zip(pits, replicated.T, strict=True)
+    ]
+    return SliceTests(dict(zip(names, pits, strict=True)), replicated, shifts, ends)
 
 
 def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = False) -> Floats:
@@ -103,64 +102,46 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
     return in_batches("predictive distribution", columns, _CHUNK, progress, ends)
 
 
-def slice_pits[Name: Hashable](
-    ends: Floats, n: Ints, masks: Mapping[Name, Mask], rng: np.random.Generator
-) -> dict[Name, SlicePit]:
-    """PIT by slice, from the ends (2, rows) of the PIT intervals of rows of `n` items."""
-    counts = {name: np.zeros(_STEPS) for name in masks}
+def slice_pits(ends: Floats, n: Ints, members: Bools, rng: np.random.Generator) -> list[SlicePit]:
+    """PIT by slice, from the ends (2, rows) of the PIT intervals of rows of `n` items.
+
+    `members` (slices, rows) says which rows are in a slice.
+    """
+    counts, sums = np.zeros((len(members), _STEPS)), np.zeros((len(members), len(GRID)))
     for start in range(0, len(n), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        row, step, items = _dealt(ends[:, rows], n[rows], rng)
-        for name, mask in masks.items():
-            inside = mask[rows][row]
-            counts[name] += np.bincount(step[inside], items[inside], _STEPS)
-    return {
-        name: _slice_pit(counts[name], mean_pit_ecdf(ends[:, mask], n[mask]))
-        for name, mask in masks.items()
-    }
+        share, weight = pit_upto_grid(*ends[:, rows]), members[:, rows] * n[rows].astype(float)
+        sums += weight @ share
+        row, step, items = _dealt(ends[:, rows], share, n[rows], rng)
+        for count, mask in zip(counts, members[:, rows], strict=True):
+            count += np.bincount(step, items * mask[row], _STEPS)
+    return [_slice_pit(*pair) for pair in zip(counts, sums, strict=True)]
 
 
-def _dealt(ends: Floats, n: Ints, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+def _dealt(
+    ends: Floats, share: Floats, n: Ints, rng: np.random.Generator
+) -> tuple[Ints, Ints, Ints]:
     """Rows, steps of the grid, and how many items of the row have their PIT in the step."""
     below, upto = ends
-    large, small = np.flatnonzero(n > _EACH), np.flatnonzero(n <= _EACH)
-    shares = np.diff(pit_upto_grid(below[large], upto[large]), axis=1)
-    shares[below[large] >= 1.0, -1] = 1.0  # no point of the grid lies above it
-    counts = rng.multinomial(n[large], shares / shares.sum(axis=1, keepdims=True))
+    cells, items_alone = np.flatnonzero(n > _EACH), np.flatnonzero(n <= _EACH)
+    shares = np.diff(share[cells], axis=1)
+    shares[below[cells] >= 1.0, -1] = 1.0  # no point of the grid lies above it
+    counts = rng.multinomial(n[cells], shares / shares.sum(axis=1, keepdims=True))
     place, step = np.nonzero(counts)
-    row = np.repeat(small, n[small])
+    row = np.repeat(items_alone, n[items_alone])
     pit = below[row] + rng.random(len(row)) * (upto - below)[row]
     return (
-        np.concatenate([large[place], row]),
+        np.concatenate([cells[place], row]),
         np.concatenate([step, np.minimum((pit * _STEPS).astype(np.int64), _STEPS - 1)]),
         np.concatenate([counts[place, step], np.ones(len(row), dtype=np.int64)]),
     )
 
 
-def _slice_pit(counts: Floats, averaged: Floats) -> SlicePit:
+def _slice_pit(counts: Floats, sums: Floats) -> SlicePit:
     n = round(counts.sum())
     ecdf = np.concatenate([[0.0], np.cumsum(counts) / n])
     distance = min(1.0, float(np.abs(ecdf - GRID).max() + BETWEEN / np.sqrt(n)))
-    return SlicePit(ecdf, averaged, n, distance, float(stats.kstwo.sf(distance, n)))
-
-
-def mean_pit_ecdf(ends: Floats, n: Ints, grid: Floats = GRID) -> Floats:
-    """Expectation of the ECDF over the randomisation, at evenly spaced points from 0 to 1."""
-    below, upto = ends
-    width = upto - below
-    wide = width >= _STEP
-    last = len(grid) - 1
-    rise = np.zeros(len(grid))
-    # a uniform cdf is a ramp from `below` minus the same ramp from `upto`: sums over items need
-    # only the point of the grid at which each ramp begins
-    for end, sign in ((below[wide], 1.0), (upto[wide], -1.0)):
-        begin, steepness = np.ceil(end * last).astype(np.int64), n[wide] / width[wide]
-        slope = np.cumsum(np.bincount(begin, steepness, len(grid)))
-        offset = np.cumsum(np.bincount(begin, end * steepness, len(grid)))
-        rise += sign * (grid * slope - offset)
-    step = np.ceil(upto[~wide] * last).astype(np.int64)
-    rise += np.cumsum(np.bincount(step, n[~wide], len(grid)))
-    return np.clip(rise / n.sum(), 0.0, 1.0)
+    return SlicePit(ecdf, sums / n, n, distance, float(stats.kstwo.sf(distance, n)))
 
 
 def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
@@ -173,14 +154,11 @@ def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
 
 
 def curve_shifts(
-    fit: Fit, columns: Columns, n: Ints, masks: Sequence[Mask], rng: np.random.Generator
+    fit: Fit, columns: Columns, n: Ints, members: Bools, rng: np.random.Generator
 ) -> Floats:
-    """Shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points).
-
-    `n` is the number of items of each row.
-    """
+    """Shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
     posterior, draws = posterior_of(fit), even_draws(fit, _DRAWS)
-    places = [np.flatnonzero(mask) for mask in masks]
+    places = [np.flatnonzero(mask) for mask in members]
     rows = np.concatenate([rng.choice(p, _ITEMS, p=n[p] / n[p].sum()) for p in places])
     items = select(columns, rows)
     outcomes = posterior.simulate(items, rng, draws)
@@ -188,8 +166,8 @@ def curve_shifts(
     items[posterior.outcome.observed] = drawn
     log_density = posterior.log_density(items, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
-    departure = (ratio / ratio.mean(axis=0) - 1.0).reshape(-1, len(masks), _ITEMS)
-    share = pit_upto_grid(*posterior.cdf_interval(items)).reshape(len(masks), _ITEMS, -1)
+    departure = (ratio / ratio.mean(axis=0) - 1.0).reshape(-1, len(places), _ITEMS)
+    share = pit_upto_grid(*posterior.cdf_interval(items)).reshape(len(places), _ITEMS, -1)
     return np.asarray(np.einsum("dsi,sip->dsp", departure, share) / _ITEMS)
 
 
@@ -222,37 +200,6 @@ def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
     return _exceedance(replicated**2, limit**2)
 
 
-def together(tests: SliceTests) -> list[dict[str, Any]]:
-    """Findings on all slices by one quantity, by Fisher's sum of logarithms of p-values.
-
-    The sum is judged by its replicates, since such slices share the curves, though no items. The
-    value is the largest distance. Of all slices together, the number with p < 0.05 is judged by its
-    replicates, in which slices share items too.
-    """
-    families: dict[tuple[str, bool], list[int]] = {}
-    for k, name in enumerate(tests.pits):
-        if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):
-            families.setdefault((part[1], bool(part[2])), []).append(k)
-    pits, rows = list(tests.pits.values()), []
-    p = np.array([pit.p_value for pit in pits])
-    rank = np.argsort(np.argsort(-tests.replicated, axis=0), axis=0)
-    replicated = (rank + 0.5) / len(rank)
-    for (quantity, is_label), places in families.items():
-        if len(places) > 1:
-            sums = -np.log(replicated[:, places]).sum(axis=1)
-            observed = -np.log(np.maximum(p[places], _TINY)).sum()
-            largest = max(pits[k].distance for k in places)
-            n = len(places)
-            where = f"{quantity} = any of {n}" if is_label else f"{quantity} 1/{n} to {n}/{n}"
-            rows.append(finding(TOGETHER, where, largest, _exceedance(sums, observed)))
-    if len(p) >= _FEWEST_SLICES:
-        looks, number = (replicated < WARNS).sum(axis=1), int((p < WARNS).sum())
-        chance = float((1 + (looks >= number).sum()) / (1 + len(looks)))
-        verdict = FAIL if chance < FAILS else WARN if chance < WARNS else OK
-        rows.append(finding(NUMBER, f"{len(p)} slices", number, chance, verdict))
-    return rows
-
-
 def _exceedance(values: Floats, bound: float) -> float:
     """Share of `values` of at least a bound; beyond nearly all of them, of a fitted tail."""
     cut = np.quantile(values, 1.0 - _TAIL)
@@ -260,6 +207,36 @@ def _exceedance(values: Floats, bound: float) -> float:
         return float(np.mean(values >= bound))
     rate = np.mean(values[values > cut]) - cut
     return float(_TAIL * np.exp(-(bound - cut) / rate))
+
+
+def together(tests: SliceTests) -> list[dict[str, Any]]:
+    """Findings on all slices by one quantity, by Fisher's sum of logarithms of p-values.
+
+    The sum is judged by its replicates, since such slices share the curves, though no items. The
+    value is the largest distance. Of all slices together, the number with p < 0.05 is judged by its
+    replicates, in which slices share items too.
+    """
+    quantities: dict[tuple[str, str], list[int]] = {}
+    for k, name in enumerate(tests.pits):
+        if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):
+            quantities.setdefault((part[1], part[2] or ""), []).append(k)
+    distance = np.array([pit.distance for pit in tests.pits.values()])
+    p, rows = np.array([pit.p_value for pit in tests.pits.values()]), []
+    rank = np.argsort(np.argsort(-tests.replicated, axis=0), axis=0)
+    replicated = (rank + 0.5) / len(rank)
+    for (quantity, is_label), places in quantities.items():
+        if (n := len(places)) > 1:
+            sums = -np.log(replicated[:, places]).sum(axis=1)
+            observed = -np.log(np.maximum(p[places], _TINY)).sum()
+            where = f"{quantity} = any of {n}" if is_label else f"{quantity} 1/{n} to {n}/{n}"
+            chance = _exceedance(sums, observed)
+            rows.append(finding(TOGETHER, where, distance[places].max(), chance))
+    if len(p) >= _FEWEST_SLICES:
+        numbers, number = (replicated < WARNS).sum(axis=1), int((p < WARNS).sum())
+        chance = float((1 + (numbers >= number).sum()) / (1 + len(numbers)))
+        verdict = FAIL if chance < FAILS else WARN if chance < WARNS else OK
+        rows.append(finding(NUMBER, f"{len(p)} slices", number, chance, verdict))
+    return rows
 
 
 # --- results -------------------------------------------------------------------------------------
@@ -272,24 +249,21 @@ def pit_findings(pits: Mapping[str, SlicePit], what: str = "PIT") -> list[dict[s
 
 def pit_dataset(pits: Mapping[str, SlicePit]) -> xr.Dataset:
     """ECDFs of the PIT minus the uniform cdf, by slice: the pictures need nothing else."""
-    numbers: dict[str, Any] = {
-        name: (("slice", "u"), np.array([getattr(pit, name) - GRID for pit in pits.values()]))
-        for name in ("randomised", "averaged")
+    randomised, averaged, n, _, p = map(np.array, zip(*pits.values(), strict=True))
+    variables: dict[str, Any] = {
+        "randomised": (("slice", "u"), randomised - GRID),
+        "averaged": (("slice", "u"), averaged - GRID),
+        "n_items": ("slice", n),
+        "p_value": ("slice", p),
     }
-    for name in ("n_items", "p_value"):
-        numbers[name] = "slice", [getattr(pit, name) for pit in pits.values()]
-    return xr.Dataset(numbers, {"slice": list(pits), "u": GRID})
+    return xr.Dataset(variables, {"slice": list(pits), "u": GRID})
 
 
 def binned_dataset(ends: Floats, n: Ints, score: Floats, rng: np.random.Generator) -> xr.Dataset:
     """ECDFs in 20 bins of the score, with the mean score and the number of items of each bin."""
     part = equal_parts(score, _BINS, n)
-    pits = slice_pits(ends, n, {k: part == k for k in range(part.max() + 1)}, rng)
-    items = np.bincount(part, n)
-    variables: dict[str, Any] = {
-        "ecdf": (("bin", "u"), [pit.randomised for pit in pits.values()]),
-        "n_items": ("bin", items.astype(int)),
-    }
-    return xr.Dataset(
-        variables, {"score": ("bin", np.bincount(part, n * score) / items), "u": GRID}
-    )
+    members = part == np.arange(part.max() + 1)[:, None]
+    ecdf = np.array([pit.randomised for pit in slice_pits(ends, n, members, rng)])
+    items = members @ n
+    variables = {"ecdf": (("bin", "u"), ecdf), "n_items": ("bin", items)}
+    return xr.Dataset(variables, {"score": ("bin", members @ (n * score) / items), "u": GRID})

@@ -7,12 +7,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import special
 
 from .._lib.arrays import Floats
 from .._lib.reprs import html_table, visible
 
 COLUMNS = ("what", "where", "n", "value", "low", "high", "p", "verdict")
 """A finding, its place and number of items: a value, its interval, a p-value and a verdict."""
+
+PROB = 0.9
+"""Probability of intervals, where the user names none."""
+
+SIDES = float(special.ndtri((1 + PROB) / 2))
+"""Half a normal interval of that probability, in sds."""
 
 OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 FAILS, WARNS = 0.01, 0.05  # p-values: after correction for many tests, and each by itself
@@ -22,58 +30,53 @@ _SMALLEST = 1e-12  # p-value that is written
 def finding(
     what: str, where: str, value: float, p: float = np.nan, verdict: str = "", n: int | None = None
 ) -> dict[str, Any]:
-    """Returns a row of a table: its verdict follows from all p-values, where it has one."""
+    """Return a row of a table: its verdict follows from all p-values, where it has one."""
     return {"what": what, "where": where, "n": n, "value": value, "p": p, "verdict": verdict}
 
 
-def result_table(rows: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
-    """Returns rows with the columns of a table of results; numbers that are missing are NaN."""
-    table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
-    table = table.reindex(columns=list(COLUMNS))
-    table["n"] = table["n"].astype("Int64")
-    numbers = dict.fromkeys(("value", "low", "high", "p"), float)
-    words = {name: table[name].astype(object) for name in ("what", "where", "verdict")}
-    return table.astype(numbers).assign(**words)
-
-
-def with_verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """Adds verdicts by p-values before and after correction, where there is none yet."""
-    p = table["p"].where(table["verdict"] == "").to_numpy()
-    by_test = np.where(holm(p) < FAILS, FAIL, np.where(p < WARNS, WARN, OK))
-    return table.assign(verdict=table["verdict"].where(np.isnan(p), by_test))
-
-
-def holm(p_value: Floats) -> Floats:
-    """P-values adjusted by Holm's step-down rule; NaN stays NaN and does not count."""
-    adjusted = np.full(len(p_value), np.nan)
-    known = np.flatnonzero(~np.isnan(p_value))
-    order = known[np.argsort(p_value[known])]
-    factor = np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p_value[order] * factor))
-    return adjusted
-
-
-# --- intervals -----------------------------------------------------------------------------------
-
-PROB = 0.9
-"""Probability of intervals, where the user names none."""
-
-
 def intervals(draws: Floats, prob: float = PROB) -> dict[str, Floats]:
-    """Returns medians of draws (draws, ...) and central intervals, which a single draw has not."""
+    """Return medians of draws (draws, ...) and central intervals, which a single draw has not."""
     low, middle, high = np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
     if len(draws) == 1:
         low = high = np.full_like(middle, np.nan)
     return {"value": middle, "low": low, "high": high}
 
 
+def estimates(
+    what: str, where: ArrayLike, draws: Floats, prob: float = PROB, **columns: Any
+) -> pd.DataFrame:
+    """Return a row for each place, from draws (draws, places), without a verdict."""
+    return pd.DataFrame({"what": what, "where": where, **intervals(draws, prob), **columns})
+
+
 def two_sided(draws: Floats) -> Floats:
-    """Returns twice the share of draws on the rarer side of 0, (draws, ...)."""
-    above = np.mean(draws > 0, axis=0) + 0.5 * np.mean(draws == 0, axis=0)
-    return np.asarray(2.0 * np.minimum(above, 1.0 - above))
+    """Return twice the share of draws on the rarer side of 0, (draws, ...)."""
+    share_above = np.mean(draws > 0, axis=0) + 0.5 * np.mean(draws == 0, axis=0)
+    return np.asarray(2.0 * np.minimum(share_above, 1.0 - share_above))
 
 
-# --- results -------------------------------------------------------------------------------------
+def result_table(*parts: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
+    """Return rows with the columns of a table of results; numbers that are missing are NaN."""
+    frames = (part if isinstance(part, pd.DataFrame) else pd.DataFrame([*part]) for part in parts)
+    types: dict[str, Any] = {"n": "Int64", **dict.fromkeys(("value", "low", "high", "p"), float)}
+    types |= dict.fromkeys(("what", "where", "verdict"), object)
+    tables = [frame.reindex(columns=list(COLUMNS)).astype(types) for frame in frames]
+    table = pd.concat([part for part in tables if len(part)], ignore_index=True)
+    return table.assign(verdict=table["verdict"].where(table["verdict"].notna(), None))
+
+
+def with_verdicts(table: pd.DataFrame) -> pd.DataFrame:
+    """Add verdicts by p-values before and after correction, where there is none yet."""
+    p = table["p"].where(table["verdict"] == "").to_numpy()
+    by_test = np.where(holm(p) < FAILS, FAIL, np.where(p < WARNS, WARN, OK))
+    return table.assign(verdict=table["verdict"].where(np.isnan(p), by_test))
+
+
+def holm(p_value: Floats) -> Floats:
+    """Return p-values adjusted by Holm's step-down rule; NaN stays NaN and does not count."""
+    rising = pd.Series(p_value).dropna().sort_values()
+    adjusted = (rising * np.arange(len(rising), 0, -1)).cummax().clip(upper=1.0)
+    return np.asarray(adjusted.reindex(range(len(p_value))), dtype=float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,12 +107,11 @@ class Result:
 
     def __repr__(self) -> str:
         shown, notes = self._shown()
-        rows = [COLUMNS, *cells(shown)]
-        widths = [max(len(row[k]) for row in rows) for k in range(len(COLUMNS))]
-        text = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
-        points = [f"- {sentence}" for sentence in self._advice()]
-        lines = [f"<soc_pymc {self.title}>", *(line.rstrip() for line in text), *notes, *points]
-        return "\n".join(map(visible, lines))
+        text = pd.DataFrame([COLUMNS, *cells(shown)])
+        padded = [text[k].str.ljust(text[k].str.len().max()) for k in text]
+        rows = ("  ".join(row).rstrip() for row in zip(*padded, strict=True))
+        points = (f"- {sentence}" for sentence in self._advice())
+        return "\n".join(map(visible, [f"<soc_pymc {self.title}>", *rows, *notes, *points]))
 
     def _repr_html_(self) -> str:
         shown, notes = self._shown()
@@ -119,52 +121,51 @@ class Result:
 
     def _shown(self) -> tuple[pd.DataFrame, list[str]]:
         """The worst rows, then the first, and a line on all others."""
-        rank = self.table["verdict"].map({FAIL: 0, WARN: 1}).fillna(2)
-        p = self.table["p"].fillna(-1.0).where(rank < 2, 1.0)
-        order = pd.DataFrame({"rank": rank, "p": p}).sort_values(["rank", "p"], kind="stable")
-        shown = self.table.loc[order.index[: self.rows]]
-        rest = self.table.drop(shown.index)
-        if rest.empty:
+        shown = worst_first(self.table)[: self.rows]
+        hidden = self.table.drop(shown.index)
+        if hidden.empty:
             return shown, []
-        counts = rest.groupby("what", sort=False).size()
+        counts = hidden.groupby("what", sort=False).size()
         names = (f"{what} ({n})" if n > 1 else str(what) for what, n in counts.items())
-        return shown, [f"{len(rest):,} more rows in .table: {', '.join(names)}"]
+        return shown, [f"{len(hidden):,} more rows in .table: {', '.join(names)}"]
 
     def _advice(self) -> list[str]:
-        more = len(self.advice) - self.sentences
-        note = [f"{more} more in .advice"] if more > 0 else []
+        hidden = len(self.advice) - self.sentences
+        note = [f"{hidden} more in .advice"] if hidden > 0 else []
         return [*self.advice[: self.sentences], *note]
 
 
-# --- text and HTML -------------------------------------------------------------------------------
+def worst_first(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that fail and warn, each by rising p-value, then all others in order."""
+    rank = table["verdict"].map({FAIL: 0, WARN: 1}).fillna(2)
+    p = table["p"].fillna(-1.0).where(rank < 2, 1.0)
+    order = pd.DataFrame({"rank": rank, "p": p}).sort_values(["rank", "p"], kind="stable")
+    return table.loc[order.index]
+
+
+# --- text ----------------------------------------------------------------------------------------
 
 
 def number(value: float) -> str:
-    """Formats a number in three digits; one that is missing is empty."""
+    """Format a number in three digits; one that is missing is empty."""
     if np.isnan(value):
         return ""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def p_value(value: float) -> str:
-    """Formats a p-value."""
-    if np.isnan(value):
-        return ""
+    """Format a p-value."""
     if value < _SMALLEST:
         return f"< {_SMALLEST:.0e}"
     return f"{value:.2f}" if value >= 0.095 else f"{value:.1g}"
 
 
 def cells(table: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Returns the table's cells as text."""
-    formats: dict[str, Callable[[Any], str]] = dict.fromkeys(COLUMNS, _word)
-    formats |= dict.fromkeys(("value", "low", "high"), number)
-    formats |= {"n": lambda n: "" if pd.isna(n) else f"{n:,}", "p": p_value}
-    columns = [[formats[name](x) for x in table[name]] for name in COLUMNS]
+    """Return the table's cells as text; what is missing is empty."""
+    formats: dict[str, Callable[[Any], str]] = dict.fromkeys(("value", "low", "high"), number)
+    formats |= {"n": "{:,}".format, "p": p_value}
+    columns = [
+        ["" if pd.isna(x) else formats.get(name, visible)(x) for x in table[name]]
+        for name in COLUMNS
+    ]
     return list(zip(*columns, strict=True))
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, float):
-        return number(value)
-    return visible("" if value is None else value)

@@ -5,14 +5,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints
 from ..families.outcomes import Outcome
 from ..posterior.interface import Columns
 
-Mask = NDArray[np.bool_]
-Slices = Iterator[tuple[str, Mask]]
+Slices = Iterator[tuple[str, Bools]]
 """Names and masks of slices. In all functions `n` is the number of items of each row."""
 
 ALL = "all items"
@@ -29,8 +27,10 @@ def slices(outcome: Outcome, columns: Columns, atoms: Sequence[float], n: Ints) 
         if (mask := score == atom).any():
             yield f"score = {atom:.6g}", mask
     yield from large_sizes(outcome, size)
-    yield from _fifths("score", score, n)
-    yield from _fifths(outcome.words.size, size, n)
+    for name, values in (("score", score), (outcome.words.size, size)):
+        code, names = _fifths(name, pd.Series(values), n)
+        if len(names) > 1:
+            yield from ((part, code == k) for k, part in enumerate(names))
 
 
 def large_sizes(outcome: Outcome, size: Floats, least: float = _LARGE) -> Slices:
@@ -45,57 +45,51 @@ def column_slices(labels: Mapping[str, pd.Series], n: Ints) -> Slices:
     Numbers and dates of more than 20 distinct values are cut into fifths instead.
     """
     for column, values in labels.items():
-        if _is_cut(values):
-            yield from _fifths(column, values, n)
-            if (missing := values.isna().to_numpy()).any():
-                yield f"{column} = missing", missing
-            continue
-        code, levels = pd.factorize(values, use_na_sentinel=False)
-        frequency = np.bincount(code, n, len(levels))
-        for place in np.argsort(-frequency, kind="stable")[:LEVELS]:
-            level = levels[place]
-            yield f"{column} = {'missing' if pd.isna(level) else level}", code == place
+        code, names = level_codes(column, values, n)
+        places = np.arange(len(names))
+        if not is_cut(values):
+            places = np.argsort(-np.bincount(code, n, len(names)), kind="stable")[:LEVELS]
+        yield from ((names[k], code == k) for k in places)
 
 
-def codes(values: pd.Series) -> tuple[Ints, bool]:
-    """Numbers of a column's levels, or of its fifths, from 0 on; and whether it is cut."""
-    if not _is_cut(values):
-        return pd.factorize(values, use_na_sentinel=False)[0], False
-    return equal_parts(_as_numbers(values), 5) + 1, True
+def level_codes(column: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
+    """Numbers of the levels of a column, or of its fifths, and their names."""
+    if is_cut(values):
+        code, names = _fifths(column, values.reset_index(drop=True), n)
+        missing = values.isna().to_numpy()
+        names += [f"{column} = missing"] * int(missing.any())
+        return np.where(missing, len(names) - 1, code), names
+    code, levels = pd.factorize(values, use_na_sentinel=False)
+    return code, [f"{column} = {'missing' if pd.isna(level) else level}" for level in levels]
+
+
+def is_cut(values: pd.Series) -> bool:
+    """True if a column has an order, and too many values for each to be a level."""
+    numbers = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    ordered = numbers or pd.api.types.is_datetime64_any_dtype(values)
+    return bool(ordered and values.nunique(dropna=True) > LEVELS)
 
 
 def cut_columns(labels: Mapping[str, pd.Series]) -> Iterator[str]:
     """Sentences on columns of which only the most frequent levels are slices."""
     for column, values in labels.items():
         number = values.nunique(dropna=False)
-        if number > LEVELS and not _is_cut(values):
+        if number > LEVELS and not is_cut(values):
             yield (
                 f"Column {column!r} has {number:,} levels: only the {LEVELS} most frequent were "
                 "checked."
             )
 
 
-def _is_cut(values: pd.Series) -> bool:
-    """True if a column has an order, and too many values for each to be a level."""
-    ordered = pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values)
-    return bool(
-        ordered and not pd.api.types.is_bool_dtype(values) and values.nunique(dropna=True) > LEVELS
-    )
-
-
-def _fifths(name: str, values: pd.Series | Floats, n: Ints) -> Slices:
-    """Fifths of the items by numbers or dates, without missing ones."""
-    column = pd.Series(values).reset_index(drop=True)
-    part = equal_parts(_as_numbers(column), 5, n)
-    for k in range(parts := int(part.max()) + 1):
-        low, high = (_short(end) for end in column[part == k].agg(["min", "max"]))
-        if parts > 1:
-            yield f"{name} {k + 1}/{parts}: {low}{f' to {high}' * (high != low)}", part == k
-
-
-def _as_numbers(column: pd.Series) -> Floats:
-    number = column.astype("int64").where(column.notna()) if column.dtype.kind == "M" else column
-    return np.asarray(number.to_numpy(dtype=float, na_value=np.nan), dtype=np.float64)
+def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
+    """Numbers of the fifths of numbers or dates, -1 for those that are missing, and their names."""
+    code = equal_parts(np.asarray(values.rank(), dtype=np.float64), 5, n)
+    ends = values.groupby(code).agg(["min", "max"]).drop(index=-1, errors="ignore")
+    names = []
+    for k, (least, largest) in enumerate(zip(ends["min"], ends["max"], strict=True), 1):
+        low, high = _short(least), _short(largest)
+        names.append(f"{name} {k}/{len(ends)}: {low}{f' to {high}' * (high != low)}")
+    return code, names
 
 
 def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> Ints:

@@ -1,10 +1,4 @@
-"""Decisions by posteriors: thresholds, ranking, exploration, value of more exposure.
-
-- against a threshold: `probability_above`, `expected_loss`
-- ranking: `probability_best`
-- exploration: `thompson_draws`
-- what more data would bring: `value_of_exposure`
-- sums and means over many items: `total`
+"""Decisions by posteriors: thresholds, ranking, exploration, value of more exposure, totals.
 
 All keep the items' order and take the uncertainty of the curves into account, which items share.
 """

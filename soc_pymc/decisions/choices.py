@@ -29,7 +29,7 @@ def probability_above(
     fit, items
         The fit, and items of its kind: those of the fit or others.
     threshold
-        One number, or one for each item, in the unit of theta.
+        One number, or one for each item, in the unit of theta, up to 1e90 in size.
     progress
         Whether to show progress.
 
@@ -42,8 +42,7 @@ def probability_above(
     Raises
     ------
     ItemsError, FitError
-        If the items are not valid or not of the fit's kind, a score has no place on the fit's axis,
-        or thresholds are not finite numbers up to 1e90 in size, one or as many as items.
+        If the items are not valid or not of the fit's kind, or an argument is not valid.
 
     Examples
     --------
@@ -53,8 +52,8 @@ def probability_above(
     ('probability_above', True)
     """
     decision = read_decision(fit, items, progress)
-    above = decision.above(decision.numbers(threshold, "threshold"), progress)
-    return pd.Series(above, decision.index, name="probability_above")
+    probability = decision.above(decision.numbers(threshold, "threshold"), progress)
+    return pd.Series(probability, decision.index, name="probability_above")
 
 
 @checked(cost_above=_COST, cost_below=_COST)
@@ -69,27 +68,20 @@ def expected_loss(
 ) -> pd.DataFrame:
     """Expected loss of choosing each item, and of not choosing it, against a threshold.
 
-    To choose an item whose theta is below the threshold costs ``cost_below`` for each unit below;
-    not to choose one that is above costs ``cost_above`` for each unit above.
-
     Parameters
     ----------
     fit, items, threshold, progress
-        As in `probability_above`.
+        As in `probability_above`, with the same errors.
     cost_above, cost_below
-        Costs of each unit of theta, > 0.
+        Costs > 0 of each unit of theta: above the threshold if the item is not chosen, and below it
+        if the item is.
 
     Returns
     -------
     pandas.DataFrame
-        ``loss_if_chosen`` = cost_below E[(threshold - theta)+ | t, y], ``loss_if_not`` =
-        cost_above E[(theta - threshold)+ | t, y], and ``choose``: whether the former is less, with
-        equal costs where E(theta | t, y) > threshold. Indexed as in `probability_above`.
-
-    Raises
-    ------
-    ItemsError, FitError
-        As in `probability_above`, or if a cost is not a finite number > 0.
+        ``loss_if_chosen`` = cost_below E[(threshold - theta)+ | t, y], ``loss_if_not`` = cost_above
+        E[(theta - threshold)+ | t, y], and ``choose``: whether the former is less. Indexed as in
+        `probability_above`.
 
     Examples
     --------
@@ -99,9 +91,9 @@ def expected_loss(
     ['loss_if_chosen', 'loss_if_not', 'choose']
     """
     decision = read_decision(fit, items, progress)
-    family = decision.family
+    family = decision.posterior.family
 
-    def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
+    def losses(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         cut = columns["threshold"]
         arguments = np.broadcast_arrays(cut, theta.first, theta.second)
         difference = family.mean(*arguments[1:]) - cut
@@ -111,13 +103,11 @@ def expected_loss(
             smaller[mask] = loss(*(x[mask] for x in arguments))
         larger = smaller + np.abs(difference)
         short, over = np.where(above, (smaller, larger), (larger, smaller))
-        return [
-            theta.average(short, np.maximum(cut, 0.0)),
-            theta.average(over, np.maximum(-cut, 0.0)),
-        ]
+        at_zero = np.maximum(cut, 0.0), np.maximum(-cut, 0.0)
+        return [theta.average(short, at_zero[0]), theta.average(over, at_zero[1])]
 
     cut = decision.numbers(threshold, "threshold")
-    short, over = decision.each("expected losses", answer, progress, threshold=cut)
+    short, over = decision.each("expected losses", losses, progress, threshold=cut)
     chosen, not_chosen = cost_below * short, cost_above * over
     table = {"loss_if_chosen": chosen, "loss_if_not": not_chosen, "choose": chosen < not_chosen}
     return pd.DataFrame(table, index=decision.index)
@@ -136,7 +126,7 @@ def value_of_exposure(
     Parameters
     ----------
     fit, items, progress
-        As in `probability_above`.
+        As in `probability_above`, with the same errors.
     more
         Further exposure (counts) or trials (successes) of each item, or the noise sd of one further
         value of each: a number > 0, or one for each item.
@@ -147,21 +137,11 @@ def value_of_exposure(
     -------
     pandas.DataFrame
         ``sd_now``, the posterior sd, and ``sd_after``, the root of the expected posterior variance
-        after the observation; with `threshold` also ``value``, the expected value of sample
-        information E[max(E(theta | t, y, y') - threshold, 0)] - max(E(theta | t, y) - threshold, 0)
-        of the further outcome y', in the unit of theta. Indexed as in `probability_above`.
-
-    Raises
-    ------
-    ItemsError, FitError
-        As in `probability_above`, or if `more` is not > 0.
-
-    Notes
-    -----
-    For single families ``sd_after``^2 is the squared error of the best linear estimate, never less
-    than the expected posterior variance: with fits to 1,500 items 0.01% too large on average, with
-    150 items 0.3%. For mixtures it is a sum over further outcomes. ``value`` is exact except for
-    the cut-off, which 128 of the draws determine: its error can only make it smaller.
+        after the observation (for single families that of the best linear estimate, which with
+        1,500 items is 0.01% too large); with `threshold` also ``value``, the expected value of
+        sample information E[max(E(theta | t, y, y') - threshold, 0)] - max(E(theta | t, y) -
+        threshold, 0) of the further outcome y', in the unit of theta. Indexed as in
+        `probability_above`.
 
     Examples
     --------
@@ -172,12 +152,11 @@ def value_of_exposure(
     (True, True)
     """
     decision = read_decision(fit, items, progress)
-    family = decision.family
-    extra = {"more": decision.numbers(more, "more", 0.0)}
+    family, extra = decision.posterior.family, {"more": decision.numbers(more, "more", 0.0)}
     if threshold is not None:
         extra["threshold"] = decision.numbers(threshold, "threshold")
 
-    def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
+    def gains(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         theta, more = theta.listed(family), columns["more"]
         means = family.mean(theta.first, theta.second)
         mean = theta.average(means)
@@ -189,13 +168,12 @@ def value_of_exposure(
             after = expected_variance(family.further, theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]
         if threshold is not None:
-            cut = columns["threshold"]
-            rows.append(family.further.value(theta, _few(theta), more, cut))
+            rows.append(family.further.value(theta, _few(theta), more, columns["threshold"]))
         return rows
 
-    rows = decision.each("value of exposure", answer, progress, **extra)
-    names = ["sd_now", "sd_after", "value"]
-    return pd.DataFrame(dict(zip(names, rows, strict=False)), index=decision.index)
+    rows = decision.each("value of exposure", gains, progress, **extra)
+    names = ["sd_now", "sd_after", "value"][: len(rows)]
+    return pd.DataFrame(rows.T, decision.index, names)
 
 
 def _few(theta: ThetaMixture) -> ThetaMixture:

@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike
 from .._lib.arguments import digits, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..checks.batches import in_batches
+from ..checks.observations import in_batches
 from ..data.items import Items, check_outcomes
-from ..families.family import Family, family_of
 from ..families.validity import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
@@ -36,11 +35,6 @@ class DecisionItems:
 
     def __len__(self) -> int:
         return len(self.index)
-
-    @property
-    def family(self) -> Family:
-        """Family of theta given a draw of the curves and the outcome."""
-        return family_of(self.fit.prior)
 
     @property
     def draws(self) -> int:
@@ -73,7 +67,7 @@ class DecisionItems:
         """P(theta > threshold) of every item, averaged over the draws of the curves."""
 
         def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
-            tail = self.family.above(columns["threshold"], theta.first, theta.second)
+            tail = self.posterior.family.above(columns["threshold"], theta.first, theta.second)
             return [theta.average(tail, np.where(columns["threshold"] < 0.0, 1.0, 0.0))]
 
         (tail,) = self.each("probabilities", answer, progress, threshold=threshold)
@@ -90,9 +84,10 @@ class DecisionItems:
         n = len(self)
         array = numbers_of(values, name, wanted="a number or an array of numbers")
         if array.shape != (n,) and (each or array.shape != ()):
-            one = "" if each else "one number, or "
+            scalar = "" if each else "one number, or "
             raise FitError(
-                f"{name} has the shape {array.shape}: give {one}one number for each of {n:,} items"
+                f"{name} has the shape {array.shape}: give {scalar}one number for each of {n:,} "
+                "items"
             )
         # larger numbers leave none to compare with
         bad = ~((np.abs(array) <= LARGEST) & (array > least))

@@ -1,8 +1,7 @@
 """Joint draws of theta of all items, and the probability to be among the k with the largest theta.
 
-Each draw takes one draw of the curves for all items. Random numbers belong to tiles of 64 draws by
-512 items, by their place, so that a draw does not depend on how the work is cut up, on the number
-of processors, or on how many draws are made.
+Each draw takes one draw of the curves for all items. Random numbers belong to blocks of 512 items,
+draw by draw, so that they depend neither on the number of processors nor on that of the draws.
 
 In each draw, an item's probability to be among the k given all but its own theta is the tail of its
 posterior beyond the k-th largest theta of the others. That is less noisy than counting how often it
@@ -10,9 +9,7 @@ is among the k, and small probabilities are seen without being hit.
 """
 
 from dataclasses import replace
-from functools import partial
-from itertools import batched
-from typing import NamedTuple
+from operator import methodcaller
 
 import numpy as np
 import pandas as pd
@@ -22,7 +19,7 @@ from .._lib.arguments import DRAWS, MOST_DRAWS, SEED, Whole, refuse_beyond_memor
 from .._lib.arrays import Floats, Ints
 from .._lib.progress import Phase, phase
 from .._lib.threads import ordered_map
-from ..checks.batches import thin
+from ..checks.observations import thin
 from ..data.items import Items
 from ..families.zeros import NEAR_ZERO
 from ..inference.results import Fit
@@ -30,25 +27,14 @@ from ..posterior.interface import select
 from ..posterior.predictive import posterior_of
 from .items import DecisionItems, read_decision
 
-LANE, BLOCK = 64, 512
-"""Draws and items in a tile of random numbers."""
+BLOCK = 512  # items that share random numbers
 
 _MOST = 1024  # draws of a block of items that are made at once
-_STREAMS = 3  # of random numbers in a tile: which component, and two for theta
 _HELD = 4_000_000  # draws of items that are ranked at once
-_LEADERS = BLOCK  # items whose draws show what the others have to exceed, at least
 _SCREENED = 64  # draws of the curves by which items are left out
 _PARTS = np.array([0.0, 0.01, 0.1, 0.4])  # begins of parts of the sorted borders, by their least
 _UNLIKELY = 1e-6  # sum of probabilities that no higher border needs to lower
 _NEGLIGIBLE = 1e-3  # sum of the probabilities of the items that are left out
-
-
-class Tile(NamedTuple):
-    """Draws of a block of items, each array (draws, items of the block)."""
-
-    drawn: Floats  # on the scale of the family
-    first: Floats  # parameters of theta behind each draw
-    second: Floats
 
 
 # --- joint draws ---------------------------------------------------------------------------------
@@ -60,13 +46,12 @@ def thompson_draws(
     """Draws of every item's theta given score and outcome, for Thompson sampling.
 
     To choose the items with the largest theta of a draw, one draw a round, is to choose each with
-    the probability that it is the best. Each draw takes one draw of the curves for all items: the
-    uncertainty of the curves moves items with similar scores together.
+    the probability that it is the best. Each draw takes one draw of the curves for all items.
 
     Parameters
     ----------
     fit, items, progress
-        As in `probability_above`.
+        As in `probability_above`, with the same errors.
     draws, seed
         Number of draws, of which fewer are the same ones; and seed: take another one each round.
 
@@ -75,13 +60,7 @@ def thompson_draws(
     xarray.DataArray
         ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (as the index of
         `probability_above`) and ``curve``, the number of the draw of the curves: all of them in
-        random order before any is taken twice. It is held in memory.
-
-    Raises
-    ------
-    ItemsError, FitError
-        If the items are not valid or not of the fit's kind, a score has no place on the fit's axis,
-        `draws` or `seed` is not such a whole number, or the draws exceed the machine's memory.
+        random order before any is taken twice.
 
     Examples
     --------
@@ -107,15 +86,14 @@ def joint_draws(items: DecisionItems, curves: Ints, seed: int, bar: Phase | None
     number, least = len(curves), NEAR_ZERO if items.fit.prior.zero else 0.0
     theta = np.empty((number, len(items)))
 
-    def draw(block: int) -> int:
-        columns = slice(block * BLOCK, (block + 1) * BLOCK)
+    def draw(block: "_Block") -> int:
         for start in range(0, number, _MOST):
             rows = slice(start, start + _MOST)
-            natural = items.family.natural(_tile(items, block, start, curves[rows], seed).drawn)
-            theta[rows, columns] = np.where(np.abs(natural) < least, 0.0, natural)
-        return theta[0, columns].size
+            natural = items.posterior.family.natural(block.draw(curves[rows])[0])
+            theta[rows, block.items] = np.where(np.abs(natural) < least, 0.0, natural)
+        return block.n
 
-    for done in ordered_map(draw, _block_numbers(items)):
+    for done in ordered_map(draw, _blocks(items, seed)):
         if bar is not None:
             bar.advance(done)
     return theta
@@ -128,27 +106,25 @@ def curve_numbers(total: int, draws: int, seed: int) -> Ints:
     return np.concatenate(list(orders))[:draws]
 
 
-def _block_numbers(items: DecisionItems) -> range:
-    return range(-(-len(items) // BLOCK))
+class _Block:
+    """Items whose next draws come from random numbers of their own."""
+
+    def __init__(self, items: DecisionItems, number: int, seed: int) -> None:
+        self.items = slice(number * BLOCK, (number + 1) * BLOCK)
+        self._columns = select(items.columns, self.items)
+        self._posterior = items.posterior
+        self.n = len(self._columns["score"])
+        self._rngs = tuple(np.random.default_rng([seed, stream, number]) for stream in range(3))
+
+    def draw(self, curves: Ints) -> tuple[Floats, Floats, Floats]:
+        """Next draws on the scale of the family, (draws, n), and theta's parameters behind them."""
+        uniform = self._rngs[0].random((len(curves), self.n))
+        first, second = self._posterior.theta_given(self._columns, curves, uniform)
+        return self._posterior.family.draw(first, second, self._rngs[1:]), first, second
 
 
-def _tile(items: DecisionItems, block: int, start: int, curves: Ints, seed: int) -> Tile:
-    """Draws of one block of items from the draw `start` on, a multiple of `LANE`.
-
-    `curves` are the draws of the curves that each draw takes.
-    """
-    part = select(items.columns, slice(block * BLOCK, (block + 1) * BLOCK))
-    n, lanes = len(part["score"]), range(0, len(curves), LANE)
-    places = [(stream, (start + lane) // LANE) for lane in lanes for stream in range(_STREAMS)]
-    rngs = list(batched((np.random.default_rng([seed, *p, block]) for p in places), _STREAMS))
-    sizes = [min(LANE, len(curves) - lane) for lane in lanes]
-    uniform = np.vstack([rng[0].random((m, n)) for rng, m in zip(rngs, sizes, strict=True)])
-    first, second = items.posterior.theta_given(part, curves, uniform)
-    drawn = [
-        items.family.draw(first[k : k + m], second[k : k + m], (rng[1], rng[2]))
-        for k, m, rng in zip(lanes, sizes, rngs, strict=True)
-    ]
-    return Tile(np.vstack(drawn), first, second)
+def _blocks(items: DecisionItems, seed: int) -> list[_Block]:
+    return [_Block(items, number, seed) for number in range(-(-len(items) // BLOCK))]
 
 
 # --- the top k -----------------------------------------------------------------------------------
@@ -165,10 +141,13 @@ def probability_best(
 ) -> pd.DataFrame:
     """Probability of every item to be among the k with the largest theta.
 
+    It is a mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others,
+    moved to the sum k. Of thousands of items, those that add up to less than 1e-3 get 0.
+
     Parameters
     ----------
     fit, items, seed, progress
-        As in `thompson_draws`; items are ranked among themselves.
+        As in `thompson_draws`, with the same errors; items are ranked among themselves.
     k, draws
         Size of the top, at least 1; and number of joint draws of all items, at least 2.
 
@@ -177,16 +156,6 @@ def probability_best(
     pandas.DataFrame
         ``probability``, whose sum is k, and ``error``, its Monte Carlo standard error: at most
         0.5 / sqrt(draws), and 0 where k leaves no item out. Indexed as in `probability_above`.
-
-    Raises
-    ------
-    ItemsError, FitError
-        As in `thompson_draws`, or if `k` is not a whole number of at least 1.
-
-    Notes
-    -----
-    A mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others, moved
-    to the sum k. Of thousands of items, those whose probabilities add up to less than 1e-3 get 0.
 
     Examples
     --------
@@ -212,22 +181,22 @@ def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Int
 
     The largest of a few leaders bound from below what an item has to exceed in each draw.
     """
-    every, number = np.arange(len(items)), max(_LEADERS, 4 * size)
+    everyone, number = np.arange(len(items)), max(BLOCK, 4 * size)
     if len(items) <= 4 * number:
-        return every
+        return everyone
     thinned = thin(items.fit, _SCREENED)
-    few = replace(items, fit=thinned, posterior=posterior_of(thinned))
-    mean, sd, *_ = few.posterior.scorer((), "all")(items.columns)
+    screening = replace(items, fit=thinned, posterior=posterior_of(thinned))
+    mean, sd, *_ = screening.posterior.scorer((), "all")(items.columns)
     leaders = np.argsort(-mean - 2.0 * sd, kind="stable")[:number]
     theta = joint_draws(items.rows(np.sort(leaders)), curves, seed)
     border = np.sort(np.partition(theta, -size, axis=1)[:, -size])
     start = np.unique((len(border) * _PARTS).astype(int))
     share = np.diff(start, append=len(border)) / len(border)
-    tail, likely, over = np.zeros(len(items)), every, np.ones(len(items))
+    tail, likely, tails = np.zeros(len(items)), everyone, np.ones(len(items))
     for part, least in zip(share, border[start], strict=True):
-        over[likely] = few.rows(likely).above(np.full(len(likely), least), False)
-        tail += part * over  # of the unlikely ones, by the lower border before
-        likely = np.flatnonzero(over > _UNLIKELY / len(items))
+        tails[likely] = screening.rows(likely).above(np.full(len(likely), least), False)
+        tail += part * tails  # of the unlikely ones, by the lower border before
+        likely = np.flatnonzero(tails > _UNLIKELY / len(items))
     tail[leaders] = 1.0
     order = np.argsort(tail, kind="stable")
     return np.sort(order[np.cumsum(tail[order]) > _NEGLIGIBLE])
@@ -237,20 +206,18 @@ def _top(
     items: DecisionItems, size: int, seed: int, curves: Ints, bar: Phase
 ) -> tuple[Floats, Floats]:
     """Probabilities to be among the `size` largest, which sum to `size`, and their errors."""
-    n, number = len(items), len(curves)
+    n, number, blocks = len(items), len(curves), _blocks(items, seed)
     sums = np.zeros((2, n))  # of the probabilities and of their squares
-    step = max(LANE, _HELD // n // LANE * LANE)
+    step = max(1, _HELD // n)
     for start in range(0, number, step):
         draws = curves[start : start + step]
-        tiles = ordered_map(
-            partial(_tile, items, start=start, curves=draws, seed=seed), _block_numbers(items)
-        )
-        drawn, first, second = (np.hstack(parts) for parts in zip(*tiles, strict=True))
+        drawings = ordered_map(methodcaller("draw", draws), blocks)
+        drawn, first, second = (np.hstack(parts) for parts in zip(*drawings, strict=True))
         # the k-th largest of the others: of an item among the k, it is the one that follows
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)
         following, last = order[:, [n - size - 1]], order[:, [n - size]]
-        others = np.where(drawn >= last, following, last)
-        probability = items.family.above_drawn(others, first, second)
+        rivals = np.where(drawn >= last, following, last)
+        probability = items.posterior.family.above_drawn(rivals, first, second)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
         bar.advance(probability.size)
     mean = sums[0] / number

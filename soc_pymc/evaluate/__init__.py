@@ -1,9 +1,4 @@
-"""Evaluation of fits on outcomes that they have not seen.
-
-- held-out outcomes: `split_items`, `held_out`
-- folds: `cross_validate`
-- scores that saw their outcomes: `leakage`
-"""
+"""Evaluation on outcomes not seen: held-out parts, folds, and scores that saw their outcomes."""
 
 from ._held_out import held_out
 from ._leakage import leakage

@@ -1,20 +1,19 @@
 """`held_out`: predictions of outcomes held out from every item, as in the paper's Section 5.1."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import special
 
-from .._lib.arguments import SEED, A, Whole, checked, shown
-from .._lib.arrays import Floats, Ints
-from .._lib.errors import FitError, ItemsError
+from .._lib.arguments import SEED, A, Whole, checked
+from .._lib.arrays import Floats
+from .._lib.errors import ItemsError
 from .._lib.progress import phase
-from ..checks.batches import in_batches
 from ..checks.comparison import warn_of_clusters
+from ..checks.observations import in_batches
 from ..checks.pit import SlicePit, pit_dataset, pit_findings, slice_pits
-from ..checks.results import PROB, Result, result_table, with_verdicts
+from ..checks.results import SIDES, Result, result_table, with_verdicts
 from ..checks.slices import ALL, LEAST, equal_parts, large_sizes
 from ..data.items import Items
 from ..families.outcomes import OUTCOMES, Outcome
@@ -23,12 +22,11 @@ from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.interface import Columns
 from ..posterior.item_columns import frame_columns
 from ..posterior.predictive import posterior_of
-from .baselines import BASELINES, fit_baselines
+from .baselines import fit_baselines
 from .splitting import Split, stream
 
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
 _EXPOSED = 25.0  # exposure in the test part that says something of an item (the paper's)
-_SIDES = float(special.ndtri((1 + PROB) / 2))  # of intervals, in standard errors
 
 
 @checked(split=A(Split, "what soc.evaluate.split_items(items) returns"), bins=Whole(1), seed=SEED)
@@ -36,58 +34,45 @@ def held_out(
     fits: Fit | Mapping[str, Fit],
     split: Split,
     *,
-    baselines: Sequence[str] = BASELINES,
-    over: str = "t",
     bins: int = 20,
     seed: int = 0,
     progress: bool | None = None,
 ) -> Result:
     """Judge t, first-order baselines and fits by outcomes held out from every item (Section 5.1).
 
-    Point estimates are judged by the log-likelihood of the held-out part: Poisson counts, or Normal
-    values with the part's noise. Whole posteriors are judged by the PIT of the held-out outcome in
-    its predictive distribution given t and the item's own training outcome.
+    Point estimates are judged by the log-likelihood of the held-out part, whole posteriors by the
+    PIT of the held-out outcome in its predictive distribution given t and the item's training
+    outcome.
 
     Parameters
     ----------
     fits, split
         A fit to statistics of ``split.train``, or several by name; and what `split_items` returned.
-    baselines
-        First-order methods to fit to ``split.train``: ``"constant"``, ``"isotonic"``, ``"platt"``
-        (a straight line on the scale of the scores) and ``"spline"``.
-    over
-        The estimate that gains are over: ``"t"``, or one of the baselines where t is no estimate of
-        theta (in another unit, or negative where theta is a rate); t itself is then left out.
-    bins
-        Bins of the score, with equal numbers of items; fewer where scores are tied.
-    seed, progress
-        Seed of the randomised PIT, and whether to show progress.
+    bins, seed, progress
+        Bins of the score, with equal numbers of items; seed of the randomised PIT; and whether to
+        show progress.
 
     Returns
     -------
     Result
-        Its ``table`` has the gain of each estimator (the baselines, ``E(theta | t)`` and
-        ``E(theta | t, y)`` of each fit, with the fit's name before it where names were given), over
-        all items and in each bin: in percent of the log-likelihood of t, or of what `over` names
-        (of values: of its squared error in noise sds, so that 100 is no error at all), with a 90%
-        interval over items. And for each fit ``PIT``, of all items and, of counts, of those with an
-        exposure of at least 25 in the test part: the largest difference from the uniform cdf.
-
-        ``data`` is an `xarray.DataTree`: ``gain`` has gains by estimator and bin (-1 being all
-        items) in nats and percent with standard errors, and sums by bin; ``pit``, by fit and slice,
-        ECDFs of the PIT minus the uniform cdf.
+        Its ``table`` has the gain of each estimator (t, a constant, isotonic regression, Platt
+        scaling and a spline, and the fits' posterior means) over all items and in each bin: in
+        percent of the log-likelihood of t, or of the constant where t is no estimate of theta
+        (negative, or 0 where there are held-out events); of values of the squared error in noise
+        sds; with a 90% interval over items. And for each fit ``PIT``, of all items and, of counts,
+        of those with an exposure of at least 25 in the test part. ``data`` has ``gain``, by
+        estimator and bin (-1 being all items) in nats and percent, and ``pit``, ECDFs by fit and
+        slice.
 
     Raises
     ------
     ItemsError, FitError
-        If the two parts do not have the same rows, or are not of the fits' kind; of counts, if
-        gains are over a score that is no rate: negative, or 0 where there are held-out events.
+        If the two parts do not have the same rows, or are not of the fits' kind.
 
     Warns
     -----
     ItemsWarning
-        If scores lie far outside of those that a fit saw, or items have clusters, which standard
-        errors do not know.
+        If scores lie far outside of those that a fit saw, or items have clusters.
 
     Examples
     --------
@@ -99,56 +84,45 @@ def held_out(
     ['% gain of Gamma: E(theta | t, y)', 'PIT of Gamma']
     """
     by_name = named_fits(fits, "fit")
-    if not isinstance(baselines, list | tuple):
-        raise FitError(f"baselines={shown(baselines)} must be a list of names, such as ('platt',)")
-    if not isinstance(over, str) or over not in ("t", *baselines):
-        raise FitError(f"over={shown(over)} must be 't' or one of baselines={tuple(baselines)}")
     outcome = OUTCOMES[split.train.kind]
     train, test = (_frame(part) for part in (split.train, split.test))
     score = train["score"].to_numpy(dtype=float)
     if not np.array_equal(score, test["score"].to_numpy(dtype=float)):
         raise ItemsError("the two parts of the split do not have the same rows: use split_items")
     warn_of_clusters(by_name, split.test, "standard errors")
-    if over == "t":
-        _check_scores(score, test, split.test.score, outcome)
-    estimates = {over: score}  # gains are over the first
+    observed = test[outcome.observed].to_numpy()
+    wrong = any(bad.any() for bad in outcome.forms.wrong_scores(score, observed).values())
+    estimates = {} if wrong else {"t": score}  # gains are over the first
     with phase("baselines", enabled=progress):
-        for name, predict in fit_baselines(baselines, train, outcome).items():
-            estimates[name] = predict(score)
+        estimates |= {name: fit(score) for name, fit in fit_baselines(train, outcome).items()}
+    base = next(iter(estimates))
     pits: dict[str, dict[str, SlicePit]] = {}
     single = isinstance(fits, Fit)
     for name, fit in by_name.items():
-        prefix = "" if single else f"{name}: "
         means, pits[name] = _judged(fit, name, split, seed, progress)
+        prefix = "" if single else f"{name}: "
         estimates |= {prefix + title: mean for title, mean in means.items()}
-    gains = _gains(estimates, score, test, equal_parts(score, bins), outcome)
+    gains = _gains(estimates, test.assign(bin=equal_parts(score, bins)), outcome)
     ecdfs = xr.concat([pit_dataset(pit) for pit in pits.values()], "fit")
-    groups = {"gain": gains, "pit": ecdfs.assign_coords(fit=list(pits))}
     frame = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
-    error, every = _SIDES * frame["gain_percent_se"], frame["bin"] < 0
-    rows = pd.DataFrame(
-        {
-            "what": "% gain of " + frame["estimator"],
-            "where": np.where(every, ALL, [f"score {t:.4g}" for t in frame["score"]]),
-            "n": frame["items"],
-            "value": frame["gain_percent"],
-            "low": frame["gain_percent"] - error,
-            "high": frame["gain_percent"] + error,
-        }
-    )
+    error, overall = SIDES * frame["gain_percent_se"], frame["bin"] < 0
+    where = np.where(overall, ALL, [f"score {t:.4g}" for t in frame["score"]])
+    rows = frame.assign(what="% gain of " + frame["estimator"], where=where, n=frame["items"])
+    value = frame["gain_percent"]
+    rows = rows.assign(value=value, low=value - error, high=value + error)
     of_pits = [
         row
         for name, pit in pits.items()
         for row in pit_findings(pit, "PIT" if single else f"PIT of {name}")
     ]
-    parts = (result_table(part) for part in (rows[every], of_pits, rows[~every]))
-    table = with_verdicts(pd.concat(parts, ignore_index=True))
-    best = frame[every].nlargest(1, "gain").iloc[0]
+    table = with_verdicts(result_table(rows[overall], of_pits, rows[~overall]))
+    best = frame[overall].nlargest(1, "gain").iloc[0]
     advice = (
-        f"The largest gain over {over} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
+        f"The largest gain over {base} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
         f"standard error {best['standard_error']:,.1f}.",
     )
-    title = f"held_out: {len(score):,} items, gains over {over}"
+    groups = {"gain": gains, "pit": ecdfs.assign_coords(fit=list(pits))}
+    title = f"held_out: {len(score):,} items, gains over {base}"
     return Result(table, xr.DataTree.from_dict(groups), advice, title)
 
 
@@ -184,64 +158,46 @@ def _judged(
     n = np.ones(len(train["score"]), dtype=np.int64)
     masks = dict([(ALL, n > 0), *large_sizes(posterior.outcome, test[size], _EXPOSED)])
     masks = {where: mask for where, mask in masks.items() if mask.sum() >= min(LEAST, len(n))}
-    return means, slice_pits(intervals, n, masks, stream(seed, "PIT"))
+    pit = slice_pits(intervals, n, np.stack(list(masks.values())), stream(seed, "PIT"))
+    return means, dict(zip(masks, pit, strict=True))
 
 
-def _check_scores(score: Floats, test: pd.DataFrame, column: str, outcome: Outcome) -> None:
-    """The score must be an estimate of theta that leaves held-out outcomes a likelihood."""
-    wrong = outcome.forms.wrong_scores(score, test[outcome.observed].to_numpy())
-    for word, bad in wrong.items():
-        if bad.any():
-            raise ItemsError(
-                f"column {column!r}: {int(bad.sum()):,} of {len(bad):,} rows are {word}, so that "
-                f"the score is no {outcome.words.theta} to compare with: give held_out "
-                "over='constant'"
-            )
+def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome) -> xr.Dataset:
+    """Gains over the first estimate with dims (estimator, bin), over all items in bin -1.
 
-
-# --- gains ---------------------------------------------------------------------------------------
-
-
-def _gains(
-    estimates: Mapping[str, Floats], score: Floats, test: pd.DataFrame, bin_of: Ints,
-    outcome: Outcome,
-) -> xr.Dataset:  # fmt: skip
-    """Gains over the first estimate with dims (estimator, bin), over all items in bin -1."""
-    forms = outcome.forms
+    Percentages are ratios of sums, with standard errors by the delta method.
+    """
+    forms, bins = outcome.forms, test["bin"].to_numpy()
     y, size = (test[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
     likelihood = {name: forms.log_likelihood(y, size, x) for name, x in estimates.items()}
-    base = next(iter(likelihood.values()))
+    base, *_ = likelihood.values()
     loss = forms.loss(y, size, next(iter(estimates.values())))
-    slices = {-1: np.arange(len(score)), **pd.Series(bin_of).groupby(bin_of).indices}
-    rows = [
-        {"estimator": name, "bin": k, "log_likelihood": each[place].sum()}
-        | _gain((each - base)[place], loss[place])
-        for name, each in likelihood.items()
-        for k, place in slices.items()
-    ]
+    slices = {-1: np.arange(len(test)), **test.groupby(bins).indices}
+    rows = []
+    for name, likelihoods in likelihood.items():
+        for k, place in slices.items():
+            gain, divisor = (likelihoods - base)[place], float(loss[place].sum())
+            ratio = float(gain.sum()) / divisor if divisor > 0 else np.nan
+            of_ratio = _error(gain - ratio * loss[place]) / divisor if divisor > 0 else np.nan
+            rows.append(
+                {
+                    "estimator": name,
+                    "bin": k,
+                    "log_likelihood": likelihoods[place].sum(),
+                    "gain": float(gain.sum()),
+                    "standard_error": _error(gain),
+                    "gain_percent": 100 * ratio,
+                    "gain_percent_se": 100 * of_ratio,
+                }
+            )
     gains = pd.DataFrame(rows).set_index(["estimator", "bin"]).to_xarray()
-    sums = forms.held_out_sums(y, size)
-    by_bin = [
-        {"score": score[place].mean(), "items": len(place)}
-        | {name: x[place].sum() for name, x in sums.items()}
-        for place in slices.values()
-    ]
-    frame = pd.DataFrame(by_bin, pd.Index(list(slices), name="bin"))
+    sums = pd.DataFrame({"items": 1, **forms.held_out_sums(y, size)})
+    score = test["score"].to_numpy(dtype=float)
+    by_bin = [{"score": score[p].mean(), **sums.iloc[p].sum()} for p in slices.values()]
+    frame = pd.DataFrame(by_bin, pd.Index(list(slices), name="bin")).astype({"items": int})
     return gains.sel(estimator=list(estimates)).merge(frame.to_xarray())
 
 
-def _gain(gain: Floats, base: Floats) -> dict[str, float]:
-    """Gain and its percentage, a ratio of sums, with standard errors (delta method)."""
-    total, loss = float(gain.sum()), float(base.sum())
-    ratio = total / loss if loss > 0 else np.nan
-    return {
-        "gain": total,
-        "standard_error": _error(gain),
-        "gain_percent": 100 * ratio,
-        "gain_percent_se": 100 * _error(gain - ratio * base) / loss if loss > 0 else np.nan,
-    }
-
-
-def _error(each: Floats) -> float:
+def _error(values: Floats) -> float:
     """Standard error of a sum over items."""
-    return float(each.std(ddof=1) * np.sqrt(len(each))) if len(each) > 1 else float("nan")
+    return float(values.std(ddof=1) * np.sqrt(len(values))) if len(values) > 1 else float("nan")

@@ -12,6 +12,7 @@ import xarray as xr
 from scipy import special, stats
 
 from .._lib.errors import FitError, ItemsError
+from ..checks.observations import check_rows
 from ..checks.results import FAIL, OK, Result, finding, result_table
 from ..data.binning import group
 from ..data.items import Items, check_outcomes
@@ -39,24 +40,19 @@ def leakage(
 ) -> Result:
     """Test whether scores were trained on the outcomes that they are to be calibrated with.
 
-    *Outcomes alone*: given an honest score, outcomes vary at least by their noise; only a heavy
-    leak shows. *Fresh outcomes* of the same items: an honest score goes with both alike, up to a
-    common factor; a leaking one more closely with those that it saw. *Out-of-fold scores* of the
-    same model: their log-likelihood, after a straight-line calibration of both, is less than that
-    of leaking scores.
-
     Parameters
     ----------
     items
-        The items, or statistics of them where nothing else is given.
+        The items, or statistics of them where nothing else is given. Given an honest score,
+        outcomes vary at least by their noise; only a heavy leak shows.
     fresh
-        The same rows in the same order with the same scores and outcomes seen later or held out
-        (`split_items` does not serve: its parts were in the scores together).
+        The same rows in the same order with the same scores and outcomes seen later (not those of
+        `split_items`): a leaking score goes more closely with the outcomes that it saw.
     out_of_fold
         The same rows in the same order with scores of the same model that has not seen them, such
-        as those of scikit-learn's ``cross_val_predict``. More training data also make scores
-        better: a gain of up to 5% of what out-of-fold scores gain over none is no alarm. Leave it
-        out for a model that knows items by their earlier outcomes, which is honest.
+        as those of scikit-learn's ``cross_val_predict``: leaking scores have a larger
+        log-likelihood, after a straight-line calibration of both. Leave it out for a model that
+        knows items by their earlier outcomes.
 
     Returns
     -------
@@ -66,25 +62,21 @@ def leakage(
         least ratio of outcomes' variance to their noise among octaves of exposure (NaN where no
         items of a bin and an octave have two events); the calibration slope on fresh outcomes over
         that on the items' own; and the extra log-likelihood as a share of the out-of-fold scores'
-        gain. ``data`` has ``z`` by evidence, large where scores leak.
+        gain, of which up to 5% is no alarm. ``data`` has ``z`` by evidence.
 
     Raises
     ------
     ItemsError, FitError
-        If the items are not valid, the others are not the same rows, or statistics are given with
-        what needs items.
+        If items are not valid, the others are not the same rows, or statistics have others beside
+        them.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(2000, seed=0)
-    >>> roles = {"count": "count", "exposure": "exposure"}
-    >>> result = soc.evaluate.leakage(soc.PoissonItems(frame, score="score", **roles))
-    >>> list(result.table["verdict"])
-    ['ok']
     >>> frame["leaky"] = 0.5 * frame["score"] + 0.5 * frame["count"] / frame["exposure"]
-    >>> result = soc.evaluate.leakage(soc.PoissonItems(frame, score="leaky", **roles))
-    >>> list(result.table["verdict"])
+    >>> items = soc.PoissonItems(frame, score="leaky", count="count", exposure="exposure")
+    >>> list(soc.evaluate.leakage(items).table["verdict"])
     ['fail']
     """
     optional = {"fresh": fresh, "out_of_fold": out_of_fold}
@@ -163,18 +155,6 @@ def _from_outcomes(statistics: Statistics, level: float) -> Evidence:
 # --- the same rows twice -------------------------------------------------------------------------
 
 
-def _check_rows(frame: pd.DataFrame, other: pd.DataFrame, names: dict[str, str], what: str) -> None:
-    """Refuse other rows: columns, with the words for them, must be the same."""
-    same = "give the same rows in the same order"
-    if len(other) != len(frame):
-        raise ItemsError(f"{what}= has {len(other):,} items, not {len(frame):,}: {same}")
-    for name, word in names.items():
-        if wrong := int((frame[name] != other[name]).sum()):
-            raise ItemsError(
-                f"{what}=: {wrong:,} of {len(frame):,} rows have another {word}: {same}"
-            )
-
-
 def _outcomes(frame: pd.DataFrame, outcome: Outcome) -> Any:
     """Outcomes and their sizes."""
     return (frame[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
@@ -184,13 +164,13 @@ def _from_fresh(
     outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame, level: float
 ) -> Evidence:
     """Evidence that scores go with their items' outcomes more closely than with fresh ones."""
-    _check_rows(frame, fresh, {"score": "score"}, "fresh")
+    check_rows(frame, fresh, {"score": "score"}, "fresh=")
     score = frame["score"].to_numpy(dtype=float)
     rank = special.ndtri((stats.rankdata(score) - 0.5) / len(score))
-    own, later = (tuple(_outcomes(x, outcome)) for x in (frame, fresh))
-    contrast, weight = outcome.forms.contrast(*own, *later)
+    seen_outcomes, later = (tuple(_outcomes(x, outcome)) for x in (frame, fresh))
+    contrast, weight = outcome.forms.contrast(*seen_outcomes, *later)
     centred = rank - (weight @ rank) / weight.sum()
-    before, after = (outcome.forms.line(score, *pair)[1] for pair in (own, later))
+    before, after = (outcome.forms.line(score, *pair)[1] for pair in (seen_outcomes, later))
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
     p = float(stats.norm.sf(z))
@@ -202,14 +182,14 @@ def _from_folds(
 ) -> Evidence:
     """Extra log-likelihood of scores, as a share of what out-of-fold scores gain."""
     words = {outcome.observed: "outcome", outcome.size: "exposure or noise sd"}
-    _check_rows(frame, folds, words, "out_of_fold")
+    check_rows(frame, folds, words, "out_of_fold=")
     y, size = _outcomes(frame, outcome)
     scores = *(x["score"].to_numpy(dtype=float) for x in (frame, folds)), np.ones(len(frame))
     density, out_of_fold, none = (outcome.forms.line(x, y, size)[0] for x in scores)
-    more = density - out_of_fold
+    extra = density - out_of_fold
     gain = float((out_of_fold - none).sum())
-    z = float(more.sum() / max(np.sqrt(len(more)) * more.std(), 1e-300))
-    effect = float(more.sum()) / max(gain, 1e-300) if more.sum() > 0 else 0.0
+    z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))
+    effect = float(extra.sum()) / max(gain, 1e-300) if extra.sum() > 0 else 0.0
     p = float(stats.norm.sf(z))
     leaks = p < level and effect > _TOLERANCE
     return _evidence("out-of-fold scores", effect, z, p, leaks)

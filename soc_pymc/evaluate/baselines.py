@@ -4,30 +4,26 @@ Counts are fitted by the Poisson likelihood of count | rate x exposure, values b
 weights 1 / noise_sd^2. Items of one score are one observation, with no loss.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import isotonic_regression
 
-from .._lib.arguments import shown
 from .._lib.arrays import Floats
-from .._lib.errors import FitError, ItemsError
+from .._lib.errors import ItemsError
 from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, LOG
 
 Predict = Callable[[Floats], Floats]
 
-BASELINES = ("constant", "isotonic", "platt", "spline")
-"""Names of the baselines."""
-
 _KNOTS = 6  # of the spline, at quantiles of the scores by weight
 _RIDGE = 0.01  # precision of the spline's coefficients: they exist where there are no events too
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """Items of one score added up: rising scores (or their logarithms), weights and mean outcomes.
+class _Cells(NamedTuple):
+    """Items of one score added up, by rising score: its position, their weight and mean outcome.
 
     The weight of counts is their exposure, that of values 1 / noise_sd^2.
     """
@@ -43,28 +39,22 @@ class _Cells:
         return self.outcome.forms.pooled_rate(float(weight @ mean), float(weight.sum()))
 
 
-def fit_baselines(
-    names: Sequence[str], frame: pd.DataFrame, outcome: Outcome
-) -> dict[str, Callable[[Floats], Floats]]:
+def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     """Maps from scores to E(theta | t), of a table with the columns score, outcome and size."""
-    for name in names:
-        if not isinstance(name, str) or name not in BASELINES:
-            known = ", ".join(BASELINES)
-            raise FitError(f"there is no baseline {shown(name)}: choose from {known}")
-    score = frame["score"].to_numpy(dtype=float)
-    y, size = (frame[role].to_numpy(dtype=float) for role in (outcome.observed, outcome.size))
+    columns = ("score", outcome.observed, outcome.size)
+    score, y, size = (frame[name].to_numpy(dtype=float) for name in columns)
     weight, total = outcome.forms.weighted(y, size)
     if not (weight > 0).any():
         raise ItemsError(f"all {len(frame):,} exposures are 0, which calibrate nothing")
     scale = outcome.theta if outcome.theta.holds(score).all() else LINEAR
     distinct, place = np.unique(score[weight > 0], return_inverse=True)
-    sums = [np.bincount(place, x[weight > 0]) for x in (weight, total)]
-    cells = _Cells(scale.position(distinct), sums[0], sums[1] / sums[0], outcome)
+    weight, total = (np.bincount(place, x[weight > 0]) for x in (weight, total))
+    cells = _Cells(scale.position(distinct), weight, total / weight, outcome)
 
-    def of_scores(predict: Predict) -> Callable[[Floats], Floats]:
+    def of_scores(predict: Predict) -> Predict:
         return lambda score: predict(scale.position(score))
 
-    return {name: of_scores(_FITS[name](cells)) for name in names}
+    return {name: of_scores(fit(cells)) for name, fit in _FITS.items()}
 
 
 def _constant(cells: _Cells) -> Predict:
@@ -73,8 +63,6 @@ def _constant(cells: _Cells) -> Predict:
 
 
 def _isotonic(cells: _Cells) -> Predict:
-    from scipy.optimize import isotonic_regression
-
     fitted = isotonic_regression(cells.mean, weights=cells.weight)
     rate, low_end, high_end = fitted.x.copy(), int(fitted.blocks[1]), int(fitted.blocks[-2])
     # only the lowest stretch can be without events, and the highest without failures
@@ -104,20 +92,15 @@ def _regression(cells: _Cells, knots: Floats, degree: int, ridge: float) -> Pred
     average = cells.average()
     if len(knots) < 2 or average != float(cells.weight @ cells.mean) / float(cells.weight.sum()):
         return _constant(cells)  # no regression ends at a rate of 0, or at a probability of 1
-    features = SplineTransformer(
-        degree=degree, knots=knots[:, None], extrapolation="linear", include_bias=False
-    )
     # outcomes in units of their mean and weights in events, whatever the unit of exposure is
     unit = average if cells.outcome.theta is LOG else 1.0
     weight = cells.weight * unit
-    model = cells.outcome.forms.regressor(ridge / weight.sum())
+    options = {"extrapolation": "linear", "include_bias": False}
+    features = SplineTransformer(degree=degree, knots=knots[:, None], **options)
     design = features.fit_transform(cells.position[:, None])
+    model = cells.outcome.forms.regressor(ridge / weight.sum())
     model.fit(design, cells.mean / unit, sample_weight=weight)
-
-    def predict(position: Floats) -> Floats:
-        return unit * np.asarray(model.predict(features.transform(position[:, None])), dtype=float)
-
-    return predict
+    return lambda position: unit * np.asarray(model.predict(features.transform(position[:, None])))
 
 
 _FITS: dict[str, Callable[[_Cells], Predict]] = {

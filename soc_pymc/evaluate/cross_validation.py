@@ -28,31 +28,27 @@ def cross_validate(
     Parameters
     ----------
     stats
-        Statistics with folds; items are never seen.
+        Statistics with folds.
     prior, method, progress
-        As of `soc.fit`.
+        As in `soc.fit`.
 
     Returns
     -------
     pandas.DataFrame
         By fold: ``items``; ``elpd``, the log density in nats of the fold's outcomes at the
-        posterior mean of the curves, summed over its items; ``per_item``; ``converged``; and
-        ``trust``, ``"ok"`` or what the status of the fit to the others says against it.
-        Differences between priors on the same statistics compare them.
+        posterior mean of the curves; ``per_item``; ``converged``; and ``trust``, ``"ok"`` or what
+        the status of the fit to the others says against it.
 
     Raises
     ------
-    StatisticsError
-        If the statistics have fewer than two folds.
-    FitError
-        If the prior reads joint cells, which have no folds.
+    StatisticsError, FitError
+        If there are fewer than two folds, or the prior reads joint cells, which have none.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> stats = soc.summarize(items, folds=2)
-    >>> table = soc.evaluate.cross_validate(stats)
-    >>> list(table.columns)
+    >>> list(soc.evaluate.cross_validate(stats).columns)
     ['items', 'elpd', 'per_item', 'converged', 'trust']
     """
     from ..inference.fitting import fit
@@ -66,13 +62,14 @@ def cross_validate(
             f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
             "by leave-one-out, soc.compare({...}, statistics)"
         )
-    rows = []
+    table = {}
     for fold in range(stats.folds):
-        if not (held := stats.of_fold(fold)).n_items:
-            continue
-        others = fit(stats.without_fold(fold), prior, method, progress=progress)
-        there, status = curve_rows(others, held), others.status
-        elpd = float(there.sums.values(there.first[None], there.second[None]).sum())
-        row = {"fold": fold, "items": held.n_items, "elpd": elpd, "per_item": elpd / held.n_items}
-        rows.append(row | {"converged": status.converged, "trust": doubt_of(status) or OK})
-    return pd.DataFrame(rows).set_index("fold")
+        if n := (fold_statistics := stats.of_fold(fold)).n_items:
+            fit_to_others = fit(stats.without_fold(fold), prior, method, progress=progress)
+            rows, status = curve_rows(fit_to_others, fold_statistics), fit_to_others.status
+            elpd = float(rows.sums.values(rows.first[None], rows.second[None]).sum())
+            trust = doubt_of(status) or OK
+            table[fold] = [n, elpd, elpd / n, status.converged, trust]
+    columns = ["items", "elpd", "per_item", "converged", "trust"]
+    frame = pd.DataFrame.from_dict(table, "index", columns=columns)
+    return frame.rename_axis("fold")

@@ -18,7 +18,7 @@ from ..inference.draw_densities import MODEL, Model, draw_densities
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves
-from ..quantities.support import SHARES, score_quantiles
+from ..quantities.support import SHARES, check_draws, score_quantiles
 from ..quantities.variance import r_squared
 
 THRESHOLD = 0.05
@@ -55,23 +55,19 @@ def sensitivity(
 
     The prior, or the likelihood, is raised to the powers 0.99 and 1.01. The sensitivity is the
     change of a quantity's posterior: the cumulative Jensen-Shannon distance for each doubling of
-    the power. A prior that adds little has a sensitivity near 0. If both prior and likelihood move
-    the posterior, they disagree; if the prior alone does, the data say little.
+    the power (Kallioinen, Paananen, Buerkner and Vehtari, Statistics and Computing 34, 2024). Only
+    priors of top-level parameters are scaled: levels and slopes of the curves (of a mixture the
+    lines of its log weights), the scales of all terms, and what the user added without a parent.
 
     Parameters
     ----------
     fit, stats
-        The fit, by `soc.VI` or `soc.NUTS`, and the statistics that it was made from (for a mixture
-        or a term in exposure with joint cells): the model is built from them again.
-    score
-        Scores of the curves, shape (n,); None takes five: 5, 25, 50, 75 and 95% of the items lie
-        below.
-    group, exposure
-        As of `calibration_curves`.
-    model
-        The extended model, for a fit with ``model=``.
-    progress
-        Whether to show progress.
+        The fit, by `soc.VI` or `soc.NUTS`, and the statistics that it was made from.
+    score, group, exposure
+        As in `calibration_curves`; without scores five, below which 5, 25, 50, 75 and 95% of the
+        items lie.
+    model, progress
+        The extended model, for a fit with ``model=``; and whether to show progress.
 
     Returns
     -------
@@ -79,42 +75,25 @@ def sensitivity(
         Its ``table`` has ArviZ's power-scaling sensitivities to the ``prior`` and the
         ``likelihood``, of E(theta | t) and log Var(theta | t) at each score and of R^2. The
         ``verdict`` on the prior is ``"ok"`` below 0.05, ``"fail"`` where prior and likelihood both
-        reach it, a conflict, and ``"warn"`` where the prior alone does. ``data`` is an
-        `xarray.DataTree` for ArviZ's own functions, such as ``arviz.psense_summary``:
-        ``posterior``, ``log_prior`` and ``log_likelihood``.
+        reach it, a conflict, and ``"warn"`` where the prior alone does: the data say little.
+        ``data`` is an `xarray.DataTree` for ArviZ's own functions: ``posterior``, ``log_prior`` and
+        ``log_likelihood``.
 
     Raises
     ------
     FitError
-        If the fit is by `soc.FiveSteps` or has fewer than 100 draws, the statistics are not those
-        that made it, a score, group or exposure is not valid, or `model` is not the fit's.
-
-    Notes
-    -----
-    Only priors of top-level parameters are scaled: the levels and slopes of the curves (of a
-    mixture the lines of its log weights), the scales tau of all penalised terms, of groups and of
-    bin effects, and what the user added without a parent. To raise the coefficients' N(0, tau^2) to
-    a power would change what tau means. Fits of labels have curves of the mean alone.
-
-    References
-    ----------
-    Kallioinen, Paananen, Buerkner and Vehtari, "Detecting and diagnosing prior and likelihood
-    sensitivity with power-scaling", Statistics and Computing 34, 57 (2024).
+        If the fit has fewer than 100 draws, the statistics or the `model` are not those that made
+        it, or a score, group or exposure is not valid.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> tight = soc.Gamma(mean=soc.Spline(level=(0.0, 0.1)))  # a mean rate of 1, within 10%
-    >>> fit = soc.fit(stats, tight)
-    >>> soc.sensitivity(fit, stats, [0.014]).table["verdict"][0]
+    >>> soc.sensitivity(soc.fit(stats, tight), stats, [0.014]).table["verdict"][0]
     'fail'
     """
     sizes = fit.data["posterior"].sizes
-    if fit.one_draw:
-        raise FitError(
-            "soc.sensitivity reweights draws, and this fit has only one: fit with soc.VI() or "
-            "soc.NUTS()"
-        )
+    check_draws(fit, "the fit")
     if (number := sizes["chain"] * sizes["draw"]) < _FEWEST:
         raise FitError(f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)")
     from arviz_stats import psense
@@ -137,25 +116,23 @@ def sensitivity(
             _rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name)
             for name in ("prior", "likelihood")
         )
-    high, both = (part["value"] >= THRESHOLD for part in (of_prior, of_likelihood))
-    of_prior["verdict"] = np.select([high & both, high], [FAIL, WARN], OK)
-    table = result_table(pd.concat([of_prior, of_likelihood.assign(verdict=None)]))
+    high, conflict = (part["value"] >= THRESHOLD for part in (of_prior, of_likelihood))
+    of_prior["verdict"] = np.select([high & conflict, high], [FAIL, WARN], OK)
+    table = result_table(of_prior, of_likelihood)
     k = max(importance((a - 1.0) * x.ravel())[1] for x in (prior, likelihood) for a in _ALPHAS)
     title = f"sensitivity: from {THRESHOLD} on, a result depends on the prior"
-    return Result(table.reset_index(drop=True), tree, _advice(fit, of_prior, k), title)
+    return Result(table, tree, _advice(fit, of_prior, k), title)
 
 
 def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
     """A row for each quantity, and for each score of a curve."""
-    rows = []
+    parts = []
     for name, values in sensitivities.data_vars.items():
         title = _NAMES[str(name)]
-        places = [f" at {t:.4g}" for t in values["score"].values] if values.ndim else [""]
-        rows += [
-            {"title": title, "where": title + place, "value": value}
-            for place, value in zip(places, np.atleast_1d(values), strict=True)
-        ]
-    return pd.DataFrame(rows)
+        places = [f"{title} at {t:.4g}" for t in values["score"].values] if values.ndim else title
+        value = np.atleast_1d(values)
+        parts.append(pd.DataFrame({"title": title, "where": places, "value": value}))
+    return pd.concat(parts)
 
 
 def _advice(fit: Fit, of_prior: pd.DataFrame, k: float) -> tuple[str, ...]:

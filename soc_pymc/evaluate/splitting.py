@@ -32,11 +32,7 @@ class Split:
 
 
 def stream(seed: int, purpose: str) -> np.random.Generator:
-    """Random numbers of their own for each purpose.
-
-    The same seed serves to simulate items, to thin them and to randomise their PIT: were these the
-    same numbers, held-out outcomes would not be independent of what is done with them.
-    """
+    """Random numbers of their own for each purpose, with which one seed serves them all."""
     return np.random.default_rng([SEED(seed, "seed"), zlib.crc32(purpose.encode())])
 
 
@@ -46,9 +42,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 
     Each event of a Poisson count is held out with probability `fraction`, and so is that share of
     the exposure. Of a value y the part held out is y + sqrt((1 - f) / f) s e with e standard
-    Normal, a value of the same theta with noise sd s / sqrt(f); the rest, (y - f part) / (1 - f),
-    has noise sd s / sqrt(1 - f). Trials are dealt out with the successes that they carry. Columns
-    of groups and of clusters are kept.
+    Normal, of noise sd s / sqrt(f); the rest, (y - f part) / (1 - f), has noise sd s / sqrt(1 - f).
+    Trials are dealt out with the successes that they carry.
 
     Parameters
     ----------
@@ -56,7 +51,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
         Items; all of them are read into memory.
     fraction, seed
         Share of every outcome's information that is held out, between 0 and 1; and seed of the
-        random numbers.
+        draws.
 
     Returns
     -------
@@ -65,10 +60,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 
     Raises
     ------
-    ItemsError
-        If the items are not valid.
-    FitError
-        If `fraction` is not between 0 and 1.
+    ItemsError, FitError
+        If the items are not valid, or `fraction` is not between 0 and 1.
 
     Examples
     --------
@@ -82,11 +75,11 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     outcome = OUTCOMES[items.kind]
     names = outcome.observed, outcome.size
     y, size = (frame[name].to_numpy(dtype=float) for name in names)
-    held = outcome.forms.thinned(y, size, fraction, stream(seed, "thinning"))
-    rest = outcome.forms.remainder(y, size, held, fraction)
+    held_out = outcome.forms.thinned(y, size, fraction, stream(seed, "thinning"))
+    remaining = outcome.forms.remainder(y, size, held_out, fraction)
     columns = ("score", "cluster", *names)
     roles = arguments_of({r: r for r in items.roles if r in columns or is_group(r)})
-    parts = (frame.assign(**dict(zip(names, part, strict=True))) for part in (rest, held))
+    parts = (frame.assign(**dict(zip(names, part, strict=True))) for part in (remaining, held_out))
     return Split(*(type(items)(part, **roles) for part in parts))
 
 

@@ -7,8 +7,7 @@ from .calibration import CalibrationDisplay, plot_calibration
 from .curves import plot_curves
 from .intervals import plot_intervals
 from .pit import plot_pit
-from .prior import plot_prior
-from .prior_predictive import plot_prior_predictive
+from .prior import plot_prior, plot_prior_predictive
 from .shrinkage import plot_shrinkage
 
 __all__ = [

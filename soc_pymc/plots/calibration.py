@@ -33,11 +33,11 @@ class CalibrationDisplay:
     Attributes
     ----------
     score, mean, lower, upper
-        Predicted probabilities, of which 98% lie between the first and the last; E(y | score); and
-        the band that holds the whole curve with probability `prob`. Each has the shape (200,).
+        200 predicted probabilities, of which 98% lie between the first and the last; E(y | score);
+        and the band that holds the whole curve with probability `prob`.
     bins
         Observed points: mean prediction ``p`` of a bin, its items ``n``, ``share`` of 1s, and its
-        interval from ``low`` to ``high``. Predictions of exactly 0 or 1 are bins of their own.
+        interval from ``low`` to ``high``.
     prob, fit, name
         Probability of the band and the intervals, the fit behind the curve, and its name.
     ax_, figure_, line_
@@ -72,30 +72,6 @@ class CalibrationDisplay:
     def from_predictions(cls, y: ArrayLike, p: ArrayLike, **options: Any) -> "CalibrationDisplay":
         """Fit the curve to labels and predictions, and draw it: `plot_calibration`."""
         return plot_calibration(y, p, **options)
-
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: Any, y: ArrayLike, *, pos_label: object = None, **options: Any
-    ) -> "CalibrationDisplay":
-        """Fit the curve to the probabilities of a fitted classifier of two classes, and draw it.
-
-        `X` and `y` are features and labels that it was not trained on. The positive class is
-        `pos_label`, or the second of the estimator's; `options` are those of `plot_calibration`.
-        """
-        if not hasattr(estimator, "predict_proba"):
-            raise ItemsError(f"{type(estimator).__name__} has no predict_proba: give probabilities")
-        p = np.asarray(estimator.predict_proba(X))
-        if p.ndim != 2 or p.shape[1] != 2:
-            raise ItemsError("the estimator must have two classes: give one class's probabilities")
-        classes = list(estimator.classes_)
-        if not np.isin(np.asarray(y), classes).all():
-            names = ", ".join(map(str, classes))
-            raise ItemsError(f"some labels y are none of the estimator's classes ({names})")
-        label = classes[1] if pos_label is None else pos_label
-        if label not in classes:
-            raise ItemsError(f"pos_label={shown(label)} is none of the estimator's classes")
-        options.setdefault("name", type(estimator).__name__)
-        return cls.from_predictions(np.asarray(y) == label, p[:, classes.index(label)], **options)
 
     def plot(self, ax: Axes | None = None) -> "CalibrationDisplay":
         """Draw the curve with its band and the observed points over the diagonal; return self."""
@@ -133,19 +109,18 @@ def plot_calibration(
 ) -> CalibrationDisplay:
     """Draw the calibration curve of predicted probabilities with an honest band, from labels alone.
 
-    The curve is the mean of a Beta prior given the score, a spline on the logit scale. Bins are for
-    the observed points alone. The band holds the whole curve with probability `prob`: where it
-    leaves the diagonal, the probabilities are not calibrated.
+    The curve is the mean of a Beta prior given the score, a spline on the logit scale. The band
+    holds all of it with probability `prob`: where it leaves the diagonal, the probabilities are not
+    calibrated.
 
     Parameters
     ----------
     y, p
         Labels of two classes, and predicted probabilities of the positive class, each of shape
         (n,). Predictions of exactly 0 or 1 are points, and not part of the curve.
-    n_bins
-        Number of bins of equally many items, for the observed points.
-    pos_label
-        Label of the positive class; None is 1 (or True).
+    n_bins, pos_label
+        Number of bins of equally many items, for the observed points; and label of the positive
+        class, None being 1 (or True).
     prob, prior
         Probability of the band and of the intervals, and prior with the curve's knots and axis;
         None is ``soc.Beta()``.
@@ -181,10 +156,10 @@ def plot_calibration(
         raise ItemsError(
             f"{int(outside.sum()):,} of {predicted.size:,} probabilities p are not from 0 to 1"
         )
-    inside = (predicted > 0) & (predicted < 1)
-    if not inside.any():
+    proper = (predicted > 0) & (predicted < 1)
+    if not proper.any():
         raise ItemsError("all probabilities p are exactly 0 or 1: there is no curve to draw")
-    columns = {"p": predicted[inside], "y": labels[inside].astype(float)}
+    columns = {"p": predicted[proper], "y": labels[proper].astype(float)}
     table = pa.table(columns | {"n": np.ones(len(columns["p"]), dtype=np.int64)})
     items = BinomialItems(table, score="p", successes="y", trials="n")
     stats_of_labels = summarize(items, on_leakage="ignore")
@@ -192,11 +167,11 @@ def plot_calibration(
     # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
     axis = fit.axis("mean")
     low, high = axis(np.quantile(columns["p"], _ENDS))
-    at = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
-    band = bands(calibration_curves(fit, at)[["mean"]], prob, simultaneous=True)["mean"]
+    scores = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
+    band = bands(calibration_curves(fit, scores)[["mean"]], prob, simultaneous=True)["mean"]
     lower, mean, upper = band.to_numpy()
     observed = _observed(labels, predicted, n_bins, prob)
-    return CalibrationDisplay(at, mean, lower, upper, observed, prob, fit, name).plot(ax)
+    return CalibrationDisplay(scores, mean, lower, upper, observed, prob, fit, name).plot(ax)
 
 
 def _labels(y: ArrayLike, pos_label: object) -> Bools:
@@ -206,10 +181,10 @@ def _labels(y: ArrayLike, pos_label: object) -> Bools:
         raise ItemsError(f"y={shown(y)} must be a vector of labels")
     classes = pd.unique(pd.Series(labels))
     if pos_label is None:
-        odd = [label for label in classes if label not in (0, 1)]
-        if odd:
+        unknown = [label for label in classes if label not in (0, 1)]
+        if unknown:
             raise ItemsError(
-                f"labels y are {shown(odd[0])}, neither 0 nor 1: say which is positive by "
+                f"labels y are {shown(unknown[0])}, neither 0 nor 1: say which is positive by "
                 "pos_label=, or use soc.BinomialItems for successes in trials"
             )
     elif len(classes) > 2 or pos_label not in classes:
@@ -222,14 +197,14 @@ def _labels(y: ArrayLike, pos_label: object) -> Bools:
 
 def _observed(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:
     """Shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
-    inside = (p > 0) & (p < 1)
-    cuts = np.unique(np.quantile(p[inside], np.arange(1, n_bins) / n_bins, method="higher"))
-    number = np.where(inside, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins))
+    proper = (p > 0) & (p < 1)
+    cuts = np.unique(np.quantile(p[proper], np.arange(1, n_bins) / n_bins, method="higher"))
+    number = np.where(proper, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins))
     rows = pd.DataFrame({"p": p, "y": labels}).groupby(number)
-    found = pd.DataFrame({"p": rows["p"].mean(), "n": rows.size(), "share": rows["y"].mean()})
-    positive = found["n"] * found["share"]
-    beta = stats.beta(positive + 0.5, found["n"] - positive + 0.5)
+    bins = pd.DataFrame({"p": rows["p"].mean(), "n": rows.size(), "share": rows["y"].mean()})
+    positive = bins["n"] * bins["share"]
+    beta = stats.beta(positive + 0.5, bins["n"] - positive + 0.5)
     # an interval holds its point, also where all labels are the same
-    found["low"] = np.where(positive == 0, 0.0, beta.ppf((1 - prob) / 2))
-    found["high"] = np.where(positive == found["n"], 1.0, beta.ppf((1 + prob) / 2))
-    return found.reset_index(drop=True)
+    bins["low"] = np.where(positive == 0, 0.0, beta.ppf((1 - prob) / 2))
+    bins["high"] = np.where(positive == bins["n"], 1.0, beta.ppf((1 + prob) / 2))
+    return bins.reset_index(drop=True)

@@ -12,10 +12,9 @@ from .._lib.arguments import PROBABILITY, checked, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.scales import LOG
-from ..inference.results import Fit, outcome_roles
+from ..inference.results import FIT, Fit, outcome_roles
 from ..posterior.calibration import bands
 from . import fit_data, style
-from .style import FIT
 
 
 @checked(fit=FIT, prob=PROBABILITY, simultaneous=switch)
@@ -30,12 +29,9 @@ def plot_curves(
     """Draw E(theta | t) over the binned data, and below it how widely theta varies given the score.
 
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
-    successes in trials. Means of successes are drawn on the scale of their log odds.
-
-    A dot is what the items of some neighbouring bins show of theta together: their counts over
-    their exposures, or the mean of their values. With a term in exposure the curve weighs items by
-    exposure (trials) too, and the legend says so. Scores with a mean and variance of their own
-    (`Fit.atoms`) are points with bars.
+    successes in trials. A dot is what the items of some neighbouring bins show of theta together.
+    With a term in exposure curve and dots weigh items by exposure (trials), and the legend says so.
+    Scores with a mean and variance of their own (`Fit.atoms`) are points with bars.
 
     Parameters
     ----------
@@ -48,8 +44,7 @@ def plot_curves(
         Two axes to draw in; None makes a figure.
     group
         Label of a group (of crossed groups a tuple), or up to seven in a list: a line and a
-        pointwise band for each, without dots. None draws the curve that groups share: its band
-        holds that curve, not the groups' curves.
+        pointwise band for each, without dots. None draws the curve that groups share.
 
     Returns
     -------
@@ -63,14 +58,14 @@ def plot_curves(
     2
     """
     groups = _groups(group)
-    both = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
+    panels = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
     if groups:
         at_score = "" if fit.one_draw else f" ({prob:.0%} band at each score)"
         for label, color in zip(groups, style.PALETTE, strict=False):
             curves = _mean_and_spread(fit, group=label)
             words = ", ".join(map(str, label)) if isinstance(label, tuple) else label
             name = f"{style.escaped(words, 28)}{at_score}"
-            _draw(fit, both, curves, prob, color, name, [(False, 0.15, None)])
+            _draw(fit, panels, curves, prob, color, name, [(False, 0.15, None)])
     else:
         curves = _mean_and_spread(fit)
         weighted = fit_data.weighs_by_size(fit)
@@ -79,18 +74,18 @@ def plot_curves(
         shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
         kinds = [(False, 0.35, f"{prob:.0%} band{shared} at each score (pointwise)")]
         if simultaneous:
-            whole = shared or " of whole curves"
-            kinds.insert(0, (True, 0.15, f"{prob:.0%} band{whole} (simultaneous)"))
-        _draw(fit, both, curves, prob, style.CURVE, name, kinds)
+            held = shared or " of whole curves"
+            kinds.insert(0, (True, 0.15, f"{prob:.0%} band{held} (simultaneous)"))
+        _draw(fit, panels, curves, prob, style.CURVE, name, kinds)
         if fit.atoms:
-            _atom_points(fit, both, prob)
-        _data_points(fit, both[0])
+            _atom_points(fit, panels, prob)
+        _data_points(fit, panels[0])
     score = curves["score"].to_numpy()
     outcome = fit_data.outcome_of(fit)
     if outcome.positive and outcome.reads_theta(*fit_data.bins_of(fit)):
-        both[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
-    _label_curves(fit, both, score, " by group" if groups else "")
-    return both
+        panels[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
+    _label_curves(fit, panels, score, " by group" if groups else "")
+    return panels
 
 
 def _groups(group: object) -> list[object]:
@@ -181,13 +176,7 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     mean = f"E(theta | score)\n{fit_data.theta_unit(fit)}"
     style.finish(top, f"Calibration curves{what}\n{fit_data.total(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
-    # the upper panel's legend has the same entries
-    style.finish(
-        bottom,
-        "",
-        style.named("score", outcome_roles(fit.data.attrs).get("score")),
-        spread,
-        legend=False,
-    )
+    score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
+    style.finish(bottom, "", score_name, spread, legend=False)  # the upper panel has one
     if not relative:
         bottom.set_ylim(bottom=0.0)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .._lib.arguments import A, OrNone, Real, Whole, checked
 from .._lib.errors import FitError
-from ..checks.results import Result
+from ..checks.results import Result, worst_first
 from ..families.scales import LOG
 from . import style
 
@@ -30,7 +30,7 @@ def plot_intervals(
 
     It takes what `soc.check`, `soc.drift`, `soc.sensitivity`, `soc.evaluate.held_out` and
     `soc.quantities` return. A dot is the value, a line its interval, a colour the verdict: blue ok,
-    orange warn, red fail. Axes are logarithmic where all numbers are positive and differ much.
+    orange warn, red fail.
 
     Parameters
     ----------
@@ -64,12 +64,13 @@ def plot_intervals(
     ['DE', 'FR']
     """
     frame = table.table if isinstance(table, Result) else table
-    parts = [_worst(part, rows) for _, part in _checked(frame).groupby("what", sort=False)]
-    heights = [_HEAD + _ROW * len(shown) for shown, _ in parts]
+    parts = [part for _, part in _checked(frame).groupby("what", sort=False)]
+    heights = [_HEAD + _ROW * min(len(part), rows) for part in parts]
     size = 7.0, min(0.3 + sum(heights), _TALLEST)
     row = style.panels(axes, size, len(parts), height_ratios=heights)
-    for ax, (shown, total) in zip(row, parts, strict=True):
-        _draw(ax, shown, total, reference)
+    for ax, part in zip(row, parts, strict=True):
+        worst = worst_first(part)[:rows].sort_index()
+        _draw(ax, worst, len(part), reference)
     if axes is None:
         row[0].figure.align_titles()
     return row
@@ -94,14 +95,6 @@ def _checked(table: pd.DataFrame) -> pd.DataFrame:
     return known.assign(**{"what": "", "verdict": "ok", "p": 1.0} | columns)
 
 
-def _worst(part: pd.DataFrame, rows: int) -> tuple[pd.DataFrame, int]:
-    """The rows to draw in their order, and how many there are."""
-    rank = part["verdict"].map({"fail": 0, "warn": 1}).fillna(2)
-    order = pd.DataFrame({"rank": rank, "p": part["p"].astype(float).fillna(1.0)})
-    kept = order.sort_values(["rank", "p"], kind="stable").index[:rows].sort_values()
-    return part.loc[kept], len(part)
-
-
 def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> None:
     place = np.arange(len(part))
     verdict = part["verdict"].to_numpy()
@@ -118,8 +111,8 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
     else:
         ax.locator_params(axis="x", nbins=6)
     ax.margins(x=0.05)
-    some = f" ({len(part)} of {total:,})" if len(part) < total else ""
-    style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{some}", "", "", legend=False)
+    shown = f" ({len(part)} of {total:,})" if len(part) < total else ""
+    style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{shown}", "", "", legend=False)
     ax.grid(visible=False, axis="y")
     names = (f"{name:.4g}" if isinstance(name, float) else name for name in part["where"])
     ax.set_yticks(place, [style.escaped(name, 32) for name in names], fontsize=8)

@@ -31,8 +31,7 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
 
     By slice it is the ECDF of the PIT minus the uniform cdf, with its 95% band. A curve above 0 at
     the left means more low counts than predicted, one below 0 at the right more high counts. The
-    coloured line is the randomised PIT that is tested, the grey one its average over the
-    randomisation, which on counts near 0 strays less.
+    coloured line is the randomised PIT that is tested, the grey one its average.
 
     With ``by="score"`` it is the paper's figure (Sections 5.1 to 5.3 of Muralidharan and Najmi):
     the histogram of the PIT in each of 20 bins of the score, and the range that 95% of its numbers

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
-from .._lib.arguments import SEED, OrNone, Refusal, checked, shown
+from .._lib.arguments import SEED, A, OrNone, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from ..data.sources import open_table
@@ -17,22 +17,16 @@ from ..families.scales import LOG
 from . import style
 from .style import AX
 
-
-def _column_name(value: Any, name: str, _: Refusal = ItemsError) -> str:
-    if isinstance(value, str) and value:
-        return value
-    raise ItemsError(f"{name}={shown(value)} must be the name of a column")
-
-
+_NAME = A(str, "the name of a column", ItemsError)
 _ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
-_COLUMNS = {role: OrNone(_column_name) for role in _ROLES}
+_COLUMNS = {role: OrNone(_NAME) for role in _ROLES}
 _PAIRS = ", or ".join(f"{each.observed}= and {each.size}=" for each in OUTCOMES.values())
 _ITEMS = 2000  # points drawn at most
 _LINES = 60
 _PULL: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
 
 
-@checked(score=_column_name, ax=AX, seed=SEED, **_COLUMNS)
+@checked(score=_NAME, ax=AX, seed=SEED, **_COLUMNS)
 def plot_shrinkage(
     table: Any,
     *,
@@ -49,8 +43,7 @@ def plot_shrinkage(
     """Draw each item's posterior mean against its own rate, count / exposure, or its own value.
 
     Points on the dashed line keep their own rate or value; lines show how far some of the others
-    are pulled: the smaller their exposure or the larger their noise, the farther. Items without
-    events stand apart at the left.
+    are pulled. Items without events stand apart at the left.
 
     Parameters
     ----------
@@ -63,10 +56,6 @@ def plot_shrinkage(
     ax, seed
         Axes to draw in; None makes a figure. Seed of the random 2,000 items that are drawn if there
         are more.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -93,14 +82,14 @@ def plot_shrinkage(
         listed = ", ".join(map(repr, names))
         raise ItemsError(f"columns {listed} must hold numbers, as of soc.item_posteriors") from None
     rate = outcome.estimate(y, size)
-    known = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
-    usable = np.flatnonzero(known & (theta > outcome.theta.low))
+    finite = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
+    usable = np.flatnonzero(finite & (theta > outcome.theta.low))
     if not usable.size:
         raise ItemsError(f"no item has a positive {sizes!r} and theta_mean: nothing to draw")
-    some = usable if len(usable) <= _ITEMS else rng.choice(usable, _ITEMS, replace=False)
-    t, rate, size, theta = t[some], rate[some], size[some], theta[some]
-    most = max(float(theta.max()), float(rate.max()))
-    rates = outcome.positive and most < 0.5 * outcome.theta.high  # and shares are small
+    drawn = usable if len(usable) <= _ITEMS else rng.choice(usable, _ITEMS, replace=False)
+    t, rate, size, theta = t[drawn], rate[drawn], size[drawn], theta[drawn]
+    largest = max(float(theta.max()), float(rate.max()))
+    rates = outcome.positive and largest < 0.5 * outcome.theta.high  # and shares are small
     on_axis = rate > (0.0 if rates else -np.inf)
     left = _place_zeros(rate, on_axis, theta, rng)
     ax = style.panels(ax, (7.5, 6))[0]
@@ -120,7 +109,7 @@ def plot_shrinkage(
     across = f"{outcome.words.own}: {name}" + ("" if outcome.direct else f" / {unit}")
     events = outcome.words.events if outcome.direct else name
     up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
-    number = f"{len(some):,} of {len(usable):,}" if len(some) < len(usable) else f"{len(some):,}"
+    number = f"{len(drawn):,} of {len(usable):,}" if len(drawn) < len(usable) else f"{len(drawn):,}"
     style.finish(ax, f"Shrinkage (n = {number} items)", across, up, legend=False)
     return ax
 

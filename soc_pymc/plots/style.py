@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import A, shown
 from .._lib.errors import FitError
 from ..families.scales import LOG, LOGIT
-from ..inference.results import Fit
 
 # Okabe and Ito (2008): told apart with every kind of colour vision
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
@@ -28,13 +27,9 @@ _DIGITS = (  # labelled digits, up to so many decades
     (3.5, (1.0, 3.0)),
     (np.inf, (1.0,)),
 )
-_SHARES = (  # labelled shares, the most important first
-    0.5, 0.1, 0.9, 0.01, 0.99, 1e-3, 0.999, 1e-4, 0.9999, 0.2, 0.8, 0.05, 0.95, 0.02, 0.98, 0.3,
-    0.7, 0.4, 0.6,
-)  # fmt: skip
-_MOST_SHARES = 20  # labels side by side
 
-FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
+_MOST_SHARES = 7  # labels of a logit axis
+
 AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
 
 
@@ -91,16 +86,8 @@ def plain_ticks(axis: Any, low: float, high: float) -> None:
 
 
 def _share_ticks(axis: Any, low: float, high: float) -> None:
-    """Labels a logit axis with as many shares as fit side by side."""
-    ends = LOGIT.position(np.array([low, high]))
-    apart = max(0.5, (ends[1] - ends[0]) / _MOST_SHARES)
-    shares: list[float] = []
-    for share in _SHARES:
-        near = (abs(LOGIT.position(share) - LOGIT.position(x)) < apart for x in shares)
-        if low <= share <= high and not any(near):
-            shares.append(share)
-    many = len(shares) > 2
-    axis.set_major_locator(ticker.FixedLocator(sorted(shares)) if many else ticker.MaxNLocator(5))
+    """Labels a logit axis with shares."""
+    axis.set_major_locator(ticker.LogitLocator(nbins=_MOST_SHARES))
     axis.set_major_formatter(ticker.FuncFormatter(plain))
     axis.set_minor_locator(ticker.NullLocator())
 

@@ -17,15 +17,14 @@ _COLUMNS = ("quantity", "score", "lower", "median", "upper")
 
 def summary(fit: Fit) -> pd.DataFrame:
     """`Fit.summary`."""
-    scores = score_quantiles(fit, SHARES)
-    curves = calibration_curves(fit, scores)
+    curves = calibration_curves(fit, score_quantiles(fit, SHARES))
     shown = {"E(theta | t)": curves["mean"]}
     if not fit.mean_only:
         shown["sd(theta | t)"] = curves["variance"] ** 0.5
     rows: list[tuple[Any, ...]] = [
-        (name, t, *np.quantile(values.sel(score=t), _BAND))
+        (name, float(t), *np.quantile(values.sel(score=t), _BAND))
         for name, values in shown.items()
-        for t in scores
+        for t in curves["score"]
     ]
     single: dict[str, Any] = {}
     if not (fit.mean_only or fit.groups):  # with groups it needs statistics

@@ -4,26 +4,25 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from .._lib.arguments import PROBABILITY, A, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..checks._check import FIT
 from ..checks.observations import check_roles
-from ..checks.results import OK, PROB, WARN, Result, intervals, result_table, two_sided
+from ..checks.results import OK, PROB, WARN, Result, estimates, result_table, two_sided
 from ..checks.slices import equal_parts
 from ..data.groups import Grouping, label_of
 from ..data.statistics import Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
-from ..inference.results import Fit
+from ..inference.results import FIT, Fit
 from ..posterior.interface import Posterior
 from ..posterior.item_columns import check_groups
 from ..posterior.predictive import posterior_of
 from .support import check_draws
 
 ALL_LEVELS = "all levels"
+ENDS = ["value", "low", "high"]
 _POINTS = 20  # scores that stand for a level's items: deviations are smooth
 # by the scale of theta: an effect, how draws make it, and that of a level like all items
 _EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
@@ -39,17 +38,13 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
 
     The effect of a level is the average of its curve of the mean over the level's items, at their
     scores, minus the average over all items, on the log scale (log odds for successes in trials).
-    Of crossed groups it is the level's main effect. Effects are partially pooled (Gelman, Hill and
-    Yajima 2012): fewer intervals than 1 - `prob` exclude the neutral effect if no level has one, so
-    that no correction for many levels is made.
+    Effects are partially pooled (Gelman, Hill and Yajima 2012), so many levels need no correction.
 
     Parameters
     ----------
-    fit, stats
-        A fit with groups, by `soc.VI` or `soc.NUTS`, and statistics with the same columns of
-        groups: those that made the fit, or of other items.
-    prob
-        Probability of the intervals, between equal tails.
+    fit, stats, prob
+        A fit with groups, by `soc.VI` or `soc.NUTS`; statistics with the same columns of groups;
+        and the probability of the intervals.
 
     Returns
     -------
@@ -59,14 +54,12 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         ``p`` is twice the posterior probability on the other side of no effect, the ``verdict`` is
         ``"warn"`` where the interval excludes no effect. The last row of a column has the sd of its
         levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on the log
-        scale, with the attributes ``effect`` and ``neutral``; ``advice`` says how many levels
-        differ, and how many would by chance.
+        scale; ``advice`` says how many levels differ, and how many would by chance.
 
     Raises
     ------
     FitError, StatisticsError
-        If the fit has no groups or a single draw, `prob` is not between 0 and 1, or the statistics
-        are of other columns, or have no groups.
+        If the fit has no groups or a single draw, or the statistics are of other columns or groups.
 
     Examples
     --------
@@ -74,9 +67,8 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(3000, seed=0)
     >>> frame["country"] = np.random.default_rng(0).choice(["DE", "FR", "PL"], 3000)
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure",
-    ...                          group="country")
-    >>> stats = soc.summarize(items, bins=20)
+    >>> roles = {"count": "count", "exposure": "exposure", "group": "country"}
+    >>> stats = soc.summarize(soc.PoissonItems(frame, score="score", **roles), bins=20)
     >>> effects = soc.quantities.group_effects(soc.fit(stats), stats)
     >>> effects.table.groupby("what", sort=False).size().to_dict()
     {'factor of country': 3, 'sd of country': 1}
@@ -88,34 +80,29 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     check_groups(fit, stats)
     posterior = posterior_of(fit)
     effect, to_effect, neutral = _EFFECTS[posterior.outcome.theta.name]
-    parts, advice, data = [], [], {}
+    parts, advice, data, levels = [], [], {}, {}
     for place, grouping in enumerate(stats.groupings):
         draws, n = _draws(fit, posterior, stats, grouping, place)
         data[f"effect_of_{grouping.column}"] = ("draw", grouping.column), draws
-        rows = pd.DataFrame(intervals(draws, prob)).apply(to_effect)
+        column, levels[grouping.column] = grouping.column, list(grouping.levels)
+        rows = estimates(f"{effect} of {column}", levels[column], draws, prob, n=n)
+        spread = draws.std(axis=1, keepdims=True, ddof=min(1, len(n) - 1))
+        sd = estimates(f"sd of {column}", [ALL_LEVELS], spread, prob, n=n.sum())
+        for frame in (rows, sd):
+            frame[ENDS] = frame[ENDS].apply(to_effect)
         differs = (rows["low"] > neutral) | (rows["high"] < neutral)
-        rows = rows.assign(
-            what=f"{effect} of {grouping.column}",
-            where=list(grouping.levels),
-            n=n,
-            p=two_sided(draws),
-            verdict=np.where(differs, WARN, OK),
-        ).sort_values("value", ascending=False, kind="stable")
-        spread = draws.std(axis=1, ddof=min(1, len(n) - 1))
-        sd = {name: float(to_effect(x)) for name, x in intervals(spread, prob).items()}
-        sd_row = {"what": f"sd of {grouping.column}", "where": ALL_LEVELS, "n": n.sum(), **sd}
-        parts += [rows, pd.DataFrame([sd_row])]
+        rows = rows.assign(p=two_sided(draws), verdict=np.where(differs, WARN, OK))
+        parts += [rows.sort_values("value", ascending=False, kind="stable"), sd]
+        value, low, high = sd[ENDS].iloc[0]
         advice.append(
-            f"{int(differs.sum()):,} of {len(n):,} levels of {grouping.column!r} differ from all "
+            f"{int(differs.sum()):,} of {len(n):,} levels of {column!r} differ from all "
             f"items at equal score: their {prob:.0%} intervals of the {effect} exclude "
             f"{neutral:g}. About {(1.0 - prob) * len(n):.1f} would by chance, at most. Together "
-            f"the levels differ by a typical {effect} of {sd['value']:.3g} (one sd; {prob:.0%} "
-            f"interval {sd['low']:.3g} to {sd['high']:.3g})."
+            f"the levels differ by a typical {effect} of {value:.3g} (one sd; {prob:.0%} "
+            f"interval {low:.3g} to {high:.3g})."
         )
-    levels = {grouping.column: list(grouping.levels) for grouping in stats.groupings}
-    table = result_table(pd.concat(parts, ignore_index=True))
     dataset = xr.Dataset(data, levels, {"effect": effect, "neutral": neutral})
-    return Result(table, dataset, tuple(advice), "effects of groups")
+    return Result(result_table(*parts), dataset, tuple(advice), "effects of groups")
 
 
 def _draws(

@@ -9,9 +9,9 @@ from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, SEED, A, Whole, checked, shown
 from .._lib.arrays import Floats
-from .._lib.errors import FitError, ItemsError
-from ..checks.batches import parts as slices
-from ..checks.results import PROB, Result, intervals, result_table, two_sided
+from .._lib.errors import FitError
+from ..checks.observations import check_rows, parts
+from ..checks.results import PROB, Result, estimates, result_table, two_sided
 from ..data.items import Items
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
@@ -42,47 +42,42 @@ def compare_scores(
 ) -> Result:
     """Difference in R^2 and in E Var(theta | t) of scores of the same items, draw by draw.
 
-    Var(theta) = Var E(theta | t) + E Var(theta | t) is the same for all scores. So the difference
-    in E Var(theta | t) is taken as minus that in Var E(theta | t), which is known far better; R^2
-    is over the average Var(theta) of all fits. All fits see the same outcomes, so that their errors
-    are as correlated as the items' influences on the posterior means (the Bayesian infinitesimal
-    jackknife, Giordano and Broderick 2023). Draws are paired so that they have that correlation
-    (Iman and Conover 1982).
+    Var(theta) = Var E(theta | t) + E Var(theta | t) is the same for all scores, so the difference
+    in E Var(theta | t) is minus that in Var E(theta | t), which is known far better. All fits see
+    the same outcomes, so that their errors are as correlated as the items' influences on the
+    posterior means (the Bayesian infinitesimal jackknife, Giordano and Broderick 2023). Draws are
+    paired so that they have that correlation (Iman and Conover 1982).
 
     Parameters
     ----------
     scores
         By name, a fit and its items: the same rows in the same order, of which only the score (and
         the groups) differ. The first is the one that others are compared with.
-    sample
-        Number of random items from which the correlations are computed.
-    prob, seed, progress
-        Probability of the intervals, seed of the sample and the pairing, and whether to show
-        progress.
+    sample, prob, seed, progress
+        Number of random items from which the correlations are computed, probability of the
+        intervals, seed of the sample and the pairing, and whether to show progress.
 
     Returns
     -------
     Result
         Its ``table`` has two rows for each score but the first: by how much its R^2 is larger, and
         its E Var(theta | t), in squared units of theta: negative for a better score; ``p`` is twice
-        the posterior probability on the other side of 0. ``data`` has the draws, with dims (score,
-        draw): ``r_squared`` and ``unexplained``; and the ``correlation`` (score) of the errors with
-        those of the first score, whose name is the attribute ``reference``.
+        the posterior probability on the other side of 0. ``data`` has the draws ``r_squared`` and
+        ``unexplained`` (score, draw) and the ``correlation`` (score) of errors with the first
+        score's.
 
     Raises
     ------
     FitError, ItemsError
-        If there are fewer than two scores, a fit has a single draw, the fits are of different kinds
-        of items, or the items are not the same rows in the same order.
+        If there are fewer than two scores, a fit has a single draw or is of another kind of items,
+        or the items are not the same rows in the same order.
 
     Examples
     --------
     >>> import numpy as np
     >>> import soc_pymc as soc
-    >>> frame = soc.simulation.s1(1000, seed=0)
-    >>> noise = np.exp(np.random.default_rng(1).normal(0, 1, 1000))
-    >>> frame["worse"] = frame["score"] * noise
-    >>> pairs = {}
+    >>> frame, pairs = soc.simulation.s1(1000, seed=0), {}
+    >>> frame["worse"] = frame["score"] * np.exp(np.random.default_rng(1).normal(0, 1, 1000))
     >>> for name in ("score", "worse"):
     ...     items = soc.PoissonItems(frame, score=name, count="count", exposure="exposure")
     ...     pairs[name] = soc.fit(soc.summarize(items)), items
@@ -92,38 +87,36 @@ def compare_scores(
     """
     _check(scores)
     rng = np.random.default_rng(seed)
-    parts = {}
+    variances = {}
     for name, (fit, items) in scores.items():
         # the bins that a fit keeps are those of all groups together
         stats = statistics_of(fit, items) if fit.groups else None
         with extrapolation_reported():  # by the pass over the items
             draws = variance_parts(fit, stats)
-        parts[name] = np.stack([draws[c].to_numpy().ravel() for c in ("explained", "total")])
-    influence = _influences(scores, parts, sample, seed, progress)
-    number = min(part.shape[1] for part in parts.values())
-    for name, part in parts.items():  # draws that are evenly spaced
-        parts[name] = part[:, np.linspace(0, part.shape[1] - 1, number).astype(int)]
-    reference, *others = scores
-    base = parts[reference][0]
-    correlation = [_correlation(influence[reference], influence[name]) for name in others]
-    for name, value in zip(others, correlation, strict=True):
-        parts[name] = parts[name][:, _pairing(base, parts[name][0], value, rng)]
-    total = np.mean([part[1] for part in parts.values()], axis=0)
-    more = np.array([parts[name][0] - base for name in others])
-    differences = {"r_squared": more / total, "unexplained": -more}
+        variances[name] = np.stack([draws[c].to_numpy().ravel() for c in ("explained", "total")])
+    influence = _influences(scores, variances, sample, seed, progress)
+    number = min(part.shape[1] for part in variances.values())
+    for name, part in variances.items():  # draws that are evenly spaced
+        variances[name] = part[:, np.linspace(0, part.shape[1] - 1, number).astype(int)]
+    reference, *further = scores
+    base = variances[reference][0]
+    correlation = [_correlation(influence[reference], influence[name]) for name in further]
+    for name, value in zip(further, correlation, strict=True):
+        variances[name] = variances[name][:, _pairing(base, variances[name][0], value, rng)]
+    total = np.mean([part[1] for part in variances.values()], axis=0)
+    gains = np.array([variances[name][0] - base for name in further])
+    differences = {"r_squared": gains / total, "unexplained": -gains}
+    where = [f"{name} - {reference}" for name in further]
     rows = [
-        {"what": what, "where": f"{name} - {reference}", "p": two_sided(draws)}
-        | intervals(draws, prob)
-        for what, by_score in zip(_WHAT, differences.values(), strict=True)
-        for name, draws in zip(others, by_score, strict=True)
+        estimates(what, where, draws.T, prob, p=two_sided(draws.T))
+        for what, draws in zip(_WHAT, differences.values(), strict=True)
     ]
     data = xr.Dataset(
         {name: (("score", "draw"), x) for name, x in differences.items()},
-        {"score": np.array(others, dtype=object), "draw": np.arange(number)},
+        {"score": np.array(further, dtype=object), "draw": np.arange(number)},
         {"reference": reference},
     ).assign(correlation=("score", correlation))
-    table = result_table(rows).assign(verdict=None)
-    return Result(table, data, (), f"scores against {reference}")
+    return Result(result_table(*rows), data, (), f"scores against {reference}")
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
@@ -142,7 +135,7 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
 
 def _influences(
     scores: Mapping[str, tuple[Fit, Items]],
-    parts: Mapping[str, Floats],
+    draws: Mapping[str, Floats],
     sample: int,
     seed: int,
     progress: bool | None,
@@ -152,17 +145,17 @@ def _influences(
     reference: Columns = {}
     for name, (fit, items) in scores.items():
         posterior = posterior_of(fit)
-        every, _ = read_items(fit, posterior, items, (), progress)
-        total = len(every["score"])  # the same rows of all tables of as many rows
+        all_items, _ = read_items(fit, posterior, items, (), progress)
+        total = len(all_items["score"])  # the same rows of all tables of as many rows
         rows = np.random.default_rng(seed).choice(total, min(sample, total), replace=False)
-        columns = select(every, np.sort(rows))
+        columns = select(all_items, np.sort(rows))
         reference = reference or columns
-        for role in (posterior.outcome.observed, posterior.outcome.size):
-            _check_same(reference[role], columns[role], role, name)
-        explained = parts[name][0]
+        roles = (posterior.outcome.observed, posterior.outcome.size)
+        check_rows(reference, columns, dict(zip(roles, roles, strict=True)), f"score {name!r}")
+        explained = draws[name][0]
         share = (explained - explained.mean()) / len(explained)
         influence, noise = [], 0.0
-        for part in slices("influence of items", len(rows), items_at_once(fit), progress):
+        for part in parts("influence of items", len(rows), items_at_once(fit), progress):
             log_density = posterior.log_density(select(columns, part))
             influence.append(share @ (log_density - log_density.mean(axis=0)))
             noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
@@ -174,17 +167,6 @@ def _correlation(a: tuple[Floats, float], b: tuple[Floats, float]) -> float:
     """Correlation of two sums of the influences, without the noise of finitely many draws."""
     squares = [max(float(x @ x) - noise, 0.1 * float(x @ x)) for x, noise in (a, b)]
     return float(np.clip(a[0] @ b[0] / np.sqrt(squares[0] * squares[1]), -1.0, 1.0))
-
-
-def _check_same(reference: Floats, values: Floats, role: str, name: str) -> None:
-    """Refuse other rows, or rows in another order."""
-    n, expected = len(values), len(reference)
-    wrong = int((reference != values).sum()) if n == expected else abs(n - expected)
-    if wrong:
-        raise ItemsError(
-            f"{wrong:,} of {n:,} rows of {name!r} differ in {role} from those of the first score: "
-            "give the same rows in the same order, of which only the score differs"
-        )
 
 
 def _pairing(reference: Floats, draws: Floats, correlation: float, rng: np.random.Generator) -> Any:

@@ -5,8 +5,7 @@ the mean curve, so that sums over items are right to second order in the bin's w
 """
 
 import json
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,16 +14,12 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import FitError, ItemsWarning
-from ..checks.batches import parts
-from ..checks.observations import check_roles
+from .._lib.errors import FitError
+from ..checks.observations import check_roles, totals_without_folds
 from ..data.groups import roles_of
 from ..data.items import Items
 from ..data.statistics import Statistics
-from ..data.summaries import totals_of
-from ..families.scales import Scale
 from ..inference.results import Fit, outcome_roles
-from ..posterior.curves import items_at_once
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.interface import Columns
 from ..posterior.item_columns import check_groups, posterior_roles
@@ -41,10 +36,20 @@ _MIXED_BINS = 200  # of items, on which a mixture is evaluated: it costs more a 
 class SupportPoints:
     """Scores that stand for items: two of every bin (of every group), one after the other."""
 
+    key: Ints  # of the group and bin of every second point
     score: Floats  # (points,)
-    bin: Ints
     label: NDArray[np.object_] | None  # groups; None where they are pooled
     items: Floats
+
+    @property
+    def bin(self) -> Ints:
+        """Number of each point's bin."""
+        return np.repeat(self.key % _WIDE, 2)
+
+    def of(self, fit: Fit, table: Mapping[str, NDArray[Any]]) -> Ints:
+        """Numbers of the two points of each row of a table, one after the other."""
+        place = np.searchsorted(self.key, _key(fit, table, table["bin"]))
+        return (2 * place[:, None] + np.arange(2)).ravel()
 
     def columns(self, points: Ints, columns: Columns) -> Columns:
         """Items at some of the points as posteriors read them, with further columns of theirs."""
@@ -52,27 +57,67 @@ class SupportPoints:
         return {**columns, "score": self.score[points], **group}
 
 
-def check_draws(fit: Fit, name: str) -> None:
-    """Refuse fits with a single draw where a result has intervals alone."""
-    if fit.one_draw:
-        raise FitError(
-            f"{name} has a single draw, which does not say how sure it is: fit with soc.VI() or "
-            "soc.NUTS()"
-        )
+def _points(
+    fit: Fit, key: Ints, score: Floats, sd: Floats, ends: Sequence[Floats], items: Floats,
+    groups: Sequence[str] = (),
+) -> SupportPoints:  # fmt: skip
+    """Two scores for each mean score, inside the range of the scores."""
+    scale = fit.axis("mean").local
+    pairs = scale.score(scale.position(score)[:, None] + np.stack([-sd, sd], axis=1))
+    low, high = (end[:, None] for end in ends)
+    label = np.repeat(np.array(groups, dtype=object)[key // _WIDE], 2) if len(groups) else None
+    return SupportPoints(key, np.clip(pairs, low, high).ravel(), label, np.repeat(items, 2) / 2)
+
+
+def _key(fit: Fit, table: Mapping[str, NDArray[Any]], bins: Ints) -> Ints:
+    """Number of the group (where the fit has groups) and bin of rows of a table."""
+    return np.asarray((table["group"] * _WIDE if fit.groups else 0) + bins, dtype=np.int64)
 
 
 def fit_support(fit: Fit) -> SupportPoints:
     """Support points of the bins that a fit was made from, of all groups together."""
     bins = {str(name): x.to_numpy() for name, x in fit.data["constant_data"].data_vars.items()}
-    scale = fit.axis("mean").local
-    if fit.groups or scale.width not in bins:
+    width = fit.axis("mean").local.width
+    if fit.groups or width not in bins:
         lack = "what scores each group has" if fit.groups else "how wide its bins of scores are"
         raise FitError(f"the fit does not say {lack}: give the statistics too, or the items")
-    ends = bins["score_min"], bins["score_max"]
-    score = _two(bins["score"], bins[scale.width], scale, *ends)
-    items = bins["n_items"].astype(float)
-    number = np.repeat(np.arange(len(items)), 2)
-    return SupportPoints(score, number, None, np.repeat(items, 2) / 2)
+    ends, items = (bins["score_min"], bins["score_max"]), bins["n_items"].astype(float)
+    return _points(fit, np.arange(len(items)), bins["score"], bins[width], ends, items)
+
+
+def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> SupportPoints:
+    """Support points of the bins of statistics, of every group where the fit has groups.
+
+    `coarse` bins make one. Warns where scores of bins lie far outside those that the fit saw.
+    """
+    check_roles(fit, stats)
+    check_groups(fit, stats)
+    warn_of_extrapolated_bins(fit, stats)
+    part, scale = stats.table("part"), fit.axis("mean").local
+    key, place = np.unique(_key(fit, part, part["bin"] // coarse), return_inverse=True)
+    n, total, squares = (np.bincount(place, part[c], len(key)) for c in ("n", *scale.sums))
+    low, high = (np.full(len(key), end) for end in (np.inf, -np.inf))
+    np.minimum.at(low, place, part["score_min"])
+    np.maximum.at(high, place, part["score_max"])
+    mean, square = total / n, squares / n
+    variance = square - mean**2
+    # below the rounding of the sums it is that of equal scores, 0
+    sd = np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
+    groups = stats.groups if fit.groups else ()
+    return _points(fit, key, scale.score(mean), sd, (low, high), n, groups)
+
+
+def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Statistics:
+    """Statistics of items as quantities read them, with joint cells for a prior on a grid.
+
+    They have the fit's names of columns.
+    """
+    posterior_roles(fit, posterior_of(fit), items)  # refuses items of another kind
+    mixed = fit.prior.gridded
+    bins, items = _MIXED_BINS if mixed else None, replace(items, cluster=None)
+    stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
+    roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
+    return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
 
 def score_quantiles(fit: Fit, shares: Sequence[float]) -> Floats:
@@ -84,88 +129,13 @@ def score_quantiles(fit: Fit, shares: Sequence[float]) -> Floats:
     return np.unique(score[np.searchsorted(middle, shares).clip(max=len(score) - 1)])
 
 
-def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Statistics:
-    """Statistics of items as quantities read them, with joint cells for a prior on a grid.
-
-    They have the fit's names of columns.
-    """
-    posterior_roles(fit, posterior_of(fit), items)  # refuses items of another kind
-    mixed = fit.prior.gridded
-    bins = _MIXED_BINS if mixed else None
-    options: dict[str, Any] = {"bins": bins, "folds": 0, "joint": mixed, "on_leakage": "ignore"}
-    with warnings.catch_warnings():
-        # the user did not ask for this number of bins
-        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        stats = totals_of(replace(items, cluster=None), **options, progress=progress)
-    roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
-    return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
-
-
-def statistics_support(fit: Fit, stats: Statistics, coarse: int = 1) -> tuple[SupportPoints, Ints]:
-    """Support points of the bins of statistics, of every group where the fit has groups.
-
-    `coarse` bins make one. Also returns the `key_of` the group and bin of every second point. Warns
-    where scores of some bins lie far outside those that the fit saw.
-    """
-    check_roles(fit, stats)
-    check_groups(fit, stats)
-    warn_of_extrapolated_bins(fit, stats)
-    part = stats.table("part")
-    key, place = np.unique(key_of(fit, part, part["bin"] // coarse), return_inverse=True)
-    scale = fit.axis("mean").local
-    n, total, squares = (np.bincount(place, part[c], len(key)) for c in ("n", *scale.sums))
-    low, high = (np.full(len(key), end) for end in (np.inf, -np.inf))
-    np.minimum.at(low, place, part["score_min"])
-    np.maximum.at(high, place, part["score_max"])
-    mean, square = total / n, squares / n
-    variance = square - mean**2
-    # below the rounding of the sums it is that of equal scores, 0
-    sd = np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
-    score = _two(scale.score(mean), sd, scale, low, high)
-    label = None
-    if fit.groups:
-        label = np.repeat(np.array(stats.groups, dtype=object)[key // _WIDE], 2)
-    return SupportPoints(score, np.repeat(key % _WIDE, 2), label, np.repeat(n, 2) / 2), key
-
-
-def key_of(fit: Fit, table: Mapping[str, NDArray[Any]], bins: Ints) -> Ints:
-    """Number of the group (where the fit has groups) and bin of rows of a table."""
-    return np.asarray((table["group"] * _WIDE if fit.groups else 0) + bins, dtype=np.int64)
-
-
-def point_pairs(place: Ints) -> Ints:
-    """Numbers of the two support points of some bins."""
-    return (2 * place[:, None] + np.arange(2)).ravel()
-
-
-def _two(score: Floats, sd: Floats, scale: Scale, low: Floats, high: Floats) -> Floats:
-    """Two scores for each mean, inside the range of the scores."""
-    step = np.stack([-sd, sd], axis=1)
-    pairs = scale.score(scale.position(score)[:, None] + step)
-    return np.clip(pairs, low[:, None], high[:, None]).ravel()
-
-
-Values = Callable[[slice], list[Floats]]
-"""From points to several arrays (draws, points of the slice)."""
-
-
-def summed(
-    fit: Fit, weight: Floats, target: Ints, size: int, values: Values, progress: bool | None = False
-) -> list[Floats]:
-    """Weighted sums of values over points, (draws, size) each, some points at a time.
-
-    `target` says in which of `size` sums each point is added.
-    """
-    totals: list[Floats] = []
-    for part in parts("posterior variances", len(weight), items_at_once(fit), progress, "cells"):
-        sums, row = np.unique(target[part], return_inverse=True)
-        share = np.zeros((len(row), len(sums)))
-        share[np.arange(len(row)), row] = weight[part]
-        arrays = values(part)
-        totals = totals or [np.zeros((len(x), size)) for x in arrays]
-        for total, x in zip(totals, arrays, strict=True):
-            total[:, sums] += x @ share
-    return totals
+def check_draws(fit: Fit, name: str) -> None:
+    """Refuse fits with a single draw where a result has intervals alone."""
+    if fit.one_draw:
+        raise FitError(
+            f"{name} has a single draw, which does not say how sure it is: fit with soc.VI() or "
+            "soc.NUTS()"
+        )
 
 
 def by_draw(fit: Fit, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset:

@@ -5,9 +5,9 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from .._lib.arguments import PROBABILITY, checked, numbers_of, shown
-from .._lib.arrays import Floats
+from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
-from ..checks.results import PROB, Result, intervals, result_table
+from ..checks.results import PROB, Result, estimates, result_table
 from ..inference.results import FIT, Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.predictive import posterior_of
@@ -24,19 +24,15 @@ def score_at(
 ) -> Result:
     """Score at which E(theta | t) reaches a target, draw by draw.
 
-    In each draw of the curve it is the first score, from the lowest on, at which the curve crosses
-    the target. A draw that does not cross it has the end of the scores that is nearer to it.
+    It is the first score at which a draw of the curve crosses the target; a draw that does not
+    cross it has the end of the scores that is nearer to it.
 
     Parameters
     ----------
-    fit
-        The fit.
-    target
-        A number in the unit of theta, or several.
-    group, exposure
-        As in `calibration_curves`; one exposure.
-    prob
-        Probability of the intervals, between equal tails.
+    fit, target
+        The fit, and a number in the unit of theta, or several.
+    group, exposure, prob
+        As in `calibration_curves`, with one exposure; and the probability of the intervals.
 
     Returns
     -------
@@ -62,24 +58,22 @@ def score_at(
     curves = calibration_curves(fit, None, group, exposure)
     score, axis = curves["score"].to_numpy(), fit.axis("mean")
     scale = posterior_of(fit).outcome.theta
-    mean = curves["mean"].stack(every=("chain", "draw")).transpose("every", "score").to_numpy()
-    rows, scores, shares = [], [], []
+    mean = curves["mean"].to_numpy().reshape(-1, len(score))
+    scores, shares = [], []
     for number in targets:
-        if not scale.holds(np.array([number])).all():
-            position, crossed = np.zeros(len(mean)), np.zeros(len(mean), dtype=bool)
-        else:
-            place = scale.position(np.array([number]))[0]
-            position, crossed = _first_crossing(axis(score), scale.position(mean) - place)
+        crossed, position = np.zeros(len(mean), dtype=bool), np.zeros(len(mean))
+        if scale.holds(np.array([number])).all():
+            excess = scale.position(mean) - scale.position(np.array([number]))
+            position, crossed = _first_crossing(axis(score), excess)
         if not crossed.any():
             raise FitError(
                 f"no draw of E(theta | t) reaches {number:.4g} at scores from {score.min():.4g} to "
                 f"{score.max():.4g}: there it is {mean.min():.4g} to {mean.max():.4g}"
             )
-        drawn = np.clip(axis.inverse(position), score.min(), score.max())
-        where = f"E(theta | t) = {number:.4g}"
-        rows.append({"what": "score", "where": where, **intervals(drawn, prob)})
-        scores.append(drawn)
+        scores.append(np.clip(axis.inverse(position), score.min(), score.max()))
         shares.append(crossed.mean())
+    where = [f"E(theta | t) = {number:.4g}" for number in targets]
+    table = result_table(estimates("score", where, np.transpose(scores), prob))
     data = xr.Dataset(
         {"score": (("target", "draw"), scores), "reached": ("target", shares)}, {"target": targets}
     )
@@ -89,19 +83,18 @@ def score_at(
         for number, share in zip(targets, shares, strict=True)
         if share < 1
     )
-    table = result_table(rows).assign(verdict=None)
     return Result(table, data, advice, "scores at which E(theta | t) reaches a target")
 
 
-def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Floats]:
+def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
     """Positions (draws,) at which rows of `excess` (draws, k) first change sign; if they do."""
     above = excess >= 0
     change = above != above[:, :1]
     crossed, after = change.any(axis=1), np.maximum(change.argmax(axis=1), 1)
-    each = np.arange(len(excess))
-    one, two = excess[each, after - 1], excess[each, after]
-    step = np.divide(one, one - two, out=np.zeros(len(one)), where=one != two)
-    found = position[after - 1] + step * (position[after] - position[after - 1])
+    row = np.arange(len(excess))
+    before, behind = excess[row, after - 1], excess[row, after]
+    step = np.divide(before, before - behind, out=np.zeros(len(before)), where=before != behind)
+    crossing = position[after - 1] + step * (position[after] - position[after - 1])
     rising = excess[:, -1] >= excess[:, 0]
     end = np.where(rising == above[:, 0], position[0], position[-1])
-    return np.where(crossed, found, end), crossed
+    return np.where(crossed, crossing, end), crossed

@@ -4,33 +4,23 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from .._lib.arguments import PROBABILITY, A, OneOf, OrNone, Rule, Whole, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, StatisticsError
-from ..checks._check import FIT, ITEMS_OR_STATISTICS
-from ..checks.results import PROB, Result, intervals, result_table
+from ..checks.observations import ITEMS_OR_STATISTICS, summed
+from ..checks.results import PROB, Result, estimates, result_table
 from ..checks.slices import ALL, equal_parts
 from ..data.items import Items
 from ..data.statistics import Statistics
-from ..inference.results import Fit
+from ..inference.results import FIT, Fit
 from ..posterior.calibration import curves_of
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .support import (
-    by_draw,
-    fit_support,
-    key_of,
-    point_pairs,
-    statistics_of,
-    statistics_support,
-    summed,
-)
+from .support import by_draw, fit_support, statistics_of, statistics_support
 
 _RATIO = "E Var(theta | t, y) / E Var(theta | t)"
-_MOMENTS = "mean", "variance"
 _MOST = 1 << 31  # bins of the answer: more than any statistics have
 
 
@@ -45,9 +35,8 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     """Share of the variance of theta that the score explains, draw by draw.
 
     R^2 = 1 - E Var(theta | t) / (Var E(theta | t) + E Var(theta | t)), with means and variances
-    over items: Section 5.1 of Muralidharan and Najmi. It is 0 for a score that says nothing of
-    theta and 1 for one that determines it, whatever the noise of the outcomes. What the exposure
-    explains at equal scores counts as unexplained.
+    over items: Section 5.1 of Muralidharan and Najmi. What the exposure explains at equal scores
+    counts as unexplained.
 
     Parameters
     ----------
@@ -79,13 +68,14 @@ def variance_parts(fit: Fit, stats: Statistics | None) -> xr.Dataset:
 
     Scores differ within bins too: their variance there counts.
     """
-    support = fit_support(fit) if stats is None else statistics_support(fit, stats)[0]
+    support = fit_support(fit) if stats is None else statistics_support(fit, stats)
     share, number = support.items / support.items.sum(), len(support.score)
 
     def curves(part: slice) -> list[Floats]:
         labels = None if support.label is None else support.label[part]
         drawn = curves_of(fit, support.score[part], labels)
-        return [drawn[name].to_numpy().reshape(-1, drawn.sizes["score"]) for name in _MOMENTS]
+        draws = (drawn[name].to_numpy() for name in ("mean", "variance"))
+        return [x.reshape(-1, x.shape[-1]) for x in draws]
 
     # squares are about some mean, which loses no digits
     centre = float(curves(slice(None, None, max(1, number // 20)))[0].mean())
@@ -125,17 +115,16 @@ def variance_reduction(
 ) -> Result:
     """Mean squared error of E(theta | t, y) as a share of that of E(theta | t), draw by draw.
 
-    The ratio E Var(theta | t, y) / E Var(theta | t) of Section 5.1 of Muralidharan and Najmi. At a
-    ratio of 0.73 the items' outcomes remove 27% of the mean squared error of ordinary calibration.
+    The ratio E Var(theta | t, y) / E Var(theta | t) of Section 5.1 of Muralidharan and Najmi: at
+    0.73 outcomes remove 27% of the mean squared error of ordinary calibration.
 
     Parameters
     ----------
     fit, items
-        The fit, and items, read once, or statistics (with joint cells for a mixture), whose cells
-        stand for their items.
+        The fit, and items, read once, or statistics (with joint cells for a mixture).
     weight
-        Means are over units of exposure, as in the paper, or over items. Items with values have
-        only the latter.
+        Means are over units of exposure, as in the paper, or over items (of values the only
+        choice).
     bins, prob, progress
         Number of bins of about equally many items, probability of the intervals, and whether to
         show progress.
@@ -144,15 +133,14 @@ def variance_reduction(
     -------
     Result
         Its ``table`` has the ratio of the means over all items, and of those in each bin. ``data``
-        has the draws: ``ratio`` (chain, draw) and ``ratio_by_bin`` (chain, draw, bin), with
-        coordinates ``score`` (mean t) and ``n_items`` of the bins. Where theta depends on the
-        exposure the divisor is E Var(theta | t, N).
+        has the draws ``ratio`` (chain, draw) and ``ratio_by_bin`` (chain, draw, bin), with
+        coordinates ``score`` (mean t) and ``n_items``. Where theta depends on the exposure the
+        divisor is E Var(theta | t, N).
 
     Raises
     ------
     FitError, ItemsError, StatisticsError
-        If an argument is out of its range, the weight is exposure for items with values, or the
-        items or statistics are not valid or not of the fit's kind.
+        If an argument is not valid, or items or statistics are not of the fit's kind.
 
     Examples
     --------
@@ -187,27 +175,20 @@ def shrinkage(
 ) -> Result:
     """Share of the prior in the items' posterior means, draw by draw.
 
-    For a Gamma prior E(theta | t, y) = s E(theta | t) + (1 - s) y/N with s = rate / (rate + N); for
-    a Normal one s = noise_sd^2 / (noise_sd^2 + Var(theta | t)). In general 1 - s is how much the
-    posterior mean moves with the item's outcome: N Var(theta | t, y) / E(theta | t, y) for counts,
-    Var(theta | t, y) / noise_sd^2 for values; for a mixture s depends on y, and is negative where
-    the mean moves by more than y.
+    For a Gamma prior E(theta | t, y) = s E(theta | t) + (1 - s) y/N with s = rate / (rate + N). In
+    general 1 - s is how much the posterior mean moves with the item's outcome: N Var(theta | t, y)
+    / E(theta | t, y) for counts, Var(theta | t, y) / noise_sd^2 for values.
 
     Parameters
     ----------
     fit, items, weight, bins, prob, progress
-        As in `variance_reduction`.
+        As in `variance_reduction`, with the same errors.
 
     Returns
     -------
     Result
         Its ``table`` has the mean of s over all items, and over those of each bin; ``data`` has the
         draws ``share`` and ``share_by_bin``, as in `variance_reduction`.
-
-    Raises
-    ------
-    FitError, ItemsError, StatisticsError
-        As in `variance_reduction`.
 
     Examples
     --------
@@ -234,18 +215,17 @@ def _ratio_by_bin(
 ) -> Result:  # fmt: skip
     """Ratio of weighted sums over items of two terms: of all, and in bins of about equal items.
 
-    The terms are functions of the columns of items and of their support points. Cells of the
-    statistics stand for items.
+    The terms are functions of the columns of items, which cells stand for, and of their points.
     """
     outcome, mixed = posterior_of(fit).outcome, fit.prior.gridded
     if weight != "items" and not outcome.sizes_add:
         raise FitError(f"items with {outcome.words.outcomes} have no exposure: give weight='items'")
     stats = items if isinstance(items, Statistics) else statistics_of(fit, items)
-    support, key = statistics_support(fit, stats, max(stats.coarse, 1) if mixed else 1)
+    support = statistics_support(fit, stats, max(stats.coarse, 1) if mixed else 1)
     if mixed:
         stats.cells("joint")  # says what to do where there are none
     table = stats.table("joint" if mixed else outcome.margins[0])
-    point = point_pairs(np.searchsorted(key, key_of(fit, table, table["bin"])))
+    point = support.of(fit, table)
     if weight == "items":
         weights = table["n"].astype(float)
         y, size = table["sum_y"] / weights, outcome.forms.mean_size(table)
@@ -263,8 +243,8 @@ def _ratio_by_bin(
     above, below = summed(fit, weights, bin_of[point], len(score), values, progress)
     overall, by_bin = above.sum(axis=1) / below.sum(axis=1), above / below
     where, number = [ALL, *(f"score {t:.4g}" for t in score)], np.round(n).astype(np.int64)
-    ends = intervals(np.column_stack([overall, by_bin]), prob)
-    rows = pd.DataFrame({"what": what, "where": where, "n": [number.sum(), *number], **ends})
+    draws = np.column_stack([overall, by_bin])
+    rows = estimates(what, where, draws, prob, n=[number.sum(), *number])
     coords = {"score": ("bin", score), "n_items": ("bin", number)}
     data = by_draw(fit, {name: overall, f"{name}_by_bin": by_bin}, **coords)
-    return Result(result_table(rows).assign(verdict=None), data, (), what)
+    return Result(result_table(rows), data, (), what)

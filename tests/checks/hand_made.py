@@ -189,8 +189,3 @@ def as_items(frame: pd.DataFrame, kind: str = "counts", **roles: str) -> Any:
 def columns_of(frame: pd.DataFrame, kind: str = "counts") -> dict[str, np.ndarray]:
     """Returns the columns of the kind's roles as numbers."""
     return {role: frame[role].to_numpy(dtype=float) for role in KINDS[kind].roles}
-
-
-def arrays(frame: pd.DataFrame) -> tuple[np.ndarray, ...]:
-    """Returns scores, counts and exposures."""
-    return tuple(columns_of(frame).values())

@@ -12,14 +12,12 @@ from scipy import optimize, stats
 
 import soc_pymc as soc
 from soc_pymc.checks import pit as pit_module
+from soc_pymc.checks._check import tail_probability
 from soc_pymc.checks.advice import as_code
-from soc_pymc.checks.slices import ALL
-from soc_pymc.checks.summaries import tail_probability
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import (
     KINDS,
-    arrays,
     as_items,
     columns_of,
     hand_made_fit,
@@ -27,11 +25,9 @@ from tests.checks.hand_made import (
     simulate,
     true_moments,
 )
+from tests.examples import COUNT_ROLES
 from tests.thinning import thinned
 
-__all__ = ["KNOTS", "arrays", "as_items", "hand_made_fit", "simulate"]
-
-KNOTS = KINDS["counts"].knots
 QUIET = {"progress": False}
 
 
@@ -95,7 +91,7 @@ def test_pit_is_calibrated_on_the_truth():
     for seed in range(40):
         columns, ones = columns_of(simulate(1500, 100 + seed)), np.ones(1500, dtype=int)
         ends, rng = pit_module.cdf_ends(law, columns), np.random.default_rng(seed)
-        p_values.append(pit_module.slice_pits(ends, ones, {ALL: ones > 0}, rng)[ALL].p_value)
+        p_values.append(pit_module.slice_pits(ends, ones, ones[None] > 0, rng)[0].p_value)
     assert np.sum(np.array(p_values) < 0.05) <= stats.binom(40, 0.05).ppf(0.999)
     assert stats.kstest(p_values, "uniform").pvalue > 0.001
 
@@ -105,7 +101,7 @@ def test_the_test_of_uniformity_is_scipys(values):
     """Distances at points of a grid, corrected between them, to one and a half steps of it."""
     u, ones = np.array(values), np.ones(len(values), dtype=int)
     rng = np.random.default_rng(0)
-    pit = pit_module.slice_pits(np.stack([u, u]), ones, {ALL: ones > 0}, rng)[ALL]
+    [pit] = pit_module.slice_pits(np.stack([u, u]), ones, ones[None] > 0, rng)
     assert pit.distance == pytest.approx(stats.kstest(u, "uniform").statistic, abs=0.05)
     np.testing.assert_allclose(pit.p_value, stats.kstwo.sf(pit.distance, len(u)))
 
@@ -116,25 +112,23 @@ def test_an_item_is_a_cell_of_one(n):
     rng = np.random.default_rng(3)
     ends = np.sort(rng.uniform(size=(2, 300)), axis=0)
     few, ones = np.full(300, n), np.ones(300 * n, dtype=int)
-    cells = pit_module.slice_pits(ends, few, {ALL: few > 0}, rng)[ALL]
-    items = pit_module.slice_pits(np.repeat(ends, n, axis=1), ones, {ALL: ones > 0}, rng)[ALL]
+    [cells] = pit_module.slice_pits(ends, few, few[None] > 0, rng)
+    [items] = pit_module.slice_pits(np.repeat(ends, n, axis=1), ones, ones[None] > 0, rng)
     assert cells.n_items == items.n_items == 300 * n
     np.testing.assert_allclose(cells.averaged, items.averaged, atol=1e-12)
     chance = 2.5 * np.sqrt(0.5 / (300 * n))  # of a difference of two ECDFs, at 1e-5
     assert np.abs(cells.randomised - items.randomised).max() < chance
 
 
-@given(st.integers(0, 1000), st.integers(1, 30), st.integers(2, 50))
-def test_the_averaged_ecdf_is_the_mean_of_uniform_cdfs(seed, n, points):
+@given(st.integers(0, 1000), st.integers(1, 30))
+def test_the_averaged_ecdf_is_the_mean_of_uniform_cdfs(seed, n):
     ends = np.sort(np.random.default_rng(seed).uniform(size=(2, n)), axis=0)
     ends[:, ::3] = ends[0, ::3]  # values have intervals without width: steps
-    grid = np.linspace(0, 1, points)
-    low, high = ends[..., None]
+    ones, grid, (low, high) = np.ones(n, dtype=int), pit_module.GRID, ends[..., None]
     width = np.where(high > low, high - low, 1.0)
     cdfs = np.where(high > low, np.clip((grid - low) / width, 0, 1), grid >= high)
-    np.testing.assert_allclose(
-        pit_module.mean_pit_ecdf(ends, np.ones(n), grid), cdfs.mean(axis=0), rtol=0, atol=1e-9
-    )
+    [pit] = pit_module.slice_pits(ends, ones, ones[None] > 0, np.random.default_rng(0))
+    np.testing.assert_allclose(pit.averaged, cdfs.mean(axis=0), rtol=0, atol=1e-9)
 
 
 # --- summaries against replicates ----------------------------------------------------------------
@@ -413,6 +407,14 @@ def test_the_first_advice_is_the_remedy(fault, first):
         frame = with_effect(frame, effect)
     fit = soc.fit(statistics_of(frame), method=soc.FiveSteps(), **QUIET)
     assert first in check_items(fit, frame).advice[0]
+
+
+def test_a_lognormal_truth_asks_for_a_mixture():
+    """20,000 click rates, whose departure from a Gamma no single slice names."""
+    items = soc.PoissonItems(soc.simulation.click_rates(20_000, seed=0), **COUNT_ROLES)
+    stats_ = soc.summarize(items, joint=True, **QUIET)
+    result = soc.check(soc.fit(stats_, method=soc.VI(seed=0), **QUIET), items, subset=20, **QUIET)
+    assert "soc.GammaMixture()" in result.advice[0]
 
 
 def test_advice_keeps_the_terms_of_the_fit():

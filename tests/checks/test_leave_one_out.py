@@ -169,3 +169,12 @@ def test_fits_of_other_items_are_not_compared(fits, small_frame, small_statistic
         soc.compare(fits, statistics, **QUIET)
     with pytest.raises(soc.FitError, match="different items"):
         soc.compare(fits, half, **QUIET)
+
+
+@pytest.mark.slow
+def test_arviz_takes_checks_of_mixtures(example):
+    case = example("gamma_mixture")
+    result = soc.check(case.fit, case.items, subset=200, **QUIET)
+    assert {"LOO-PIT", "leave-one-out"} <= set(result.table["what"])
+    assert np.isfinite(float(az.loo(result.data).elpd))
+    assert len(az.compare({"a": result.elpd, "b": result.elpd})) == 2

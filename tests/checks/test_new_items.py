@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc.checks.batches import thin
+from soc_pymc.checks.observations import thin
 from soc_pymc.checks.pit import (
     cdf_ends,
     curve_shifts,
@@ -14,7 +14,6 @@ from soc_pymc.checks.pit import (
     replicated_distances,
     slice_pits,
 )
-from soc_pymc.checks.slices import ALL
 from soc_pymc.posterior.item_columns import frame_columns
 from soc_pymc.posterior.predictive import posterior_of
 from tests.thinning import thinned
@@ -35,13 +34,13 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
     columns = dict(frame_columns(fit, truth, case.case.items(rows)))
     outcomes = truth.simulate(columns, rng)
     ones = np.ones(ITEMS, dtype=int)
-    shift = curve_shifts(fit, columns, ones, [ones > 0], rng)
+    shift = curve_shifts(fit, columns, ones, ones[None] > 0, rng)
     strayed = replicated_distances(shift, np.array([[ITEMS]]), rng)[:, 0]
     p_values = []
     for own in outcomes:
         items = columns | {truth.outcome.observed: own}
         ends = cdf_ends(posterior_of(fit), items)
-        test = slice_pits(ends, ones, {ALL: ones > 0}, rng)[ALL]
+        [test] = slice_pits(ends, ones, ones[None] > 0, rng)
         p_values.append((distance_p_value(test.distance, ITEMS, strayed), test.p_value))
     allowed, independent = (np.array(p_values) < 0.05).sum(axis=0)
     assert allowed <= 4 < independent

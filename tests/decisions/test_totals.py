@@ -6,7 +6,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc import decisions as dec
-from soc_pymc.checks.batches import thin
+from soc_pymc.checks.observations import thin
 from soc_pymc.families.family import NORMAL
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of

@@ -58,7 +58,7 @@ def one_seed(truth: str, seed: int, labels: int = 5000) -> dict[str, float]:
         warnings.simplefilter("ignore", soc.ItemsWarning)
         mean = soc.calibration_curves(model, grid)["mean"].mean(("chain", "draw")).to_numpy()
     predicted = {"E(theta | t)": np.interp(fresh, grid, mean)}
-    fits = fit_baselines(BASELINES, read_frame(items), OUTCOMES[items.kind])
+    fits = fit_baselines(read_frame(items), OUTCOMES[items.kind])
     predicted |= {name: predict(fresh) for name, predict in fits.items()}
 
     def inside(score: np.ndarray, simultaneous: bool) -> np.ndarray:

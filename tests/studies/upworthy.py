@@ -28,7 +28,7 @@ def one_split(frame: pd.DataFrame, seed: int, kind: str) -> dict[str, float]:
         model = common.fit(common.summarize(split.train, joint=True))
     scored, test = common.posteriors(model, split.train), split.test.source
     width = scored["theta_q95"] - scored["theta_q05"]
-    held = soc.evaluate.held_out(model, split, baselines=(), progress=False)
+    held = soc.evaluate.held_out(model, split, progress=False)
     pit = held.table[held.table["what"] == "PIT"].iloc[0]
     checked = soc.check(model, split.train, progress=False)
     rest = (test[role] for role in split.test.roles if role not in ("score", "group"))

@@ -39,9 +39,7 @@ def test_counts_in_whole_hours_are_held_out_as_counts():
         t, n = rng.uniform(0.2, 0.5, 3000), rng.integers(100, 1000, 3000).astype(float)
         items = counts(t, n, rng.poisson(t * rng.gamma(100, 0.01, 3000) * n))
         split = soc.evaluate.split_items(items, 0.5, seed=seed)
-        found = soc.evaluate.held_out(
-            fitted(split.train), split, baselines=(), bins=4, seed=seed, **QUIET
-        )
+        found = soc.evaluate.held_out(fitted(split.train), split, bins=4, seed=seed, **QUIET)
         failed += float(found.data["pit"]["p_value"].sel(slice="all items").item()) < 0.01
     assert failed <= 1
 
