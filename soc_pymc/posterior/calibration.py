@@ -12,8 +12,8 @@ from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..inference.results import FIT, Fit
 from .curves import P_ZERO, atom_of, moment_variables, place_of
 from .extrapolation import warn_of_extrapolation
-from .interface import Posterior
 from .predictive import posterior_of
+from .scoring import Posterior
 
 _POINTS = 200
 _LABEL = str | int | np.integer | np.bool_ | None

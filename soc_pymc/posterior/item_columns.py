@@ -22,7 +22,8 @@ from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from .curves import atom_of, items_at_once
 from .extrapolation import warn_of_extrapolation
-from .interface import Columns, Posterior
+from .interface import Columns
+from .scoring import Posterior
 
 _LEAST = 1e-12  # a variance below this share of the square is rounding
 

@@ -44,6 +44,7 @@ from .scored_files import (
 _log = logging.getLogger(__name__)
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and with few nodes
 _WIDE = 32  # columns beyond which batches are smaller
+_COPIED = ("files", "ibis", "stream")  # kinds of tables that come back as new ones
 DRAWS = ("auto", "all")
 
 
@@ -148,11 +149,11 @@ def item_posteriors(
     names += [P_ZERO] * fit.prior.zero
     group = items.group if fit.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
-    copied = out is not None or kind_of(items.source) in ("files", "ibis", "stream")
+    copied = out is not None or kind_of(items.source) in _COPIED
     table = _open_checked(items, names, copied)
     score = posterior.scorer(probs, draws, plug_in)
-    batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
-    scoring = _Scoring(names, score, batch, Extrapolation(fit))
+    batch = (_BATCH_OF_FEW if draws == "auto" else _BATCH) * _WIDE
+    scoring = _Scoring(names, score, batch // max(_WIDE, len(table.columns)), Extrapolation(fit))
     try:
         if out is not None and is_folder(out):
             options = {"quantiles": probs, "draws": draws, "plug_in": plug_in, "roles": roles}
@@ -213,7 +214,7 @@ class _Scoring:
 
     names: Sequence[str]  # of the new columns
     score: Scorer
-    batch: int  # items per batch
+    size: int  # items per batch
     far: Extrapolation  # counts scores far outside those of the fit
     lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
     stop: threading.Event = field(default_factory=threading.Event)  # after an error elsewhere
@@ -231,9 +232,8 @@ class _Scoring:
             names = [*batch.schema.names, *self.names]
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
-        size = max(1, self.batch * _WIDE // max(_WIDE, len(table.columns)))
         empty = True
-        for scored in ordered_map(score, batches(table, size=size, source=items.source)):
+        for scored in ordered_map(score, batches(table, size=self.size, source=items.source)):
             empty = False
             if self.stop.is_set():
                 raise CancelledError
@@ -245,8 +245,9 @@ class _Scoring:
 def _valid_columns(batch: Any, items: Items) -> Columns:
     """Columns of a batch by role; a bad row raises an error about all rows."""
     columns, outcome = columns_of(batch, items.roles), OUTCOMES[items.kind]
-    usual = zip((outcome.observed, outcome.size), own_outcomes(outcome, columns), strict=True)
-    numbers = (columns.get(role, values) for role, values in usual)
+    usual = own_outcomes(outcome, {"score": columns["score"]})
+    roles = zip((outcome.observed, outcome.size), usual, strict=True)
+    numbers = (columns.get(role, values) for role, values in roles)
     crossings = max(len(group_roles(items.roles)) - 1, 0)
     bad = any(
         label is None or (crossings and label.count(MARK) != crossings)
@@ -268,7 +269,7 @@ def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
     import pyarrow as pa
 
     kind, table = kind_of(source), pa.Table.from_batches(list(scored))
-    if kind in ("files", "ibis", "stream"):
+    if kind in _COPIED:
         return to_ibis(table) if kind == "ibis" else table
     if kind == "arrow":
         for name in names:
@@ -300,19 +301,18 @@ def _score_folder(
     folder.mkdir(parents=True, exist_ok=True)
     files = [(path, target, record_of(path)) for path, target in pairs]
     todo = [file for file in files if not is_finished(*file[1:])]
-    kept = f", {len(files) - len(todo)} kept as they are"
     with phase("item posteriors", unit="items", enabled=progress) as running:
 
         def score(file: tuple[str, Path, str]) -> None:
             path, target, record = file
-            part = replace(items, source=path)
             try:
-                scored = scoring.batches(open_table(path), part, running)
+                scored = scoring.batches(open_table(path), replace(items, source=path), running)
                 write_scored(scored, target, scoring.names, record)
             except (ItemsError, FitError) as error:
                 text = str(error)
                 raise type(error)(text if path in text else f"{path}: {text}") from error
 
         for done, _ in enumerate(chain([None], ordered_map(score, todo, 0, scoring.stop))):
-            running.note(f"{done} of {len(todo)} files scored{kept}")
+            unchanged = len(files) - len(todo)
+            running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
     return folder

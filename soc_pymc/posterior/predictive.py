@@ -1,29 +1,20 @@
 """The posterior and predictive distributions of a fit: `posterior_of(fit)`, for all priors."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..families.family import family_of
 from ..families.mixtures import over_draws
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
-from .curves import average_curves, curves_at, items_at_once, some_curves
-from .interface import (
-    Columns,
-    Posterior,
-    Scorer,
-    ThetaMixture,
-    in_chunks,
-    own_outcomes,
-    proper,
-    without_outcomes,
-)
-from .scoring import outcome_interval, scorer_of
+from .curves import Reduce, averaged, chosen, curve_draws, every, items_at_once
+from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes
+from .mixtures import MixturePosterior
+from .scoring import Posterior, proper
 
 
 def posterior_of(fit: Fit) -> Posterior:
@@ -34,97 +25,69 @@ def posterior_of(fit: Fit) -> Posterior:
     >>> posterior_of(fit).outcome.observed
     'count'
     """
-    from .mixtures import mixture_of
-
     FIT(fit, "fit")
     if fit.mean_only:
         return _MeanOnly(fit)
-    return mixture_of(fit) if fit.prior.gridded else _FamilyPosterior(fit)
+    return MixturePosterior(fit) if fit.prior.gridded else _FamilyPosterior(fit)
 
 
-class _FamilyPosterior:
+class _FamilyPosterior(Posterior):
     """Posterior of a fit of a single family."""
 
-    def __init__(self, fit: Fit) -> None:
-        self._fit = fit
-        self.family = family_of(fit.prior)
-        self.outcome = self.family.outcome
+    def _draws(self, columns: Columns, reduce: Reduce = every) -> tuple[Floats, Floats]:
+        terms = columns.get("group"), columns.get(self.outcome.size)
+        return curve_draws(self.fit, columns["score"], *terms, reduce)
 
-    # --- draws of the curves, and of theta -------------------------------------------------------
-
-    def _at(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats | None]:
-        return columns["score"], columns.get("group"), columns.get(self.outcome.size)
-
-    def _draws(self, columns: Columns, draws: Ints | None = None) -> tuple[Floats, Floats]:
-        at = self._at(columns)
-        return curves_at(self._fit, *at) if draws is None else some_curves(self._fit, draws, *at)
-
-    def _widened(self, columns: Columns, first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    def _widened(self, columns: Columns, draws: Ints | None) -> tuple[Floats, Floats]:
         """Curves of theta, including the spread of an item."""
-        if "spread" not in columns:
-            return first, second
-        return self.family.widened(first, second, columns["spread"])
+        curves = self._draws(columns, chosen(draws))
+        return self.family.widened(*curves, columns["spread"]) if "spread" in columns else curves
 
-    def _own(self, columns: Columns) -> tuple[Floats, Floats]:
-        return own_outcomes(self.outcome, columns)
+    def _updated(self, columns: Columns, reduce: Reduce = every) -> tuple[Floats, Floats]:
+        prior = self.family.to_parameters(*self._draws(columns, reduce))
+        return self.family.update(*prior, *own_outcomes(self.outcome, columns))
 
-    def _updated(self, columns: Columns, first: Floats, second: Floats) -> tuple[Floats, Floats]:
-        prior = self.family.to_parameters(first, second)
-        return self.family.update(*prior, *self._own(columns))
-
-    # --- outcomes --------------------------------------------------------------------------------
-
+    @override
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
-        curves = self._widened(columns, *self._draws(columns, draws))
-        return np.asarray(self.family.log_density(*self._own(columns), *curves))
+        outcomes = own_outcomes(self.outcome, columns)
+        return np.asarray(self.family.log_density(*outcomes, *self._widened(columns, draws)))
 
-    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
-        given = without_outcomes(self.outcome, columns)
-        return outcome_interval(self, self._fit, given, *self._own(columns))
+    @override
+    def cdf_by_draw(self, columns: Columns, draws: Ints | None) -> Floats:
+        outcomes = own_outcomes(self.outcome, columns)
+        return np.stack(self.family.cdf_interval(*outcomes, *self._widened(columns, draws)))
 
-    def cdf_by_draw(self, columns: Columns, draws: Ints) -> Floats:
-        curves = self._widened(columns, *self._draws(columns, draws))
-        return np.stack(self.family.cdf_interval(*self._own(columns), *curves))
-
-    def further_cdf_interval(
-        self, columns: Columns, outcome: Floats, size: Floats
-    ) -> tuple[Floats, Floats]:
-        return outcome_interval(self, self._fit, columns, outcome, size)
-
+    @override
     def simulate(
         self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
     ) -> Floats:
-        curves = self._widened(columns, *self._draws(columns, draws))
+        curves = self._widened(columns, draws)
         return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
 
-    # --- theta -----------------------------------------------------------------------------------
-
+    @override
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
-        return dict(self.family.curve_variables(*curves_at(self._fit, score, group, exposure)))
+        return dict(self.family.curve_variables(*curve_draws(self.fit, score, group, exposure)))
 
+    @override
     def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        after, family = self._updated(columns, *self._draws(columns)), self.family
+        after, family = self._updated(columns), self.family
         return family.mean(*after), family.variance(*after), family.third(*after)
 
+    @override
     def theta(self, columns: Columns) -> ThetaMixture:
         """One component of each draw."""
-        return ThetaMixture(*self._updated(columns, *self._draws(columns)))
+        return ThetaMixture(*self._updated(columns))
 
+    @override
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
-        return self._updated(columns, *self._draws(columns, draws))
+        return self._updated(columns, chosen(draws))
 
-    def rows(self, columns: Columns, probs: Sequence[float], *, plug_in: bool = False) -> Floats:
-        if plug_in:
-            first, second = average_curves(self._fit, *self._at(columns))
-            curves = first[None], second[None]
-        else:
-            curves = self._draws(columns)
-        return over_draws(self.family.name, *self._updated(columns, *curves), probs)
-
-    def scorer(self, probs: Sequence[float], draws: str = "auto", plug_in: bool = False) -> Scorer:
-        return scorer_of(self, self._fit, probs, draws, plug_in)
+    @override
+    def rows(self, columns: Columns, probs: Sequence[float], plug_in: bool = False) -> Floats:
+        after = self._updated(columns, averaged if plug_in else every)
+        return over_draws(self.family.name, *after, probs)
 
 
 class _MeanCurves(dict[str, Floats]):
@@ -140,33 +103,38 @@ class _MeanOnly(_FamilyPosterior):
     What needs the variance of theta is refused: it would be the prior's.
     """
 
+    @override
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
-        found = super().curves(score, group, exposure)
-        return _MeanCurves({name: found[name] for name in ("mean", self.family.curves[0])})
+        variables = super().curves(score, group, exposure)
+        return _MeanCurves({name: variables[name] for name in ("mean", self.family.curves[0])})
 
+    @override
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
-        def over_all(part: Columns) -> Floats:
-            curves = self._widened(part, *self._draws(part))
-            ends = self.family.cdf_interval(*self._own(part), *curves)
-            return np.mean(ends, axis=1)
+        def chunk(part: Columns) -> Floats:
+            return np.mean(self.cdf_by_draw(part, None), axis=1)
 
-        return proper(*in_chunks(over_all, items_at_once(self._fit), columns))
+        return proper(*in_chunks(chunk, items_at_once(self.fit), columns))
 
+    @override
     def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
         raise FitError(f"Var(theta | t, y) is not known: {MEAN_ONLY}")
 
+    @override
     def theta(self, columns: Columns) -> ThetaMixture:
         raise FitError(f"the distribution of theta is not known: {MEAN_ONLY}")
 
+    @override
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
         raise FitError(f"the distribution of theta is not known: {MEAN_ONLY}")
 
+    @override
     def further_cdf_interval(
         self, columns: Columns, outcome: Floats, size: Floats
     ) -> tuple[Floats, Floats]:
         raise FitError(f"a further outcome of the same item cannot be predicted: {MEAN_ONLY}")
 
+    @override
     def scorer(self, probs: Sequence[float], draws: str = "auto", plug_in: bool = False) -> Scorer:
         raise FitError(f"posteriors of items are not known: {MEAN_ONLY}")

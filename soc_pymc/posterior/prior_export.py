@@ -98,23 +98,19 @@ def _described(fit: Fit, table: PriorTable) -> tuple[dict[str, Any], dict[str, N
 def _columns(table: PriorTable) -> dict[str, NDArray[Any]]:
     """Columns of a table's nodes, cell by cell."""
     blocks = [table.blocks[label] for label in table.meta["groups"] or [""]]
-    number = np.concatenate([np.diff(block.start) for block in blocks])
-    wide = np.concatenate([block.wide for block in blocks])
-    most = max(block.ways.shape[1] for block in blocks)
-    ways = [np.pad(b.ways, ((0, 0), (0, most - b.ways.shape[1]))) for b in blocks]
-    nodes = np.concatenate([block.nodes for block in blocks])
+    number, nodes, ways, wide = (np.concatenate(v, axis=-1) for v in zip(*blocks, strict=True))
     columns: dict[str, NDArray[Any]] = {
         "cell": np.repeat(np.arange(len(number)), number).astype(np.int32),
         "node": np.concatenate([np.arange(n) for n in number]).astype(np.int32),
         "wide": np.repeat(wide, number).astype(np.int32),
     }
-    for k, name in enumerate(("weight", "first", "second")):
-        for m, (i, j) in enumerate(table.meta["terms"]):
+    for name, values in zip(("weight", "first", "second"), nodes, strict=True):
+        for (i, j), column in zip(table.meta["terms"], values, strict=True):
             # values that may be far from 0 keep all digits
             kind = np.float64 if name != "weight" and i == j == 0 else np.float32
-            columns[f"{name}_{i}{j}"] = nodes[:, k, m].astype(kind)
-    columns |= {f"way_{k}": way.astype(np.float32) for k, way in enumerate(np.concatenate(ways).T)}
-    return columns
+            columns[f"{name}_{i}{j}"] = column.astype(kind)
+    used = ways[ways.any(axis=1)]
+    return columns | {f"way_{k}": way.astype(np.float32) for k, way in enumerate(used)}
 
 
 def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
@@ -133,9 +129,7 @@ def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
     drawn = posterior.simulate(columns, rng)
     columns[outcome.observed] = drawn[rng.integers(len(drawn), size=_PROBES), np.arange(_PROBES)]
     exact = posterior.scorer(_LEVELS, "all")(columns)
-    arguments = columns["score"], columns[outcome.observed], size
-    prior_size = None if fit.prior.exposure is None else size
-    rows, flagged = posterior_rows(table, *arguments, _LEVELS, prior_size, columns.get("group"))
+    rows, flagged = posterior_rows(table, posterior.items(columns), _LEVELS)
     errors = {
         name: np.abs(rows[k] - exact[k])[~flagged] / exact[1][~flagged]
         for k, name in ((0, "mean"), (1, "sd"), (3, "lower"), (4, "upper"))
