@@ -156,7 +156,6 @@ FAMILIES = {
             _log_rise(a, y, xp) - a * xp.log(1.0 + n / b) - y * xp.log(b + n)),
         at_zero=lambda y, n, xp: xp.where(y > 0, xp.never, 0.0),  # the same where theta is 0
         theta=lambda t, xp: xp.exp(t),  # from t on the whole line
-        line=lambda theta: np.log(np.maximum(theta, 1e-300)),
         unit=lambda mean: mean,  # of theta's sd
         cumulants=_gamma_cumulants,  # of t, nearly
         # log norm of t's density; distribution function and density at t
@@ -178,7 +177,6 @@ FAMILIES = {
             _log_rise(a, y, xp) + _log_rise(b, n - y, xp) - _log_rise(a + b, n, xp)),
         at_zero=lambda y, n, xp: xp.where(y > 0, xp.never, 0.0),
         theta=lambda t, xp: 1.0 / (1.0 + xp.exp(-t)),
-        line=lambda theta: np.log(np.maximum(theta, 1e-300) / np.maximum(1.0 - theta, 1e-17)),
         unit=lambda mean: mean * (1.0 - mean),
         cumulants=_beta_cumulants,
         norm=lambda a, b, xp: xp.log(a) + _log_rise(b, a, xp) - _log_rise(1.0, a, xp),
@@ -195,7 +193,6 @@ FAMILIES = {
         log_density=_normal_log,
         at_zero=lambda y, n, xp: _normal_log(0.0, 0.0, y, n, xp),
         theta=lambda t, xp: t,
-        line=lambda theta: theta,
         unit=lambda mean: mean,
         cumulants=lambda a, b, xp: (a, b, 0.0 * b),
         norm=lambda a, b, xp: -0.5 * xp.log(2.0 * math.pi * b),
@@ -317,13 +314,9 @@ def quantile_name(prob: float) -> str:
 
 
 def score(
-    table: Any,
-    score: Any,
-    outcome: Any = None,
-    size: Any = None,
-    group: Any = None,
+    table: Any, score: Any, outcome: Any = None, size: Any = None, group: Any = None,
     quantiles: Sequence[float] = (0.05, 0.95),
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Posterior mean, sd, variance and quantiles of theta, of one item or of arrays of items.
 
     Parameters
@@ -452,7 +445,7 @@ def posterior_nodes(table: PriorTable, items: Items, skip: bool = False) -> Iter
             x[part] ** i * w[part] ** j if j else x[part] ** i for i, j in table.meta["terms"]
         ]
         nodes = [_polynomials(values, rows, powers) for values in block.nodes]
-        apart, *posterior = update(table, nodes, block.ways[:, rows], y[part], n[part])
+        apart, *posterior = update(table, nodes, block.ways.take(rows, axis=1), y[part], n[part])
         yield Posteriors(part, flagged[part] | ~(apart <= limit), *posterior)
 
 
@@ -465,9 +458,9 @@ def _chunks(order: Any, number: Any) -> Iterator[Any]:
 
 def _polynomials(coefficients: Any, rows: Any, powers: Any) -> Any:
     """Values (nodes, n) of polynomials with coefficients (terms, all nodes) in `rows`."""
-    total = coefficients[0][rows] * powers[0]
+    total = coefficients[0].take(rows) * powers[0]
     for coefficient, power in zip(coefficients[1:], powers[1:], strict=True):
-        total += coefficient[rows] * power
+        total += coefficient.take(rows) * power
     return total
 
 
@@ -553,14 +546,9 @@ def _reweighted(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tup
 
 
 def mixture_rows(
-    family: Any,
-    weight: Any,
-    a: Any,
-    b: Any,
-    probs: Sequence[float],
-    zero: Any = None,
+    family: Any, weight: Any, a: Any, b: Any, probs: Sequence[float], zero: Any = None,
     law: Callable[..., tuple[Any, Any]] | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given, (rows, n).
 
     Weights, (members, n) or (members, 1), add up to 1 and may be negative; `zero` (n,) is the share

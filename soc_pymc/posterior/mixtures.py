@@ -16,7 +16,7 @@ from ..inference.results import Fit
 from .curves import own_terms
 from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
 from .scoring import Posterior
-from .weights import BinWeights, SmoothWeights, Weights
+from .weights import BinWeights, SmoothWeights
 
 _TINY = 1e-300
 _ITEMS = 5000  # items whose components are in memory at once
@@ -31,7 +31,7 @@ class MixturePosterior(Posterior):
     def __init__(self, fit: Fit) -> None:
         super().__init__(fit)
         by_bin = COMPONENTS[0] in fit.data["posterior"]
-        self._weights: Weights = BinWeights(fit) if by_bin else SmoothWeights(fit)
+        self._weights = BinWeights(fit) if by_bin else SmoothWeights(fit)
 
     def _listed(self, theta: _Pair) -> _Pair:
         """Parameters of all components, with theta = 0 as the last."""
@@ -74,19 +74,14 @@ class MixturePosterior(Posterior):
             weights = self._weights.by_draw(distinct, draws)
             yield items, weights if len(first) == len(items) else weights[:, back]
 
-    def _posterior_weights(
-        self, columns: Columns, components: _Pair, plug_in: bool = False
-    ) -> Floats:
+    def _posterior_weights(self, columns: Columns, components: _Pair) -> Floats:
         """Weights given the outcomes (n, R), averaged over draws, that add up to 1."""
         density = self._densities(columns, components)[0]
-        if plug_in:
-            weight = self._weights.plug_in(columns) * density
-        else:
-            weight = np.empty_like(density)
-            for items, weights in self._blocks(columns, None):
-                by_item, p = weights.transpose(1, 2, 0), density[items]
-                inverse = 1.0 / np.maximum(p[:, None] @ by_item, _TINY)
-                weight[items] = p * (by_item @ inverse.transpose(0, 2, 1))[..., 0]
+        weight = np.empty_like(density)
+        for items, weights in self._blocks(columns, None):
+            by_item, p = weights.transpose(1, 2, 0), density[items]
+            inverse = 1.0 / np.maximum(p[:, None] @ by_item, _TINY)
+            weight[items] = p * (by_item @ inverse.transpose(0, 2, 1))[..., 0]
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def _averaged(self, columns: Columns, draws: Ints | None, values: Floats) -> Floats:
@@ -163,12 +158,9 @@ class MixturePosterior(Posterior):
     @override
     def theta(self, columns: Columns) -> ThetaMixture:
         """Mixture of the posterior components, with weights averaged over the draws."""
-        return self._theta(columns, plug_in=False)
-
-    def _theta(self, columns: Columns, plug_in: bool) -> ThetaMixture:
         components = self._weights.components(columns)
         first, second = np.broadcast_arrays(*self._updated(columns, components))
-        weight = self._posterior_weights(columns, components, plug_in).T
+        weight = self._posterior_weights(columns, components).T
         if not self.fit.prior.zero:
             return ThetaMixture(first.T, second.T, weight)
         share = weight[:-1] / np.maximum(weight[:-1].sum(axis=0), _TINY)
@@ -183,8 +175,8 @@ class MixturePosterior(Posterior):
         return _picked(self._listed(self._updated(columns, components)), component)
 
     @override
-    def rows(self, columns: Columns, probs: Sequence[float], plug_in: bool = False) -> Floats:
-        theta = self._theta(columns, plug_in)
+    def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
+        theta = self.theta(columns)
         weight = np.asarray(theta.weight)
         return summaries(self.family.name, weight, theta.first, theta.second, probs, theta.zero)
 

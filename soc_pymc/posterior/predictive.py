@@ -11,8 +11,8 @@ from .._lib.errors import FitError
 from ..families.mixtures import over_draws
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
-from .curves import Reduce, averaged, chosen, curve_draws, every, items_at_once
-from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes
+from .curves import chosen, curve_draws, items_at_once
+from .interface import Columns, ThetaMixture, in_chunks, own_outcomes
 from .mixtures import MixturePosterior
 from .scoring import Posterior, proper
 
@@ -34,17 +34,17 @@ def posterior_of(fit: Fit) -> Posterior:
 class _FamilyPosterior(Posterior):
     """Posterior of a fit of a single family."""
 
-    def _draws(self, columns: Columns, reduce: Reduce = every) -> tuple[Floats, Floats]:
+    def _curves(self, columns: Columns, draws: Ints | None) -> tuple[Floats, Floats]:
         terms = columns.get("group"), columns.get(self.outcome.size)
-        return curve_draws(self.fit, columns["score"], *terms, reduce)
+        return curve_draws(self.fit, columns["score"], *terms, chosen(draws))
 
     def _widened(self, columns: Columns, draws: Ints | None) -> tuple[Floats, Floats]:
         """Curves of theta, including the spread of an item."""
-        curves = self._draws(columns, chosen(draws))
+        curves = self._curves(columns, draws)
         return self.family.widened(*curves, columns["spread"]) if "spread" in columns else curves
 
-    def _updated(self, columns: Columns, reduce: Reduce = every) -> tuple[Floats, Floats]:
-        prior = self.family.to_parameters(*self._draws(columns, reduce))
+    def _updated(self, columns: Columns, draws: Ints | None = None) -> tuple[Floats, Floats]:
+        prior = self.family.to_parameters(*self._curves(columns, draws))
         return self.family.update(*prior, *own_outcomes(self.outcome, columns))
 
     @override
@@ -82,12 +82,11 @@ class _FamilyPosterior(Posterior):
 
     @override
     def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
-        return self._updated(columns, chosen(draws))
+        return self._updated(columns, draws)
 
     @override
-    def rows(self, columns: Columns, probs: Sequence[float], plug_in: bool = False) -> Floats:
-        after = self._updated(columns, averaged if plug_in else every)
-        return over_draws(self.family.name, *after, probs)
+    def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
+        return over_draws(self.family.name, *self._updated(columns), probs)
 
 
 class _MeanCurves(dict[str, Floats]):
@@ -117,24 +116,7 @@ class _MeanOnly(_FamilyPosterior):
 
         return proper(*in_chunks(chunk, items_at_once(self.fit), columns))
 
-    @override
-    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        raise FitError(f"Var(theta | t, y) is not known: {MEAN_ONLY}")
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise FitError(f"the distribution of theta, and so posteriors, are not known: {MEAN_ONLY}")
 
-    @override
-    def theta(self, columns: Columns) -> ThetaMixture:
-        raise FitError(f"the distribution of theta is not known: {MEAN_ONLY}")
-
-    @override
-    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
-        raise FitError(f"the distribution of theta is not known: {MEAN_ONLY}")
-
-    @override
-    def further_cdf_interval(
-        self, columns: Columns, outcome: Floats, size: Floats
-    ) -> tuple[Floats, Floats]:
-        raise FitError(f"a further outcome of the same item cannot be predicted: {MEAN_ONLY}")
-
-    @override
-    def scorer(self, probs: Sequence[float], draws: str = "auto", plug_in: bool = False) -> Scorer:
-        raise FitError(f"posteriors of items are not known: {MEAN_ONLY}")
+    moments = theta = theta_given = further_cdf_interval = scorer = _refuse

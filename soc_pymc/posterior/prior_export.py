@@ -37,11 +37,10 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     Returns
     -------
     pathlib.Path
-        The file, of at most 10 MB, for `soc_pymc.prior_table.load`. It holds the axis and cells of
-        scores, and by cell (with groups by group, with a term in exposure by class of sizes) nodes
-        of the family's parameters with weights; the day, the digest of the fit and a checksum; and
-        the largest ``errors`` in posterior sd, among items simulated from the fit that are not
-        flagged. `item_posteriors` scores by the same numbers.
+        The file, of at most 10 MB, for `soc_pymc.prior_table.load`: cells of scores (with groups by
+        group, with a term in exposure by class of sizes) with nodes of the family's parameters and
+        weights; the day, the digest of the fit and a checksum; and the largest ``errors`` in
+        posterior sd, among items simulated from the fit that are not flagged.
 
     Raises
     ------

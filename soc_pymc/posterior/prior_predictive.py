@@ -47,30 +47,21 @@ def prior_predictive(
         ``soc.Beta()`` for successes.
     stats
         Statistics of the items, from `summarize`.
-    draws
-        Number of draws from the prior.
-    items
-        Number of items, drawn with replacement: each has its bin's mean score, and a size from its
-        bin.
-    seed
-        Seed of the draws.
+    draws, items, seed
+        Numbers of draws from the prior and of items, and seed. Items are drawn with replacement:
+        each has its bin's mean score, and a size from its bin.
 
     Returns
     -------
     xarray.DataTree
-        ``prior`` has the curves of `calibration_curves`, dims (chain, draw, score): ``mean`` =
-        E(theta | t) in events per unit of exposure (in the unit of the values), ``variance`` in its
-        square, and others. ``prior_predictive`` has the items' outcomes, dims (chain, draw, item),
-        ``constant_data`` their scores, sizes and groups.
+        ``prior`` has the curves of `calibration_curves`, dims (chain, draw, score),
+        ``prior_predictive`` the items' outcomes, dims (chain, draw, item), and ``constant_data``
+        their scores, sizes and groups. `plots.plot_prior_predictive` draws both.
 
     Raises
     ------
     FitError
         If the prior is not for such items, or the model cannot be built from the statistics.
-
-    See Also
-    --------
-    plots.plot_prior_predictive : draws both.
 
     Examples
     --------

@@ -6,7 +6,7 @@ the outcome; over the draws it is a mixture. The rest of the package uses
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,7 @@ from .curves import atom_of, items_at_once, place_of
 from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
 from .prior_build import table_of, why_no_table
 
-_MANY = 1 << 15  # items per chunk with a single draw
-_POINTS, _SIZES = 20, 12  # of the grid of scores and sizes on which quantiles are interpolated
+_POINTS = 20, 12, 12  # of the grid of scores, sizes and values on which quantiles are interpolated
 _TINY, _SMALL = 1e-300, 1e-4  # least size, and least quantile as a share of the mean
 _SAMPLE, _WITHIN = 40, 0.02  # items that prove a grid; error allowed, in widths of the interval
 
@@ -70,8 +69,8 @@ class Posterior(ABC):
         """
 
     @abstractmethod
-    def rows(self, columns: Columns, probs: Sequence[float], plug_in: bool = False) -> Floats:
-        """Rows of a `Scorer` over all draws of the curves, or with their mean alone."""
+    def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
+        """Rows of a `Scorer` over all draws of the curves."""
 
     @abstractmethod
     def curves(
@@ -104,14 +103,13 @@ class Posterior(ABC):
             ends[:, items] = theta.average(below), theta.average(upto)
         return proper(*ends)
 
-    def scorer(self, probs: Sequence[float], draws: str = "auto", plug_in: bool = False) -> Scorer:
+    def scorer(self, probs: Sequence[float], draws: str = "auto") -> Scorer:
         """Function that scores items: ``"auto"`` by the prior table, or over ``"all"`` draws."""
         outer = prior_table.OUTER_LEVEL
         beyond = any(not outer <= prob <= 1.0 - outer for prob in probs)
-        if not plug_in and draws == "auto" and not beyond and not why_no_table(self.fit):
+        if draws == "auto" and not beyond and not why_no_table(self.fit):
             return partial(self._by_table, probs)
-        all_draws = partial(self.rows, probs=probs, plug_in=plug_in)
-        return partial(in_chunks, all_draws, _MANY if plug_in else items_at_once(self.fit))
+        return partial(in_chunks, partial(self.rows, probs=probs), items_at_once(self.fit))
 
     def items(self, columns: Columns) -> prior_table.Items:
         """Items as the prior table takes them."""
@@ -152,49 +150,51 @@ class Posterior(ABC):
         Where many share a group, an atom and an outcome, only moments are sums over the draws for
         each item: quantiles are smooth in score and size.
         """
-        step = items_at_once(self.fit)
-        exact = partial(in_chunks, partial(self.rows, probs=probs), step)
+        exact = partial(in_chunks, partial(self.rows, probs=probs), items_at_once(self.fit))
         if self.fit.prior.gridded or not len(probs):
             return exact(columns)
-        outcome, _ = own_outcomes(self.outcome, columns)
-        keys = pd.DataFrame({"outcome": outcome, "atom": atom_of(self.fit, columns["score"])})
+        keys = pd.DataFrame({"atom": atom_of(self.fit, columns["score"])})
         keys["group"] = columns.get("group", "")
+        if self.outcome.positive:
+            keys["outcome"] = own_outcomes(self.outcome, columns)[0]
         out = np.empty((3 + len(probs), len(keys)))
         for items in map(np.asarray, keys.groupby(list(keys)).indices.values()):
-            part, quantiles = select(columns, items), None
-            if len(items) > 2 * _POINTS * _SIZES:
-                moments = in_chunks(partial(self.rows, probs=()), step, part)
-                quantiles = self._on_a_grid(exact, part, moments)
-            out[:, items] = exact(part) if quantiles is None else [*moments, *quantiles]
+            part = select(columns, items)
+            out[:, items] = self._on_a_grid(exact, probs, part)
         return out
 
-    def _on_a_grid(self, exact: Scorer, columns: Columns, moments: Floats) -> Floats | None:
-        """Quantiles interpolated in score and size; None if not accurate for some items."""
-        size_name, positive = self.outcome.size, self.outcome.positive
-        _, size = own_outcomes(self.outcome, columns)
+    def _on_a_grid(self, exact: Scorer, probs: Sequence[float], columns: Columns) -> Floats:
+        """Rows with quantiles interpolated in score, size and value; exact if not close enough."""
+        value, size = own_outcomes(self.outcome, columns)
         place = place_of(self.fit, "mean", columns["score"])
-        places = np.column_stack([place, np.log(np.maximum(size, _TINY))])
+        places = np.column_stack([place, np.log(np.maximum(size, _TINY)), value])
         low, high = places.min(axis=0), places.max(axis=0)
-        high = np.where(high > low, high, low + 1.0)
-        axes = np.linspace(low[0], high[0], _POINTS), np.linspace(low[1], high[1], _SIZES)
-        at_place, log_size = (v.ravel() for v in np.meshgrid(*axes, indexing="ij"))
-        grid = {name: np.repeat(v[:1], len(at_place)) for name, v in columns.items()}
-        grid[size_name] = np.exp(log_size)
-        if np.ptp(place) > 0.0:
-            grid["score"] = self.fit.axis("mean").inverse(at_place)
+        varied = np.flatnonzero(high > low)
+        axes = [np.linspace(low[k], high[k], _POINTS[k]) for k in varied]
+        shape = [len(axis) for axis in axes]
+        number = int(np.prod(shape))
+        if not axes or 2 * number + _SAMPLE > len(places):
+            return exact(columns)
+        mesh = dict(zip(varied, np.meshgrid(*axes, indexing="ij"), strict=True))
+        grid = {name: np.repeat(v[:1], number) for name, v in columns.items()}
+        back: list[Callable[[Floats], Floats]] = [self.fit.axis("mean").inverse, np.exp, np.asarray]
+        names = ["score", self.outcome.size, self.outcome.observed]
+        grid |= {names[k]: back[k](v.ravel()) for k, v in mesh.items()}
         mean, sd, _, *quantiles = exact(grid)
-        shares = np.array(quantiles) / mean
-        values = np.log(np.maximum(shares, _SMALL)) if positive else (quantiles - mean) / sd
+        positive, values = self.outcome.positive, (np.array(quantiles) - mean) / sd
+        if positive:
+            values = np.log(np.maximum(np.array(quantiles) / mean, _SMALL))
         if not np.isfinite(values).all():
-            return None
-        shaped = values.T.reshape(_POINTS, _SIZES, -1)
-        values = RegularGridInterpolator(axes, shaped, "cubic")(places).T
-        quantiles = moments[0] * np.exp(values) if positive else moments[0] + moments[1] * values
+            return exact(columns)
+        shaped = values.T.reshape(*shape, -1)
+        values = RegularGridInterpolator(axes, shaped, "cubic")(places[:, varied]).T
+        rows = in_chunks(partial(self.rows, probs=()), items_at_once(self.fit), columns)
+        quantiles = rows[0] * np.exp(values) if positive else rows[0] + rows[1] * values
         sample = np.unique(np.linspace(0, len(place) - 1, _SAMPLE).astype(int))
         proof = exact(select(columns, sample))
-        width = np.ptp(proof[3:], axis=0) if len(proof) > 4 else proof[1]
+        width = np.ptp(proof[3:], axis=0) if len(probs) > 1 else proof[1]
         close = np.abs(quantiles[:, sample] - proof[3:]) <= _WITHIN * width
-        return quantiles if close.all() else None
+        return np.vstack([rows, quantiles]) if close.all() else exact(columns)
 
 
 def proper(below: Floats, upto: Floats) -> tuple[Floats, Floats]:

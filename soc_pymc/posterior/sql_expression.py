@@ -403,7 +403,8 @@ def _with_quantiles(nodes: _Sheet, prior: Prior, levels: Any) -> _Sheet:
 def _step(sheet: _Sheet) -> None:
     """Take a step of Newton's method from q; `away` is the difference of the logits before it."""
     names = ("goal", "p", "density", "q", "low", "high", "unit")
-    step = prior_table.newton(*(sheet[name] for name in names), xp=sheet.functions)
+    values = [sheet[name] for name in names]
+    step = prior_table.newton(*values, sheet.functions)  # type: ignore[call-arg]
     sheet.add(**dict(zip(("away", "q", "low", "high"), step, strict=True)))
 
 

@@ -7,7 +7,7 @@ the curve of the mean; one draw).
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol, override
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,6 @@ from .curves import (
     P_ZERO,
     Reduce,
     atom_of,
-    averaged,
     bin_of,
     chosen,
     curve_draws,
@@ -44,25 +43,7 @@ _BEYOND = 0.25  # how far the grid extends beyond the outer knots, as a share of
 _MOST_GROUPS = 24  # of more groups, each score's weights are solved for
 
 
-class Weights(Protocol):
-    """Components at scores and their weights, by draw."""
-
-    draws: int
-
-    def components(self, columns: Columns) -> tuple[Floats, Floats]:
-        """Locations (n, R) and variances (n, 1) or (n, R), with the items' ``spread``."""
-
-    def by_draw(self, columns: Columns, draws: Ints) -> Floats:
-        """Weights of items under some draws, (draws, n, R)."""
-
-    def plug_in(self, columns: Columns) -> Floats:
-        """Weights (n, R) under the mean draw."""
-
-    def curves(self, columns: Columns) -> dict[str, Floats]:
-        """Variables of `calibration_curves`, each (draws, n)."""
-
-
-class BinWeights(Weights):
+class BinWeights:
     """One draw: components of a score's bin, shifted along the curve of the mean."""
 
     draws = 1
@@ -72,27 +53,23 @@ class BinWeights(Weights):
         self._weight, self._place, sd = (posterior[k].to_numpy()[0, 0] for k in COMPONENTS)
         self._variance = sd**2
 
-    @override
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
+        """As of `SmoothWeights`."""
         score = np.asarray(columns["score"], dtype=float)
         bins = bin_of(self._fit, score)
         middle = curve_draws(self._fit, score)[0][0]
         extra = np.broadcast_to(columns.get("spread", 0.0), len(score))[:, None]
         return middle[:, None] + self._place[bins], self._variance[bins] + extra
 
-    @override
     def by_draw(self, columns: Columns, draws: Ints) -> Floats:
-        weight = self.plug_in(columns)
+        """As of `SmoothWeights`."""
+        weight = self._weight[bin_of(self._fit, columns["score"])]
         return np.broadcast_to(weight, (len(draws), *weight.shape))
 
-    @override
-    def plug_in(self, columns: Columns) -> Floats:
-        return np.asarray(self._weight[bin_of(self._fit, columns["score"])])
-
-    @override
     def curves(self, columns: Columns) -> dict[str, Floats]:
-        family = family_of(self._fit.prior)
-        theta, weight = family.mixtures.parameters(*self.components(columns)), self.plug_in(columns)
+        """As of `SmoothWeights`."""
+        family, weight = family_of(self._fit.prior), self.by_draw(columns, np.zeros(1, int))[0]
+        theta = family.mixtures.parameters(*self.components(columns))
         means, variances = family.mean(*theta), family.variance(*theta)
         mean = np.einsum("nr,nr->n", weight, means)
         variance = np.einsum("nr,nr->n", weight, (means - mean[:, None]) ** 2 + variances)
@@ -133,7 +110,7 @@ def _with_moments(few: Floats, draws: Floats) -> Floats:
     return (means[1] + (roots[1] @ standard).transpose(0, 2, 1)).transpose(1, 0, 2)
 
 
-class SmoothWeights(Weights):
+class SmoothWeights:
     """Components on a fixed grid, with weights by draw; theta = 0, if it may be, is the last."""
 
     def __init__(self, fit: Fit) -> None:
@@ -164,8 +141,8 @@ class SmoothWeights(Weights):
         base, start = self._base(columns)
         return self._family.components.forms(base, self._functions, start, self._fit.prior.mixture)
 
-    @override
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Locations (n, R) and variances (n, 1), with the items' ``spread``."""
         base = self._base(columns)[0]
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
         if np.any(spread):  # that of the first curve
@@ -177,8 +154,8 @@ class SmoothWeights(Weights):
         theta = self._family.mixtures.parameters(*self.components(columns))
         return with_zero(self._family, *theta) if self._fit.prior.zero else theta
 
-    @override
     def curves(self, columns: Columns) -> dict[str, Floats]:
+        """Variables of `calibration_curves`, each (draws, n)."""
         first, second = (np.array(x) for x in curve_draws(self._fit, *self._place(columns)))
         bent_curves(first, second, self._forms(columns).handle)
         variables = dict(self._family.curve_variables(first, second))
@@ -215,12 +192,8 @@ class SmoothWeights(Weights):
         few = predictors[np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)]
         return self._solve(columns, _with_moments(few, predictors))
 
-    @override
-    def plug_in(self, columns: Columns) -> Floats:
-        return np.asarray(self._solve(columns, self._predictors(columns, averaged))[0])
-
-    @override
     def by_draw(self, columns: Columns, draws: Ints) -> Floats:
+        """Weights of items under some draws, (draws, n, R)."""
         labels, position = self._labels(columns), place_of(self._fit, "mean", columns["score"])
         weight = np.empty((len(draws), len(labels), len(self._z) + self._fit.prior.zero))
         codes, names = pd.factorize(labels)  # None has the code -1

@@ -128,42 +128,6 @@ def test_an_item_does_not_depend_on_those_beside_it(example):
 # --- known curves --------------------------------------------------------------------------------
 
 
-def test_plug_in_takes_the_curves_as_known(example):
-    """Mean log mean and mean log cv2 for counts; mean mean and mean log variance for values."""
-    for name in ("gamma", "normal"):
-        frame = some_rows(example(name), 50)
-        curves = soc.calibration_curves(example(name).fit, frame["score"]).mean(("chain", "draw"))
-        outcome, size = outcome_and_size(name, frame)
-        if name == "gamma":
-            drawn = soc.calibration_curves(example(name).fit, frame["score"])
-            cv2 = np.exp((drawn["log_variance"] - 2 * drawn["log_mean"]).mean(("chain", "draw")))
-            shape = 1.0 / cv2.to_numpy()
-            law = stats.gamma(
-                shape + outcome, scale=1.0 / (shape * np.exp(-curves["log_mean"]) + size)
-            )
-        else:
-            precision = np.exp(-curves["log_variance"].to_numpy()) + size**-2
-            weight = size**-2 / precision
-            law = stats.norm(
-                curves["mean"] * (1 - weight) + outcome * weight, np.sqrt(1.0 / precision)
-            )
-        found = score_items(example(name), frame, plug_in=True)
-        np.testing.assert_allclose(found["theta_mean"], law.mean(), rtol=1e-9)
-        np.testing.assert_allclose(found["theta_sd"], law.std(), rtol=1e-9)
-        for column, prob in QUANTILES.items():
-            np.testing.assert_allclose(found[column], law.ppf(prob), rtol=1e-5, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", [*SINGLE_FAMILIES, "gamma_mixture"])
-def test_plug_in_is_all_draws_of_a_fit_with_one_draw(example, name):
-    fit, frame = thinned_fit(example(name).fit, 1), some_rows(example(name), 30)
-    every = score_items(example(name), frame, fit, draws="all")
-    known = score_items(example(name), frame, fit, plug_in=True)
-    # one draw's weights are interpolated between scores, or solved for
-    # weights are solved for in one, and interpolated between scores in the other
-    np.testing.assert_allclose(known[COLUMNS], every[COLUMNS], rtol=2e-4)
-
-
 @pytest.mark.parametrize("name", SINGLE_FAMILIES)
 def test_shrinkage_stays_between_the_curve_and_the_items_own_rate(example, name):
     """Holds for one draw of the curves: the posterior mean averages the two with weights above 0.
