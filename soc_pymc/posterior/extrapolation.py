@@ -25,10 +25,6 @@ class Extrapolation:
         self._total, self._far = 0, 0
         self._least, self._most = np.inf, -np.inf
         self._low, self._high = -np.inf, np.inf
-        # curves refuse scores without a position
-        scales = [fit.axis(curve).local for curve in ("mean", "variance")]
-        self._floor = max(scale.low for scale in scales)
-        self._ceiling = min(scale.high for scale in scales)
         bins = fit.data.children.get("constant_data")
         if bins is None or "score_min" not in bins:  # curves without a range of scores
             return
@@ -36,9 +32,10 @@ class Extrapolation:
         low, high = (bins[name].to_numpy()[beside] for name in ("score_min", "score_max"))
         self._seen = float(low.min()), float(high.max())
         # ranks end at the fit's scores, so distances are measured on the scores' own scale
-        low, high = scales[0].checked(self._seen)
+        scale = fit.axis("mean").local
+        low, high = scale.checked(self._seen)
         margin = _MARGIN * (high - low)
-        self._low, self._high = scales[0].score(np.array([low - margin, high + margin]))
+        self._low, self._high = scale.score(np.array([low - margin, high + margin]))
 
     def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
         """Count further scores, or ranges of scores."""
@@ -46,7 +43,6 @@ class Extrapolation:
         high = low if highest is None else np.asarray(highest, dtype=float)
         self._total += low.size
         away = (low < self._low) | (high > self._high)
-        away &= (high > self._floor) & (low < self._ceiling)
         if self._fit.atoms:  # these the fit knows, however far they are
             away &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
         if away.any():

@@ -106,7 +106,7 @@ class MixturePosterior(Posterior):
         return self._in_chunks(chunk, columns)
 
     @override
-    def cdf_by_draw(self, columns: Columns, draws: Ints) -> Floats:
+    def cdf_by_draw(self, columns: Columns, draws: Ints | None) -> Floats:
         def chunk(part: Columns) -> Floats:
             first, second = self._listed(self._prior(part))
             curves = np.broadcast_arrays(*self.family.to_curves(first.T, second.T))
@@ -167,7 +167,7 @@ class MixturePosterior(Posterior):
         return ThetaMixture(first.T, second.T, share, weight[-1])
 
     @override
-    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> _Pair:
+    def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
         components = self._weights.components(columns)
         density, component = self._densities(columns, components)[0], np.empty(uniform.shape, int)
         for items, weights in self._blocks(columns, draws):

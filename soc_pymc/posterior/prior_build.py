@@ -6,7 +6,7 @@ polynomials in the cell follow these. A group's cells are made when an item firs
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
@@ -40,18 +40,12 @@ _DRAWS = 512  # of a mixture, with the moments of all
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
 
-Cell = tuple[Floats, Floats, bool]
-"""Nodes (points, 3, nodes) and ways (nodes, k) of a cell; whether its curves are hardly known."""
-Nodes = Callable[[Columns, int], Iterator[Cell]]
-"""From points of cells, equally many each, and the number of cells."""
-
 
 def table_of(fit: Fit) -> PriorTable:
     """The prior table of a fit, made once; FitError with the reason of `why_no_table`."""
 
     def make() -> PriorTable:
-        refusal = why_no_table(fit)
-        if refusal:
+        if refusal := why_no_table(fit):
             raise FitError(refusal)
         edges, sizes = _edges(fit), _size_edges(fit)
         return PriorTable(_meta(fit, edges, sizes), _Blocks(fit, edges, sizes))
@@ -104,12 +98,11 @@ class _Blocks(dict[str, Block]):
 
     def __init__(self, fit: Fit, edges: Floats, sizes: Floats) -> None:
         self._lock, self._fit, self._edges, self._sizes = threading.Lock(), fit, edges, sizes
-        self._nodes = _mixture_nodes(fit) if fit.prior.gridded else _rules(fit)
 
     def __missing__(self, label: str) -> Block:
         with self._lock:
             if label not in self:
-                self[label] = _block(self._fit, self._nodes, self._edges, self._sizes, label)
+                self[label] = _block(self._fit, self._edges, self._sizes, label)
             return self[label]
 
 
@@ -161,18 +154,20 @@ def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Column
     return columns
 
 
-def _block(fit: Fit, nodes: Nodes, edges: Floats, sizes: Floats, label: str) -> Block:
+def _block(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Block:
     """Polynomials of all cells of a group, those of atoms last."""
     axis, number, atoms = fit.axis("mean"), max(len(sizes) - 1, 1), np.array(fit.atoms)
     w = _W if len(sizes) else np.zeros(1)
     v = sizes[:-1, None] + np.diff(sizes)[:, None] * _W if len(sizes) else np.zeros((1, 1))
     inner = axis.inverse(edges[:-1, None] + np.diff(edges)[:, None] * _X)
+    nodes_of_cells = _components if fit.prior.gridded else _rules
     polynomials, ways, wide = [], [], []
     for x, score in ((_X, inner), (np.zeros(1), atoms[:, None])):  # scores are (cells, points)
         shape = (len(score), len(v), score.shape[1], v.shape[1])
         scores = np.broadcast_to(score[:, None, :, None], shape).ravel()
         size = np.broadcast_to(v[:, None], shape).ravel() if len(sizes) else None
-        cells = nodes(_columns(fit, scores, label, size), len(score) * number) if len(score) else ()
+        columns = _columns(fit, scores, label, size)
+        cells = nodes_of_cells(fit, columns, len(score) * number) if len(score) else ()
         is_open = len(x) > 1 and axis.scale != RANK
         for k, (values, way, unknown) in enumerate(cells):
             outermost = is_open and k // number in (0, len(score) - 1)
@@ -208,6 +203,24 @@ def _polynomials(nodes: Floats, x: Floats, w: Floats, degree: int) -> Floats:
 
 
 # --- nodes ---------------------------------------------------------------------------------------
+# of cells, from columns of their points, equally many each: values (points, 3, nodes), ways (nodes,
+# k) in which weights vary, and whether the curves are hardly known
+
+
+def _rules(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:
+    """Gauss rules of the draws' curves."""
+    family, (tops, numbers) = family_of(fit.prior), zip(*_LEVELS, strict=True)
+    points = len(columns["score"]) // cells
+    step = max(1, items_at_once(fit) // points) * points
+    for start in range(0, cells * points, step):
+        part = select(columns, slice(start, start + step))
+        terms = part.get("group"), part.get(family.outcome.size)
+        curves = curve_draws(fit, part["score"], *terms)
+        first, second = (np.ascontiguousarray(v.T).reshape(-1, points, len(v)) for v in curves)
+        spread = _curve_spread(family, *curves).reshape(-1, points).max(axis=1)
+        number = np.minimum(np.array(numbers)[np.searchsorted(tops, spread)], len(curves[0]))
+        for a, b, k, sd in zip(first, second, number.tolist(), spread, strict=True):
+            yield gauss_rules(a, b, k), np.zeros((k**2, 0)), bool(sd > _WIDEST)
 
 
 def _curve_spread(family: Family, first: Floats, second: Floats) -> Floats:
@@ -216,42 +229,14 @@ def _curve_spread(family: Family, first: Floats, second: Floats) -> Floats:
     return np.asarray(np.maximum(_MEAN_SPREAD * sds[0] / family.unit(second.mean(axis=0)), sds[1]))
 
 
-def _rules(fit: Fit) -> Nodes:
-    """Gauss rules of the draws' curves."""
-    family, (tops, numbers) = family_of(fit.prior), zip(*_LEVELS, strict=True)
-
-    def chunk(columns: Columns, cells: int) -> Iterator[Cell]:
-        size = columns.get(family.outcome.size)
-        first, second = curve_draws(fit, columns["score"], columns.get("group"), size)
-        spread = _curve_spread(family, first, second).reshape(cells, -1).max(axis=1)
-        number = np.minimum(np.array(numbers)[np.searchsorted(tops, spread)], len(first))
-        curves = [np.ascontiguousarray(v.T).reshape(cells, -1, len(v)) for v in (first, second)]
-        for a, b, k, sd in zip(*curves, number.tolist(), spread, strict=True):
-            yield gauss_rules(a, b, k), np.zeros((k**2, 0)), bool(sd > _WIDEST)
-
-    def nodes(columns: Columns, cells: int) -> Iterator[Cell]:
-        points = len(columns["score"]) // cells
-        step = max(1, items_at_once(fit) // points)
-        for start in range(0, cells, step):
-            end = min(start + step, cells)
-            yield from chunk(select(columns, slice(start * points, end * points)), end - start)
-
-    return nodes
-
-
-def _mixture_nodes(fit: Fit) -> Nodes:
+def _components(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:
     """Components of a mixture, with mean and covariance of their weights over the draws."""
-    family, weights = family_of(fit.prior), SmoothWeights(fit)
-
-    def nodes(columns: Columns, cells: int) -> Iterator[Cell]:
-        points = len(columns["score"]) // cells
-        curves = np.broadcast_arrays(*family.to_curves(*weights.parameters(columns)))
-        draws = weights.few(columns, _DRAWS)  # (draws, n, R)
-        values = np.stack([draws.mean(axis=0), *curves], axis=1).reshape(cells, points, 3, -1)
-        middle = draws[:, points // 2 :: points].transpose(1, 0, 2)
-        yield from zip(values, map(_ways, middle), repeat(False), strict=False)
-
-    return nodes
+    weights, points = SmoothWeights(fit), len(columns["score"]) // cells
+    curves = np.broadcast_arrays(*family_of(fit.prior).to_curves(*weights.parameters(columns)))
+    draws = weights.few(columns, _DRAWS)  # (draws, n, R)
+    values = np.stack([draws.mean(axis=0), *curves], axis=1).reshape(cells, points, 3, -1)
+    middle = draws[:, points // 2 :: points].transpose(1, 0, 2)
+    yield from zip(values, map(_ways, middle), repeat(False), strict=False)
 
 
 def _ways(weights: Floats) -> Floats:

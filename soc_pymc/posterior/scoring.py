@@ -5,7 +5,6 @@ the outcome; over the draws it is a mixture. The rest of the package uses
 `soc_pymc.posterior.predictive.posterior_of`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -18,8 +17,9 @@ from scipy.interpolate import RegularGridInterpolator
 from .. import prior_table
 from .._lib.arrays import Floats, Ints
 from ..families.family import family_of
+from ..families.mixtures import over_draws
 from ..inference.results import Fit
-from .curves import atom_of, items_at_once, place_of
+from .curves import atom_of, chosen, curve_draws, items_at_once, place_of
 from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
 from .prior_build import table_of, why_no_table
 
@@ -28,51 +28,45 @@ _TINY, _SMALL = 1e-300, 1e-4  # least size, and least quantile as a share of the
 _SAMPLE, _WITHIN = 40, 0.02  # items that prove a grid; error allowed, in widths of the interval
 
 
-class Posterior(ABC):
-    """Distributions of theta and outcomes under a fit, by draw of its curves.
+class Posterior:
+    """Distributions of theta and outcomes under a fit of a single family, by draw of its curves.
 
-    `draws` are indices of draws, chains one after the other, and may repeat; None takes each once.
+    Fits of mixtures have a class of their own with the same methods. `draws` are indices of draws,
+    chains one after the other, and may repeat; None takes each once.
     """
 
     def __init__(self, fit: Fit) -> None:
         self.fit, self.family = fit, family_of(fit.prior)
         self.outcome = self.family.outcome
 
-    @abstractmethod
+    # --- by draw ---------------------------------------------------------------------------------
+
+    def _curves(self, columns: Columns, draws: Ints | None) -> tuple[Floats, Floats]:
+        terms = columns.get("group"), columns.get(self.outcome.size)
+        return curve_draws(self.fit, columns["score"], *terms, chosen(draws))
+
+    def _widened(self, columns: Columns, draws: Ints | None) -> tuple[Floats, Floats]:
+        """Curves of theta, including the spread of an item."""
+        curves = self._curves(columns, draws)
+        return self.family.widened(*curves, columns["spread"]) if "spread" in columns else curves
+
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Log density (probability) of the outcomes given score and size, (draws, n)."""
+        outcomes = own_outcomes(self.outcome, columns)
+        return np.asarray(self.family.log_density(*outcomes, *self._widened(columns, draws)))
 
-    @abstractmethod
-    def cdf_by_draw(self, columns: Columns, draws: Ints) -> Floats:
+    def cdf_by_draw(self, columns: Columns, draws: Ints | None) -> Floats:
         """P(Y < y) and P(Y <= y) under some draws of the curves, (2, draws, n)."""
+        outcomes = own_outcomes(self.outcome, columns)
+        return np.stack(self.family.cdf_interval(*outcomes, *self._widened(columns, draws)))
 
-    @abstractmethod
     def simulate(
         self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
     ) -> Floats:
         """Outcomes of new items of the same score and size, (draws, n)."""
+        curves = self._widened(columns, draws)
+        return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
 
-    @abstractmethod
-    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        """E and Var(theta | t, y) and the third central moment of the items, each (draws, n)."""
-
-    @abstractmethod
-    def theta(self, columns: Columns) -> ThetaMixture:
-        """Theta of the items given score and outcome, averaged over all draws of the curves."""
-
-    @abstractmethod
-    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
-        """Conjugate parameters of theta under some draws of the curves, each (draws, n).
-
-        Under a mixture they are those of one component of the posterior, drawn with its probability
-        by means of `uniform` (draws, n) on (0, 1).
-        """
-
-    @abstractmethod
-    def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
-        """Rows of a `Scorer` over all draws of the curves."""
-
-    @abstractmethod
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
@@ -80,6 +74,35 @@ class Posterior(ABC):
 
         Groups and exposures (or noise sds) are ignored if the fit has no such terms.
         """
+        return dict(self.family.curve_variables(*curve_draws(self.fit, score, group, exposure)))
+
+    def theta_given(
+        self, columns: Columns, draws: Ints | None, uniform: Floats
+    ) -> tuple[Floats, Floats]:
+        """Conjugate parameters of theta under some draws of the curves, each (draws, n).
+
+        Under a mixture they are those of one component of the posterior, drawn with its probability
+        by means of `uniform` (draws, n) on (0, 1).
+        """
+        prior = self.family.to_parameters(*self._curves(columns, draws))
+        return self.family.update(*prior, *own_outcomes(self.outcome, columns))
+
+    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
+        """E and Var(theta | t, y) and the third central moment of the items, each (draws, n)."""
+        theta, family = self.theta(columns), self.family
+        moments = family.mean, family.variance, family.third
+        return tuple(moment(theta.first, theta.second) for moment in moments)
+
+    # --- over all draws --------------------------------------------------------------------------
+
+    def theta(self, columns: Columns) -> ThetaMixture:
+        """Theta of the items given score and outcome, averaged over all draws of the curves."""
+        return ThetaMixture(*self.theta_given(columns, None, np.empty(0)))
+
+    def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
+        """Rows of a `Scorer` over all draws of the curves."""
+        theta = self.theta(columns)
+        return over_draws(self.family.name, theta.first, theta.second, probs)
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous.
@@ -110,6 +133,8 @@ class Posterior(ABC):
         if draws == "auto" and not beyond and not why_no_table(self.fit):
             return partial(self._by_table, probs)
         return partial(in_chunks, partial(self.rows, probs=probs), items_at_once(self.fit))
+
+    # --- by the prior table ----------------------------------------------------------------------
 
     def items(self, columns: Columns) -> prior_table.Items:
         """Items as the prior table takes them."""

@@ -410,7 +410,7 @@ def _step(sheet: _Sheet) -> None:
 
 def _total(terms: Iterable[Any]) -> Any:
     """Sum as a tree, for engines that limit an expression's depth."""
-    sums = list(terms)
+    sums = list(terms) or [0.0]
     while len(sums) > 1:
         sums = [sum(sums[i + 1 : i + 2], sums[i]) for i in range(0, len(sums), 2)]
     return sums[0]
