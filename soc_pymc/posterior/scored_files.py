@@ -1,7 +1,8 @@
-"""Scored items as Parquet files, written atomically, with a record of what they were made from."""
+"""Scored items as Parquet files, written atomically, with a seal of their inputs and contents."""
 
 import hashlib
 import json
+import mmap
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from ..data.sources import kind_of, paths_of
 from ..inference.results import Fit
 
 _VERSION = 6  # version of scoring; files of another version are made again
-_RECORD = b"soc_pymc_scored"  # key of the record in a file's metadata
+_SEAL_SIZE = 64
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
@@ -93,22 +94,39 @@ def file_record(made_by: Mapping[str, Any], path: str) -> str:
 
 
 def is_finished(target: Path, record: str) -> bool:
-    """Whether a file exists, is complete, and has this record."""
-    import pyarrow.parquet as pq
-
+    """Whether a file exists, has this record, and is unchanged since it was written."""
     try:
-        metadata = pq.read_schema(target).metadata or {}
-    except (OSError, ValueError):  # no file, or not of this kind
+        with (
+            open(target, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            memoryview(content) as view,
+        ):
+            start = _start_of_footer(view)
+            return view[start - _SEAL_SIZE : start] == _seal(view, start - _SEAL_SIZE, record)
+    except (OSError, ValueError):  # no file, or an empty one
         return False
-    return bool(metadata.get(_RECORD) == record.encode())
+
+
+def _start_of_footer(content: memoryview) -> int:
+    """Place of the footer, whose length is near the end of a Parquet file."""
+    return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+
+
+def _seal(content: memoryview, end: int, record: str) -> bytes:
+    """Digest of a record, the first `end` bytes of a file, and its footer."""
+    digest = hashlib.sha256(record.encode())
+    digest.update(content[:end])
+    digest.update(content[_start_of_footer(content) :])
+    return digest.hexdigest().encode()
 
 
 def write_scored(
     scored: Iterable[Any], target: Path, added: Sequence[str], record: str = ""
 ) -> None:
-    """Write record batches to one Parquet file, atomically, with a `record` for `is_finished`.
+    """Write record batches to one Parquet file, atomically.
 
-    Values of the columns `added` are nearly all distinct.
+    Values of the columns `added` are nearly all distinct. With a `record`, for `is_finished`, a
+    seal precedes the footer, in a gap that readers of Parquet skip.
     """
     import pyarrow.parquet as pq
 
@@ -116,8 +134,6 @@ def write_scored(
     with replacing(target) as temporary:
         try:
             for batch in scored:
-                metadata = {**(batch.schema.metadata or {}), _RECORD: record}
-                batch = batch.replace_schema_metadata(metadata)
                 if writer is None:
                     users = [name for name in batch.schema.names if name not in added]
                     writer = pq.ParquetWriter(temporary, batch.schema, use_dictionary=users)
@@ -125,3 +141,10 @@ def write_scored(
         finally:
             if writer is not None:
                 writer.close()
+        if record:
+            with open(temporary, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+                with memoryview(content) as view:
+                    start = _start_of_footer(view)
+                    sealed = _seal(view, start, record) + bytes(view[start:])
+                file.seek(start)
+                file.write(sealed)
