@@ -60,8 +60,8 @@ class MixturePosterior(Posterior):
         """Indices of items, with the components' weights under draws, (draws, items, R)."""
         draws = np.arange(self._weights.draws) if draws is None else draws
         terms = own_terms(self.fit, columns.get("group"), columns.get(self.outcome.size))
-        roles = {"score": columns["score"], "group": terms["group"]}
-        roles[self.outcome.size] = terms["exposure"]
+        roles = {"group": terms["group"], self.outcome.size: terms["exposure"]}
+        roles["score"] = columns["score"]
         keys = pd.DataFrame({role: v for role, v in roles.items() if v is not None})
         place = keys.groupby(list(keys)).ngroup().to_numpy()
         order = np.argsort(place, kind="stable")
@@ -85,11 +85,12 @@ class MixturePosterior(Posterior):
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def _averaged(self, columns: Columns, draws: Ints | None, values: Floats) -> Floats:
-        """Sums over the components of values (..., n, R) with their weights, (..., draws, n)."""
+        """Sums over the components of values (m, n, R) with their weights, (m, draws, n)."""
         number = self._weights.draws if draws is None else len(draws)
-        out = np.empty((*values.shape[:-2], number, values.shape[-2]))
+        out = np.empty((len(values), number, values.shape[1]))
         for items, weights in self._blocks(columns, draws):
-            out[..., items] = np.einsum("dnr,...nr->...dn", weights, values[..., items, :])
+            sums = weights.transpose(1, 0, 2) @ values[:, items].transpose(1, 2, 0)
+            out[..., items] = sums.transpose(2, 1, 0)
         return out
 
     def _in_chunks(self, one_chunk: Scorer, columns: Columns) -> Floats:
@@ -101,7 +102,8 @@ class MixturePosterior(Posterior):
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         def chunk(part: Columns) -> Floats:
             density, top = self._densities(part, self._weights.components(part))
-            return top + np.log(np.maximum(self._averaged(part, draws, density), _TINY))
+            (density,) = self._averaged(part, draws, density[None])
+            return top + np.log(np.maximum(density, _TINY))
 
         return self._in_chunks(chunk, columns)
 

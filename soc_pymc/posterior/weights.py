@@ -195,18 +195,22 @@ class SmoothWeights:
     def by_draw(self, columns: Columns, draws: Ints) -> Floats:
         """Weights of items under some draws, (draws, n, R)."""
         labels, position = self._labels(columns), place_of(self._fit, "mean", columns["score"])
-        weight = np.empty((len(draws), len(labels), len(self._z) + self._fit.prior.zero))
         codes, names = pd.factorize(labels)  # None has the code -1
+        places, weights = [], []
         for code in np.unique(codes).tolist():
             items = np.flatnonzero(codes == code)
             if code < 0:
                 part = select(columns, items)
-                weight[:, items] = self._solve(part, self._predictors(part, chosen(draws)))
+                weight = self._solve(part, self._predictors(part, chosen(draws)))
             else:
-                out = np.empty((len(draws), len(items), weight.shape[2]))
-                interpolated(position[items], *self._grid[:2], self._table(names[code]), draws, out)
-                weight[:, items] = out
-        return weight
+                table = self._table(names[code])
+                weight = np.empty((len(draws), len(items), table.shape[2]))
+                interpolated(position[items], *self._grid[:2], table, draws, weight)
+            places.append(items)
+            weights.append(weight)
+        if len(weights) == 1:
+            return weights[0]
+        return np.concatenate(weights, axis=1)[:, np.argsort(np.concatenate(places))]
 
     def _labels(self, columns: Columns) -> NDArray[np.object_]:
         """Groups of items whose weights are interpolated along the score, "" without groups.
@@ -242,6 +246,7 @@ class SmoothWeights:
             if label:
                 columns["group"] = np.full(_GRID, label, dtype=object)
             weight = self._solve(columns, self._predictors(columns, every))
-            return np.log(np.maximum(weight, np.exp(LOWEST))).transpose(1, 0, 2).astype(np.float32)
+            log_weight = np.log(np.maximum(weight, np.exp(LOWEST))).transpose(1, 0, 2)
+            return np.ascontiguousarray(log_weight, dtype=np.float32)
 
         return self._fit._once(("weights", label), make)
