@@ -60,8 +60,8 @@ def _log_rise(x: Any, k: Any, xp: Any) -> Any:
         low, high = low * (1.0 + k / (x + i)), high * (1.0 + k / (x + i + 4))
     small = u * (1.0 - u * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u / 5))))
     log1p = xp.where(u < 1e-3, small, xp.log(1.0 + u))
-    more = _stirling(z + k) - _stirling(z) - xp.log(low) - xp.log(high)
-    return (z - 0.5) * log1p + k * (xp.log(z + k) - 1.0) + more
+    remainder = _stirling(z + k) - _stirling(z) - xp.log(low) - xp.log(high)
+    return (z - 0.5) * log1p + k * (xp.log(z + k) - 1.0) + remainder
 
 
 def _normal_cdf(z: Any, xp: Any) -> Any:
@@ -78,8 +78,8 @@ def _bend(ratio: Any, xp: Any) -> Any:
     """The function g of Peizer and Pratt (1968), (1 - u^2 + 2 u log u) / (1 - u)^2."""
     u = xp.keep(xp.low(xp.high(ratio, 1e-9), 1e6))
     e, near = u - 1.0, xp.high(u - 1.0, 1.0 - u) < 0.02
-    whole = (1.0 - u * u + 2.0 * u * xp.log(u)) / xp.where(near, 1.0, e * e)
-    return xp.where(near, e * (e * (1 / 6 - e * (1 / 10 - e / 15)) - 1 / 3), whole)
+    bend = (1.0 - u * u + 2.0 * u * xp.log(u)) / xp.where(near, 1.0, e * e)
+    return xp.where(near, e * (e * (1 / 6 - e * (1 / 10 - e / 15)) - 1 / 3), bend)
 
 
 def _raised(a: Any, *by: Any) -> Any:
@@ -91,24 +91,24 @@ def _gamma_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
     """Distribution function at theta = exp(t) and density of t, by Peizer and Pratt at a + 4."""
     x = xp.keep(xp.low(xp.high(b * xp.exp(xp.low(t, 690.0)), 1e-290), 1e90))
     density = xp.keep(xp.exp(norm + a * t - x))
-    away = x - a - 4.0 + 1 / 3 - 0.02 / (a + 4.0)
-    z = xp.keep(away * xp.sqrt((1.0 + _bend((a + 3.5) / x, xp)) / x))
+    distance = x - a - 4.0 + 1 / 3 - 0.02 / (a + 4.0)
+    z = xp.keep(distance * xp.sqrt((1.0 + _bend((a + 3.5) / x, xp)) / x))
     return _normal_cdf(z, xp) + density * _raised(a, x, x, x), density
 
 
 def _beta_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
-    """The same at theta = 1 / (1 + exp(-t)), for both parameters."""
+    """Distribution function at theta = 1 / (1 + exp(-t)) and density of t."""
     t, m, c, d = xp.keep(xp.low(xp.high(t, -690.0), 690.0)), a + b, a + 4.0, b + 4.0
     p, q = xp.keep(1.0 / (1.0 + xp.exp(-t))), xp.keep(1.0 / (1.0 + xp.exp(t)))
     density = xp.keep(xp.exp(norm + a * xp.log(p) + b * xp.log(q)))
-    other = density * p * m / a * (p * (m + 1) / (a + 1)) * (p * (m + 2) / (a + 2))
-    other = other * (p * (m + 3) / (a + 3)) * _raised(b, q * (m + 4), q * (m + 5), q * (m + 6))
-    more = 0.02 * (q / c - p / d + (q - 0.5) / (m + 8.0))
+    upper = density * p * m / a * (p * (m + 1) / (a + 1)) * (p * (m + 2) / (a + 2))
+    upper = upper * (p * (m + 3) / (a + 3)) * _raised(b, q * (m + 4), q * (m + 5), q * (m + 6))
+    correction = 0.02 * (q / c - p / d + (q - 0.5) / (m + 8.0))
     bend = q * _bend((a + 3.5) / (m + 7.0) / p, xp) + p * _bend((b + 3.5) / (m + 7.0) / q, xp)
-    away = (m + 7.0 + 1 / 3) * p - a - 3.5 - 1 / 6 - more
-    z = xp.keep(away * xp.sqrt((1.0 + bend) / ((m + 7.0 + 1 / 6) * p * q)))
+    distance = (m + 7.0 + 1 / 3) * p - a - 3.5 - 1 / 6 - correction
+    z = xp.keep(distance * xp.sqrt((1.0 + bend) / ((m + 7.0 + 1 / 6) * p * q)))
     raised = _raised(a, p * m, p * (m + 1), p * (m + 2))
-    return _normal_cdf(z, xp) + density * raised - other, density
+    return _normal_cdf(z, xp) + density * raised - upper, density
 
 
 def _normal_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
@@ -117,13 +117,13 @@ def _normal_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
 
 
 def _normal_update(a: Any, b: Any, value: Any, noise_sd: Any) -> tuple[Any, Any]:
-    keep = 1.0 / (1.0 + b / noise_sd / noise_sd)
-    return a * keep + value * (1.0 - keep), b * keep
+    prior_share = 1.0 / (1.0 + b / noise_sd / noise_sd)
+    return a * prior_share + value * (1.0 - prior_share), b * prior_share
 
 
 def _normal_log(a: Any, b: Any, value: Any, noise_sd: Any, xp: Any) -> Any:
-    whole = b + noise_sd * noise_sd
-    return -0.5 * ((value - a) * (value - a) / whole + xp.log(xp.low(whole, 1e300)))
+    total = b + noise_sd * noise_sd
+    return -0.5 * ((value - a) * (value - a) / total + xp.log(xp.low(total, 1e300)))
 
 
 def _log_cumulants(a: Any, xp: Any) -> tuple[Any, Any, Any]:
@@ -652,13 +652,13 @@ def newton(
     and bounds.
     """
     p = xp.low(xp.high(p, 1e-300), 1.0 - 1e-16)
-    away = xp.keep(goal - xp.log(p / (1.0 - p)))
-    low, high = xp.where(away > 0, t, low), xp.where(away > 0, high, t)
-    far = xp.high(away, -away)
+    gap = xp.keep(goal - xp.log(p / (1.0 - p)))
+    low, high = xp.where(gap > 0, t, low), xp.where(gap > 0, high, t)
+    size = xp.high(gap, -gap)
     slope = xp.high(density, 1e-290) / (p * (1.0 - p))
     # where a distribution function has no digits left, no more is known than its width
     bounded = xp.where(p > 1e-290, xp.low(xp.high(slope, 1e-3 / unit), 100.0 / unit), 1e-3 / unit)
-    slope = xp.where(far > _FAR, bounded, slope)
-    step = xp.low(xp.high(away / slope, -(3.0 + far) * unit), (3.0 + far) * unit)
+    slope = xp.where(size > _FAR, bounded, slope)
+    step = xp.low(xp.high(gap / slope, -(3.0 + size) * unit), (3.0 + size) * unit)
     step = xp.low(xp.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t))
-    return away, t + step, low, high
+    return gap, t + step, low, high

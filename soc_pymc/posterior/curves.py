@@ -26,19 +26,9 @@ _NUMBERS = 2_000_000  # numbers in one array of draws x items
 _LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: products and squares stay finite
 
 
-def every(draws: Floats) -> Floats:
-    """All draws, as they are."""
-    return draws
-
-
-def averaged(draws: Floats) -> Floats:
-    """The mean of draws as one draw."""
-    return np.asarray(draws.mean(axis=0, keepdims=True))
-
-
 def chosen(draws: Ints | None) -> Reduce:
     """Draws with these indices, chains one after the other; None takes all."""
-    return every if draws is None else lambda values: values[draws]
+    return (lambda values: values) if draws is None else (lambda values: values[draws])
 
 
 def curve_draws(
@@ -46,7 +36,7 @@ def curve_draws(
     score: ArrayLike,
     group: ArrayLike | None = None,
     exposure: ArrayLike | None = None,
-    reduce: Reduce = every,
+    reduce: Reduce | None = None,
 ) -> tuple[Floats, Floats]:
     """Draws of both curves at scores: log mean and log cv2, or mean and log variance.
 
@@ -59,6 +49,7 @@ def curve_draws(
     Raises `FitError` if a score has no position on a curve's axis.
     """
     score, family = np.asarray(score, dtype=float), family_of(fit.prior)
+    reduce = reduce or chosen(None)
     if fit.by_bin:
         fit.axis("mean")(score), fit.axis("variance")(score)  # refuses scores without a position
         bins = bin_of(fit, score)
@@ -75,7 +66,8 @@ def average_curves(
     fit: Fit, score: Floats, group: NDArray[Any] | None, exposure: Floats | None
 ) -> tuple[Floats, Floats]:
     """Posterior means of both curves, each (n,)."""
-    first, second = curve_draws(fit, score, group, exposure, averaged)
+    terms = group, exposure, lambda draws: draws.mean(axis=0, keepdims=True)
+    first, second = curve_draws(fit, score, *terms)
     return first[0], second[0]
 
 

@@ -78,20 +78,20 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
 
 def described(fit: Fit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Description and columns of a fit's prior table; FitError if it is not accurate enough."""
-    return fit._once("description of the prior table", lambda: _described(fit, table_of(fit)))
 
+    def make() -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        table = table_of(fit)
+        columns = _columns(table)
+        meta = dict(table.meta) | {
+            "made": datetime.now(UTC).date().isoformat(),
+            "cells": sum(len(table.blocks[label].wide) for label in fit.groups or [""]),
+            "columns": [[name, values.dtype.str] for name, values in columns.items()],
+        }
+        meta["errors"] = _errors(fit, from_columns(meta, columns))
+        meta["checksum"] = checksum(meta, columns)
+        return meta, columns
 
-def _described(fit: Fit, table: PriorTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    columns = _columns(table)
-    meta = dict(table.meta) | {
-        "made": datetime.now(UTC).date().isoformat(),
-        "cells": sum(len(table.blocks[label].wide) for label in fit.groups or [""]),
-        "columns": [[name, values.dtype.str] for name, values in columns.items()],
-    }
-    read = from_columns(meta, columns)
-    meta["errors"] = _errors(fit, read)
-    meta["checksum"] = checksum(meta, columns)
-    return meta, columns
+    return fit._once("description of the prior table", make)
 
 
 def _columns(table: PriorTable) -> dict[str, NDArray[Any]]:
@@ -160,12 +160,6 @@ def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path:
     table = pa.table({**columns, "fit": digest.cast(pa.string())}).replace_schema_metadata(
         {"soc_pymc_prior": json.dumps(meta)}
     )
-    pq.write_table(
-        table,
-        path,
-        compression="zstd",
-        use_dictionary=["cell", "node", "wide", "fit"],
-        use_byte_stream_split=[
-            name for name, values in columns.items() if values.dtype.kind == "f"
-        ],
-    )
+    split = [name for name, values in columns.items() if values.dtype.kind == "f"]
+    options = {"use_dictionary": ["cell", "node", "wide", "fit"], "use_byte_stream_split": split}
+    pq.write_table(table, path, compression="zstd", **options)

@@ -81,29 +81,23 @@ def prior_predictive(
     fit = _fit_of_prior(build(stats, prior), stats, prior, draws, rng)
     columns = _some_items(fit, stats, items, rng)
     outcome = family_of(prior).outcome
-    curves = curves_of(fit, default_scores(fit))
-    dims = ("chain", "draw", "item")
-    replicated = posterior_of(fit).simulate(columns, rng).astype(outcome.dtype)
+    curves, dims = curves_of(fit, default_scores(fit)), ("chain", "draw", "item")
+    outcomes = posterior_of(fit).simulate(columns, rng).astype(outcome.dtype)
     sampled = {dim: curves[dim] for dim in dims[:2]}
-    return conventional(
-        xr.DataTree.from_dict(
-            {
-                "prior": curves,
-                "prior_predictive": xr.Dataset(
-                    {outcome.observed: (dims, replicated[None])}, sampled
-                ),
-                "constant_data": xr.Dataset({name: ("item", x) for name, x in columns.items()}),
-            }
-        )
-    )
+    groups = {
+        "prior": curves,
+        "prior_predictive": xr.Dataset({outcome.observed: (dims, outcomes[None])}, sampled),
+        "constant_data": xr.Dataset({name: ("item", x) for name, x in columns.items()}),
+    }
+    return conventional(xr.DataTree.from_dict(groups))
 
 
 def _fit_of_prior(
     built: Problem, stats: Statistics, prior: Any, draws: int, rng: np.random.Generator
 ) -> Fit:
     """A fit whose draws are those of the prior."""
-    found = prior_draws(built, draws, rng)
-    tree = tree_of_draws(built, stats, {"posterior": found}, prior.monotone)
+    posterior = prior_draws(built, draws, rng)
+    tree = tree_of_draws(built, stats, {"posterior": posterior}, prior.monotone)
     return Fit(tree, prior, VI(), Status(True, "draws from the prior", None, None, 0.0))
 
 

@@ -383,7 +383,7 @@ def _with_quantiles(nodes: _Sheet, prior: Prior, levels: Any) -> _Sheet:
         p, density = map(pairs.average, _law(pairs, family, pairs["q"]))
         sheet = pairs.sums(*state, p=p, density=density)
         _step(sheet)
-    close = sheet["at_zero"] | (sheet["away"].abs() < prior_table.CLOSE)
+    close = sheet["at_zero"] | (sheet["gap"].abs() < prior_table.CLOSE)
     sheet.add(flagged=close.ifelse(sheet["flagged"], 1.0))
     theta = close.ifelse(family.theta(sheet["q"], sheet.functions), ibis.null("float64"))
     sheet.add(theta=sheet["at_zero"].ifelse(0.0, theta))
@@ -401,11 +401,11 @@ def _with_quantiles(nodes: _Sheet, prior: Prior, levels: Any) -> _Sheet:
 
 
 def _step(sheet: _Sheet) -> None:
-    """Take a step of Newton's method from q; `away` is the difference of the logits before it."""
+    """Take a step of Newton's method from q; `gap` is the difference of the logits before it."""
     names = ("goal", "p", "density", "q", "low", "high", "unit")
     values = [sheet[name] for name in names]
     step = prior_table.newton(*values, sheet.functions)  # type: ignore[call-arg]
-    sheet.add(**dict(zip(("away", "q", "low", "high"), step, strict=True)))
+    sheet.add(**dict(zip(("gap", "q", "low", "high"), step, strict=True)))
 
 
 def _total(terms: Iterable[Any]) -> Any:

@@ -27,12 +27,10 @@ from ..families.zeros import whole_moments, with_zero
 from ..inference.results import Fit
 from .curves import (
     P_ZERO,
-    Reduce,
     atom_of,
     bin_of,
     chosen,
     curve_draws,
-    every,
     moment_variables,
     place_of,
 )
@@ -161,21 +159,21 @@ class SmoothWeights:
         variables = dict(self._family.curve_variables(first, second))
         if not self._fit.prior.zero:
             return variables
-        share = special.expit(self._further(columns, every)[..., -1])
+        share = special.expit(self._further(columns)[..., -1])
         mean, variance = whole_moments(share, variables["mean"], variables["variance"])
         return {**moment_variables(mean, variance, variables), P_ZERO: share}
 
-    def _further(self, columns: Columns, reduce: Reduce) -> Floats:
+    def _further(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Further predictors at items, (draws, n, F)."""
         # beyond the outer knots they stay constant, because straight lines of logs would explode
         position = place_of(self._fit, "mean", columns["score"])
         basis = spline_matrix(np.clip(position, self._knots[0], self._knots[-1]), self._knots)
-        return np.einsum("nk,dkj->dnj", basis, reduce(self._coefficients))
+        return np.einsum("nk,dkj->dnj", basis, chosen(draws)(self._coefficients))
 
-    def _predictors(self, columns: Columns, reduce: Reduce) -> Floats:
+    def _predictors(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Both curves and the further predictors at items, (draws, n, 2 + F)."""
-        curves = curve_draws(self._fit, *self._place(columns), reduce)
-        further = self._further(columns, reduce)
+        curves = curve_draws(self._fit, *self._place(columns), chosen(draws))
+        further = self._further(columns, draws)
         return np.concatenate([np.stack(curves, axis=-1), further], axis=-1)
 
     def _solve(self, columns: Columns, predictors: Floats) -> Floats:
@@ -188,7 +186,7 @@ class SmoothWeights:
 
     def few(self, columns: Columns, number: int) -> Floats:
         """Weights (number, n, R) of few draws, moved to have the mean and covariance of all."""
-        predictors = self._predictors(columns, every)
+        predictors = self._predictors(columns)
         few = predictors[np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)]
         return self._solve(columns, _with_moments(few, predictors))
 
@@ -201,7 +199,7 @@ class SmoothWeights:
             items = np.flatnonzero(codes == code)
             if code < 0:
                 part = select(columns, items)
-                weight = self._solve(part, self._predictors(part, chosen(draws)))
+                weight = self._solve(part, self._predictors(part, draws))
             else:
                 table = self._table(names[code])
                 weight = np.empty((len(draws), len(items), table.shape[2]))
@@ -245,7 +243,7 @@ class SmoothWeights:
             columns: dict[str, Any] = {"score": self._fit.axis("mean").inverse(self._grid)}
             if label:
                 columns["group"] = np.full(_GRID, label, dtype=object)
-            weight = self._solve(columns, self._predictors(columns, every))
+            weight = self._solve(columns, self._predictors(columns))
             log_weight = np.log(np.maximum(weight, np.exp(LOWEST))).transpose(1, 0, 2)
             return np.ascontiguousarray(log_weight, dtype=np.float32)
 
