@@ -71,12 +71,9 @@ def average_curves(
     return first[0], second[0]
 
 
-def own_terms(fit: Fit, group: Any, exposure: Any) -> dict[str, Any]:
-    """Groups and exposures, if the fit has such terms."""
-    return {
-        "group": group if fit.groups else None,
-        "exposure": exposure if fit.prior.exposure is not None else None,
-    }
+def own_terms(fit: Fit, group: Any, exposure: Any) -> tuple[Any, Any]:
+    """Groups and exposures, each None if the fit has no such terms."""
+    return group if fit.groups else None, exposure if fit.prior.exposure is not None else None
 
 
 def items_at_once(fit: Fit) -> int:
@@ -163,9 +160,9 @@ def _name(fit: Fit, curve: str) -> str:
     return family_of(fit.prior).curves[("mean", "variance").index(curve)]
 
 
-def _curve(fit: Fit, curve: str, score: Floats, terms: Mapping[str, Any], reduce: Reduce) -> Floats:
+def _curve(fit: Fit, curve: str, score: Floats, terms: tuple[Any, Any], reduce: Reduce) -> Floats:
     """Draws of one curve with all its terms."""
-    group, exposure = terms["group"], terms["exposure"]
+    group, exposure = terms
     name, posterior = _name(fit, curve), fit.data["posterior"]
     basis = spline_matrix(place_of(fit, curve, score), _knots(fit, f"{curve}_knot"))
     if group is None:

@@ -41,14 +41,17 @@ class MixturePosterior(Posterior):
         """Conjugate parameters of theta, for each component."""
         return self.family.mixtures.parameters(*self._weights.components(columns))
 
-    def _updated(self, columns: Columns, components: _Pair) -> _Pair:
+    def _updated(self, columns: Columns) -> _Pair:
         """Conjugate parameters of theta given the outcome, for each component."""
         outcomes = (x[:, None] for x in own_outcomes(self.outcome, columns))
-        return self.family.update(*self.family.mixtures.parameters(*components), *outcomes)
+        return self.family.update(*self._prior(columns), *outcomes)
 
-    def _densities(self, columns: Columns, components: _Pair) -> _Pair:
+    def _densities(self, columns: Columns) -> _Pair:
         """Densities under the components (n, R) relative to the largest, and its logarithm (n,)."""
-        outcomes = own_outcomes(self.outcome, columns)
+        outcomes, components = (
+            own_outcomes(self.outcome, columns),
+            self._weights.components(columns),
+        )
         log_density = self.family.mixtures.log_density(*outcomes, *components)
         if self.fit.prior.zero:
             at_zero = self.outcome.forms.log_likelihood(*outcomes, np.zeros(len(log_density)))
@@ -59,9 +62,8 @@ class MixturePosterior(Posterior):
     def _blocks(self, columns: Columns, draws: Ints | None) -> Iterator[tuple[Ints, Floats]]:
         """Indices of items, with the components' weights under draws, (draws, items, R)."""
         draws = np.arange(self._weights.draws) if draws is None else draws
-        terms = own_terms(self.fit, columns.get("group"), columns.get(self.outcome.size))
-        roles = {"group": terms["group"], self.outcome.size: terms["exposure"]}
-        roles["score"] = columns["score"]
+        group, size = own_terms(self.fit, columns.get("group"), columns.get(self.outcome.size))
+        roles = {"group": group, self.outcome.size: size, "score": columns["score"]}
         keys = pd.DataFrame({role: v for role, v in roles.items() if v is not None})
         place = keys.groupby(list(keys)).ngroup().to_numpy()
         order = np.argsort(place, kind="stable")
@@ -74,9 +76,9 @@ class MixturePosterior(Posterior):
             weights = self._weights.by_draw(distinct, draws)
             yield items, weights if len(first) == len(items) else weights[:, back]
 
-    def _posterior_weights(self, columns: Columns, components: _Pair) -> Floats:
+    def _posterior_weights(self, columns: Columns) -> Floats:
         """Weights given the outcomes (n, R), averaged over draws, that add up to 1."""
-        density = self._densities(columns, components)[0]
+        density, _ = self._densities(columns)
         weight = np.empty_like(density)
         for items, weights in self._blocks(columns, None):
             by_item, p = weights.transpose(1, 2, 0), density[items]
@@ -101,7 +103,7 @@ class MixturePosterior(Posterior):
     @override
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         def chunk(part: Columns) -> Floats:
-            density, top = self._densities(part, self._weights.components(part))
+            density, top = self._densities(part)
             (density,) = self._averaged(part, draws, density[None])
             return top + np.log(np.maximum(density, _TINY))
 
@@ -140,9 +142,7 @@ class MixturePosterior(Posterior):
 
     @override
     def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        components = self._weights.components(columns)
-        after = self._listed(self._updated(columns, components))
-        density = self._densities(columns, components)[0]
+        after, (density, _) = self._listed(self._updated(columns)), self._densities(columns)
         means, variances, thirds = (
             np.broadcast_to(f(*after), density.shape)
             for f in (self.family.mean, self.family.variance, self.family.third)
@@ -160,9 +160,8 @@ class MixturePosterior(Posterior):
     @override
     def theta(self, columns: Columns) -> ThetaMixture:
         """Mixture of the posterior components, with weights averaged over the draws."""
-        components = self._weights.components(columns)
-        first, second = np.broadcast_arrays(*self._updated(columns, components))
-        weight = self._posterior_weights(columns, components).T
+        first, second = np.broadcast_arrays(*self._updated(columns))
+        weight = self._posterior_weights(columns).T
         if not self.fit.prior.zero:
             return ThetaMixture(first.T, second.T, weight)
         share = weight[:-1] / np.maximum(weight[:-1].sum(axis=0), _TINY)
@@ -170,11 +169,10 @@ class MixturePosterior(Posterior):
 
     @override
     def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
-        components = self._weights.components(columns)
-        density, component = self._densities(columns, components)[0], np.empty(uniform.shape, int)
+        (density, _), component = self._densities(columns), np.empty(uniform.shape, int)
         for items, weights in self._blocks(columns, draws):
             component[:, items] = drawn_components(weights * density[items], uniform[:, items])
-        return _picked(self._listed(self._updated(columns, components)), component)
+        return _picked(self._listed(self._updated(columns)), component)
 
     @override
     def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
