@@ -11,9 +11,9 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from statistics import NormalDist
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,23 +24,18 @@ MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean
 # mean square, over a mixture's components given an outcome, of their weights' relative covariance
 # with the density of that outcome over the draws
 MOST_MOVED = 0.0018
-_DESCRIPTION = (
-    "atoms", "axis", "cells", "edges", "family", "fit", "groups", "mixture", "score_edges",
-    "size_edges", "sizes", "terms", "zero")  # fmt: skip
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
-LEAST_WEIGHT = 1e-18  # posterior weights below this count as 0
 # error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
 CLOSE, ROUGH = 1e-3, 0.3
 FARTHEST, LARGEST_LOG = 1e30, 230.0  # places in cells and curves: results stay finite
-_FAINT = 1e-10  # weights below this do not move a quantile
+_FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or count as 0
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
-LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
+_LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
 _MOST_STEPS = 60
 _FAR = 5.0  # difference of logits from which slopes are bounded
 _PART_WAY = 0.7  # how far a step goes towards a bound
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 _LOGISTIC = 1.702  # a normal quantile is nearly the logit over this
-_EXTREME = 1e-10  # smaller probabilities do not show in ten digits of a percent
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     keep=lambda values: values, never=-math.inf)  # fmt: skip
@@ -65,8 +60,8 @@ def _log_rise(x: Any, k: Any, xp: Any) -> Any:
         low, high = low * (1.0 + k / (x + i)), high * (1.0 + k / (x + i + 4))
     small = u * (1.0 - u * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u / 5))))
     log1p = xp.where(u < 1e-3, small, xp.log(1.0 + u))
-    more = _stirling(z + k) - _stirling(z) - xp.log(low) - xp.log(high)
-    return (z - 0.5) * log1p + k * (xp.log(z + k) - 1.0) + more
+    remainder = _stirling(z + k) - _stirling(z) - xp.log(low) - xp.log(high)
+    return (z - 0.5) * log1p + k * (xp.log(z + k) - 1.0) + remainder
 
 
 def _normal_cdf(z: Any, xp: Any) -> Any:
@@ -83,8 +78,8 @@ def _bend(ratio: Any, xp: Any) -> Any:
     """The function g of Peizer and Pratt (1968), (1 - u^2 + 2 u log u) / (1 - u)^2."""
     u = xp.keep(xp.low(xp.high(ratio, 1e-9), 1e6))
     e, near = u - 1.0, xp.high(u - 1.0, 1.0 - u) < 0.02
-    whole = (1.0 - u * u + 2.0 * u * xp.log(u)) / xp.where(near, 1.0, e * e)
-    return xp.where(near, e * (e * (1 / 6 - e * (1 / 10 - e / 15)) - 1 / 3), whole)
+    bend = (1.0 - u * u + 2.0 * u * xp.log(u)) / xp.where(near, 1.0, e * e)
+    return xp.where(near, e * (e * (1 / 6 - e * (1 / 10 - e / 15)) - 1 / 3), bend)
 
 
 def _raised(a: Any, *by: Any) -> Any:
@@ -96,24 +91,24 @@ def _gamma_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
     """Distribution function at theta = exp(t) and density of t, by Peizer and Pratt at a + 4."""
     x = xp.keep(xp.low(xp.high(b * xp.exp(xp.low(t, 690.0)), 1e-290), 1e90))
     density = xp.keep(xp.exp(norm + a * t - x))
-    away = x - a - 4.0 + 1 / 3 - 0.02 / (a + 4.0)
-    z = xp.keep(away * xp.sqrt((1.0 + _bend((a + 3.5) / x, xp)) / x))
+    distance = x - a - 4.0 + 1 / 3 - 0.02 / (a + 4.0)
+    z = xp.keep(distance * xp.sqrt((1.0 + _bend((a + 3.5) / x, xp)) / x))
     return _normal_cdf(z, xp) + density * _raised(a, x, x, x), density
 
 
 def _beta_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
-    """The same at theta = 1 / (1 + exp(-t)), for both parameters."""
+    """Distribution function at theta = 1 / (1 + exp(-t)) and density of t."""
     t, m, c, d = xp.keep(xp.low(xp.high(t, -690.0), 690.0)), a + b, a + 4.0, b + 4.0
     p, q = xp.keep(1.0 / (1.0 + xp.exp(-t))), xp.keep(1.0 / (1.0 + xp.exp(t)))
     density = xp.keep(xp.exp(norm + a * xp.log(p) + b * xp.log(q)))
-    other = density * p * m / a * (p * (m + 1) / (a + 1)) * (p * (m + 2) / (a + 2))
-    other = other * (p * (m + 3) / (a + 3)) * _raised(b, q * (m + 4), q * (m + 5), q * (m + 6))
-    more = 0.02 * (q / c - p / d + (q - 0.5) / (m + 8.0))
+    upper = density * p * m / a * (p * (m + 1) / (a + 1)) * (p * (m + 2) / (a + 2))
+    upper = upper * (p * (m + 3) / (a + 3)) * _raised(b, q * (m + 4), q * (m + 5), q * (m + 6))
+    correction = 0.02 * (q / c - p / d + (q - 0.5) / (m + 8.0))
     bend = q * _bend((a + 3.5) / (m + 7.0) / p, xp) + p * _bend((b + 3.5) / (m + 7.0) / q, xp)
-    away = (m + 7.0 + 1 / 3) * p - a - 3.5 - 1 / 6 - more
-    z = xp.keep(away * xp.sqrt((1.0 + bend) / ((m + 7.0 + 1 / 6) * p * q)))
+    distance = (m + 7.0 + 1 / 3) * p - a - 3.5 - 1 / 6 - correction
+    z = xp.keep(distance * xp.sqrt((1.0 + bend) / ((m + 7.0 + 1 / 6) * p * q)))
     raised = _raised(a, p * m, p * (m + 1), p * (m + 2))
-    return _normal_cdf(z, xp) + density * raised - other, density
+    return _normal_cdf(z, xp) + density * raised - upper, density
 
 
 def _normal_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
@@ -122,13 +117,13 @@ def _normal_law(a: Any, b: Any, norm: Any, t: Any, xp: Any) -> tuple[Any, Any]:
 
 
 def _normal_update(a: Any, b: Any, value: Any, noise_sd: Any) -> tuple[Any, Any]:
-    keep = 1.0 / (1.0 + b / noise_sd / noise_sd)
-    return a * keep + value * (1.0 - keep), b * keep
+    prior_share = 1.0 / (1.0 + b / noise_sd / noise_sd)
+    return a * prior_share + value * (1.0 - prior_share), b * prior_share
 
 
 def _normal_log(a: Any, b: Any, value: Any, noise_sd: Any, xp: Any) -> Any:
-    whole = b + noise_sd * noise_sd
-    return -0.5 * ((value - a) * (value - a) / whole + xp.log(xp.low(whole, 1e300)))
+    total = b + noise_sd * noise_sd
+    return -0.5 * ((value - a) * (value - a) / total + xp.log(xp.low(total, 1e300)))
 
 
 def _log_cumulants(a: Any, xp: Any) -> tuple[Any, Any, Any]:
@@ -161,7 +156,6 @@ FAMILIES = {
             _log_rise(a, y, xp) - a * xp.log(1.0 + n / b) - y * xp.log(b + n)),
         at_zero=lambda y, n, xp: xp.where(y > 0, xp.never, 0.0),  # the same where theta is 0
         theta=lambda t, xp: xp.exp(t),  # from t on the whole line
-        line=lambda theta: np.log(np.maximum(theta, 1e-300)),
         unit=lambda mean: mean,  # of theta's sd
         cumulants=_gamma_cumulants,  # of t, nearly
         # log norm of t's density; distribution function and density at t
@@ -183,7 +177,6 @@ FAMILIES = {
             _log_rise(a, y, xp) + _log_rise(b, n - y, xp) - _log_rise(a + b, n, xp)),
         at_zero=lambda y, n, xp: xp.where(y > 0, xp.never, 0.0),
         theta=lambda t, xp: 1.0 / (1.0 + xp.exp(-t)),
-        line=lambda theta: np.log(np.maximum(theta, 1e-300) / np.maximum(1.0 - theta, 1e-17)),
         unit=lambda mean: mean * (1.0 - mean),
         cumulants=_beta_cumulants,
         norm=lambda a, b, xp: xp.log(a) + _log_rise(b, a, xp) - _log_rise(1.0, a, xp),
@@ -200,7 +193,6 @@ FAMILIES = {
         log_density=_normal_log,
         at_zero=lambda y, n, xp: _normal_log(0.0, 0.0, y, n, xp),
         theta=lambda t, xp: t,
-        line=lambda theta: theta,
         unit=lambda mean: mean,
         cumulants=lambda a, b, xp: (a, b, 0.0 * b),
         norm=lambda a, b, xp: -0.5 * xp.log(2.0 * math.pi * b),
@@ -214,22 +206,18 @@ FAMILIES = {
 # --- tables ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Block:
-    """Cells of one group."""
+class Block(NamedTuple):
+    """Cells of one group, or of several one after the other."""
 
-    start: Any  # (cells + 1,): first row of each cell
-    nodes: Any  # (rows, 3, terms): polynomials of weight and both curves
-    ways: Any  # (rows, k): ways in which weights vary, whose products are their covariance
+    number: Any  # (cells,): nodes of each cell
+    nodes: Any  # (3, terms, nodes of all cells): polynomials of weight and both curves
+    ways: Any  # (k, nodes of all cells): ways in which weights vary, whose products give covariance
     wide: Any  # (cells,): whether a cell's curves are hardly known
 
 
 @dataclass(frozen=True)
 class PriorTable:
-    """A fit's prior, given the score, in the form that scores items.
-
-    `load` reads one from a file, and `score` uses it.
-    """
+    """A fit's prior, given the score, in the form that scores items."""
 
     meta: Mapping[str, Any]
     """What describes it: ``made``, the day; ``fit``, the fit's digest; ``family``; ``groups``; the
@@ -272,17 +260,15 @@ def load(path: Any) -> PriorTable:
         raise ValueError(f"{name}: the name of a prior table ends with .json or .parquet")
     try:
         meta, columns = _read(name)
-        version, expected = meta["format"], meta["checksum"]
+        if meta["format"] != FORMAT:
+            raise ValueError(f"its format is {meta['format']!r}, and this reads {FORMAT!r}")
         columns = {c: np.asarray(columns[c], dtype=kind) for c, kind in meta["columns"]}
-        digest, table = checksum(meta, columns), from_columns(meta, columns)
-        complete = set(_DESCRIPTION) <= set(meta)
+        if checksum(meta, columns) != meta["checksum"]:
+            raise ValueError("it was changed after it was written")
+        return from_columns(meta, columns)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        raise ValueError(f"{name} holds no prior table: export it again ({error})") from None
-    if version != FORMAT or not complete:
-        raise ValueError(f"{name} has format {version!r}, this reads {FORMAT!r}: export it again")
-    if digest != expected:
-        raise ValueError(f"{name} was changed after it was written: export it again")
-    return table
+        text = f"{name} holds no prior table that can be used: export it again ({error})"
+        raise ValueError(text) from None
 
 
 def _read(name: str) -> tuple[Any, Mapping[str, Any]]:
@@ -299,9 +285,9 @@ def _read(name: str) -> tuple[Any, Mapping[str, Any]]:
 
 
 def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
-    """Digest of a table's description and columns, but of the checksum in it."""
-    kept = {key: value for key, value in meta.items() if key != "checksum"}
-    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
+    """Digest of a table's columns and its description without the checksum itself."""
+    described = {key: value for key, value in meta.items() if key != "checksum"}
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
     for name, kind in meta["columns"]:
         digest.update(np.asarray(columns[name], dtype=kind).tobytes())
     return digest.hexdigest()
@@ -309,51 +295,28 @@ def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
 
 def from_columns(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
     """A table from its description and columns of nodes, as in a file."""
-    rows = {name: np.asarray(values, dtype=float) for name, values in columns.items()}
-    terms = [f"{i}{j}" for i, j in meta["terms"]]
-    nodes = np.stack(
-        [[rows[f"{name}_{term}"] for term in terms] for name in ("weight", "first", "second")]
-    )
-    ways = [rows[name] for name in columns if name.startswith("way_")]
-    start = np.searchsorted(rows["cell"], np.arange(meta["cells"] + 1))
-    wide = np.zeros(meta["cells"], dtype=bool)
-    wide[rows["cell"][rows["wide"] > 0].astype(int)] = True
-    labels = meta["groups"] or [""]
-    cells_of_group = meta["cells"] // len(labels)
-    blocks = {}
-    for k, label in enumerate(labels):
-        first = start[cells_of_group * k : cells_of_group * (k + 1) + 1]
-        part = slice(first[0], first[-1])
-        blocks[label] = Block(
-            first - first[0],
-            nodes[:, :, part].transpose(2, 0, 1).copy(),
-            np.array(ways)[:, part].T.copy() if ways else np.zeros((part.stop - part.start, 0)),
-            wide[cells_of_group * k : cells_of_group * (k + 1)],
-        )
-    return PriorTable(meta, blocks)
+    labels, cell = meta["groups"] or [""], columns["cell"]
+    number = np.bincount(cell, minlength=meta["cells"]).reshape(len(labels), -1)
+    wide = np.bincount(cell, columns["wide"], meta["cells"]).reshape(number.shape) > 0
+    names = [[f"{v}_{i}{j}" for i, j in meta["terms"]] for v in ("weight", "first", "second")]
+    nodes = np.array([[columns[name] for name in row] for row in names], dtype=float)
+    ways = [columns[name] for name in columns if name.startswith("way_")]
+    ends = np.cumsum(number.sum(axis=1))[:-1]
+    parts = (np.split(v, ends, axis=-1) for v in (nodes, np.reshape(ways, (-1, len(cell)))))
+    rows = zip(number, *parts, wide, strict=True)
+    return PriorTable(meta, dict(zip(labels, map(Block._make, rows), strict=True)))
 
 
 def quantile_name(prob: float) -> str:
-    """theta_q05 for 0.05, theta_q97_5 for 0.975: percent, two digits before the point.
-
-    Probabilities beside 0 and 1 keep all their digits: theta_q1e-98.
-    """
-    if min(prob, 1.0 - prob) < _EXTREME:
-        percent = str((Decimal(repr(prob)) * 100).normalize())
-        return f"theta_q{percent.lower().replace('.', '_')}"
-    whole, _, rest = f"{prob * 100:013.10f}".partition(".")
-    rest = rest.rstrip("0")
-    return f"theta_q{whole}_{rest}" if rest else f"theta_q{whole}"
+    """theta_q05 for 0.05, theta_q97_5 for 0.975: percent, two digits before the point."""
+    integer, _, decimals = f"{100 * prob:.15g}".partition(".")
+    return f"theta_q{integer.zfill(2)}" + (f"_{decimals}" if decimals else "")
 
 
 def score(
-    table: Any,
-    score: Any,
-    outcome: Any = None,
-    size: Any = None,
-    group: Any = None,
+    table: Any, score: Any, outcome: Any = None, size: Any = None, group: Any = None,
     quantiles: Sequence[float] = (0.05, 0.95),
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Posterior mean, sd, variance and quantiles of theta, of one item or of arrays of items.
 
     Parameters
@@ -389,112 +352,126 @@ def score(
     >>> import tempfile, pathlib, soc_pymc as soc
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     table = load(soc.export_prior(fit, pathlib.Path(folder) / "prior.json"))
-    >>> found = soc.prior_table.score(table, 0.05, 2, 30.0)
-    >>> found["theta_q05"] < found["theta_mean"] < found["theta_q95"]
+    >>> theta = soc.prior_table.score(table, 0.05, 2, 30.0)
+    >>> theta["theta_q05"] < theta["theta_mean"] < theta["theta_q95"]
     True
     """
     table = table if isinstance(table, PriorTable) else load(table)
-    single, t = np.ndim(score) == 0, np.atleast_1d(np.asarray(score, dtype=float))
+    t = np.atleast_1d(np.asarray(score, dtype=float))
     if not all(OUTER_LEVEL <= level <= 1.0 - OUTER_LEVEL for level in quantiles):
         raise ValueError(f"quantiles={tuple(quantiles)} must be from 0.005 to 0.995")
-    if outcome is not None and size is None:
-        raise ValueError("outcomes need their sizes: give size= too")
-    y, n = (0.0, table.family.none) if outcome is None else (outcome, size)
-    y, n = (np.broadcast_to(np.asarray(v, dtype=float), t.shape) for v in (y, n))
+    if size is None and (outcome is not None or table.meta["sizes"]):
+        raise ValueError("outcomes, and thetas that depend on the size, need it: give size= too")
+    known = (0.0, table.family.none) if outcome is None else (outcome, size)
+    y, n = (np.broadcast_to(np.asarray(v, dtype=float), t.shape) for v in known)
     bad = ~table.family.good(y, n)
     if bad.any():
         raise ValueError(f"{bad.sum()} of {len(t)} outcomes are not possible with their sizes")
-    if table.meta["sizes"] and size is None:
-        raise ValueError("theta depends on the size in this table: give size= too")
-    prior_size = None if size is None else np.broadcast_to(np.asarray(size, dtype=float), t.shape)
+    sizes = None if size is None else np.broadcast_to(np.asarray(size, dtype=float), t.shape)
     labels = _labels(table, group, len(t)) if table.meta["groups"] else None
-    rows, flagged = posterior_rows(table, t, y, n, quantiles, prior_size, labels)
+    rows, flagged = posterior_rows(table, Items(t, y, n, sizes, labels), quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
     columns = dict(zip([*names, *["p_zero"] * table.meta["zero"]], rows, strict=True))
-    if single:
-        return {name: float(row[0]) for name, row in columns.items()} | {
-            "flagged": bool(flagged[0])
-        }
-    return columns | {"flagged": flagged}
+    columns["flagged"] = flagged
+    return columns if np.ndim(score) else {name: v[0].item() for name, v in columns.items()}
 
 
 def _labels(table: PriorTable, group: Any, n: int) -> Any:
     """Labels of groups as str, (n,), all of which the table knows."""
-    labels = [] if group is None else [group] if isinstance(group, str) else list(group)
+    labels = [] if group is None else [group] if isinstance(group, str) else [*map(str, group)]
     if len(labels) != n:
         raise ValueError(f"{len(labels)} groups for {n} scores: give group= of each")
-    unknown = sorted({str(label) for label in labels} - set(table.meta["groups"]))
-    if unknown:
+    if unknown := sorted(set(labels) - set(table.meta["groups"])):
         raise ValueError(f"group {unknown[0]!r} is not one of the table's")
-    return np.array([str(label) for label in labels], dtype=object)
+    return np.array(labels, dtype=object)
 
 
 # --- items in cells -------------------------------------------------------------------------------
 
 
+class Items(NamedTuple):
+    """Valid items, as arrays (n,)."""
+
+    score: Any
+    outcome: Any
+    size: Any
+    prior_size: Any = None  # the size, if the prior depends on it
+    group: Any = None  # labels, if the table has groups
+
+
+class Posteriors(NamedTuple):
+    """Nodes of some items given their outcomes, (nodes, n)."""
+
+    items: Any  # (n,): indices
+    flagged: Any  # (n,)
+    weight: Any
+    a: Any
+    b: Any
+    zero: Any  # (n,): P(theta = 0); None if theta is never 0
+
+
 def posterior_rows(
-    table: PriorTable,
-    t: Any,
-    y: Any,
-    n: Any,
-    probs: Sequence[float],
-    size: Any,
-    labels: Any,
-    skip: bool = False,
+    table: PriorTable, items: Items, probs: Sequence[float], skip: bool = False
 ) -> tuple[Any, Any]:
     """Mean, sd, variance, quantiles and, with zeros, p_zero (rows, n), and flags of items (n,).
 
-    Arguments are valid arrays (n,); `size` is the one that the prior depends on, if it does. With
-    `skip`, rows of items that are flagged whatever their outcome are NaN.
+    With `skip`, rows of items that are flagged whatever their outcome are NaN.
     """
-    out = np.full((3 + len(probs) + table.meta["zero"], len(t)), np.nan)
-    flagged = np.ones(len(t), dtype=bool)
+    out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
+    flagged = np.ones(len(items.score), dtype=bool)
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
-        for part in posterior_nodes(table, t, y, n, size, labels, skip):
+        for part in posterior_nodes(table, items, skip):
             nodes = part.weight, part.a, part.b
             out[:, part.items] = mixture_rows(table.family, *nodes, probs, part.zero)
             flagged[part.items] = part.flagged
     return out, flagged | ~np.isfinite(out).all(axis=0)
 
 
-@dataclass(frozen=True)
-class Posteriors:
-    """Nodes of some items given their outcomes, (nodes, n)."""
-
-    items: Any  # (n,): indices
-    weight: Any
-    a: Any
-    b: Any
-    zero: Any  # (n,): P(theta = 0); None if theta is never 0
-    flagged: Any  # (n,)
-
-
-def posterior_nodes(
-    table: PriorTable, t: Any, y: Any, n: Any, size: Any, labels: Any, skip: bool = False
-) -> Iterator[Posteriors]:
+def posterior_nodes(table: PriorTable, items: Items, skip: bool = False) -> Iterator[Posteriors]:
     """Nodes of all items given their outcomes, in parts of any order; as by `posterior_rows`."""
-    blocks, cell, x, w = _places(table, t, size, labels)
-    number = np.concatenate([np.diff(block.start) for block in blocks])[cell]
-    flagged = np.concatenate([block.wide for block in blocks])[cell]
+    block, cell, x, w = _places(table, items)
+    start, number, flagged = np.cumsum(block.number), block.number[cell], block.wide[cell]
+    mixture, y, n = table.meta["mixture"], items.outcome, items.size
     if "score" not in table.meta["axis"]:  # beyond the outermost cells
         flagged |= (x < 0.0) | (x > 1.0)
-    limit = MOST_MOVED if table.meta["mixture"] else MOST_APART
-    chosen = np.flatnonzero(~flagged) if skip else np.arange(len(t))
-    for at in _chunks(table, chosen, cell, number, y, n):
-        prior = _nodes(table, blocks, cell[at], x[at], w[at])
-        nodes = _updated(table, blocks, cell[at], prior, y[at], n[at])
-        weight, a, b, zero, apart = nodes
-        yield Posteriors(at, weight, a, b, zero, flagged[at] | ~(apart <= limit))
+    # a mixture's items of similar outcomes share the components that count
+    similar = y / np.maximum(n, 1e-300) if table.family.positive else y
+    order = np.lexsort([similar, cell, number] if mixture else [cell, number])
+    order = order[~flagged[order]] if skip else order
+    update, limit = (_reweighted, MOST_MOVED) if mixture else (_updated, MOST_APART)
+    for part in _chunks(order, number):
+        rows = start[cell[part]] - np.arange(1, number[part[0]] + 1)[::-1, None]
+        powers = [
+            x[part] ** i * w[part] ** j if j else x[part] ** i for i, j in table.meta["terms"]
+        ]
+        nodes = [_polynomials(values, rows, powers) for values in block.nodes]
+        apart, *posterior = update(table, nodes, block.ways.take(rows, axis=1), y[part], n[part])
+        yield Posteriors(part, flagged[part] | ~(apart <= limit), *posterior)
 
 
-def _places(table: PriorTable, t: Any, size: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
-    """Blocks of the items' groups, cells among those, and places along score and size there."""
-    meta, axis = table.meta, table.meta["axis"]
+def _chunks(order: Any, number: Any) -> Iterator[Any]:
+    """Parts of indices of items whose cells have equally many nodes."""
+    for alike in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+        step = max(1, _AT_ONCE // int(number[alike].max(initial=1)))
+        yield from (alike[i : i + step] for i in range(0, len(alike), step))
+
+
+def _polynomials(coefficients: Any, rows: Any, powers: Any) -> Any:
+    """Values (nodes, n) of polynomials with coefficients (terms, all nodes) in `rows`."""
+    total = coefficients[0].take(rows) * powers[0]
+    for coefficient, power in zip(coefficients[1:], powers[1:], strict=True):
+        total += coefficient.take(rows) * power
+    return total
+
+
+def _places(table: PriorTable, items: Items) -> tuple[Block, Any, Any, Any]:
+    """Cells of the items' groups, each item's, and its places along score and size there."""
+    meta, axis, t = table.meta, table.meta["axis"], items.score
     is_atom = np.isin(t, meta["atoms"])
-    good = (t > axis["low"]) & (t < axis["high"]) | is_atom
-    if not good.all():
+    bad = ~((t > axis["low"]) & (t < axis["high"]) | is_atom)
+    if bad.any():
         raise ValueError(
-            f"{np.sum(~good)} of {len(t)} scores are not above {axis['low']:g} and "
+            f"{bad.sum()} of {len(t)} scores are not above {axis['low']:g} and "
             f"below {axis['high']:g}: on the {axis['scale']} scale these have no position"
         )
     usual = np.where(is_atom, 0.5, t)  # an atom need not have a position
@@ -502,21 +479,17 @@ def _places(table: PriorTable, t: Any, size: Any, labels: Any) -> tuple[Any, Any
     u = u - np.log(1.0 - usual) if axis["high"] == 1.0 and not axis["low"] else u
     u = np.interp(t, axis["score"], axis["rank"]) if "score" in axis else u
     cell, x = _within(meta["score_edges"], t, meta["edges"], u)
-    x = np.clip(x, -FARTHEST, FARTHEST)
-    for k, atom in enumerate(meta["atoms"]):
-        cell, x = np.where(t == atom, len(meta["edges"]) - 1 + k, cell), np.where(t == atom, 0.0, x)
-    if labels is None:
-        blocks = [table.blocks[""]]
-    else:
-        known, code = np.unique(labels, return_inverse=True)
-        blocks = [table.blocks[label] for label in known.tolist()]
-        cell = cell + (len(meta["edges"]) - 1 + len(meta["atoms"])) * code
+    x, inner = np.where(is_atom, 0.0, np.clip(x, -FARTHEST, FARTHEST)), len(meta["edges"]) - 1
+    cell = np.where(is_atom, inner + np.searchsorted(meta["atoms"], t), cell)
+    labels, code = np.unique([""] if items.group is None else items.group, return_inverse=True)
+    blocks = [table.blocks[label] for label in labels.tolist()]
+    block = Block(*(np.concatenate(values, axis=-1) for values in zip(*blocks, strict=True)))
+    cell = cell + (inner + len(meta["atoms"])) * code
     if not meta["sizes"]:
-        return blocks, cell, x, np.zeros_like(x)
-    edges = meta["sizes"]
-    v = np.clip(np.log(np.maximum(size, 1e-300)), edges[0], edges[-1])
-    column, w = _within(meta["size_edges"], size, edges, v)
-    return blocks, cell * (len(edges) - 1) + column, x, w
+        return block, cell, x, np.zeros_like(x)
+    v = np.clip(np.log(np.maximum(items.prior_size, 1e-300)), meta["sizes"][0], meta["sizes"][-1])
+    column, w = _within(meta["size_edges"], items.prior_size, meta["sizes"], v)
+    return block, cell * (len(meta["sizes"]) - 1) + column, x, w
 
 
 def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
@@ -528,97 +501,54 @@ def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
     return cell, (u - edges[cell]) / (edges[cell + 1] - edges[cell])
 
 
-def _chunks(
-    table: PriorTable, chosen: Any, cell: Any, number: Any, y: Any, n: Any
-) -> Iterator[Any]:
-    """Indices of chosen items whose cells have equally many nodes, cell by cell."""
-    keys = [cell, number]
-    if table.meta["mixture"]:  # neighbours share the components that count
-        keys = [y / np.maximum(n, 1e-300) if table.family.positive else y, *keys]
-    order = chosen[np.lexsort([key[chosen] for key in keys])]
-    ends = np.flatnonzero(np.diff(number[order])) + 1
-    for part in np.split(order, ends):
-        if len(part):
-            step = max(1, _AT_ONCE // int(number[part[0]]))
-            yield from np.split(part, range(step, len(part), step))
-
-
-def _runs(cell: Any) -> Iterator[tuple[slice, int]]:
-    """Parts of equal numbers, and these."""
-    ends = np.append(np.flatnonzero(np.diff(cell)) + 1, len(cell))
-    for begin, end in zip(np.append(0, ends[:-1]), ends, strict=True):
-        yield slice(begin, end), int(cell[begin])
-
-
-def _rows_of(blocks: Any, cell: int) -> tuple[Block, slice]:
-    """The block and rows of a cell, counted through all blocks."""
-    which, inside = divmod(cell, len(blocks[0].wide))
-    start = blocks[which].start
-    return blocks[which], slice(start[inside], start[inside + 1])
-
-
-def _nodes(table: PriorTable, blocks: Any, cell: Any, x: Any, w: Any) -> Any:
-    """Weights and both curves at the nodes of items, (3, nodes, n)."""
-    powers = np.array([x**i * w**j if j else x**i for i, j in table.meta["terms"]])
-    block, rows = _rows_of(blocks, int(cell[0]))
-    out = np.empty((3, rows.stop - rows.start, len(x)))
-    for part, number in _runs(cell):
-        block, rows = _rows_of(blocks, number)
-        out[:, :, part] = np.swapaxes(block.nodes[rows] @ powers[:, part], 0, 1)
-    return out
-
-
-def _updated(
-    table: PriorTable, blocks: Any, cell: Any, nodes: Any, y: Any, n: Any
-) -> tuple[Any, Any, Any, Any, Any]:
-    """Weights and parameters (nodes, n) given outcomes, p_zero or None, and a measure for flags."""
-    family, (weight, first, second) = table.family, nodes
+def _parameters(family: Any, first: Any, second: Any) -> tuple[Any, Any]:
+    """Conjugate parameters of both curves, whose logarithms are bounded."""
     second = np.clip(second, -LARGEST_LOG, LARGEST_LOG)
     first = np.clip(first, -LARGEST_LOG, LARGEST_LOG) if family.positive else first
-    a, b = family.parameters(first, second, ARRAYS)
-    if not table.meta["mixture"]:
-        weight = weight / weight.sum(axis=0)
-        a, b = family.update(a, b, y, n)
-        mean, variance = family.mean(a, b), family.variance(a, b)
-        away = mean - (weight * mean).sum(axis=0)
-        apart = (weight * away * away).sum(axis=0) / (weight * variance).sum(axis=0)
-        return weight, a, b, None, apart
-    weight = np.maximum(weight, 0.0)  # polynomials may be below where there is next to none
+    return family.parameters(first, second, ARRAYS)
+
+
+def _updated(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
+    """How far the nodes' means are apart given outcomes; weights and parameters; None."""
+    family, weight = table.family, nodes[0] / nodes[0].sum(axis=0)
+    a, b = family.update(*_parameters(family, *nodes[1:]), y, n)
+    mean, variance = family.mean(a, b), family.variance(a, b)
+    centred = mean - (weight * mean).sum(axis=0)
+    apart = (weight * centred * centred).sum(axis=0) / (weight * variance).sum(axis=0)
+    return apart, weight, a, b, None
+
+
+def _reweighted(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
+    """How far a mixture's weights are moved by their uncertainty; as `_updated`, and p_zero."""
+    family, zero = table.family, None
+    weight = np.maximum(nodes[0], 0.0)  # polynomials may be below where there is next to none
+    a, b = _parameters(family, *nodes[1:])
     log_p = family.log_density(a, b, y, n, ARRAYS)
     if table.meta["zero"]:
         log_p[-1] = family.at_zero(y, n, ARRAYS)
     p = np.exp(log_p - log_p.max(axis=0))
-    total, apart = (weight * p).sum(axis=0), np.empty(len(y))
-    for part, number in _runs(cell):
-        block, rows = _rows_of(blocks, number)
-        # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
-        moved = block.ways[rows].T @ p[:, part] / total[part]
-        change = block.ways[rows] @ moved / np.maximum(weight[:, part], 1e-100)
-        apart[part] = (weight[:, part] * p[:, part] * change**2).sum(axis=0) / total[part]
-        p[:, part] *= (1.0 + (moved * moved).sum(axis=0)) / np.maximum(1.0 + change, 0.1)
-    weight = weight * p
+    total = (weight * p).sum(axis=0)
+    # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
+    moved = (ways * p).sum(axis=1) / total
+    change = (ways * moved[:, None]).sum(axis=0) / np.maximum(weight, 1e-100)
+    apart = (weight * p * change**2).sum(axis=0) / total
+    weight = weight * p * (1.0 + (moved * moved).sum(axis=0)) / np.maximum(1.0 + change, 0.1)
     weight /= weight.sum(axis=0)
-    zero = None
     if table.meta["zero"]:
         zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
         weight = weight / np.maximum(1.0 - zero, 1e-300)
-    weight[weight < LEAST_WEIGHT] = 0.0
-    kept = weight.any(axis=1)
-    return weight[kept], *family.update(a[kept], b[kept], y, n), zero, apart
+    weight[weight < _LEAST_WEIGHT] = 0.0
+    counts = weight.any(axis=1)
+    return apart, weight[counts], *family.update(a[counts], b[counts], y, n), zero
 
 
 # --- summaries of mixtures ------------------------------------------------------------------------
 
 
 def mixture_rows(
-    family: Any,
-    weight: Any,
-    a: Any,
-    b: Any,
-    probs: Sequence[float],
-    zero: Any = None,
+    family: Any, weight: Any, a: Any, b: Any, probs: Sequence[float], zero: Any = None,
     law: Callable[..., tuple[Any, Any]] | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given, (rows, n).
 
     Weights, (members, n) or (members, 1), add up to 1 and may be negative; `zero` (n,) is the share
@@ -631,31 +561,29 @@ def mixture_rows(
     rest = 1.0 if zero is None else 1.0 - zero
     spread = variance if zero is None else variance + zero * mean * mean
     out = [rest * mean, np.sqrt(rest * spread), rest * spread]
-    if len(probs):
-        kept = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
-        if weight.shape[1] > 1 and not kept.all():
-            weight, a, b = weight[kept], a[kept], b[kept]
-        norm, below = family.norm(a, b, ARRAYS), 0.0
-        if zero is not None and not family.positive:
-            below = (weight * (law or family.law)(a, b, norm, 0.0, ARRAYS)[0]).sum(axis=0)
+    counts = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
+    if len(probs) and weight.shape[1] > 1 and not counts.all():
+        weight, a, b = weight[counts], a[counts], b[counts]
+    norm, below = family.norm(a, b, ARRAYS) if len(probs) else None, 0.0
+    laws = [family.law] if law is None else [family.law, law]
+    if zero is not None and not family.positive:
+        below = (weight * laws[-1](a, b, norm, 0.0, ARRAYS)[0]).sum(axis=0)
+    narrow = variance < _NARROW * (family.unit(mean) ** 2)
     for prob in probs:
         share, at_zero = split_level(prob, 0.0 if zero is None else zero, below, ARRAYS)
         share = np.broadcast_to(share, mean.shape)
-        t, unit = nearest_member(family, mean, variance, share, ROUGH)
-        quantile = solve(family.law, weight, (a, b, norm), share, t, unit)
-        if law is not None:  # levels beyond the approximation's digits begin at the first guess
-            t = np.where(np.isnan(quantile), t, quantile)
-            quantile = solve(law, weight, (a, b, norm), share, t, unit)
-        lost = np.isnan(quantile)
-        if family.positive and lost.any():  # quantiles that no number but 0 can show
-            p = (weight * (law or family.law)(a, b, norm, -LOWEST, ARRAYS)[0]).sum(axis=0)
-            quantile = np.where(lost & (p >= share), -math.inf, quantile)
-        quantile = family.theta(quantile, ARRAYS)
-        narrow = variance < _NARROW * (family.unit(mean) ** 2)
+        t, unit = _nearest_member(family, mean, variance, share)
+        for function in laws:  # levels beyond the approximation's digits begin at the first guess
+            root = solve(function, weight, (a, b, norm), share, t, unit)
+            t = np.where(np.isnan(root), t, root)
+        if family.positive and np.isnan(root).any():  # quantiles that no number but 0 can show
+            p = (weight * laws[-1](a, b, norm, -_LOWEST, ARRAYS)[0]).sum(axis=0)
+            root = np.where(np.isnan(root) & (p >= share), -math.inf, root)
+        quantile = family.theta(root, ARRAYS)
         if narrow.any():  # a Normal's, as densities of so large shapes have no digits left
-            z = nearest_member(FAMILIES["Normal"], 0.0 * mean, 1.0 + 0.0 * mean, share)[0]
-            quantile = np.where(narrow, mean + np.sqrt(variance) * z, quantile)
-        out.append(quantile if zero is None else np.where(at_zero, 0.0, quantile))
+            z = [NormalDist().inv_cdf(p) for p in share[narrow]]
+            quantile[narrow] = mean[narrow] + np.sqrt(variance[narrow]) * z
+        out.append(np.where(at_zero, 0.0, quantile))
     return np.array(out if zero is None else [*out, zero])
 
 
@@ -668,18 +596,15 @@ def split_level(level: Any, zero: Any, below: Any, xp: Any) -> tuple[Any, Any]:
     return xp.low(xp.high(share, 1e-300), 1.0 - 1e-16), at_zero
 
 
-def nearest_member(
-    family: Any, mean: Any, variance: Any, share: Any, close: float = CLOSE
-) -> tuple[Any, Any]:
-    """Quantile on the line, and width there, of the family's member with a mean and variance."""
+def _nearest_member(family: Any, mean: Any, variance: Any, share: Any) -> tuple[Any, Any]:
+    """Rough quantile on the line, and width there, of the member with a mean and variance."""
     a, b = family.matched(mean, variance)
-    share = np.broadcast_to(share, mean.shape)
     t, width = start(family.cumulants(a, b, ARRAYS), share, ARRAYS)
-    width = np.minimum(width, 0.1 * LOWEST) if family.positive else width
+    width = np.minimum(width, 0.1 * _LOWEST) if family.positive else width
     rows = a[None], b[None], family.norm(a, b, ARRAYS)[None]
-    quantile = solve(family.law, np.ones((1, 1)), rows, share, t, width, close)
-    quantile = np.where(np.isnan(quantile), t, quantile)
-    return np.clip(quantile, -LOWEST, LOWEST) if family.positive else quantile, width
+    root = solve(family.law, np.ones((1, 1)), rows, share, t, width, ROUGH)
+    root = np.where(np.isnan(root), t, root)
+    return np.clip(root, -_LOWEST, _LOWEST) if family.positive else root, width
 
 
 def start(member: tuple[Any, Any, Any], share: Any, xp: Any) -> tuple[Any, Any]:
@@ -701,21 +626,20 @@ def solve(
     `law` takes parameters `rows`, each (members, n), and places (n,). The step from within `close`
     of the level, as a logit, is the last. An item's steps do not depend on other items.
     """
-    out, active = np.full(len(t), np.nan), np.arange(len(t))
-    low, high = np.full(len(t), -1e300), np.full(len(t), 1e300)
-    goal = np.log(share / (1.0 - share))
+    out, low, high = np.full((3, len(t)), [[math.nan], [-1e300], [1e300]])
+    state = [np.arange(len(t)), np.log(share / (1.0 - share)), unit, t, low, high]
     for _ in range(_MOST_STEPS):
+        items, goal, unit, t, low, high = state
         p, density = ((weight * v).sum(axis=0) for v in law(*rows, t, ARRAYS))
-        away, t, low, high = newton(goal, p, density, t, low, high, unit, ARRAYS)
-        done = abs(away) < close
+        logits, t, low, high = newton(goal, p, density, t, low, high, unit, ARRAYS)
+        done = abs(logits) < close
+        out[items[done]] = t[done]
+        if done.all():
+            break
+        state = [v[~done] for v in (items, goal, unit, t, low, high)]
         if done.any():
-            out[active[done]] = t[done]
-            left = ~done
-            if not left.any():
-                break
-            active, goal, t, unit = active[left], goal[left], t[left], unit[left]
-            low, high, rows = low[left], high[left], tuple(v[:, left] for v in rows)
-            weight = weight if weight.shape[1] == 1 else weight[:, left]
+            rows = [v[:, ~done] for v in rows]
+            weight = weight if weight.shape[1] == 1 else weight[:, ~done]
     return out
 
 
@@ -728,13 +652,13 @@ def newton(
     and bounds.
     """
     p = xp.low(xp.high(p, 1e-300), 1.0 - 1e-16)
-    away = xp.keep(goal - xp.log(p / (1.0 - p)))
-    low, high = xp.where(away > 0, t, low), xp.where(away > 0, high, t)
-    far = xp.high(away, -away)
+    gap = xp.keep(goal - xp.log(p / (1.0 - p)))
+    low, high = xp.where(gap > 0, t, low), xp.where(gap > 0, high, t)
+    size = xp.high(gap, -gap)
     slope = xp.high(density, 1e-290) / (p * (1.0 - p))
     # where a distribution function has no digits left, no more is known than its width
     bounded = xp.where(p > 1e-290, xp.low(xp.high(slope, 1e-3 / unit), 100.0 / unit), 1e-3 / unit)
-    slope = xp.where(far > _FAR, bounded, slope)
-    step = xp.low(xp.high(away / slope, -(3.0 + far) * unit), (3.0 + far) * unit)
+    slope = xp.where(size > _FAR, bounded, slope)
+    step = xp.low(xp.high(gap / slope, -(3.0 + size) * unit), (3.0 + size) * unit)
     step = xp.low(xp.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t))
-    return away, t + step, low, high
+    return gap, t + step, low, high

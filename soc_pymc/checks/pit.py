@@ -24,8 +24,9 @@ from scipy import stats
 
 from .._lib.arrays import Bools, Floats, Ints
 from ..inference.results import Fit
-from ..posterior.interface import Columns, Posterior, select
+from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
+from ..posterior.scoring import Posterior
 from .observations import Observations, even_draws, in_batches
 from .results import FAIL, FAILS, OK, WARN, WARNS, finding
 from .slices import equal_parts

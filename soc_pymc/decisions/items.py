@@ -15,9 +15,10 @@ from ..data.items import Items, check_outcomes
 from ..families.validity import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
-from ..posterior.interface import Columns, Posterior, ThetaMixture, in_chunks, select
+from ..posterior.interface import Columns, ThetaMixture, in_chunks, select
 from ..posterior.item_columns import read_items
 from ..posterior.predictive import posterior_of
+from ..posterior.scoring import Posterior
 
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
 _BATCH = 50_000  # items between two reports of progress

@@ -13,16 +13,6 @@ from .mixture_rows import LOWEST
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def average_weights(weight, density):  # type: ignore[no-untyped-def]
-    """Posterior weights of items of one score, averaged over draws of the prior's weights.
-
-    `weight` is (draws, R), `density` (n, R) up to a factor of each item; the result is (n, R).
-    """
-    inverse = 1.0 / np.maximum(density @ weight.T, 1e-300)
-    return density * (inverse @ weight) / weight.shape[0]
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
 def interpolated(position, start, after_start, log_weight, draws, out):  # type: ignore[no-untyped-def]
     """Weights of some draws at positions, into `out` (draws, n, R).
 

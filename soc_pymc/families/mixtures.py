@@ -4,13 +4,13 @@ Moments are closed sums, and quantiles are found by the search of `soc_pymc.prio
 SciPy's distribution functions.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from ..prior_table import FAMILIES, mixture_rows
 
 _AT_ONCE = 1 << 16  # numbers in one array of members x items
@@ -49,14 +49,11 @@ def summaries(
     b: Floats,
     probs: Sequence[float] = (),
     zero: Floats | None = None,
-    *,
-    exact: bool = True,
 ) -> Floats:
     """Mean, sd, variance and quantiles of mixtures of members of a family, (3 + probabilities, n).
 
     Conjugate parameters are (members, n), weights (members, n) or (members, 1) and add up to 1.
     `zero` (n,) is the share of theta that is 0 and none of the members; it is the last row then.
-    Without `exact`, distribution functions are approximate to 2e-4.
 
     Examples
     --------
@@ -67,56 +64,16 @@ def summaries(
     a, b = np.broadcast_arrays(a, b)
     out = np.empty((3 + len(probs) + (zero is not None), a.shape[1]))
     step = max(1, _AT_ONCE // len(a))
-    law = _LAWS[name] if exact else None
     with np.errstate(all="ignore"):
         for begin in range(0, a.shape[1], step):
             part = slice(begin, begin + step)
             share = weight if weight.shape[1] == 1 else weight[:, part]
             at_zero = None if zero is None else zero[part]
             mixture = FAMILIES[name], share, a[:, part], b[:, part], probs
-            out[:, part] = mixture_rows(*mixture, at_zero, law)
+            out[:, part] = mixture_rows(*mixture, at_zero, _LAWS[name])
     return out
 
 
-def over_draws(
-    name: str, a: Floats, b: Floats, probs: Sequence[float] = (), *, exact: bool = True
-) -> Floats:
+def over_draws(name: str, a: Floats, b: Floats, probs: Sequence[float] = ()) -> Floats:
     """`summaries` of equal mixtures over draws: conjugate parameters (draws, n)."""
-    return summaries(name, np.full((len(a), 1), 1 / len(a)), a, b, probs, exact=exact)
-
-
-def draw_moments(
-    density: Floats,
-    means: Floats,
-    variances: Floats,
-    thirds: Floats,
-    place: Ints,
-    blocks: Iterable[tuple[Ints, Floats]],
-    draws: int,
-) -> tuple[Floats, Floats, Floats]:
-    """Posterior mean, variance and third central moment of items by draw, (draws, n) each.
-
-    `density`, up to a factor of each item, and the same moments of theta given outcome and
-    component, are (n, R). `place` (n,) says which of the distinct scores each item has; `blocks`
-    give numbers of scores with the components' weights there, (draws, scores, R).
-    """
-    # squares are taken about a centre, so that little is lost where means are large
-    centre = ((density * means).sum(axis=1) / density.sum(axis=1))[:, None]
-    off = means - centre
-    weighted_mean = density * off
-    weighted_square = density * (variances + off**2)
-    cubes = density * (thirds + (3.0 * variances + off**2) * off)
-    mean, variance, third = np.empty((3, draws, len(density)))
-    order = np.argsort(place, kind="stable")
-    start = np.searchsorted(place[order], np.arange(place.max(initial=-1) + 2))
-    for scores, weights in blocks:
-        for k, weight in zip(scores, weights.transpose(1, 0, 2), strict=True):
-            members = order[start[k] : start[k + 1]]
-            total = np.maximum(weight @ density[members].T, 1e-300)
-            shift = weight @ weighted_mean[members].T / total
-            mean[:, members] = centre[members, 0] + shift
-            square = weight @ weighted_square[members].T / total
-            variance[:, members] = square - shift**2
-            cube = weight @ cubes[members].T / total
-            third[:, members] = cube - (3.0 * square - 2.0 * shift**2) * shift
-    return mean, variance, third
+    return summaries(name, np.full((len(a), 1), 1 / len(a)), a, b, probs)

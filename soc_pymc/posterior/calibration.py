@@ -1,5 +1,7 @@
 """Draws of E(theta | t) and Var(theta | t), and their bands."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
@@ -12,8 +14,8 @@ from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..inference.results import FIT, Fit
 from .curves import P_ZERO, atom_of, moment_variables, place_of
 from .extrapolation import warn_of_extrapolation
-from .interface import Posterior
 from .predictive import posterior_of
+from .scoring import Posterior
 
 _POINTS = 200
 _LABEL = str | int | np.integer | np.bool_ | None
@@ -33,14 +35,14 @@ def calibration_curves(
     fit
         The fit.
     score
-        Scores at which to evaluate, shape (n,); None takes 200 points between the centres of the
-        first and the last bin, evenly on the axis of the mean. Beyond the data curves are straight
-        lines on their axis, kept between 1e-100 and 1e100.
+        Scores, shape (n,); None takes 200 points between the centres of the first and the last bin,
+        evenly on the axis of the mean. Beyond the data curves are straight lines on their axis,
+        kept between 1e-100 and 1e100.
     group
-        For a fit with groups: the label of a group, for its curves; None gives the shared curves. A
-        group that the fit never saw gets the shared curves with deviations drawn from their prior,
-        hence wider bands. For crossed groups: a level of each, ``("FR", "phone")``, or
-        ``("FR", None)`` for the curves with the effects of only one.
+        For a fit with groups: the label of a group; None gives the shared curves. A group that the
+        fit never saw gets the shared curves with deviations drawn from their prior, hence wider
+        bands. For crossed groups: a level of each, ``("FR", "phone")``, or ``("FR", None)`` for the
+        curves with the effects of only one.
     exposure
         For a fit with a term in exposure (or noise sd): a number > 0, or one for each score; None
         averages over the exposures of items with similar scores.
@@ -49,10 +51,9 @@ def calibration_curves(
     -------
     xarray.Dataset
         Dims (chain, draw, score). ``mean`` = E(theta | t) in events per unit of exposure (in the
-        unit of the values), ``variance`` = Var(theta | t) in its square, ``log_variance``; and for
-        a Gamma prior ``log_mean``, ``shape`` (no unit) and ``rate`` (exposure). For a prior with
-        ``zero=True`` these are of all theta, zeros included (shape and rate those of the Gamma with
-        these moments), and ``p_zero`` = P(theta = 0 | t).
+        unit of the values), ``variance`` = Var(theta | t) in its square, ``log_variance``; for a
+        Gamma prior ``log_mean``, ``shape`` (no unit) and ``rate`` (exposure). With ``zero=True``
+        these are of all theta, zeros included, and ``p_zero`` = P(theta = 0 | t).
 
     Raises
     ------
@@ -99,28 +100,15 @@ def curves_of(
         variables = _over_sizes(fit, posterior, scores, labels, by_size)
     else:
         variables = posterior.curves(scores, labels, sizes)
-    draws = fit.data["posterior"]
-    shape = (draws.sizes["chain"], draws.sizes["draw"], len(scores))
-    dims = ("chain", "draw", "score")
+    draws, dims = fit.data["posterior"], ("chain", "draw", "score")
+    scales = dict.fromkeys(_POSITIVE, LOG) | {"mean": posterior.outcome.theta, P_ZERO: LOGIT}
+    coords = {"chain": draws["chain"], "draw": draws["draw"], "score": scores}
+    shape = [len(coord) for coord in coords.values()]
     curves = {
-        name: (
-            dims,
-            values.reshape(shape),
-            {"banded": _scale(name, posterior)},
-        )
+        name: (dims, values.reshape(shape), {"banded": scales.get(name, LINEAR).name})
         for name, values in variables.items()
     }
-    coords = {"chain": draws["chain"], "draw": draws["draw"], "score": scores}
     return xr.Dataset(curves, coords)
-
-
-def _scale(name: str, posterior: Posterior) -> str:
-    """Name of the scale on which a variable is banded."""
-    if name == "mean":
-        return posterior.outcome.theta.name
-    if name == P_ZERO:
-        return LOGIT.name
-    return LOG.name if name in _POSITIVE else LINEAR.name
 
 
 def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
@@ -168,26 +156,19 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
 
 
 def _over_sizes(
-    fit: Fit,
-    posterior: Posterior,
-    score: Floats,
-    labels: NDArray[np.object_] | None,
-    by_size: bool,
+    fit: Fit, posterior: Posterior, score: Floats, labels: Any, by_size: bool
 ) -> dict[str, Floats]:
     """Curves averaged over the exposures (noise sds) of items with similar scores."""
-    kept = fit.data["constant_data"]
-    middle, sizes = kept["share_position"].to_numpy(), np.exp(kept["share_log_size"].to_numpy())
-    share = kept["share"].to_numpy()
-    position = place_of(fit, "mean", score)
-    mean, square, zero = 0.0, 0.0, 0.0
-    atom = atom_of(fit, score)
-    atom_share = kept["atom_share"].to_numpy() if atom.any() else share
+    data, atom = fit.data["constant_data"], atom_of(fit, score)
+    middle, sizes = data["share_position"].to_numpy(), np.exp(data["share_log_size"].to_numpy())
+    shares = [data[name].to_numpy() for name in ("share", "atom_share") if name in data]
     if by_size:
-        atom_share, share = (x * sizes / (x @ sizes)[:, None] for x in (atom_share, share))
-    for k, (size, column) in enumerate(zip(sizes, share.T, strict=True)):
-        weight = np.interp(position, middle, column)
+        shares = [share * sizes / (share @ sizes)[:, None] for share in shares]
+    position, mean, square, zero = place_of(fit, "mean", score), 0.0, 0.0, 0.0
+    for k, size in enumerate(sizes):
+        weight = np.interp(position, middle, shares[0][:, k])
         if atom.any():
-            weight[atom > 0] = atom_share[atom[atom > 0] - 1, k]
+            weight[atom > 0] = shares[1][atom[atom > 0] - 1, k]
         curves = posterior.curves(score, labels, np.full(len(score), size))
         mean = mean + weight * curves["mean"]
         square = square + weight * (curves["variance"] + curves["mean"] ** 2)
@@ -214,13 +195,12 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     Parameters
     ----------
     curves
-        From `calibration_curves`, all variables or some, ``curves[["mean"]]``. For a single number,
-        such as R-squared, use its own ``quantile``.
+        From `calibration_curves`, all variables or some, ``curves[["mean"]]``.
     prob
         Probability of the bands, between 0 and 1.
     simultaneous
         False: at each score, the central interval with a share `prob` of the draws. True: wider, so
-        that a share `prob` of whole curves lies inside at all scores; pointwise half-widths are
+        that a share `prob` of curves lies inside at all scores; pointwise half-widths are
         multiplied by the smallest factor that achieves this (Montiel Olea and Plagborg-Moller
         2019).
 
@@ -236,36 +216,25 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> values = np.arange(101.0)[None, :, None]
-    >>> draws = xr.Dataset({"log_mean": (("chain", "draw", "score"), values)})
-    >>> bands(draws)["log_mean"].to_numpy().ravel()
-    array([ 5., 50., 95.])
+    >>> import soc_pymc as soc
+    >>> banded = soc.bands(soc.calibration_curves(fit, [0.02, 0.05]))
+    >>> bool((banded["mean"].sel(bound="lower") < banded["mean"].sel(bound="upper")).all())
+    True
     """
     wanted = "curves, from soc.calibration_curves(fit)"
-    if isinstance(curves, xr.DataArray):
-        name = curves.name or "one variable"
-        raise FitError(
-            f"curves must be {wanted}, not the array {name!r}: the interval of a quantity without "
-            "scores is quantity.quantile([0.05, 0.95], ('chain', 'draw')), and one variable of "
-            "curves is curves[[name]]"
-        )
     A(xr.Dataset, wanted)(curves, "curves")
-    lack = {"chain", "draw", "score"} - set(curves.dims)
-    if lack:
+    if lack := {"chain", "draw", "score"} - set(curves.dims):
         raise FitError(f"curves must be {wanted}: they have no dimension {min(lack)!r}")
     PROBABILITY(prob, "prob")
     switch(simultaneous, "simultaneous")
-    banded = {name: _band(curves[name], prob, simultaneous) for name in curves.data_vars}
-    return xr.Dataset(banded)
+    return curves.map(_band, prob=prob, simultaneous=simultaneous)
 
 
 def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
     default = LOG.name if draws.name in _POSITIVE else LINEAR.name
     scale = SCALES[draws.attrs.get("banded", default)]
     values = draws.transpose("chain", "draw", "score").to_numpy()
-    values = values.reshape(-1, values.shape[-1])
-    values = scale.position(values)
+    values = scale.position(values.reshape(-1, values.shape[-1]))
     low, middle, high = np.quantile(values, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
     if simultaneous:
         tiny = np.finfo(float).tiny
@@ -274,8 +243,5 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
         reach = np.maximum(above, below).max(axis=1)
         factor = max(1.0, float(np.quantile(reach, prob, method="higher")))
         low, high = middle - factor * (middle - low), middle + factor * (high - middle)
-    band = np.array([low, middle, high])
-    coords: dict[str, object] = {"bound": ["lower", "median", "upper"]}
-    if "score" in draws.coords:
-        coords["score"] = draws["score"].to_numpy()
-    return xr.DataArray(scale.score(band), dims=("bound", "score"), coords=coords)
+    coords = {"bound": ["lower", "median", "upper"]} | dict(draws["score"].coords)
+    return xr.DataArray(scale.score(np.array([low, middle, high])), coords, ("bound", "score"))

@@ -1,20 +1,20 @@
 """Warnings of extrapolation: scores far outside the fit's, counted by batch and reported once."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._lib.errors import ItemsWarning, warn_user
 from ..data.statistics import Statistics
 from ..families.scales import RANK
 from ..inference.results import Fit
-from .curves import atom_of, bounded, knot_weights
+from .curves import atom_of
 
 _MARGIN = 0.1  # allowed distance, as a share of the range of the fit's scores on the mean's axis
-_elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
+_FAR = "far outside those that the fit saw"
 
 
 class Extrapolation:
@@ -25,10 +25,6 @@ class Extrapolation:
         self._total, self._far = 0, 0
         self._least, self._most = np.inf, -np.inf
         self._low, self._high = -np.inf, np.inf
-        # curves refuse scores without a position
-        scales = [fit.axis(curve).local for curve in ("mean", "variance")]
-        self._floor = max(scale.low for scale in scales)
-        self._ceiling = min(scale.high for scale in scales)
         bins = fit.data.children.get("constant_data")
         if bins is None or "score_min" not in bins:  # curves without a range of scores
             return
@@ -36,9 +32,10 @@ class Extrapolation:
         low, high = (bins[name].to_numpy()[beside] for name in ("score_min", "score_max"))
         self._seen = float(low.min()), float(high.max())
         # ranks end at the fit's scores, so distances are measured on the scores' own scale
-        low, high = scales[0].checked(self._seen)
+        scale = fit.axis("mean").local
+        low, high = scale.checked(self._seen)
         margin = _MARGIN * (high - low)
-        self._low, self._high = scales[0].score(np.array([low - margin, high + margin]))
+        self._low, self._high = scale.score(np.array([low - margin, high + margin]))
 
     def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
         """Count further scores, or ranges of scores."""
@@ -46,7 +43,6 @@ class Extrapolation:
         high = low if highest is None else np.asarray(highest, dtype=float)
         self._total += low.size
         away = (low < self._low) | (high > self._high)
-        away &= (high > self._floor) & (low < self._ceiling)
         if self._fit.atoms:  # these the fit knows, however far they are
             away &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
         if away.any():
@@ -55,9 +51,9 @@ class Extrapolation:
             self._most = max(self._most, float(high[away].max()))
 
     def warn(self, what: str = "items have scores") -> None:
-        """Warn if any were counted and no caller reports them; `what` includes the verb."""
+        """Warn if any were counted; `what` includes the verb."""
         text = self.message(what)
-        if text is not None and not _elsewhere.get():
+        if text is not None:
             warn_user(text, ItemsWarning)
 
     def message(self, what: str = "items have scores") -> str | None:
@@ -65,44 +61,30 @@ class Extrapolation:
         if not self._far:
             return None
         low, high = self._seen
-        here = f"{self._least:.6g}"
+        these = f"{self._least:.6g}"
         if self._most > self._least:
-            here += f" to {self._most:.6g}"
+            these += f" to {self._most:.6g}"
         return (
-            f"{self._far:,} of {self._total:,} {what} far outside those that the fit saw "
-            f"({low:.6g} to {high:.6g}; these: {here}): {self._rule()}, which no item "
+            f"{self._far:,} of {self._total:,} {what} {_FAR} "
+            f"({low:.6g} to {high:.6g}; these: {these}): {self._rule()}, which no item "
             "supports; fit items with such scores too, or leave these out"
         )
 
     def _rule(self) -> str:
         """How the curves are extrapolated."""
-        fit = self._fit
-        if fit.by_bin:
+        if self._fit.by_bin:
             return "they count as scores of the outermost bins"
-        if {fit.prior.mean.scale, fit.prior.variance.scale} == {RANK}:
+        if {self._fit.prior.mean.scale, self._fit.prior.variance.scale} == {RANK}:
             return "they count as the outermost scores of the fit"
-        lines = "the curves continue as straight lines there"
-        ends = np.array([self._least, self._most])
-        curves = [_drawn(fit, name, ends) for name in ("mean", "variance")]
-        kept = bounded(fit, *curves)
-        if all(np.array_equal(*both) for both in zip(curves, kept, strict=True)):
-            return lines
-        return f"{lines}, and are kept between 1e-100 and 1e100"
-
-
-def _drawn(fit: Fit, name: str, score: NDArray[np.float64]) -> NDArray[np.float64]:
-    values, at = knot_weights(fit, name, score)
-    return np.asarray(values @ at.T)
+        return "the curves continue as straight lines there, kept between 1e-100 and 1e100"
 
 
 @contextmanager
 def extrapolation_reported() -> Iterator[None]:
     """Inside this block the caller reports extrapolation, once for all items."""
-    before = _elsewhere.set(True)
-    try:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", f".* {_FAR} ", ItemsWarning)
         yield
-    finally:
-        _elsewhere.reset(before)
 
 
 def warn_of_extrapolation(fit: Fit, score: ArrayLike, what: str = "items have scores") -> None:

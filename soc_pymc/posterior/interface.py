@@ -1,18 +1,13 @@
-"""The interface of posterior and predictive distributions, one for all priors.
+"""Columns of items, and theta of items as finite mixtures."""
 
-Given a draw of the curves theta is Gamma, Normal or Beta, or a mixture of these, before and after
-the outcome; over the draws it is a mixture. The rest of the package uses
-`soc_pymc.posterior.predictive.posterior_of`.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
 from ..families.family import Family
 from ..families.outcomes import Outcome
@@ -48,10 +43,10 @@ class ThetaMixture:
         """Mean of `values` (K, n) of the components and of those where theta is 0, shape (n,)."""
         if self.weight is None:
             return np.asarray(values.mean(axis=0))
-        found = np.asarray(np.einsum("kn,kn->n", self.weight, values))
+        total = np.asarray(np.einsum("kn,kn->n", self.weight, values))
         if self.zero is None:
-            return found
-        return np.asarray((1.0 - self.zero) * found + self.zero * at_zero)
+            return total
+        return np.asarray((1.0 - self.zero) * total + self.zero * at_zero)
 
     def listed(self, family: Family) -> "ThetaMixture":
         """The same with theta = 0 as a last component, so near 0 that no outcome shows it."""
@@ -62,76 +57,9 @@ class ThetaMixture:
         return ThetaMixture(first.T, second.T, weight)
 
 
-class Posterior(Protocol):
-    """Distributions of theta and outcomes under a fit, by draw of its curves.
-
-    `draws` are indices of draws, chains one after the other, and may repeat; None takes each once.
-    """
-
-    @property
-    def family(self) -> Family:
-        """Family of theta given a draw, or of the components of its mixtures."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """The kind of outcome."""
-
-    def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
-        """Log density (probability) of the outcomes given score and size, (draws, n)."""
-
-    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
-        """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous.
-
-        They are those of the prior table, to about 1e-4.
-        """
-
-    def cdf_by_draw(self, columns: Columns, draws: Ints) -> Floats:
-        """P(Y < y) and P(Y <= y) under some draws of the curves, (2, draws, n)."""
-
-    def further_cdf_interval(
-        self, columns: Columns, outcome: Floats, size: Floats
-    ) -> tuple[Floats, Floats]:
-        """The same for another outcome of each item, given the one in `columns`, to about 1e-4.
-
-        `outcome` and `size`, each (n,), are those of the further observation.
-        """
-
-    def simulate(
-        self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
-    ) -> Floats:
-        """Outcomes of new items of the same score and size, (draws, n)."""
-
-    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        """E and Var(theta | t, y) and the third central moment of the items, each (draws, n)."""
-
-    def theta(self, columns: Columns) -> ThetaMixture:
-        """Theta of the items given score and outcome, averaged over all draws of the curves."""
-
-    def theta_given(self, columns: Columns, draws: Ints, uniform: Floats) -> tuple[Floats, Floats]:
-        """Conjugate parameters of theta under some draws of the curves, each (draws, n).
-
-        Under a mixture they are those of one component of the posterior, drawn with its probability
-        by means of `uniform` (draws, n) on (0, 1).
-        """
-
-    def rows(self, columns: Columns, probs: Sequence[float], *, plug_in: bool = False) -> Floats:
-        """Rows of a `Scorer` over all draws of the curves, or with their mean alone."""
-
-    def scorer(self, probs: Sequence[float], draws: str = "auto", plug_in: bool = False) -> Scorer:
-        """Function that scores items: ``"auto"`` by the prior table, or over ``"all"`` draws."""
-
-    def curves(
-        self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
-    ) -> dict[str, Floats]:
-        """Variables of `calibration_curves` at scores, each (draws, n).
-
-        Groups and exposures (or noise sds) are ignored if the fit has no such terms.
-        """
-
-
-def select(columns: Columns, at: slice | NDArray[Any]) -> dict[str, NDArray[Any]]:
+def select(columns: Columns, items: slice | NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Some of the items."""
-    return {name: values[at] for name, values in columns.items()}
+    return {name: values[items] for name, values in columns.items()}
 
 
 def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
@@ -142,23 +70,10 @@ def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
     return np.zeros(n), np.full(n, outcome.no_information)
 
 
-def without_outcomes(outcome: Outcome, columns: Columns) -> dict[str, NDArray[Any]]:
-    """Columns of items whose outcomes are not seen yet."""
-    return {name: values for name, values in columns.items() if name != outcome.observed}
-
-
 def in_chunks(one_chunk: Scorer, step: int, columns: Columns) -> Floats:
     """Process chunks in threads, because scipy's functions release the lock."""
-    parts = _slices(len(columns["score"]), step)
-    done = list(ordered_map(lambda part: one_chunk(select(columns, part)), parts))
-    return np.concatenate(done, axis=-1)
-
-
-def _slices(n: int, step: int) -> list[slice]:
-    return [slice(i, min(i + step, n)) for i in range(0, n, step)]
-
-
-def proper(below: Floats, upto: Floats) -> tuple[Floats, Floats]:
-    """Ends of a probability interval, clipped to [0, 1] and sorted, because of rounding."""
-    upto = np.clip(upto, 0.0, 1.0)
-    return np.clip(below, 0.0, upto), upto
+    n = len(columns["score"])
+    parts = [slice(i, min(i + step, n)) for i in range(0, n, step)]
+    return np.concatenate(
+        list(ordered_map(lambda part: one_chunk(select(columns, part)), parts)), axis=-1
+    )

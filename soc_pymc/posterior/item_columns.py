@@ -22,7 +22,8 @@ from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from .curves import atom_of, items_at_once
 from .extrapolation import warn_of_extrapolation
-from .interface import Columns, Posterior
+from .interface import Columns
+from .scoring import Posterior
 
 _LEAST = 1e-12  # a variance below this share of the square is rounding
 
@@ -45,18 +46,18 @@ def posterior_roles(
         )
     names = [role for role in outcome.bounds if role in roles]
     if fit.groups:
-        if not group_roles(roles):
-            raise ItemsError(
-                f"the fit has curves for each of {len(fit.groups):,} groups, and the items name no "
-                "column of groups: give them group="
-            )
-        _check_groupings(fit, roles, ItemsError)
+        remedy = "the items name no column of groups: give them group="
+        _check_groupings(fit, roles, remedy, ItemsError)
         names += group_roles(roles)
     return {role: roles[role] for role in names}
 
 
-def _check_groupings(fit: Fit, roles: Mapping[str, str], error: type[Exception]) -> None:
+def _check_groupings(
+    fit: Fit, roles: Mapping[str, str], remedy: str, error: type[Exception]
+) -> None:
     """Refuse other numbers of columns of groups than the fit's, or the same in another order."""
+    if not group_roles(roles):
+        raise error(f"the fit has curves for each of {len(fit.groups):,} groups, and {remedy}")
     known, named = (tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles))
     swapped = named != known and set(named) == set(known)
     if known and (len(named) != len(known) or swapped):
@@ -116,14 +117,9 @@ def read_items(
 
 def check_groups(fit: Fit, stats: Statistics) -> None:
     """Refuse statistics without the groups that a fit has."""
-    if not fit.groups:
-        return
-    if not stats.groups:
-        raise StatisticsError(
-            f"the fit has curves for each of {len(fit.groups):,} groups, and the statistics have "
-            "none: summarize the items with group="
-        )
-    _check_groupings(fit, roles_of(stats.data.attrs), StatisticsError)
+    if fit.groups:
+        remedy = "the statistics have none: summarize the items with group="
+        _check_groupings(fit, roles_of(stats.data.attrs), remedy, StatisticsError)
 
 
 @dataclass(frozen=True)
@@ -152,10 +148,10 @@ def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int
     mean, square = (total[name] / total["n"] for name in scale.sums)
     variance = square - mean**2
     half_sd = 0.5 * np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
-    groups = key // bins
+    groups, step = key // bins, items_at_once(fit)
 
     def mean_curve(score: Floats) -> Floats:
-        step, positions = items_at_once(fit), []
+        positions = []
         for start in range(0, len(score), step):
             chunk = slice(start, start + step)
             group = labels[groups[chunk]] if fit.groups else None
@@ -166,8 +162,7 @@ def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int
 
     below, above = (mean_curve(scale.score(end)) for end in (mean - half_sd, mean + half_sd))
     # where all items of a bin have the score of an atom, the mean score is not rounded
-    low, high = np.full(len(key), np.inf), np.full(len(key), -np.inf)
-    np.minimum.at(low, place, part["score_min"])
-    np.maximum.at(high, place, part["score_max"])
+    ends = pd.DataFrame({"low": part["score_min"], "high": part["score_max"]}).groupby(place)
+    low, high = ends["low"].min().to_numpy(), ends["high"].max().to_numpy()
     score = np.where((low == high) & (atom_of(fit, low) > 0), low, scale.score(mean))
     return BinScores(groups, key % bins, score, (above - below) ** 2)

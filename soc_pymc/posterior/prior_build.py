@@ -6,7 +6,8 @@ polynomials in the cell follow these. A group's cells are made when an item firs
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from ..families.rules import gauss_rules
 from ..families.scales import RANK
 from ..inference.results import Fit
 from ..prior_table import FORMAT, Block, PriorTable
-from .curves import curves_at, size_knots
-from .interface import Columns
+from .curves import curve_draws, items_at_once, size_knots
+from .interface import Columns, select
 from .scored_files import fit_digest
 from .weights import SmoothWeights
 
@@ -35,23 +36,16 @@ _X = 0.5 + 0.5 * np.cos(np.pi * (np.arange(5) + 0.5) / 5)  # points of a cell al
 _W = 0.5 + 0.5 * np.cos(np.pi * (np.arange(4) + 0.5) / 4)  # and along the size
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
 _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score and size
-_AT_ONCE = 2_000_000  # numbers in one array of draws x points
 _DRAWS = 512  # of a mixture, with the moments of all
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
-
-Cells = tuple[list[Floats], list[Floats], list[bool]]
-"""Nodes (points, 3, nodes) and ways of cells, and whether their curves are hardly known."""
-Nodes = Callable[[Columns, int], Cells]
-"""From points of cells, equally many each, and the number of cells."""
 
 
 def table_of(fit: Fit) -> PriorTable:
     """The prior table of a fit, made once; FitError with the reason of `why_no_table`."""
 
     def make() -> PriorTable:
-        refusal = why_no_table(fit)
-        if refusal:
+        if refusal := why_no_table(fit):
             raise FitError(refusal)
         edges, sizes = _edges(fit), _size_edges(fit)
         return PriorTable(_meta(fit, edges, sizes), _Blocks(fit, edges, sizes))
@@ -104,12 +98,11 @@ class _Blocks(dict[str, Block]):
 
     def __init__(self, fit: Fit, edges: Floats, sizes: Floats) -> None:
         self._lock, self._fit, self._edges, self._sizes = threading.Lock(), fit, edges, sizes
-        self._nodes = _mixture_nodes(fit) if fit.prior.gridded else _rules(fit)
 
     def __missing__(self, label: str) -> Block:
         with self._lock:
             if label not in self:
-                self[label] = _block(self._fit, self._nodes, self._edges, self._sizes, label)
+                self[label] = _block(self._fit, self._edges, self._sizes, label)
             return self[label]
 
 
@@ -161,45 +154,36 @@ def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Column
     return columns
 
 
-def _block(fit: Fit, nodes: Nodes, edges: Floats, sizes: Floats, label: str) -> Block:
+def _block(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Block:
     """Polynomials of all cells of a group, those of atoms last."""
-    number, atoms = max(len(sizes) - 1, 1), np.array(fit.atoms)
+    axis, number, atoms = fit.axis("mean"), max(len(sizes) - 1, 1), np.array(fit.atoms)
     w = _W if len(sizes) else np.zeros(1)
     v = sizes[:-1, None] + np.diff(sizes)[:, None] * _W if len(sizes) else np.zeros((1, 1))
-    inner = fit.axis("mean").inverse(edges[:-1, None] + np.diff(edges)[:, None] * _X)
+    inner = axis.inverse(edges[:-1, None] + np.diff(edges)[:, None] * _X)
+    nodes_of_cells = _components if fit.prior.gridded else _rules
     polynomials, ways, wide = [], [], []
-    for score in (inner, atoms[:, None]):  # (cells, points)
-        if not len(score):
-            continue
+    for x, score in ((_X, inner), (np.zeros(1), atoms[:, None])):  # scores are (cells, points)
         shape = (len(score), len(v), score.shape[1], v.shape[1])
-        flat = np.broadcast_to(score[:, None, :, None], shape).ravel()
+        scores = np.broadcast_to(score[:, None, :, None], shape).ravel()
         size = np.broadcast_to(v[:, None], shape).ravel() if len(sizes) else None
-        cells = nodes(_columns(fit, flat, label, size), shape[0] * shape[1])
-        x = _X if score is inner else np.zeros(1)
-        is_open = score is inner and fit.axis("mean").scale != RANK
-        for k, values in enumerate(cells[0]):
+        columns = _columns(fit, scores, label, size)
+        cells = nodes_of_cells(fit, columns, len(score) * number) if len(score) else ()
+        is_open = len(x) > 1 and axis.scale != RANK
+        for k, (values, way, unknown) in enumerate(cells):
             outermost = is_open and k // number in (0, len(score) - 1)
-            degree = 0 if len(x) == 1 else 1 if outermost else 3
-            polynomials.append(_polynomials(values, x, w, degree))
-        ways += cells[1]
-        wide += cells[2]
-    most = max(way.shape[1] for way in ways)
-    ways = [np.pad(way, ((0, 0), (0, most - way.shape[1]))) for way in ways]
-    start = np.cumsum([0, *map(len, polynomials)])
-    values = np.concatenate(polynomials)
-    return Block(start, _as_in_files(values), _rounded(np.concatenate(ways)), np.array(wide))
+            polynomials.append(_polynomials(values, x, w, min(len(x) - 1, 1 if outermost else 3)))
+            ways.append(np.pad(way, ((0, 0), (0, _MOST_WAYS * fit.prior.gridded - way.shape[1]))))
+            wide.append(unknown)
+    coefficients = np.concatenate(polynomials).transpose(1, 2, 0)
+    rounded = _rounded(coefficients)
+    rounded[1:, 0] = coefficients[1:, 0]  # values of both curves may be far from 0
+    number_of_nodes = np.array([len(values) for values in polynomials])
+    return Block(number_of_nodes, rounded, _rounded(np.concatenate(ways).T), np.array(wide))
 
 
 def _rounded(values: Floats) -> Floats:
     """Numbers as they are in a file."""
     return values.astype(np.float32).astype(float)
-
-
-def _as_in_files(nodes: Floats) -> Floats:
-    """Polynomials as they are in a file: values of both curves may be far from 0."""
-    rounded = _rounded(nodes)
-    rounded[:, 1:, 0] = nodes[:, 1:, 0]
-    return rounded
 
 
 def _polynomials(nodes: Floats, x: Floats, w: Floats, degree: int) -> Floats:
@@ -211,69 +195,48 @@ def _polynomials(nodes: Floats, x: Floats, w: Floats, degree: int) -> Floats:
     x, w = (places.ravel() for places in np.meshgrid(x, w, indexing="ij"))
     out = np.zeros((nodes.shape[2], 3, len(terms)))
     for rows, most in ((slice(0, 1), degree if degree > 1 else 0), (slice(1, 3), degree)):
-        kept = np.flatnonzero(terms[:, 0] <= most)
-        basis = x[:, None] ** terms[kept, 0] * w[:, None] ** terms[kept, 1]
+        used = np.flatnonzero(terms[:, 0] <= most)
+        basis = x[:, None] ** terms[used, 0] * w[:, None] ** terms[used, 1]
         values = np.linalg.pinv(basis) @ nodes[:, rows].reshape(len(nodes), -1)
-        out[:, rows, kept] = values.reshape(len(kept), -1, nodes.shape[2]).transpose(2, 1, 0)
+        out[:, rows, used] = values.reshape(len(used), -1, nodes.shape[2]).transpose(2, 1, 0)
     return out
 
 
 # --- nodes ---------------------------------------------------------------------------------------
+# of cells, from columns of their points, equally many each: values (points, 3, nodes), ways (nodes,
+# k) in which weights vary, and whether the curves are hardly known
 
 
-def curve_spread(family: Family, first: Floats, second: Floats) -> Floats:
+def _rules(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:
+    """Gauss rules of the draws' curves."""
+    family, (tops, numbers) = family_of(fit.prior), zip(*_LEVELS, strict=True)
+    points = len(columns["score"]) // cells
+    step = max(1, items_at_once(fit) // points) * points
+    for start in range(0, cells * points, step):
+        part = select(columns, slice(start, start + step))
+        terms = part.get("group"), part.get(family.outcome.size)
+        curves = curve_draws(fit, part["score"], *terms)
+        first, second = (np.ascontiguousarray(v.T).reshape(-1, points, len(v)) for v in curves)
+        spread = _curve_spread(family, *curves).reshape(-1, points).max(axis=1)
+        number = np.minimum(np.array(numbers)[np.searchsorted(tops, spread)], len(curves[0]))
+        for a, b, k, sd in zip(first, second, number.tolist(), spread, strict=True):
+            yield gauss_rules(a, b, k), np.zeros((k**2, 0)), bool(sd > _WIDEST)
+
+
+def _curve_spread(family: Family, first: Floats, second: Floats) -> Floats:
     """Sd of draws (draws, n) of the second curve, or the weighted sd of the first if larger."""
     sds = first.std(axis=0), second.std(axis=0)
     return np.asarray(np.maximum(_MEAN_SPREAD * sds[0] / family.unit(second.mean(axis=0)), sds[1]))
 
 
-def _rules(fit: Fit) -> Nodes:
-    """Gauss rules of the draws' curves."""
-    family, (tops, numbers) = family_of(fit.prior), zip(*_LEVELS, strict=True)
-
-    def some(columns: Columns, cells: int) -> Cells:
-        size = columns.get(family.outcome.size)
-        first, second = curves_at(fit, columns["score"], columns.get("group"), size)
-        spread = curve_spread(family, first, second).reshape(cells, -1).max(axis=1)
-        number = np.minimum(np.array(numbers)[np.searchsorted(tops, spread)], len(first))
-        curves = [np.ascontiguousarray(v.T).reshape(cells, -1, len(v)) for v in (first, second)]
-        found = [gauss_rules(a, b, k) for a, b, k in zip(*curves, number.tolist(), strict=True)]
-        return found, [np.zeros((nodes.shape[2], 0)) for nodes in found], list(spread > _WIDEST)
-
-    def nodes(columns: Columns, cells: int) -> Cells:
-        points = len(columns["score"]) // cells
-        draws = fit.data["posterior"].sizes["chain"] * fit.data["posterior"].sizes["draw"]
-        step = max(1, _AT_ONCE // (points * draws))
-        every_cell: Cells = [], [], []
-        for begin in range(0, cells, step):
-            end = min(begin + step, cells)
-            part = slice(begin * points, end * points)
-            part_cells = some({k: v[part] for k, v in columns.items()}, end - begin)
-            every_cell = (
-                every_cell[0] + part_cells[0],
-                every_cell[1] + part_cells[1],
-                every_cell[2] + part_cells[2],
-            )
-        return every_cell
-
-    return nodes
-
-
-def _mixture_nodes(fit: Fit) -> Nodes:
+def _components(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:
     """Components of a mixture, with mean and covariance of their weights over the draws."""
-    family, weights = family_of(fit.prior), SmoothWeights(fit)
-
-    def nodes(columns: Columns, cells: int) -> Cells:
-        points = len(columns["score"]) // cells
-        theta = weights.parameters(columns)
-        curves = np.broadcast_arrays(*family.to_curves(*theta))
-        draws = weights.few(columns, _DRAWS)  # (draws, n, R)
-        values = np.stack([draws.mean(axis=0), *curves], axis=1)
-        middle = draws[:, points // 2 :: points].transpose(1, 0, 2)
-        ways = [_ways(draws_of_cell) for draws_of_cell in middle]
-        return list(values.reshape(cells, points, 3, -1)), ways, [False] * cells
-
-    return nodes
+    weights, points = SmoothWeights(fit), len(columns["score"]) // cells
+    curves = np.broadcast_arrays(*family_of(fit.prior).to_curves(*weights.parameters(columns)))
+    draws = weights.few(columns, _DRAWS)  # (draws, n, R)
+    values = np.stack([draws.mean(axis=0), *curves], axis=1).reshape(cells, points, 3, -1)
+    middle = draws[:, points // 2 :: points].transpose(1, 0, 2)
+    yield from zip(values, map(_ways, middle), repeat(False), strict=False)
 
 
 def _ways(weights: Floats) -> Floats:

@@ -37,11 +37,10 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     Returns
     -------
     pathlib.Path
-        The file, of at most 10 MB, for `soc_pymc.prior_table.load`. It holds the axis and cells of
-        scores, and by cell (with groups by group, with a term in exposure by class of sizes) nodes
-        of the family's parameters with weights; the day, the digest of the fit and a checksum; and
-        the largest ``errors`` in posterior sd, among items simulated from the fit that are not
-        flagged. `item_posteriors` scores by the same numbers.
+        The file, of at most 10 MB, for `soc_pymc.prior_table.load`: cells of scores (with groups by
+        group, with a term in exposure by class of sizes) with nodes of the family's parameters and
+        weights; the day, the digest of the fit and a checksum; and the largest ``errors`` in
+        posterior sd, among items simulated from the fit that are not flagged.
 
     Raises
     ------
@@ -79,42 +78,38 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
 
 def described(fit: Fit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Description and columns of a fit's prior table; FitError if it is not accurate enough."""
-    return fit._once("description of the prior table", lambda: _described(fit, table_of(fit)))
 
+    def make() -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        table = table_of(fit)
+        columns = _columns(table)
+        meta = dict(table.meta) | {
+            "made": datetime.now(UTC).date().isoformat(),
+            "cells": sum(len(table.blocks[label].wide) for label in fit.groups or [""]),
+            "columns": [[name, values.dtype.str] for name, values in columns.items()],
+        }
+        meta["errors"] = _errors(fit, from_columns(meta, columns))
+        meta["checksum"] = checksum(meta, columns)
+        return meta, columns
 
-def _described(fit: Fit, table: PriorTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    columns = _columns(table)
-    meta = dict(table.meta) | {
-        "made": datetime.now(UTC).date().isoformat(),
-        "cells": sum(len(table.blocks[label].wide) for label in fit.groups or [""]),
-        "columns": [[name, values.dtype.str] for name, values in columns.items()],
-    }
-    read = from_columns(meta, columns)
-    meta["errors"] = _errors(fit, read)
-    meta["checksum"] = checksum(meta, columns)
-    return meta, columns
+    return fit._once("description of the prior table", make)
 
 
 def _columns(table: PriorTable) -> dict[str, NDArray[Any]]:
     """Columns of a table's nodes, cell by cell."""
     blocks = [table.blocks[label] for label in table.meta["groups"] or [""]]
-    number = np.concatenate([np.diff(block.start) for block in blocks])
-    wide = np.concatenate([block.wide for block in blocks])
-    most = max(block.ways.shape[1] for block in blocks)
-    ways = [np.pad(b.ways, ((0, 0), (0, most - b.ways.shape[1]))) for b in blocks]
-    nodes = np.concatenate([block.nodes for block in blocks])
+    number, nodes, ways, wide = (np.concatenate(v, axis=-1) for v in zip(*blocks, strict=True))
     columns: dict[str, NDArray[Any]] = {
         "cell": np.repeat(np.arange(len(number)), number).astype(np.int32),
         "node": np.concatenate([np.arange(n) for n in number]).astype(np.int32),
         "wide": np.repeat(wide, number).astype(np.int32),
     }
-    for k, name in enumerate(("weight", "first", "second")):
-        for m, (i, j) in enumerate(table.meta["terms"]):
+    for name, values in zip(("weight", "first", "second"), nodes, strict=True):
+        for (i, j), column in zip(table.meta["terms"], values, strict=True):
             # values that may be far from 0 keep all digits
             kind = np.float64 if name != "weight" and i == j == 0 else np.float32
-            columns[f"{name}_{i}{j}"] = nodes[:, k, m].astype(kind)
-    columns |= {f"way_{k}": way.astype(np.float32) for k, way in enumerate(np.concatenate(ways).T)}
-    return columns
+            columns[f"{name}_{i}{j}"] = column.astype(kind)
+    used = ways[ways.any(axis=1)]
+    return columns | {f"way_{k}": way.astype(np.float32) for k, way in enumerate(used)}
 
 
 def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
@@ -133,9 +128,7 @@ def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
     drawn = posterior.simulate(columns, rng)
     columns[outcome.observed] = drawn[rng.integers(len(drawn), size=_PROBES), np.arange(_PROBES)]
     exact = posterior.scorer(_LEVELS, "all")(columns)
-    arguments = columns["score"], columns[outcome.observed], size
-    prior_size = None if fit.prior.exposure is None else size
-    rows, flagged = posterior_rows(table, *arguments, _LEVELS, prior_size, columns.get("group"))
+    rows, flagged = posterior_rows(table, posterior.items(columns), _LEVELS)
     errors = {
         name: np.abs(rows[k] - exact[k])[~flagged] / exact[1][~flagged]
         for k, name in ((0, "mean"), (1, "sd"), (3, "lower"), (4, "upper"))
@@ -167,12 +160,6 @@ def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path:
     table = pa.table({**columns, "fit": digest.cast(pa.string())}).replace_schema_metadata(
         {"soc_pymc_prior": json.dumps(meta)}
     )
-    pq.write_table(
-        table,
-        path,
-        compression="zstd",
-        use_dictionary=["cell", "node", "wide", "fit"],
-        use_byte_stream_split=[
-            name for name, values in columns.items() if values.dtype.kind == "f"
-        ],
-    )
+    split = [name for name, values in columns.items() if values.dtype.kind == "f"]
+    options = {"use_dictionary": ["cell", "node", "wide", "fit"], "use_byte_stream_split": split}
+    pq.write_table(table, path, compression="zstd", **options)

@@ -47,30 +47,21 @@ def prior_predictive(
         ``soc.Beta()`` for successes.
     stats
         Statistics of the items, from `summarize`.
-    draws
-        Number of draws from the prior.
-    items
-        Number of items, drawn with replacement: each has its bin's mean score, and a size from its
-        bin.
-    seed
-        Seed of the draws.
+    draws, items, seed
+        Numbers of draws from the prior and of items, and seed. Items are drawn with replacement:
+        each has its bin's mean score, and a size from its bin.
 
     Returns
     -------
     xarray.DataTree
-        ``prior`` has the curves of `calibration_curves`, dims (chain, draw, score): ``mean`` =
-        E(theta | t) in events per unit of exposure (in the unit of the values), ``variance`` in its
-        square, and others. ``prior_predictive`` has the items' outcomes, dims (chain, draw, item),
-        ``constant_data`` their scores, sizes and groups.
+        ``prior`` has the curves of `calibration_curves`, dims (chain, draw, score),
+        ``prior_predictive`` the items' outcomes, dims (chain, draw, item), and ``constant_data``
+        their scores, sizes and groups. `plots.plot_prior_predictive` draws both.
 
     Raises
     ------
     FitError
         If the prior is not for such items, or the model cannot be built from the statistics.
-
-    See Also
-    --------
-    plots.plot_prior_predictive : draws both.
 
     Examples
     --------
@@ -90,29 +81,23 @@ def prior_predictive(
     fit = _fit_of_prior(build(stats, prior), stats, prior, draws, rng)
     columns = _some_items(fit, stats, items, rng)
     outcome = family_of(prior).outcome
-    curves = curves_of(fit, default_scores(fit))
-    dims = ("chain", "draw", "item")
-    replicated = posterior_of(fit).simulate(columns, rng).astype(outcome.dtype)
+    curves, dims = curves_of(fit, default_scores(fit)), ("chain", "draw", "item")
+    outcomes = posterior_of(fit).simulate(columns, rng).astype(outcome.dtype)
     sampled = {dim: curves[dim] for dim in dims[:2]}
-    return conventional(
-        xr.DataTree.from_dict(
-            {
-                "prior": curves,
-                "prior_predictive": xr.Dataset(
-                    {outcome.observed: (dims, replicated[None])}, sampled
-                ),
-                "constant_data": xr.Dataset({name: ("item", x) for name, x in columns.items()}),
-            }
-        )
-    )
+    groups = {
+        "prior": curves,
+        "prior_predictive": xr.Dataset({outcome.observed: (dims, outcomes[None])}, sampled),
+        "constant_data": xr.Dataset({name: ("item", x) for name, x in columns.items()}),
+    }
+    return conventional(xr.DataTree.from_dict(groups))
 
 
 def _fit_of_prior(
     built: Problem, stats: Statistics, prior: Any, draws: int, rng: np.random.Generator
 ) -> Fit:
     """A fit whose draws are those of the prior."""
-    found = prior_draws(built, draws, rng)
-    tree = tree_of_draws(built, stats, {"posterior": found}, prior.monotone)
+    posterior = prior_draws(built, draws, rng)
+    tree = tree_of_draws(built, stats, {"posterior": posterior}, prior.monotone)
     return Fit(tree, prior, VI(), Status(True, "draws from the prior", None, None, 0.0))
 
 

@@ -2,24 +2,20 @@
 
 import hashlib
 import json
+import mmap
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from .._lib.arguments import shown
 from .._lib.errors import ItemsError
 from .._lib.files import replacing
 from ..data.sources import kind_of, paths_of
 from ..inference.results import Fit
 
-_VERSION = 5  # version of scoring; files of another version are made again
+_VERSION = 6  # version of scoring; files of another version are made again
 _SEAL_SIZE = 64
-_BLOCK = 1 << 20
-_ROWS = 1 << 19  # smallest row group
-_SAMPLE = 10_000  # first values of a column, to see whether many are distinct
-_LONGEST_NAME = 200  # characters, with room for the temporary name
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
@@ -36,8 +32,6 @@ def the_target(path: Path, source: Any) -> Path:
         raise ItemsError(f"out={name!r} must be named *.parquet, or be a folder (end with a slash)")
     if not path.parent.is_dir():
         raise ItemsError(f"out={name!r}: there is no folder {str(path.parent)!r}, make it first")
-    if path.is_dir() or len(path.name) > _LONGEST_NAME:
-        raise ItemsError(f"out={shown(name)} can be no file: give another name")
     if kind_of(source) == "files":
         _refuse_items([path], paths_of(source))
     return path
@@ -102,28 +96,27 @@ def file_record(made_by: Mapping[str, Any], path: str) -> str:
 def is_finished(target: Path, record: str) -> bool:
     """Whether a file exists, has this record, and is unchanged since it was written."""
     try:
-        with open(target, "rb") as file:
-            end = _start_of_footer(file) - _SEAL_SIZE
-            file.seek(end)
-            seal, footer = file.read(_SEAL_SIZE), file.read()
-            return seal == _seal(file, end, footer, record)
-    except (OSError, ValueError):  # no file, or no such place in it
+        with (
+            open(target, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            memoryview(content) as view,
+        ):
+            start = _start_of_footer(view)
+            return view[start - _SEAL_SIZE : start] == _seal(view, start - _SEAL_SIZE, record)
+    except (OSError, ValueError):  # no file, or an empty one
         return False
 
 
-def _start_of_footer(file: IO[bytes]) -> int:
-    """Position of the footer, whose length is near the end of a Parquet file."""
-    end = file.seek(-8, os.SEEK_END)
-    return end - int.from_bytes(file.read(4), "little")
+def _start_of_footer(content: memoryview) -> int:
+    """Place of the footer, whose length is near the end of a Parquet file."""
+    return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
 
 
-def _seal(file: IO[bytes], end: int, footer: bytes, record: str) -> bytes:
+def _seal(content: memoryview, end: int, record: str) -> bytes:
     """Digest of a record, the first `end` bytes of a file, and its footer."""
-    digest = hashlib.sha256(record.encode() + footer)
-    file.seek(0)
-    while end > 0 and (block := file.read(min(_BLOCK, end))):
-        digest.update(block)
-        end -= len(block)
+    digest = hashlib.sha256(record.encode())
+    digest.update(content[:end])
+    digest.update(content[_start_of_footer(content) :])
     return digest.hexdigest().encode()
 
 
@@ -140,46 +133,18 @@ def write_scored(
     writer = None
     with replacing(target) as temporary:
         try:
-            for table in _row_groups(scored):
+            for batch in scored:
                 if writer is None:
-                    repeated = _repetitive(table, added)
-                    writer = pq.ParquetWriter(temporary, table.schema, use_dictionary=repeated)
-                writer.write_table(table, len(table))
+                    users = [name for name in batch.schema.names if name not in added]
+                    writer = pq.ParquetWriter(temporary, batch.schema, use_dictionary=users)
+                writer.write_batch(batch)
         finally:
             if writer is not None:
                 writer.close()
         if record:
-            with open(temporary, "r+b") as file:
-                start = file.seek(_start_of_footer(file))
-                footer = file.read()
-                seal = _seal(file, start, footer, record)
+            with open(temporary, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+                with memoryview(content) as view:
+                    start = _start_of_footer(view)
+                    sealed = _seal(view, start, record) + bytes(view[start:])
                 file.seek(start)
-                file.write(seal + footer)
-
-
-def _row_groups(scored: Iterable[Any]) -> Iterator[Any]:
-    """Tables that are large enough for a row group."""
-    import pyarrow as pa
-
-    pending: list[Any] = []
-    for batch in scored:
-        pending.append(batch)
-        if sum(b.num_rows for b in pending) >= _ROWS:
-            yield pa.Table.from_batches(pending)
-            pending = []
-    if pending:
-        yield pa.Table.from_batches(pending)
-
-
-def _repetitive(table: Any, added: Sequence[str]) -> list[str]:
-    """The user's columns with repeated values, for which a dictionary saves space."""
-    import pyarrow as pa
-
-    def is_repeated(values: Any) -> bool:
-        try:
-            return len(values) < 100 or 2 * len(values.unique()) < len(values)
-        except pa.ArrowException:  # values that cannot be compared, such as lists
-            return True
-
-    first = table.slice(0, _SAMPLE)
-    return [c for c in table.column_names if c not in added and is_repeated(first[c])]
+                file.write(sealed)

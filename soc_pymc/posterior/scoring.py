@@ -1,192 +1,228 @@
-"""Scoring of items: by the prior table, and over all draws what the table cannot follow."""
+"""Posterior and predictive distributions, and scores of items by the prior table.
+
+Given a draw of the curves theta is Gamma, Normal or Beta, or a mixture of these, before and after
+the outcome; over the draws it is a mixture. The rest of the package uses
+`soc_pymc.posterior.predictive.posterior_of`.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 from scipy.interpolate import RegularGridInterpolator
 
+from .. import prior_table
 from .._lib.arrays import Floats, Ints
+from ..families.family import family_of
+from ..families.mixtures import over_draws
 from ..inference.results import Fit
-from ..prior_table import (
-    OUTER_LEVEL,
-    posterior_nodes,
-    posterior_rows,
-)
-from .curves import atom_of, items_at_once, place_of
-from .interface import (
-    Columns,
-    Posterior,
-    Scorer,
-    ThetaMixture,
-    in_chunks,
-    own_outcomes,
-    proper,
-    select,
-)
+from .curves import atom_of, chosen, curve_draws, items_at_once, place_of
+from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
 from .prior_build import table_of, why_no_table
 
-_MANY = 1 << 15  # items per chunk with a single draw
-_POINTS, _SIZES, _OUTCOMES = 20, 12, 12  # of the grid on which quantiles are found, along each
-_TINY, _SMALL = 1e-300, 1e-4  # of a quantile, and of its share of a larger one
-_SHARED = 0.02  # share of items from which a value is kept apart, rather than interpolated
+_POINTS = 20, 12, 12  # of the grid of scores, sizes and values on which quantiles are interpolated
+_TINY, _SMALL = 1e-300, 1e-4  # least size, and least quantile as a share of the mean
 _SAMPLE, _WITHIN = 40, 0.02  # items that prove a grid; error allowed, in widths of the interval
 
 
-def scorer_of(
-    posterior: Posterior, fit: Fit, probs: Sequence[float], draws: str, plug_in: bool
-) -> Scorer:
-    """The scorer of a posterior."""
-    exact = partial(posterior.rows, probs=probs, plug_in=plug_in)
-    outer = any(not OUTER_LEVEL <= prob <= 1.0 - OUTER_LEVEL for prob in probs)
-    if plug_in or draws == "all" or outer or why_no_table(fit):
-        return partial(in_chunks, exact, _MANY if plug_in else items_at_once(fit))
-    return partial(_by_table, posterior, fit, probs)
+class Posterior:
+    """Distributions of theta and outcomes under a fit of a single family, by draw of its curves.
 
-
-def _arguments(posterior: Posterior, fit: Fit, columns: Columns) -> tuple[Any, Any, Any, Any, Any]:
-    """Scores, outcomes, sizes, and the terms of the prior: sizes and groups, or None."""
-    outcome, size = own_outcomes(posterior.outcome, columns)
-    term = None if fit.prior.exposure is None else columns[posterior.outcome.size]
-    group = columns["group"].astype(object) if fit.groups else None
-    return columns["score"], outcome, size, term, group
-
-
-def thetas(
-    posterior: Posterior, fit: Fit, columns: Columns, *, closely: bool = True
-) -> Iterator[tuple[Ints, ThetaMixture]]:
-    """Theta of items given their outcomes, part by part: by the table, or over all draws.
-
-    Those that the table does not represent `closely` come again over all draws.
+    Fits of mixtures have a class of their own with the same methods. `draws` are indices of draws,
+    chains one after the other, and may repeat; None takes each once.
     """
-    left = np.arange(len(columns["score"]))
-    if not why_no_table(fit):
-        flagged = np.full(len(left), closely)
-        arguments = table_of(fit), *_arguments(posterior, fit, columns)
-        for part in posterior_nodes(*arguments, skip=closely):
-            flagged[part.items] = part.flagged & closely
-            yield part.items, ThetaMixture(part.a, part.b, part.weight, part.zero)
-        left = np.flatnonzero(flagged)
-    for begin in range(0, len(left), items_at_once(fit)):
-        part_of_rest = left[begin : begin + items_at_once(fit)]
-        yield part_of_rest, posterior.theta(select(columns, part_of_rest))
+
+    def __init__(self, fit: Fit) -> None:
+        self.fit, self.family = fit, family_of(fit.prior)
+        self.outcome = self.family.outcome
+
+    # --- by draw ---------------------------------------------------------------------------------
+
+    def _curves(self, columns: Columns, draws: Ints | None) -> tuple[Floats, Floats]:
+        terms = columns.get("group"), columns.get(self.outcome.size)
+        return curve_draws(self.fit, columns["score"], *terms, chosen(draws))
+
+    def _widened(self, columns: Columns, draws: Ints | None) -> tuple[Floats, Floats]:
+        """Curves of theta, including the spread of an item."""
+        curves = self._curves(columns, draws)
+        return self.family.widened(*curves, columns["spread"]) if "spread" in columns else curves
+
+    def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
+        """Log density (probability) of the outcomes given score and size, (draws, n)."""
+        outcomes = own_outcomes(self.outcome, columns)
+        return np.asarray(self.family.log_density(*outcomes, *self._widened(columns, draws)))
+
+    def cdf_by_draw(self, columns: Columns, draws: Ints | None) -> Floats:
+        """P(Y < y) and P(Y <= y) under some draws of the curves, (2, draws, n)."""
+        outcomes = own_outcomes(self.outcome, columns)
+        return np.stack(self.family.cdf_interval(*outcomes, *self._widened(columns, draws)))
+
+    def simulate(
+        self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
+    ) -> Floats:
+        """Outcomes of new items of the same score and size, (draws, n)."""
+        curves = self._widened(columns, draws)
+        return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
+
+    def curves(
+        self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
+    ) -> dict[str, Floats]:
+        """Variables of `calibration_curves` at scores, each (draws, n).
+
+        Groups and exposures (or noise sds) are ignored if the fit has no such terms.
+        """
+        return dict(self.family.curve_variables(*curve_draws(self.fit, score, group, exposure)))
+
+    def theta_given(
+        self, columns: Columns, draws: Ints | None, uniform: Floats
+    ) -> tuple[Floats, Floats]:
+        """Conjugate parameters of theta under some draws of the curves, each (draws, n).
+
+        Under a mixture they are those of one component of the posterior, drawn with its probability
+        by means of `uniform` (draws, n) on (0, 1).
+        """
+        prior = self.family.to_parameters(*self._curves(columns, draws))
+        return self.family.update(*prior, *own_outcomes(self.outcome, columns))
+
+    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
+        """E and Var(theta | t, y) and the third central moment of the items, each (draws, n)."""
+        theta, family = self.theta(columns), self.family
+        moments = family.mean, family.variance, family.third
+        return tuple(moment(theta.first, theta.second) for moment in moments)
+
+    # --- over all draws --------------------------------------------------------------------------
+
+    def theta(self, columns: Columns) -> ThetaMixture:
+        """Theta of the items given score and outcome, averaged over all draws of the curves."""
+        return ThetaMixture(*self.theta_given(columns, None, np.empty(0)))
+
+    def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
+        """Rows of a `Scorer` over all draws of the curves."""
+        theta = self.theta(columns)
+        return over_draws(self.family.name, theta.first, theta.second, probs)
+
+    def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
+        """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous.
+
+        They are those of the prior table, to about 1e-4.
+        """
+        before = {name: v for name, v in columns.items() if name != self.outcome.observed}
+        return self.further_cdf_interval(before, *own_outcomes(self.outcome, columns))
+
+    def further_cdf_interval(
+        self, columns: Columns, outcome: Floats, size: Floats
+    ) -> tuple[Floats, Floats]:
+        """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`."""
+        ends = np.empty((2, len(outcome)))
+        for items, mixture in self._thetas(columns):
+            theta = mixture.listed(self.family)
+            curves = self.family.to_curves(theta.first, theta.second)
+            if "spread" in columns:
+                curves = self.family.widened(*curves, columns["spread"][items])
+            below, upto = self.family.cdf_interval(outcome[items], size[items], *curves)
+            ends[:, items] = theta.average(below), theta.average(upto)
+        return proper(*ends)
+
+    def scorer(self, probs: Sequence[float], draws: str = "auto") -> Scorer:
+        """Function that scores items: ``"auto"`` by the prior table, or over ``"all"`` draws."""
+        outer = prior_table.OUTER_LEVEL
+        beyond = any(not outer <= prob <= 1.0 - outer for prob in probs)
+        if draws == "auto" and not beyond and not why_no_table(self.fit):
+            return partial(self._by_table, probs)
+        return partial(in_chunks, partial(self.rows, probs=probs), items_at_once(self.fit))
+
+    # --- by the prior table ----------------------------------------------------------------------
+
+    def items(self, columns: Columns) -> prior_table.Items:
+        """Items as the prior table takes them."""
+        size = None if self.fit.prior.exposure is None else columns[self.outcome.size]
+        group = columns["group"].astype(object) if self.fit.groups else None
+        outcomes = own_outcomes(self.outcome, columns)
+        return prior_table.Items(columns["score"], *outcomes, size, group)
+
+    def _thetas(self, columns: Columns) -> Iterator[tuple[Ints, ThetaMixture]]:
+        """Theta of items given their outcomes, part by part, by the table.
+
+        Over all draws where there is no table, and where it does not represent them closely
+        (which hardly matters before an outcome is seen).
+        """
+        n, closely = len(columns["score"]), self.outcome.observed in columns
+        flagged = np.full(n, bool(why_no_table(self.fit)) or closely)
+        if not why_no_table(self.fit):
+            items = self.items(columns)
+            for part in prior_table.posterior_nodes(table_of(self.fit), items, skip=closely):
+                flagged[part.items] = part.flagged & closely
+                yield part.items, ThetaMixture(part.a, part.b, part.weight, part.zero)
+        by_draws, step = np.flatnonzero(flagged), items_at_once(self.fit)
+        for start in range(0, len(by_draws), step):
+            chunk = by_draws[start : start + step]
+            yield chunk, self.theta(select(columns, chunk))
+
+    def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
+        items = self.items(columns)
+        rows, flagged = prior_table.posterior_rows(table_of(self.fit), items, probs, skip=True)
+        by_draws = np.flatnonzero(flagged)
+        if len(by_draws):
+            rows[:, by_draws] = self._by_draws(probs, select(columns, by_draws))
+        return np.asarray(rows)
+
+    def _by_draws(self, probs: Sequence[float], columns: Columns) -> Floats:
+        """Rows of flagged items over all draws.
+
+        Where many share a group, an atom and an outcome, only moments are sums over the draws for
+        each item: quantiles are smooth in score and size.
+        """
+        exact = partial(in_chunks, partial(self.rows, probs=probs), items_at_once(self.fit))
+        if self.fit.prior.gridded or not len(probs):
+            return exact(columns)
+        keys = pd.DataFrame({"atom": atom_of(self.fit, columns["score"])})
+        keys["group"] = columns.get("group", "")
+        if self.outcome.positive:
+            keys["outcome"] = own_outcomes(self.outcome, columns)[0]
+        out = np.empty((3 + len(probs), len(keys)))
+        for items in map(np.asarray, keys.groupby(list(keys)).indices.values()):
+            part = select(columns, items)
+            out[:, items] = self._on_a_grid(exact, probs, part)
+        return out
+
+    def _on_a_grid(self, exact: Scorer, probs: Sequence[float], columns: Columns) -> Floats:
+        """Rows with quantiles interpolated in score, size and value; exact if not close enough."""
+        value, size = own_outcomes(self.outcome, columns)
+        place = place_of(self.fit, "mean", columns["score"])
+        places = np.column_stack([place, np.log(np.maximum(size, _TINY)), value])
+        low, high = places.min(axis=0), places.max(axis=0)
+        varied = np.flatnonzero(high > low)
+        axes = [np.linspace(low[k], high[k], _POINTS[k]) for k in varied]
+        shape = [len(axis) for axis in axes]
+        number = int(np.prod(shape))
+        if not axes or 2 * number + _SAMPLE > len(places):
+            return exact(columns)
+        mesh = dict(zip(varied, np.meshgrid(*axes, indexing="ij"), strict=True))
+        grid = {name: np.repeat(v[:1], number) for name, v in columns.items()}
+        back: list[Callable[[Floats], Floats]] = [self.fit.axis("mean").inverse, np.exp, np.asarray]
+        names = ["score", self.outcome.size, self.outcome.observed]
+        grid |= {names[k]: back[k](v.ravel()) for k, v in mesh.items()}
+        mean, sd, _, *quantiles = exact(grid)
+        positive, values = self.outcome.positive, (np.array(quantiles) - mean) / sd
+        if positive:
+            values = np.log(np.maximum(np.array(quantiles) / mean, _SMALL))
+        if not np.isfinite(values).all():
+            return exact(columns)
+        shaped = values.T.reshape(*shape, -1)
+        values = RegularGridInterpolator(axes, shaped, "cubic")(places[:, varied]).T
+        rows = in_chunks(partial(self.rows, probs=()), items_at_once(self.fit), columns)
+        quantiles = rows[0] * np.exp(values) if positive else rows[0] + rows[1] * values
+        sample = np.unique(np.linspace(0, len(place) - 1, _SAMPLE).astype(int))
+        proof = exact(select(columns, sample))
+        width = np.ptp(proof[3:], axis=0) if len(probs) > 1 else proof[1]
+        close = np.abs(quantiles[:, sample] - proof[3:]) <= _WITHIN * width
+        return np.vstack([rows, quantiles]) if close.all() else exact(columns)
 
 
-def outcome_interval(
-    posterior: Posterior, fit: Fit, columns: Columns, outcome: Floats, size: Floats
-) -> tuple[Floats, Floats]:
-    """P(Y < y) and P(Y <= y) of an outcome given the columns' own, if they have one, each (n,)."""
-    family, out = posterior.family, np.empty((2, len(outcome)))
-    closely = posterior.outcome.observed in columns
-    for items, mixture in thetas(posterior, fit, columns, closely=closely):
-        theta = mixture.listed(family)
-        curves = family.to_curves(theta.first, theta.second)
-        if "spread" in columns:
-            curves = family.widened(*curves, columns["spread"][items])
-        for row, ends in zip(
-            out, family.cdf_interval(outcome[items], size[items], *curves), strict=True
-        ):
-            row[items] = theta.average(ends)
-    return proper(*out)
-
-
-def _by_table(posterior: Posterior, fit: Fit, probs: Sequence[float], columns: Columns) -> Floats:
-    t, outcome, size, term, group = _arguments(posterior, fit, columns)
-    arguments = table_of(fit), t, outcome, size, probs, term, group
-    rows, flagged = posterior_rows(*arguments, skip=True)
-    rest = np.flatnonzero(flagged)
-    if len(rest):
-        rows[:, rest] = _by_draws(posterior, fit, probs, select(columns, rest))
-    return np.asarray(rows)
-
-
-# --- flagged items -------------------------------------------------------------------------------
-
-
-def _by_draws(posterior: Posterior, fit: Fit, probs: Sequence[float], columns: Columns) -> Floats:
-    """Rows of flagged items over all draws.
-
-    Moments are sums over the draws. Quantiles of items that share a group, and few outcomes, are
-    smooth in score and size: they are interpolated on a grid if that has fewer points than items.
-    """
-    step = items_at_once(fit)
-    exact = partial(in_chunks, partial(posterior.rows, probs=probs), step)
-    if fit.prior.gridded or not len(probs):
-        return exact(columns)
-    out = np.empty((3 + len(probs), len(columns["score"])))
-    coordinates = _coordinates(posterior, fit, columns)
-    for alike in _alike(fit, columns, coordinates):
-        items = select(columns, alike)
-        places = {role: values[alike] for role, values in coordinates.items()}
-        moments = in_chunks(partial(posterior.rows, probs=()), step, items)
-        quantiles = _on_a_grid(posterior, fit, exact, items, places, moments)
-        out[:, alike] = exact(items) if quantiles is None else np.vstack([moments, quantiles])
-    return out
-
-
-def _coordinates(posterior: Posterior, fit: Fit, columns: Columns) -> dict[str, Floats]:
-    """Numbers on which quantiles depend smoothly, by role."""
-    outcome, size = own_outcomes(posterior.outcome, columns)
-    return {
-        "score": place_of(fit, "mean", columns["score"]),
-        posterior.outcome.size: np.log(np.maximum(size, 1e-300)),
-        posterior.outcome.observed: np.log1p(outcome) if posterior.outcome.positive else outcome,
-    }
-
-
-def _alike(fit: Fit, columns: Columns, coordinates: dict[str, Floats]) -> Iterator[Ints]:
-    """Indices of items of the same group and atom, and with the same of whatever many share."""
-    keys = [atom_of(fit, columns["score"])]
-    if fit.groups:
-        keys.append(np.unique(columns["group"].astype(str), return_inverse=True)[1])
-    for values in coordinates.values():
-        _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-        keys.append(np.where(count[place] >= _SHARED * len(values), place, -1))
-    place = np.unique(np.stack(keys), axis=1, return_inverse=True)[1].reshape(-1)
-    order = np.argsort(place, kind="stable")
-    yield from np.split(order, np.flatnonzero(np.diff(place[order])) + 1)
-
-
-def _on_a_grid(
-    posterior: Posterior,
-    fit: Fit,
-    exact: Scorer,
-    items: Columns,
-    coordinates: dict[str, Floats],
-    moments: Floats,
-) -> Floats | None:
-    """Quantiles interpolated on a grid; None if it is large, or not accurate for a sample."""
-    n, positive = len(items["score"]), posterior.outcome.positive
-    number = dict(zip(coordinates, (_POINTS, _SIZES, _OUTCOMES), strict=True))
-    varied = {role: values for role, values in coordinates.items() if np.ptp(values) > 0.0}
-    axes = [np.linspace(v.min(), v.max(), number[role]) for role, v in varied.items()]
-    shape = [len(axis) for axis in axes]
-    if not axes or 2 * np.prod(shape) + _SAMPLE > n:
-        return None
-    mesh = dict(zip(varied, map(np.ravel, np.meshgrid(*axes, indexing="ij")), strict=True))
-    grid = {name: np.repeat(values[:1], np.prod(shape)) for name, values in items.items()}
-    back: dict[str, Callable[[Floats], Floats]] = {
-        "score": fit.axis("mean").inverse,
-        posterior.outcome.size: np.exp,
-        posterior.outcome.observed: np.expm1 if positive else np.asarray,
-    }
-    grid |= {role: back[role](values) for role, values in mesh.items()}
-    mean, _, _, *values = exact(grid)
-    if not np.isfinite(values).all():
-        return None
-    if positive:  # they may be of any size: as logs, and others as shares of the largest
-        top = np.maximum(np.max(values, axis=0), _TINY)
-        shares = np.maximum(np.array(values) / top, _SMALL)
-        values = [*np.log(shares), np.log(top / mean)]
-    shaped = np.moveaxis(np.reshape(values, (-1, *shape)), 0, -1)
-    places = np.column_stack(list(varied.values()))
-    quantiles = RegularGridInterpolator(axes, shaped, "cubic")(places).T
-    if positive:
-        quantiles = np.exp(np.minimum(quantiles[:-1], 0.0)) * (np.exp(quantiles[-1]) * moments[0])
-    sample = np.unique(np.linspace(0, n - 1, _SAMPLE).astype(int))
-    proof = exact(select(items, sample))
-    width = np.ptp(proof[3:], axis=0) if len(proof) > 4 else proof[1]
-    return (
-        quantiles if (np.abs(quantiles[:, sample] - proof[3:]) <= _WITHIN * width).all() else None
-    )
+def proper(below: Floats, upto: Floats) -> tuple[Floats, Floats]:
+    """Ends of a probability interval, clipped to [0, 1] and sorted, because of rounding."""
+    upto = np.clip(upto, 0.0, 1.0)
+    return np.clip(below, 0.0, upto), upto

@@ -11,7 +11,7 @@ from .._lib.arguments import A, names_of, shown
 from .._lib.errors import FitError, ItemsError
 from ..data.groups import arguments_of, group_roles, roles_of, roles_of_groups
 from ..data.items import ANY_ITEMS, ITEMS, Items
-from ..data.sources import kind_of
+from ..data.sources import kind_of, to_ibis
 from ..families.family import family_of
 from ..inference.results import FIT, Fit
 from .item_columns import posterior_roles
@@ -44,13 +44,11 @@ def posterior_expression(
     -------
     ibis.Table
         On the same backend: the user's columns and ``theta_mean``, ``theta_sd``, ``theta_var``, in
-        the unit of theta, over the curves' uncertainty, quantiles such as ``theta_q05``, and
-        ``p_zero`` if theta may be 0. `item_posteriors` gives the same numbers, except for
-        ``flagged`` items, which it scores over all draws. They are NULL
-        for items that `item_posteriors` would refuse: a score, outcome or size is missing, not
-        finite or negative (a score only if the axis is log), a count not whole, or positive with
-        exposure 0, successes more than trials; a group is not one of the fit's. The order of rows
-        is not defined. Nothing is read, so there is no warning of scores far outside the fit's.
+        the unit of theta, quantiles such as ``theta_q05``, ``p_zero`` if theta may be 0, and
+        ``flagged``. `item_posteriors` gives the same numbers, except for flagged items, which it
+        scores over all draws. They are NULL for items that `item_posteriors` would refuse, and for
+        groups that the fit does not know. The order of rows is not defined. Nothing is read, so
+        there is no warning of scores far outside the fit's.
 
     Raises
     ------
@@ -59,10 +57,6 @@ def posterior_expression(
         starts with ``soc_``.
     FitError
         If the fit's prior cannot be exported, as `export_prior` says.
-
-    Notes
-    -----
-    Errors are those of the prior table: docs/dev/performance.md.
 
     Examples
     --------
@@ -73,6 +67,8 @@ def posterior_expression(
     >>> "theta_mean" in scored.columns and "theta_q95" in scored.columns
     True
     """
+    import pyarrow as pa
+
     FIT(fit, "fit")
     A(Items, f"{ANY_ITEMS} of an Ibis table")(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
@@ -83,27 +79,17 @@ def posterior_expression(
     roles = posterior_roles(fit, posterior_of(fit), items)
     prior = prior_of(fit, quantiles)
     _check_columns(items.source.columns, roles, prior)
-    lookups = {name: _memtable(columns) for name, columns in prior.tables.items()}
+    lookups = {name: to_ibis(pa.table(dict(v))) for name, v in prior.tables.items()}
     return expression(items.source, roles, prior, lookups, _backend(items.source))
 
 
 def posterior_sql(
-    fit: Fit,
-    table: str,
-    *,
-    score: str | None = None,
-    count: str | None = None,
-    exposure: str | None = None,
-    value: str | None = None,
-    noise_sd: str | None = None,
-    successes: str | None = None,
-    trials: str | None = None,
-    group: str | Sequence[str] | None = None,
-    columns: Sequence[str] = (),
-    quantiles: Sequence[float] = (0.05, 0.95),
-    prior: str | None = None,
-    dialect: str = "duckdb",
-) -> str:
+    fit: Fit, table: str, *, score: str | None = None, count: str | None = None,
+    exposure: str | None = None, value: str | None = None, noise_sd: str | None = None,
+    successes: str | None = None, trials: str | None = None,
+    group: str | Sequence[str] | None = None, columns: Sequence[str] = (),
+    quantiles: Sequence[float] = (0.05, 0.95), prior: str | None = None, dialect: str = "duckdb",
+) -> str:  # fmt: skip
     """Posterior of every item as the text of one SELECT.
 
     Parameters
@@ -156,26 +142,21 @@ def posterior_sql(
         _check_name(prior, "prior")
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
-    outcome = family_of(fit.prior).outcome
-    columns_by_role = {"score": score, "count": count, "exposure": exposure, "value": value}
-    columns_by_role |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
-    known_roles = ("score", outcome.observed, outcome.size)
-    foreign = [
-        role
-        for role, name in columns_by_role.items()
-        if name is not None and role not in known_roles
-    ]
-    if foreign:
-        raise ItemsError(
-            f"{foreign[0]}= is not a column of the fit's items, which have {outcome.observed}= and "
-            f"{outcome.size}="
-        )
+    outcome, known = family_of(fit.prior).outcome, roles_of(fit.data.attrs)
+    arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
+    arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
+    own_roles = ("score", outcome.observed, outcome.size)
+    for role, name in arguments.items():
+        if name is not None and role not in own_roles:
+            raise ItemsError(
+                f"{role}= is not a column of the fit's items, which have {outcome.observed}= and "
+                f"{outcome.size}="
+            )
     if group is not None and not fit.groups:
         raise ItemsError("group= is of fits with curves for each group: this one has none")
-    known = roles_of(fit.data.attrs)
     named: dict[str, Any] = {
-        r: known.get(r, r) if columns_by_role[r] is None else columns_by_role[r]
-        for r in known_roles
+        role: known.get(role, role) if arguments[role] is None else arguments[role]
+        for role in own_roles
     }
     if fit.groups:
         named |= group_roles(known) if group is None else roles_of_groups(group)
@@ -195,17 +176,14 @@ def _check_name(name: Any, argument: str) -> None:
 
 def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prior) -> None:
     """Refuse tables that lack a column or already have one of the new ones."""
-    absent = [name for name in roles.values() if name not in columns]
-    if absent:
+    if absent := [name for name in roles.values() if name not in columns]:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
     taken = {column.lower() for column in columns}
-    clash = [name for name in prior.names if name in taken]
-    if clash:
+    if clash := [name for name in prior.names if name in taken]:
         raise ItemsError(
             f"the table already has the columns {', '.join(map(repr, clash))}: rename or drop them"
         )
-    reserved = [name for name in columns if name.lower().startswith("soc_")]
-    if reserved:
+    if reserved := [name for name in columns if name.lower().startswith("soc_")]:
         raise ItemsError(f"columns named soc_... serve the computation: rename {reserved[0]!r}")
 
 
@@ -216,13 +194,6 @@ def _backend(table: Any) -> str:
         return str(table.get_backend().name)
     except ibis.common.exceptions.IbisError:
         return ""
-
-
-def _memtable(columns: Mapping[str, NDArray[Any]]) -> Any:
-    import ibis
-    import pyarrow as pa
-
-    return ibis.memtable(pa.table(dict(columns)))
 
 
 # --- SQL text ------------------------------------------------------------------------------------
@@ -244,9 +215,7 @@ def _scoring_sql(
     _check_columns(users, roles, prior)
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
-    lookups = {
-        name: _unbound(name, columns_of_table) for name, columns_of_table in prior.tables.items()
-    }
+    lookups = {name: _unbound(name, values) for name, values in prior.tables.items()}
     if named is not None:
         digest = {"fit": np.array([], dtype=object)}
         lookups[PRIOR] = _unbound(PRIOR, {**prior.tables[PRIOR], **digest})
@@ -254,9 +223,7 @@ def _scoring_sql(
     scored = expression(ibis.table(kinds, name=_ITEMS), roles, prior, lookups, dialect)
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
-        sources = {_ITEMS: _named(table)}
-        if named is not None:
-            sources[PRIOR] = _named(named)
+        sources = {_ITEMS: _named(table)} | ({PRIOR: _named(named)} if named is not None else {})
     except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
         raise ItemsError(f"table {table!r} in dialect {dialect!r}: {error}") from error
     for node in list(tree.find_all(sqlglot.exp.Table)):
@@ -267,11 +234,9 @@ def _scoring_sql(
     for name, values in prior.tables.items():
         if name not in sources:
             tree.with_(name, as_=_values(values), copy=False)
-    first: Any = tree.find(sqlglot.exp.With)  # others use the small tables
-    ctes = sorted(
-        first.expressions, key=lambda columns_of_table: columns_of_table.alias not in prior.tables
-    )
-    first.set("expressions", ctes)
+    definitions = tree.find(sqlglot.exp.With)  # others use the small tables, which come first
+    ordered = sorted(definitions.expressions, key=lambda part: part.alias not in prior.tables)
+    definitions.set("expressions", ordered)
     text = str(tree.sql(dialect=written, copy=False))
     if len(text) > _MOST_TEXT:
         raise FitError(
@@ -285,13 +250,11 @@ def _named(name: str) -> Any:
     """A table's name, whose quotes are written as the dialect has them."""
     from sqlglot import exp
 
-    parts = re.findall(_PART, name)
     names = [
         exp.to_identifier(part.strip('"').replace('""', '"'), quoted=part[0] == '"')
-        for part in parts
+        for part in re.findall(_PART, name)
     ]
-    table, schema, catalog = (*reversed(names), None, None)[:3]
-    return exp.Table(this=table, db=schema, catalog=catalog)
+    return exp.Table(**dict(zip(("this", "db", "catalog"), reversed(names), strict=False)))
 
 
 def _unbound(name: str, columns: Mapping[str, NDArray[Any]]) -> Any:
@@ -305,16 +268,15 @@ def _values(columns: Mapping[str, NDArray[Any]]) -> Any:
     """A SELECT of rows of numbers as text, the only form that all engines read exactly."""
     from sqlglot import exp
 
-    rows = zip(*(map(_text, values) for values in columns.values()), strict=True)
+    texts = (
+        [repr(float(v)) if isinstance(v, np.floating) else str(v) for v in values]
+        for values in columns.values()
+    )
     names: Any = [exp.to_identifier(name, quoted=True) for name in columns]
-    values = exp.values(list(rows), alias="soc_values", columns=names)
+    values = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
     kinds = {"O": "TEXT", "i": "BIGINT", "f": "DOUBLE"}
     typed = [
         exp.cast(exp.column(name.copy()), kinds[numbers.dtype.kind]).as_(name.copy())
         for name, numbers in zip(names, columns.values(), strict=True)
     ]
     return exp.select(*typed).from_(values)
-
-
-def _text(value: Any) -> str:
-    return repr(float(value)) if isinstance(value, np.floating) else str(value)

@@ -16,9 +16,9 @@ from ..data.groups import Grouping, label_of
 from ..data.statistics import Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
 from ..inference.results import FIT, Fit
-from ..posterior.interface import Posterior
 from ..posterior.item_columns import check_groups
 from ..posterior.predictive import posterior_of
+from ..posterior.scoring import Posterior
 from .support import check_draws
 
 ALL_LEVELS = "all levels"

@@ -44,10 +44,9 @@ def _warm(items: soc.PoissonItems, folder: Path) -> None:
         fits[bins], seconds = timed(lambda s=stats: fit(s), repeats=3)
         note = f"target {target} CPU s; {fits[bins].status.reason}"
         line(f"fit, {stats.n_items:,} items, {bins:,} bins", seconds, note)
-    for name, how in (("plug-in", {"plug_in": True}), ("auto", {"draws": "auto"})):
-        out = folder / "scored.parquet"
-        _, seconds = timed(lambda h=how, o=out: posteriors(fits[1000], items, out=o, **h))
-        line(f"item posteriors to Parquet, two quantiles, {name}", seconds)
+    out = folder / "scored.parquet"
+    _, seconds = timed(lambda: posteriors(fits[1000], items, out=out))
+    line("item posteriors to Parquet, two quantiles", seconds)
 
 
 def _scale(billion: bool) -> None:

@@ -6,7 +6,7 @@ a mixture, or one with a spike at zero, is the density of nearly noiseless outco
 theta, draw by draw; the rest is quadrature.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from scipy import special, stats
 
 import soc_pymc as soc
 from soc_pymc.data.groups import CROSS
+from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES
 
@@ -94,30 +95,25 @@ def thinned_fit(fit, draws):
     """Returns a fit with only some of its draws, of the first chain and evenly chosen."""
     posterior = fit.data["posterior"].to_dataset()
     chosen = np.linspace(0, posterior.sizes["draw"] - 1, draws).astype(int)
-    tree = fit.data.copy()
-    tree["posterior"] = xr.DataTree(posterior.isel(chain=[0], draw=chosen))
-    return replace(fit, data=tree)
+    return with_posterior(fit, posterior.isel(chain=[0], draw=chosen))
 
 
 def widened_fit(fit, factor):
     """Returns a fit whose draws of the curves are farther from their mean by a factor."""
     posterior = fit.data["posterior"].to_dataset()
-    wide = {}
-    for name, draws in posterior.items():
-        mean = draws.mean(("chain", "draw"))
-        wide[name] = (mean + factor * (draws - mean)).transpose(*draws.dims)
-    tree = fit.data.copy()
-    tree["posterior"] = xr.DataTree(posterior.assign(wide))
-    return replace(fit, data=tree)
+    mean = posterior.mean(("chain", "draw"))
+    wide = {name: mean[name] + factor * (x - mean[name]) for name, x in posterior.items()}
+    dims = {name: x.dims for name, x in posterior.items()}
+    return with_posterior(
+        fit, posterior.assign({k: x.transpose(*dims[k]) for k, x in wide.items()})
+    )
 
 
 def with_constant_curves(fit, **values):
     """Returns a fit whose curves are constants, such as log_mean=-3.0, in every draw."""
     posterior = fit.data["posterior"].to_dataset()
-    tree = fit.data.copy()
     constants = {name: xr.full_like(posterior[name], value) for name, value in values.items()}
-    tree["posterior"] = xr.DataTree(posterior.assign(constants))
-    return replace(fit, data=tree)
+    return with_posterior(fit, posterior.assign(constants))
 
 
 # --- closed forms --------------------------------------------------------------------------------
