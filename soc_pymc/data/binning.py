@@ -120,12 +120,11 @@ def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS
 
 def finer_grid(
     grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float = 1 / 16
-) -> tuple[Grid, float, float] | None:
-    """A finer grid for most of the weight, with its range; None if the first is fine enough.
+) -> Grid | None:
+    """A grid relative to the range of most scores; None if the first is fine enough.
 
-    A few extreme scores, or scores close to 0, must not make all other cells coarse: less than half
-    a bin's weight at either end, or around 0, gets no cells of its own. Cells with up to `coarse`
-    of a bin's weight are fine enough.
+    Half a bin's weight at either end is left out of the range, as a few extreme scores must not
+    make all other cells coarse. Cells with up to `coarse` of a bin's weight are fine enough.
     """
     share = weight.sum() / bins
     if weight.max() <= coarse * share:
@@ -133,15 +132,11 @@ def finer_grid(
     below = np.cumsum(weight)
     first = int(np.searchsorted(below, share / 2))
     last = min(int(np.searchsorted(below, below[-1] - share / 2)), len(cell) - 1)
-    low, high = (float(b) for b in grid.boundary([cell[first], cell[last] + 1]))
-    least = min(abs(low), abs(high))
-    if low <= 0 <= high:
-        size, of_size = np.abs(cell), np.where(cell == 0, 0.0, weight)
-        order = np.argsort(size, kind="stable")
-        far = int(np.searchsorted(np.cumsum(of_size[order]), share / 2))
-        least = float(grid.boundary(max(int(size[order][min(far, len(size) - 1)]), 1)))
-    finer = choose_grid(low, high, least)
-    return (finer, low, high) if finer.steps > grid.steps else None
+    low, high = grid.boundary([cell[first], cell[last] + 1]).tolist()
+    if low <= 0 <= high:  # such a range has more octaves than a finer grid could divide
+        return None
+    finer = choose_grid(low, high, min(abs(low), abs(high)))
+    return finer if finer.steps > grid.steps else None
 
 
 def choose_edges(

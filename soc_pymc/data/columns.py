@@ -128,12 +128,8 @@ def functions() -> Mapping[str, Any]:
     return names | rebound(names)
 
 
-def score_cell(score: Any, grid: Grid, low: float = -np.inf, high: float = np.inf) -> Any:
-    """`Grid.cell` of scores clipped to [low, high]."""
-    import ibis
-
-    if low > -np.inf:
-        score = ibis.least(ibis.greatest(score, exact(low)), exact(high))
+def score_cell(score: Any, grid: Grid) -> Any:
+    """`Grid.cell` of a column of scores."""
     return functions()["score_cell"](score, grid.floor, grid.steps)
 
 
@@ -223,7 +219,8 @@ def with_bins(
     if not columns:
         return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
     rows = ibis.memtable(pa.table(columns)) if rows is None else rows
-    cell = score_cell(table[score], lookup.grid, lookup.low, lookup.high)
+    clipped = ibis.least(ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high))
+    cell = score_cell(clipped, lookup.grid)
     joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
     cuts = [joined[name] for name in columns if name.startswith(f"{prefix}cut")]
     more = _sum([(joined[score] >= cut).ifelse(1, 0) for cut in cuts])

@@ -1,6 +1,7 @@
 """Sums of items by key: one compiled loop for the tables of every kind of outcome."""
 
 import math
+import operator
 from typing import Any
 
 import numba
@@ -12,7 +13,7 @@ from .._lib.errors import StatisticsError
 from ..families.cells import CELLS
 from ..families.outcomes import Outcome
 from .binning import Lookup
-from .formulas import bounded, outside, rebound
+from .formulas import rebound
 
 _EMPTY = -1
 _ROWS = 1 << 10  # of a table at first
@@ -22,83 +23,41 @@ _MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci 
 _NEAR, _MASK = 3, 7  # neighbouring keys are looked for near each other
 _KEY_BITS = 62
 _BUCKET_BITS = 16  # of numbers, by which items are put in order
-_FRACTION, _BIAS, _NORMAL, _FAR = 52, 1023, 2.0**-1022, 64
 _OPERANDS = ("outcome", "size", "rest")
 _GRIDS = ("exposure", "count", "noise", "value")
-OTHERS = (
-    "sum_t", "sum_t2", "sum_log_t", "sum_log_t2", "outside_log", "sum_logit_t", "sum_logit_t2",
-    "outside_logit", "sum_y_log_N", "above", "score_min", "score_max",
+# what the table of parts sums besides powers of outcomes and sizes
+_OTHERS = (
+    "sum_t", "sum_t2", "sum_log_t", "sum_log_t2", "sum_logit_t", "sum_logit_t2", "sum_y_log_N",
+    "above", "score_min", "score_max",
 )  # fmt: skip
-"""What the table of parts sums besides powers of outcomes and sizes."""
-_LOG, _LOGIT, _Y_LOG, _ABOVE = 2, 5, 8, 9  # their places
+_LOG, _LOGIT, _Y_LOG, _ABOVE = 2, 4, 6, 7  # their places
 
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 # functions of arrays are inlined, because reference counting would cost more than their work
 _inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
 
-
-@_compiled
-def _bits(number, steps):  # type: ignore[no-untyped-def]
-    return (np.float64(number).view(np.int64) >> (_FRACTION - steps)) - (_BIAS << steps)
-
-
-@_compiled
-def _log_linear(number, steps):  # type: ignore[no-untyped-def]
-    if number < _NORMAL:
-        return _bits(number * 2.0**_FAR, steps) - (_FAR << steps)
-    return _bits(number, steps)
-
-
-@_compiled
-def _where(condition, yes, no):  # type: ignore[no-untyped-def]
-    return yes if condition else no
-
-
-@_compiled
-def _low(one, other):  # type: ignore[no-untyped-def]
-    return min(one, other)
-
-
-@_compiled
-def _high(one, other):  # type: ignore[no-untyped-def]
-    return max(one, other)
-
-
-@_compiled
-def _whole(number):  # type: ignore[no-untyped-def]
-    return np.int64(number)
-
-
-@_compiled
-def _real(number):  # type: ignore[no-untyped-def]
-    return np.float64(number)
-
-
-@_compiled
-def _power_of_two(exponent):  # type: ignore[no-untyped-def]
-    return math.ldexp(1.0, exponent)
-
-
-@_compiled
-def _modulo(number, by):  # type: ignore[no-untyped-def]
-    return number % by
-
-
 _FORMULAS = rebound(
     {
-        "where": _where, "low": _low, "high": _high, "log": math.log, "floor": math.floor,
-        "whole": _whole, "real": _real, "literal": _real, "modulo": _modulo,
-        "power_of_two": _power_of_two, "log_linear": _log_linear,
+        "where": _compiled(lambda condition, yes, no: yes if condition else no),
+        "low": min,
+        "high": max,
+        "log": math.log,
+        "floor": math.floor,
+        "whole": np.int64,
+        "real": np.float64,
+        "literal": np.float64,
+        "modulo": operator.mod,
+        "bits": _compiled(lambda number: np.float64(number).view(np.int64)),
+        "power_of_two": _compiled(lambda exponent: math.ldexp(1.0, exponent)),
     },
     _compiled,
-)  # fmt: skip
+)
 _exposure_cell, _count_cell, _noise_cell, _value_cell = (
     _FORMULAS[f"{grid}_cell"] for grid in _GRIDS
 )
 _log_position, _logit_position = _FORMULAS["log_position"], _FORMULAS["logit_position"]
 _square, _times_log = _FORMULAS["square"], _FORMULAS["times_log"]
-_without_small = _FORMULAS["without_small"]
-_score_cell = _FORMULAS["score_cell"]
+_without_small, _score_cell = _FORMULAS["without_small"], _FORMULAS["score_cell"]
 
 
 # --- a table of rows by key -----------------------------------------------------------------------
@@ -160,10 +119,10 @@ def _add_others(real, r, other, others, needs, products, t, y, x):  # type: igno
     other[0], other[1], other[_ABOVE] = t, _square(t), y > x
     if needs[0]:
         u = _log_position(t)
-        other[_LOG], other[_LOG + 1], other[_LOG + 2] = u, u * u, t <= 0
+        other[_LOG], other[_LOG + 1] = u, u * u
     if needs[1]:
         u = _logit_position(t)
-        other[_LOGIT], other[_LOGIT + 1], other[_LOGIT + 2] = u, u * u, t <= 0 or t >= 1
+        other[_LOGIT], other[_LOGIT + 1] = u, u * u
     if needs[2]:
         other[_Y_LOG] = _times_log(y, x)
     for j in range(len(others) - 2):
@@ -176,7 +135,7 @@ def _add(number, items, cells, powers, others, form, index, whole, real, used): 
     size_power, least = form
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
     products, ends = _HEAD + len(powers), real.shape[1] - 2
-    power, other = np.ones((3, 4)), np.zeros(len(OTHERS))
+    power, other = np.ones((3, 4)), np.zeros(len(_OTHERS))
     needs = (others == _LOG).any(), (others == _LOGIT).any(), (others == _Y_LOG).any()
     last, row = _EMPTY, 0
     for i in range(len(number)):
@@ -211,8 +170,7 @@ class GroupSum:
         layout = outcome.tables[table]
         sums = {name: outcome.sums_of[name] for name in layout.reals if name in outcome.sums_of}
         powers = {n: (s.outcome, s.size, s.rest) for n, s in sums.items() if s.of == "power"}
-        kept = {*layout.reals, *map(outside, bounded(outcome) if table == "part" else ())}
-        others = [name for name in OTHERS if name in kept]
+        others = [name for name in _OTHERS if name in layout.reals]
         cells = [CELLS[cell] for cell in layout.cells.values()]
         grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.of), c.bits, c.first) for c in cells]
         self._cells = dict(zip(layout.cells, cells, strict=True))
@@ -220,7 +178,7 @@ class GroupSum:
         self._form: tuple[Any, ...] = (
             np.array(grids, dtype=np.int64).reshape(-1, 4),
             np.array(list(powers.values()), dtype=np.uint64).reshape(-1, 3),
-            np.array([OTHERS.index(name) for name in others], dtype=np.uint64),
+            np.array([_OTHERS.index(name) for name in others], dtype=np.uint64),
             (outcome.size_power, outcome.validity.outcome.negligible),
         )
         self._real = np.zeros((_ROWS, _HEAD + len(self._names)))

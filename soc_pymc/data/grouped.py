@@ -9,10 +9,10 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import LINEAR, SCALES
 from .binning import FIRST_GRID, Columns, Grid, Joint, Weights
 from .columns import functions, score_cell, seen, with_bins, with_blocks, with_cells
 from .folds import Folds, fold_of
-from .formulas import bounded, outside
 from .items import Items
 from .piles import Piles, Tables
 from .sources import readable, record_batches
@@ -21,7 +21,6 @@ from .validation import Scan, scan
 _ROWS = 1 << 20  # rows that arrive at once
 _TINY = 1e-100  # smaller sizes count as 0 in powers
 _PART_KEYS = ("group", "fold", "bin")
-_EXTREMES = ("score_min", "score_max")
 
 
 class Grouped:
@@ -40,21 +39,19 @@ class Grouped:
         """Refuse items that are not valid."""
         _ = self._scan
 
-    def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
+    def weights(self, grid: Grid, weight: str | None) -> Weights:
         """Items and sums of whole outcomes on a grid; numbers on the first are the check's."""
         cells: Columns = self._scan.cells
         if grid != FIRST_GRID or weight:
             table = self._scan.table
-            sums = {"n": table.count()} | (
-                {"total": table[weight].sum().cast("int64")} if weight else {}
-            )
-            cell = score_cell(table.score, grid, low, high)
-            rows = table.group_by(cell=cell).aggregate(**sums).order_by("cell")
-            cells = self._table(rows)
+            sums = {"n": table.count()}
+            if weight:
+                sums["weight"] = table[weight].sum().cast("int64")
+            rows = table.group_by(cell=score_cell(table.score, grid)).aggregate(**sums)
+            cells = self._table(rows.order_by("cell"))
+        weights = cells.get("weight", cells["n"])
         ends = self._scan.score_min, self._scan.score_max
-        return Weights(
-            self._scan.n, *ends, cells["cell"], cells["n"], cells.get("total", cells["n"])
-        )
+        return Weights(self._scan.n, *ends, cells["cell"], cells["n"], weights)
 
     def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
         """Scores in some cells that at least so many items share, with their numbers of items."""
@@ -65,67 +62,35 @@ class Grouped:
         return dict(zip(rows["score"].tolist(), rows["n"].tolist(), strict=True))
 
     def tables(self, edges: Floats, joint: Joint) -> Tables:
-        """Sums of all bins and cells."""
+        """Sums of all bins and cells: one grouped pass over joint cells, or one for each margin."""
+        outcome = self._outcome
+        piles, keyed = Piles(outcome, joint, len(edges) + 1), self._keyed(edges)
+        first, *others = outcome.margins
+        passes = [(*outcome.tables,)] if joint.most else [("part", first), *zip(others)]
+        for names in passes:
+            cells = {name: outcome.tables[name].cells for name in names}
+            finest = dict.fromkeys(cell for keys in cells.values() for cell in keys.values())
+            sums = _sums(keyed, outcome, outcome.reals(names))
+            for rows in self._batches(keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)):
+                for name, keys in cells.items():
+                    piles.add(name, {**rows, **{key: rows[cell] for key, cell in keys.items()}})
+        return piles.tables(list(self._codes), self._scan.n)
+
+    def _keyed(self, edges: Floats) -> Any:
+        """The table of items with columns of their group, fold, bin and cells."""
         import ibis
 
-        outcome, table = self._outcome, self._scan.table
-        piles = Piles(outcome, joint, len(edges) + 1)
+        table = self._scan.table
         if self._folds.by == "cluster":
             with readable():
                 labels = table.select("cluster").distinct().to_pyarrow()["cluster"].to_pylist()
             table = with_blocks(table, labels)
-        keyed = with_cells(with_bins(table, edges), outcome)
-        keyed = keyed.mutate(
-            fold=ibis.literal(0, type="int64")
-            if self._folds.by == "none"
-            else fold_of(self._folds, keyed, outcome.size, functions()),
-            group=keyed.group if "group" in keyed.columns else ibis.literal(""),
-        )
-        for rows in self._rows(keyed, bool(piles.coarse)):
-            piles.add(rows)
-        return piles.tables(list(self._codes), self._scan.n)
-
-    def _rows(self, keyed: Any, joint: bool) -> Iterator[dict[str, Columns]]:
-        """Rows of all tables as they arrive, from one grouped pass over the finest cells.
-
-        Without joint cells the margins are added up on the engine.
-        """
-        import ibis
-
-        outcome = self._outcome
-        names = ("joint", *outcome.margins) if joint else outcome.margins
-        cells = {name: outcome.tables[name].cells for name in names}
-        sums = _sums(keyed, outcome, outcome.reals(("part", *names)))
-        keys_read = [
-            *_PART_KEYS,
-            *dict.fromkeys(c for cells_of_table in cells.values() for c in cells_of_table.values()),
-        ]
-        fine = keyed.group_by(*keys_read).aggregate(**sums)
-        if joint:
-            for rows in self._batches(fine):
-                keys = {
-                    n: {key: rows[c] for key, c in cells_of_table.items()}
-                    for n, cells_of_table in cells.items()
-                }
-                yield {
-                    "part": rows,
-                    **{name: {**rows, **keys_of_table} for name, keys_of_table in keys.items()},
-                }
-            return
-        added = {name: fine[name].sum() for name in sums if name not in _EXTREMES}
-        added = {
-            name: v.cast("int64") if name in _whole(outcome) else v for name, v in added.items()
-        }
-        added |= {"score_min": fine.score_min.min(), "score_max": fine.score_max.max()}
-        margins = []
-        for k, name in enumerate(names):
-            by_cell = {key: fine[c] for key, c in cells[name].items()}
-            margin = fine.group_by(*_PART_KEYS, **by_cell).aggregate(**added)
-            margins.append(margin.mutate(margin=ibis.literal(k, type="int64")))
-        for rows in self._batches(reduce(lambda one, other: one.union(other), margins)):
-            for k, name in enumerate(names):
-                mine = {column: values[rows["margin"] == k] for column, values in rows.items()}
-                yield {name: mine} if k else {"part": mine, name: mine}
+        keyed = with_cells(with_bins(table, edges), self._outcome)
+        fold = ibis.literal(0, type="int64")
+        if self._folds.by != "none":
+            fold = fold_of(self._folds, keyed, self._outcome.size, functions())
+        group = keyed.group if "group" in keyed.columns else ibis.literal("")
+        return keyed.mutate(fold=fold, group=group)
 
     def _batches(self, expression: Any) -> Iterator[Columns]:
         schema = expression.schema()
@@ -152,20 +117,15 @@ class Grouped:
         return columns
 
 
-def _whole(outcome: Outcome) -> tuple[str, ...]:
-    """Columns of whole numbers to add up."""
-    return (*outcome.integers, *map(outside, bounded(outcome)))
-
-
 def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
     """Sums by name, as expressions of an item."""
     formulas, t, y = functions(), keyed.score, keyed[outcome.observed]
     size, failures = keyed[outcome.size].cast("float64"), keyed[outcome.size] - y
     values = {"sum_y": y, "sum_t": t, "sum_t2": formulas["square"](t)}
-    for scale in bounded(outcome):
-        u = formulas[f"{scale.name}_position"](t)
-        values |= dict(zip(scale.sums, (u, u * u), strict=True))
-        values[outside(scale)] = (~((t > scale.low) & (t < scale.high))).ifelse(1, 0)
+    for scale in SCALES.values():
+        if scale is not LINEAR:
+            u = formulas[f"{scale.name}_position"](t)
+            values |= dict(zip(scale.sums, (u, u * u), strict=True))
     values["sum_y_log_N"] = formulas["times_log"](y, size)
     values["above"] = (y.cast("float64") > size).ifelse(1, 0).cast("float64")
     sized = size if outcome.size_power == 1 else formulas["square"](size)
@@ -176,7 +136,7 @@ def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
         if of.of == "power" and name not in (*outcome.integers, "n"):
             powers = zip(factors, (of.outcome, of.size, of.rest), strict=True)
             values[name] = reduce(operator.mul, [f for f, power in powers for _ in range(power)])
-    is_whole = _whole(outcome)
-    sums = {name: values[name].sum() for name in (*names, *is_whole) if name in values}
-    sums = {name: v.cast("int64") if name in is_whole else v for name, v in sums.items()}
+    sums = {name: values[name].sum() for name in (*names, *outcome.integers) if name in values}
+    if "sum_y" in outcome.integers:
+        sums["sum_y"] = sums["sum_y"].cast("int64")
     return sums | {"n": keyed.count(), "score_min": t.min(), "score_max": t.max()}

@@ -1,6 +1,5 @@
 """Passes over items in files or in memory: blocks of Arrow batches, summed in threads."""
 
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
-from ..families.outcomes import OUTCOMES, Outcome
+from ..families.outcomes import OUTCOMES
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
 from .columns import NUMBERS, near_whole
 from .days import is_day
@@ -40,9 +39,9 @@ class Local:
         self._n: int | None = None
         self._codes: dict[str, int] = {}
         self._lock = threading.Lock()  # of the codes
-        table = open_table(items.source, list(self._items.roles.values()))
+        table = open_table(items.source, list(items.roles.values()))
         with readable():
-            check_types(self._items, table)
+            check_types(items, table)
 
     def check(self) -> None:
         """Refuse items that are not valid."""
@@ -55,36 +54,36 @@ class Local:
 
     # --- passes ----------------------------------------------------------------------------------
 
-    def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
+    def weights(self, grid: Grid, weight: str | None) -> Weights:
         """Items, and sums of the role `weight`, on a grid; only the needed columns are read."""
-        bounds = self._outcome.bounds
-        roles = ("score",) if weight is None else ("score", weight)
+        roles = ("score", weight) if weight else ("score",)
 
         def count(block: Mapping[str, Any]) -> tuple[float, float, Columns]:
-            if not all(bounds[role].hold(block[role]) for role in roles):
+            if not all(self._outcome.bounds[role].hold(block[role]) for role in roles):
                 raise _NotValidError
-            score = block["score"]
-            cell = grid.cell(score if low == -math.inf else np.clip(score, low, high))
-            if weight is None:
-                cell, n = np.unique(cell, return_counts=True)
-                rows: Columns = {"cell": cell, "n": n, "total": n}
-            else:
+            score, rows = block["score"], {}
+            cell = grid.cell(score)
+            if weight:
                 total = block[weight].astype(np.int64)
-                rows = {"cell": cell, "n": np.ones_like(total), "total": total}
-                rows = added(rows, ("cell",), ("n", "total"))
+                rows = {"cell": cell, "n": np.ones_like(total), "weight": total}
+                rows = added(rows, ("cell",), ("n", "weight"))
+            else:
+                rows["cell"], rows["n"] = np.unique(cell, return_counts=True)
+                rows["weight"] = rows["n"]
             return float(score.min()), float(score.max()), rows
 
-        pile, ends = Pile(("cell",), ("n", "total")), []
-        for *own, rows in self._mapped("choosing bins", roles, count):
-            ends.append(own)
+        pile, ends = Pile(("cell",), ("n", "weight")), []
+        for low, high, rows in self._mapped("choosing bins", roles, count):
+            ends += [low, high]
             pile.add(rows)
         if not ends:
             self._refuse()
-        found = pile.total()
-        check_total(self._items, float(found["total"].sum(dtype=float)))
-        self._n = int(found["n"].sum())
-        score_min, score_max = min(low for low, _ in ends), max(high for _, high in ends)
-        return Weights(self._n, score_min, score_max, *(found[k] for k in ("cell", "n", "total")))
+        cells = pile.total()
+        check_total(self._items, float(cells["weight"].sum(dtype=float)))
+        self._n = int(cells["n"].sum())
+        return Weights(
+            self._n, min(ends), max(ends), cells["cell"], cells["n"], cells["weight"]
+        )
 
     def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
         """Scores in some cells that at least so many items share, with their numbers of items."""
@@ -98,8 +97,8 @@ class Local:
             score, place = np.unique(np.concatenate([score, values]), return_inverse=True)
             n = np.bincount(place, np.concatenate([n, number]), len(score)).astype(np.int64)
             if len(score) > _MOST_SCORES:  # a score with a share of the items stays
-                kept = n > n.sum() // _MOST_SCORES
-                score, n = score[kept], n[kept]
+                frequent = n > n.sum() // _MOST_SCORES
+                score, n = score[frequent], n[frequent]
         many = n >= least
         return dict(zip(score[many].tolist(), n[many].tolist(), strict=True))
 
@@ -107,10 +106,11 @@ class Local:
         """Sums of all bins and cells of items, validated in the same pass.
 
         Blocks are put in order in threads and added in their order, to several tables at once, so
-        that every sum is over its items in order, whatever the number of threads.
+        every sum is over its items in order, whatever the number of threads.
         """
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
-        sums = _Sums(outcome, joint, bins, self._folds.number)
+        folds, piles = self._folds.number, Piles(outcome, joint, bins)
+        sums = {name: GroupSum(outcome, name) for name in outcome.tables}
 
         def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
             score, y, size = (block[role] for role in outcome.bounds)
@@ -118,17 +118,33 @@ class Local:
                 raise _NotValidError
             return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
 
+        def flush(name: str) -> None:
+            columns = sums[name].columns()
+            sums[name] = GroupSum(outcome, name)
+            part, columns["bin"] = np.divmod(columns.pop("number"), bins)
+            columns["group"], columns["fold"] = np.divmod(part, 1 if name == "joint" else folds)
+            piles.add(name, columns)
+
         n, total = 0, 0.0
-        blocks = self._mapped("summarizing items", tuple(self._items.roles), prepare)
-        for y, number, ordered in blocks:
+        for y, number, ordered in self._mapped("summarizing items", tuple(self._items.roles), prepare):
             n, total = n + len(number), total + y
             check_total(self._items, total)
-            sums.add(number, ordered)
+
+            def add(name: str, number: Ints = number, ordered: Floats = ordered) -> None:
+                if name == "joint":  # the first bin of those that are merged
+                    bin_of = number % bins
+                    number = number // (folds * bins) * bins + bin_of - bin_of % piles.coarse
+                sums[name].add(number, ordered)
+
+            for _ in ordered_map(add, [name for name in sums if name != "joint" or piles.coarse]):
+                pass
+            if len(sums["joint"]) > joint.most:
+                flush("joint")
         if not n or self._n not in (None, n):
             self._refuse()
         for name in outcome.tables:
-            sums.flush(name)
-        return sums.piles.tables(list(self._codes) or [""], n)
+            flush(name)
+        return piles.tables(list(self._codes) or [""], n)
 
     def _parts(self, block: Mapping[str, Any]) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
@@ -150,29 +166,27 @@ class Local:
         def run(block: list[Any]) -> tuple[int, Result]:
             return sum(batch.num_rows for batch in block), work(self._read(block, roles))
 
+        names = [column for role, column in self._items.roles.items() if role in roles]
         with (
             phase(title, unit="items", enabled=self._progress) as running,
             readable(self._items.source),
         ):
             try:
-                for rows, result in ordered_map(run, self._blocks(roles)):
+                for rows, result in ordered_map(run, self._blocks(names)):
                     yield result
                     running.advance(rows)
             except _NotValidError:
                 self._refuse()
 
-    def _blocks(self, roles: Sequence[str]) -> Iterator[list[Any]]:
-        """Arrow batches of the roles' columns, in lists of about a million rows."""
-        names = [column for role, column in self._items.roles.items() if role in roles]
+    def _blocks(self, names: Sequence[str]) -> Iterator[list[Any]]:
+        """Arrow batches of columns, in lists of about a million rows."""
         block: list[Any] = []
-        rows = 0
         for batch in self._batches(names):
             block.append(batch)
-            rows += batch.num_rows
-            if rows >= _BLOCK:
+            if sum(part.num_rows for part in block) >= _BLOCK:
                 yield block
-                block, rows = [], 0
-        if rows:
+                block = []
+        if any(part.num_rows for part in block):
             yield block
 
     def _batches(self, names: Sequence[str]) -> Iterator[Any]:
@@ -228,39 +242,6 @@ class Local:
             raise _NotValidError
 
 
-class _Sums:
-    """Sums of all tables by compiled loops; joint cells are moved to the piles beyond a budget."""
-
-    def __init__(self, outcome: Outcome, joint: Joint, bins: int, folds: int) -> None:
-        self._outcome, self._most, self._bins, self._folds = outcome, joint.most, bins, folds
-        self._sums = {name: GroupSum(outcome, name) for name in outcome.tables}
-        self.piles = Piles(outcome, joint, bins)
-
-    def add(self, number: Ints, items: Floats) -> None:
-        """Add items in order; a number is that of group, fold and bin."""
-
-        def add(name: str) -> None:
-            wide = number
-            if name == "joint":  # the first bin of those that are merged
-                bins = number % self._bins
-                wide = number // (self._folds * self._bins) * self._bins
-                wide += bins - bins % self.piles.coarse
-            self._sums[name].add(wide, items)
-
-        for _ in ordered_map(add, [n for n in self._sums if n != "joint" or self.piles.coarse]):
-            pass
-        if len(self._sums["joint"]) > self._most:
-            self.flush("joint")
-
-    def flush(self, name: str) -> None:
-        """Move the rows of a table to the piles."""
-        columns = self._sums[name].columns()
-        self._sums[name] = GroupSum(self._outcome, name)
-        part, columns["bin"] = np.divmod(columns.pop("number"), self._bins)
-        columns["group"], columns["fold"] = np.divmod(part, 1 if name == "joint" else self._folds)
-        self.piles.add({name: columns})
-
-
 class _NotValidError(Exception):
     """A block of items is not valid; a scan of all items says why."""
 
@@ -279,10 +260,8 @@ def _cast(values: Any, role: str) -> Any:
         if pa.types.is_decimal(values.type):  # which Arrow's own cast rounds twice
             values = values.cast(pa.string())
         return values.cast(pa.float64(), safe=False)
-    if pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type):
+    if "string" in str(values.type):
         return values.cast(pa.string())
-    if pa.types.is_string(values.type):
-        return values
     if values.type == pa.uint64() and values.null_count == 0:
         large = values.to_numpy(zero_copy_only=False)
         return pa.array((large % np.uint64(FOLD_PRIME)).astype(np.int64))

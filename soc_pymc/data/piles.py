@@ -1,14 +1,14 @@
 """Tables of sums whose rows arrive in parts, from an engine or from blocks of items."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .._lib.arrays import Floats
 from ..families.outcomes import Outcome
+from ..families.scales import LINEAR, SCALES, Scale
 from .binning import Columns, Joint, added
-from .formulas import bounded, outside
 
 _WAITING = 1 << 20  # rows that are added up at once
 
@@ -29,25 +29,23 @@ class Pile:
         self._keys, self._names = keys, names
         self._parts: list[Columns] = []
 
+    def __len__(self) -> int:
+        return sum(len(part[self._keys[0]]) for part in self._parts)
+
     def add(self, rows: Columns) -> None:
         """Add rows, which may repeat keys."""
         self._parts.append({name: rows[name] for name in (*self._keys, *self._names)})
-        first, *others = [len(part[self._keys[0]]) for part in self._parts]
-        if sum(others) > max(first, _WAITING):
+        total = len(self._parts[0][self._keys[0]])
+        if len(self) - total > max(total, _WAITING):
             self.total()
 
     def total(self) -> Columns:
         """The rows, with distinct keys."""
-        if len(self._parts) > 0:
-            names = self._parts[0]
-            rows = {name: np.concatenate([part[name] for part in self._parts]) for name in names}
-            self._parts = [added(rows, self._keys, self._names)]
-        return self._parts[0] if self._parts else {}
-
-    @property
-    def most_rows(self) -> int:
-        """A number of rows that they do not exceed."""
-        return sum(len(part[self._keys[0]]) for part in self._parts)
+        if not self._parts:
+            return {}
+        rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
+        self._parts = [added(rows, self._keys, self._names)]
+        return self._parts[0]
 
     def widen(self) -> None:
         """Put two bins together."""
@@ -65,24 +63,21 @@ class Piles:
         self._outcome, self._joint, self._bins = outcome, joint, bins
         self.coarse = min(joint.most, 1)
         """Bins per bin of the joint cells, 0 if none are kept."""
-        names = {name: outcome.sums(name) for name in outcome.tables}
-        names["part"] = (*names["part"], *map(outside, bounded(outcome)))
         self._piles = {
-            name: Pile(table.keys, names[name]) for name, table in outcome.tables.items()
+            name: Pile(table.keys, outcome.sums(name)) for name, table in outcome.tables.items()
         }
 
-    def add(self, tables: Mapping[str, Columns]) -> None:
-        """Add rows of tables in bins, which may repeat their keys."""
-        for name, rows in tables.items():
-            if name != "joint":
-                self._piles[name].add(rows)
-            elif self.coarse:
-                self._piles[name].add({**rows, "bin": rows["bin"] // self.coarse})
-                self._keep_budget()
+    def add(self, name: str, rows: Columns) -> None:
+        """Add rows of a table in bins, which may repeat their keys."""
+        if name != "joint":
+            self._piles[name].add(rows)
+        elif self.coarse:
+            self._piles[name].add({**rows, "bin": rows["bin"] // self.coarse})
+            self._keep_budget()
 
     def _keep_budget(self) -> None:
         pile, most = self._piles["joint"], self._joint.most
-        if pile.most_rows <= most or len(pile.total()["n"]) <= most:
+        if len(pile) <= most or len(pile.total()["n"]) <= most:
             return
         if not self._joint.merges:
             self.coarse = 0
@@ -93,27 +88,29 @@ class Piles:
         self._outcome.check_joint(len(pile.total()["n"]), most)
 
     def tables(self, labels: Sequence[str], n: int) -> Tables:
-        """The tables with groups in the order of their labels.
-
-        Sums of positions are NaN where a score has none. A score at an end of the scale, such as 0,
-        that is alone in its bin counts as the nearest score with a position.
-        """
+        """The tables with groups in the order of their labels."""
         order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
         totals = {name: dict(pile.total()) for name, pile in self._piles.items()}
         if not self.coarse:
             totals["joint"] = {}
         for table in filter(None, totals.values()):
             table["group"] = order[table["group"]]
-        part: dict[str, NDArray[Any]] = totals["part"]
-        for scale in bounded(self._outcome):
-            lacking = part.pop(outside(scale)) > 0
-            low, high = part["score_min"], part["score_max"]
-            inside = scale.holds(low) & scale.holds(high)
-            nearest = np.full(len(low), np.nan)
-            if inside.any():
-                first, last = scale.position(np.array([low[inside].min(), high[inside].max()]))
-                nearest = np.where(low <= scale.low, first, last)
-            nearest[(low != high) | ((low != scale.low) & (low != scale.high))] = np.nan
-            for name, position in zip(scale.sums, (nearest, nearest**2), strict=True):
-                part[name] = np.where(lacking, part["n"] * position, part[name])
+        part = totals["part"]
+        for scale in SCALES.values():
+            if scale is not LINEAR and scale.sums[0] in part:
+                end = _nearest_position(scale, part["score_min"], part["score_max"])
+                for name, position in zip(scale.sums, (end, end**2), strict=True):
+                    unknown = np.isnan(part[name])
+                    part[name] = np.where(unknown, part["n"] * position, part[name])
         return Tables(totals, tuple(sorted(labels)), self.coarse, n)
+
+
+def _nearest_position(scale: Scale, low: Floats, high: Floats) -> Floats:
+    """Nearest position to bins of one score at an end of the scale, such as 0; else NaN."""
+    inside = scale.holds(low) & scale.holds(high)
+    position = np.full(len(low), np.nan)
+    if inside.any():
+        ends = scale.position(np.array([low[inside].min(), high[inside].max()]))
+        single = low == high
+        position[single & (low == scale.low)], position[single & (low == scale.high)] = ends
+    return position

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -236,7 +235,7 @@ def totals_of(
     with phase("summing cells", enabled=progress and on_engine):
         found = reader.tables(cuts, budget)
     stats = _collect(found, cuts, items, rule, folds, must=budget.merges)
-    if int(stats.data["n"].sum()) != found.n:
+    if any(table["n"].sum() != found.n for table in found.sums.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
     if len(stats.days) > MOST_DAYS:
         raise ItemsError(
@@ -280,55 +279,66 @@ def _choose(
 ) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
-    infinite = -math.inf, math.inf
     with phase("choosing bins", enabled=progress and isinstance(reader, Grouped)):
-        first = reader.weights(FIRST_GRID, *infinite, weight)
-        low, high = first.score_min, first.score_max
-        if low == high:
+        grid, scores = FIRST_GRID, reader.weights(FIRST_GRID, weight)
+        if scores.score_min == scores.score_max:
             return np.empty(0)
-        if high - low <= _SAME * max(abs(low), abs(high)):
-            reader.check()
-            raise ItemsError(
-                f"column {items.score!r}: scores differ by rounding alone, from {digits(low)} to "
-                f"{digits(high)}; round them to one score, or give scores that differ"
-            )
-        if not first.weight.sum() > 0:
-            reader.check()
-            raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
-        many = stand_out(first.items, np.ones(len(first.cell), dtype=bool))
-        least = fewest_in_atom(first.n)
-        atoms = reader.repeated(FIRST_GRID, first.cell[many], least) if many.any() else {}
-        ends = np.array(OUTCOMES[items.kind].ends)
-        if len(at_ends := np.intersect1d(FIRST_GRID.cell(ends), first.cell)):
-            near = reader.repeated(FIRST_GRID, at_ends, 1)
-            atoms |= {score: n for score, n in near.items() if score in ends}
-        rest = first.n - sum(atoms.values())
-        bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, rest // _ITEMS_IN_BIN))
-        grid, cells, weights = FIRST_GRID, first.cell, _beside(FIRST_GRID, first, atoms, infinite)
+        _check_range(reader, items, scores, equal)
+        atoms = _atoms(reader, items, scores)
+        usual = max(_FEWEST_BINS, (scores.n - sum(atoms.values())) // _ITEMS_IN_BIN)
+        bins = asked or min(_MOST_BINS, usual)
+        weights = _beside(grid, scores, atoms)
         # with few items per bin finer cells do not make bins more equal
-        finer = finer_grid(grid, cells, weights, bins, coarse=1 / 16 if asked else 1 / 4)
+        finer = finer_grid(grid, scores.cell, weights, bins, coarse=1 / 16 if asked else 1 / 4)
         if finer is not None:
-            second = reader.weights(*finer, weight)
-            finer_weights = _beside(finer[0], second, atoms, finer[1:])
-            if finer_weights.max() < weights.max():  # equal scores share a cell on any grid
-                grid, cells, weights = finer[0], second.cell, finer_weights
-    edges = choose_edges(grid, cells[weights > 0], weights[weights > 0], bins, asked is None)
+            grid, scores = finer, reader.weights(finer, weight)
+            weights = _beside(grid, scores, atoms)
+    occupied = weights > 0
+    edges = choose_edges(grid, scores.cell[occupied], weights[occupied], bins, asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
             f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
-            f"together, and there are only {len(cells):,} scores that differ, or a few of them "
-            "hold more than a bin's share; ask for fewer bins",
+            f"together, and there are only {len(scores.cell):,} scores that differ, or a few of "
+            "them hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
         )
-    return atom_edges(edges, list(atoms), grid, cells[weights > 0])
+    return atom_edges(edges, list(atoms), grid, scores.cell[occupied])
 
 
-def _beside(
-    grid: Grid, weights: Weights, atoms: dict[float, int], ends: tuple[float, float]
-) -> Floats:
+def _check_range(
+    reader: Grouped | Local, items: Items, scores: Weights, equal: str | None
+) -> None:
+    """Refuse scores that differ by rounding alone, and bins of equal amounts of nothing."""
+    low, high = scores.score_min, scores.score_max
+    problem = ""
+    if high - low <= _SAME * max(abs(low), abs(high)):
+        problem = (
+            f"column {items.score!r}: scores differ by rounding alone, from {digits(low)} to "
+            f"{digits(high)}; round them to one score, or give scores that differ"
+        )
+    elif not scores.weight.sum() > 0:
+        problem = f"bins of equal {equal} are not possible: all of it is 0"
+    if problem:
+        reader.check()
+        raise ItemsError(problem)
+
+
+def _atoms(reader: Grouped | Local, items: Items, scores: Weights) -> dict[float, int]:
+    """Scores that are atoms, with their numbers of items."""
+    many = stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
+    least = fewest_in_atom(scores.n)
+    atoms = reader.repeated(FIRST_GRID, scores.cell[many], least) if many.any() else {}
+    ends = np.array(OUTCOMES[items.kind].ends)
+    if len(at_ends := np.intersect1d(FIRST_GRID.cell(ends), scores.cell)):
+        near = reader.repeated(FIRST_GRID, at_ends, 1)
+        atoms |= {score: n for score, n in near.items() if score in ends}
+    return atoms
+
+
+def _beside(grid: Grid, scores: Weights, atoms: dict[float, int]) -> Floats:
     """Weights of cells without those of the atoms, which have bins of their own."""
-    clipped = np.clip(np.array(list(atoms), dtype=float), *ends)
-    return np.where(np.isin(weights.cell, grid.cell(clipped)), 0.0, weights.weight)
+    at_atoms = np.isin(scores.cell, grid.cell(list(atoms)))
+    return np.where(at_atoms, 0.0, scores.weight)
 
 
 # --- the statistics ------------------------------------------------------------------------------
