@@ -14,7 +14,7 @@ from .binning import FIRST_GRID, Columns, Grid, Joint, Weights
 from .columns import functions, score_cell, seen, with_bins, with_blocks, with_cells
 from .folds import Folds, fold_of
 from .items import Items
-from .piles import Piles, Tables
+from .layout import Piles, Sums
 from .sources import readable, record_batches
 from .validation import Scan, scan
 
@@ -61,7 +61,7 @@ class Grouped:
         rows = self._table(counted.filter(counted.n >= least).order_by("score"))
         return dict(zip(rows["score"].tolist(), rows["n"].tolist(), strict=True))
 
-    def tables(self, edges: Floats, joint: Joint) -> Tables:
+    def tables(self, edges: Floats, joint: Joint) -> Sums:
         """Sums of all bins and cells: one grouped pass over joint cells, or one for each margin."""
         outcome = self._outcome
         piles, keyed = Piles(outcome, joint, len(edges) + 1), self._keyed(edges)

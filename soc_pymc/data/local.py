@@ -11,7 +11,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
-from ..families.outcomes import OUTCOMES
+from ..families.outcomes import OUTCOMES, Outcome
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
 from .columns import NUMBERS, near_whole
 from .days import is_day
@@ -20,7 +20,7 @@ from .formulas import FOLD_PRIME
 from .group_sum import GroupSum, in_order
 from .groups import CROSS, MARK, is_label, joined, key_roles
 from .items import Items
-from .piles import Pile, Piles, Tables
+from .layout import Pile, Piles, Sums
 from .sources import are_parquet, batches, in_memory, kind_of, open_table, paths_of, readable
 from .validation import check_total, check_types, scan
 
@@ -81,9 +81,7 @@ class Local:
         cells = pile.total()
         check_total(self._items, float(cells["weight"].sum(dtype=float)))
         self._n = int(cells["n"].sum())
-        return Weights(
-            self._n, min(ends), max(ends), cells["cell"], cells["n"], cells["weight"]
-        )
+        return Weights(self._n, min(ends), max(ends), cells["cell"], cells["n"], cells["weight"])
 
     def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
         """Scores in some cells that at least so many items share, with their numbers of items."""
@@ -102,15 +100,14 @@ class Local:
         many = n >= least
         return dict(zip(score[many].tolist(), n[many].tolist(), strict=True))
 
-    def tables(self, edges: Floats, joint: Joint) -> Tables:
+    def tables(self, edges: Floats, joint: Joint) -> Sums:
         """Sums of all bins and cells of items, validated in the same pass.
 
         Blocks are put in order in threads and added in their order, to several tables at once, so
         every sum is over its items in order, whatever the number of threads.
         """
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
-        folds, piles = self._folds.number, Piles(outcome, joint, bins)
-        sums = {name: GroupSum(outcome, name) for name in outcome.tables}
+        running = _RunningSums(outcome, joint, bins, self._folds.number)
 
         def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
             score, y, size = (block[role] for role in outcome.bounds)
@@ -118,33 +115,16 @@ class Local:
                 raise _NotValidError
             return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
 
-        def flush(name: str) -> None:
-            columns = sums[name].columns()
-            sums[name] = GroupSum(outcome, name)
-            part, columns["bin"] = np.divmod(columns.pop("number"), bins)
-            columns["group"], columns["fold"] = np.divmod(part, 1 if name == "joint" else folds)
-            piles.add(name, columns)
-
         n, total = 0, 0.0
-        for y, number, ordered in self._mapped("summarizing items", tuple(self._items.roles), prepare):
+        for y, number, items in self._mapped("summarizing items", [*self._items.roles], prepare):
             n, total = n + len(number), total + y
             check_total(self._items, total)
-
-            def add(name: str, number: Ints = number, ordered: Floats = ordered) -> None:
-                if name == "joint":  # the first bin of those that are merged
-                    bin_of = number % bins
-                    number = number // (folds * bins) * bins + bin_of - bin_of % piles.coarse
-                sums[name].add(number, ordered)
-
-            for _ in ordered_map(add, [name for name in sums if name != "joint" or piles.coarse]):
-                pass
-            if len(sums["joint"]) > joint.most:
-                flush("joint")
+            running.add(number, items)
         if not n or self._n not in (None, n):
             self._refuse()
         for name in outcome.tables:
-            flush(name)
-        return piles.tables(list(self._codes) or [""], n)
+            running.flush(name)
+        return running.piles.tables(list(self._codes) or [""], n)
 
     def _parts(self, block: Mapping[str, Any]) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
@@ -240,6 +220,40 @@ class Local:
             raise _NotValidError
         if self._items.date and not all(is_day(word.partition(CROSS)[0]) for word in words):
             raise _NotValidError
+
+
+class _RunningSums:
+    """Sums of all tables by compiled loops; joint cells are moved to the piles beyond a budget."""
+
+    def __init__(self, outcome: Outcome, joint: Joint, bins: int, folds: int) -> None:
+        self._outcome, self._most, self._bins, self._folds = outcome, joint.most, bins, folds
+        self._sums = {name: GroupSum(outcome, name) for name in outcome.tables}
+        self.piles = Piles(outcome, joint, bins)
+
+    def add(self, number: Ints, items: Floats) -> None:
+        """Add items in order; a number is that of group, fold and bin."""
+
+        def add_to(name: str) -> None:
+            part_number = number
+            if name == "joint":  # without folds, and with the first of the bins that are merged
+                bin_number = number % self._bins
+                part_number = number // (self._folds * self._bins) * self._bins
+                part_number += bin_number - bin_number % self.piles.coarse
+            self._sums[name].add(part_number, items)
+
+        names = [name for name in self._sums if name != "joint" or self.piles.coarse]
+        for _ in ordered_map(add_to, names):
+            pass
+        if len(self._sums["joint"]) > self._most:
+            self.flush("joint")
+
+    def flush(self, name: str) -> None:
+        """Move the rows of a table to the piles."""
+        columns = self._sums[name].columns()
+        self._sums[name] = GroupSum(self._outcome, name)
+        part, columns["bin"] = np.divmod(columns.pop("number"), self._bins)
+        columns["group"], columns["fold"] = np.divmod(part, 1 if name == "joint" else self._folds)
+        self.piles.add(name, columns)
 
 
 class _NotValidError(Exception):
