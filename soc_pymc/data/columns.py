@@ -9,7 +9,8 @@ import numpy as np
 from .._lib.arrays import Floats
 from ..families.cells import CELLS
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.validity import LARGEST_COUNT, Bounds
+from ..families.validity import Bounds
+from . import formulas
 from .binning import Grid, make_lookup
 from .folds import MOST_FOLDS, block_of_labels
 from .formulas import FOLD_PRIME, rebound
@@ -29,7 +30,6 @@ NUMBERS: Mapping[str, Bounds] = {
 HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
 """Engines with MD5 of text in digits of base 16, by their names in Ibis."""
 _LOG2_E = 1.4426950408889634
-_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
 _BEYOND = 1e300  # in place of an infinite edge, which has no text
 
 
@@ -46,7 +46,7 @@ def _number(role: str, column: Any) -> Any:
     if role in NUMBERS:
         value = column.cast("float64")
         exact = dtype.is_integer() or dtype.is_boolean()
-        return value if exact or not NUMBERS[role].whole else _near_whole(value)
+        return value if exact or not NUMBERS[role].whole else functions()["near_whole"](value)
     if role == "id" and dtype.is_string():
         return _number_of_text(column)
     if role == "id":  # only the remainder matters for folds, so no id is too large
@@ -72,20 +72,10 @@ def _number_of_text(text: Any) -> Any:
     return (high * (2**32 % FOLD_PRIME) + low) % FOLD_PRIME
 
 
-def _near_whole(value: Any) -> Any:
-    """`near_whole` of an engine's column."""
-    safe = (value.abs() <= LARGEST_COUNT).ifelse(value, 0.0)  # not every number fits in an integer
-    whole = (safe + 0.5).floor().cast("float64")
-    return ((value - whole).abs() <= _ROUNDING).ifelse(whole, value)
-
-
 def near_whole(role: str, values: Floats) -> Floats:
     """Numbers of a role; near a whole number that number, where the role holds whole numbers."""
-    if role not in NUMBERS or not NUMBERS[role].whole:
-        return values
-    whole = np.floor(values + 0.5)
-    with np.errstate(invalid="ignore"):  # the difference of infinities
-        return np.where(np.abs(values - whole) <= _ROUNDING, whole, values)
+    holds_whole = role in NUMBERS and NUMBERS[role].whole
+    return np.asarray(formulas.near_whole(values)) if holds_whole else values
 
 
 def typed(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..families.cells import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
+from ..families.validity import LARGEST_COUNT
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
 _NORMAL = 2.0**-1022  # smaller numbers are less precise
@@ -20,6 +21,7 @@ _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
 _MOST_VALUE = float(MOST_VALUE_CELL)
 _NAN = float("nan")
+_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
 FOLD_PRIME = (1 << 31) - 1
 _SHIFT, _FACTOR = 1663, 1327217885  # products of two numbers below the prime fit in 64 bits
 _MIX = 1_073_741_789
@@ -101,6 +103,14 @@ def value_cell(value: Any, noise: Any) -> Any:
     return whole(floor(high(low(cell, _MOST_VALUE), -_MOST_VALUE)))
 
 
+def near_whole(number: Any) -> Any:
+    """Numbers; the whole number in the place of those that differ from it by rounding."""
+    countable = (number >= -LARGEST_COUNT) & (number <= LARGEST_COUNT)
+    nearest = real(floor(where(countable, number, 0.0) + 0.5))
+    near = (number - nearest <= _ROUNDING) & (nearest - number <= _ROUNDING)
+    return where(near, nearest, number)
+
+
 # --- summands ------------------------------------------------------------------------------------
 
 
@@ -150,8 +160,8 @@ def identity_of_item(score: Any, size: Any) -> Any:
 # --- the same formulas elsewhere -----------------------------------------------------------------
 
 _FORMULAS = (
-    log_linear, score_cell, exposure_cell, count_cell, noise_cell, without_small, value_cell,
-    log_position, logit_position, square, times_log, scrambled, identity_of_item,
+    log_linear, score_cell, exposure_cell, count_cell, noise_cell, value_cell, near_whole,
+    without_small, log_position, logit_position, square, times_log, scrambled, identity_of_item,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Passes over items in files or in memory: blocks of Arrow batches, summed in threads."""
+"""Passes over items in files or in memory: blocks of rows, summed in threads."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,21 +13,18 @@ from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families.outcomes import OUTCOMES, Outcome
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
-from .columns import NUMBERS, near_whole
+from .columns import NUMBERS
 from .days import is_day
-from .folds import Folds, block_of_labels, fold_of, number_of_label
-from .formulas import FOLD_PRIME
+from .folds import Folds, block_of_labels, fold_of
 from .group_sum import GroupSum, in_order
-from .groups import CROSS, MARK, is_label, joined, key_roles
+from .groups import CROSS, MARK, key_roles
 from .items import Items
 from .layout import Pile, Piles, Sums
-from .sources import are_parquet, batches, in_memory, kind_of, open_table, paths_of, readable
-from .validation import check_total, check_types, scan
+from .sources import batches
+from .validation import check_total, read, scan
 
-_BLOCK = 1_000_000  # items of a block, or a few more
+_BLOCK = 1_000_000  # items of a block
 _MOST_SCORES = 1 << 20  # different scores whose items are counted at once
-_READ = 50_000  # items per read
-_TEXT = ("group", "id", "cluster")
 
 
 class Local:
@@ -39,9 +36,7 @@ class Local:
         self._n: int | None = None
         self._codes: dict[str, int] = {}
         self._lock = threading.Lock()  # of the codes
-        table = open_table(items.source, list(items.roles.values()))
-        with readable():
-            check_types(items, table)
+        self._table = read(items)
 
     def check(self) -> None:
         """Refuse items that are not valid."""
@@ -116,7 +111,9 @@ class Local:
             return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
 
         n, total = 0, 0.0
-        for y, number, items in self._mapped("summarizing items", [*self._items.roles], prepare):
+        parts = key_roles(self._items.roles).keys() - {"group"}  # of the joined label
+        roles = [role for role in self._table.columns if role not in parts]
+        for y, number, items in self._mapped("summarizing items", roles, prepare):
             n, total = n + len(number), total + y
             check_total(self._items, total)
             running.add(number, items)
@@ -143,76 +140,35 @@ class Local:
     ) -> Iterator[Result]:
         """Results of work on blocks of about a million items, in order, made in threads."""
 
-        def run(block: list[Any]) -> tuple[int, Result]:
-            return sum(batch.num_rows for batch in block), work(self._read(block, roles))
+        def run(block: Any) -> tuple[int, Result]:
+            columns = zip(block.schema.names, block.columns, strict=True)
+            return block.num_rows, work({role: self._numbers(role, c) for role, c in columns})
 
-        names = [column for role, column in self._items.roles.items() if role in roles]
-        with (
-            phase(title, unit="items", enabled=self._progress) as running,
-            readable(self._items.source),
-        ):
+        blocks = batches(self._table, roles, _BLOCK, self._items.source)
+        with phase(title, unit="items", enabled=self._progress) as running:
             try:
-                for rows, result in ordered_map(run, self._blocks(names)):
+                for rows, result in ordered_map(run, blocks):
                     yield result
                     running.advance(rows)
             except _NotValidError:
                 self._refuse()
 
-    def _blocks(self, names: Sequence[str]) -> Iterator[list[Any]]:
-        """Arrow batches of columns, in lists of about a million rows."""
-        block: list[Any] = []
-        for batch in self._batches(names):
-            block.append(batch)
-            if sum(part.num_rows for part in block) >= _BLOCK:
-                yield block
-                block = []
-        if any(part.num_rows for part in block):
-            yield block
-
-    def _batches(self, names: Sequence[str]) -> Iterator[Any]:
-        import pyarrow.parquet as pq
-
-        source = self._items.source
-        if kind_of(source) != "files":
-            yield from in_memory(source, names).to_batches(max_chunksize=_READ)
-        elif not are_parquet(paths := paths_of(source)):
-            yield from batches(open_table(source, names), size=_READ)
-        else:  # by Arrow's reader, which costs half of DuckDB's
-            for path in paths:
-                # pre-buffering would keep a whole file in memory
-                with readable(path), pq.ParquetFile(path, pre_buffer=False) as file:
-                    yield from file.iter_batches(_READ, columns=list(names))
-
-    def _read(self, block: Sequence[Any], roles: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Columns of a block by role; missing numbers are NaN, which the block's check finds."""
-        parts: dict[str, list[NDArray[Any]]] = {}
-        columns = {role: name for role, name in self._items.roles.items() if role in roles}
-        for batch in block:
-            read = {role: _cast(batch[name], role) for role, name in columns.items()}
-            for role, values in joined(read).items():
-                if role in _TEXT and values.null_count:
-                    raise _NotValidError
-                parts.setdefault(role, []).append(self._numbers(role, values))
-        return {role: np.concatenate(pieces) for role, pieces in parts.items()}
-
     def _numbers(self, role: str, values: Any) -> NDArray[Any]:
-        """Numbers of an Arrow array; of labels codes of groups, and blocks of clusters."""
-        import pyarrow as pa
-
-        if not pa.types.is_string(values.type):
-            return near_whole(role, np.asarray(values.to_numpy(zero_copy_only=False)))
+        """Numbers of an Arrow array, NaN where missing; codes of groups, and blocks of clusters."""
+        if role in NUMBERS:
+            return np.asarray(values.to_numpy(zero_copy_only=False))
+        if values.null_count:
+            raise _NotValidError
+        if role == "id":
+            return np.asarray(values.to_numpy())
         encoded = values.dictionary_encode()
         words = encoded.dictionary.to_pylist()
-        if role == "id":
-            numbers = np.fromiter(map(number_of_label, words), np.int64, len(words))
-        elif role == "cluster":
-            numbers = block_of_labels(words)
-        else:
-            self._check_labels(words)
-            with self._lock:
-                codes = [self._codes.setdefault(word, len(self._codes)) for word in words]
-            numbers = np.array(codes, dtype=np.int64)
-        return np.asarray(numbers[encoded.indices.to_numpy()])
+        if role == "cluster":
+            return np.asarray(block_of_labels(words)[encoded.indices.to_numpy()])
+        self._check_labels(words)
+        with self._lock:
+            codes = [self._codes.setdefault(word, len(self._codes)) for word in words]
+        return np.array(codes, dtype=np.int64)[encoded.indices.to_numpy()]
 
     def _check_labels(self, words: Sequence[str]) -> None:
         crossings = len(key_roles(self._items.roles)) - 1
@@ -258,25 +214,3 @@ class _RunningSums:
 
 class _NotValidError(Exception):
     """A block of items is not valid; a scan of all items says why."""
-
-
-def _cast(values: Any, role: str) -> Any:
-    """Values cast to a role's type; ids that are too large are reduced modulo the folds' prime."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if is_label(role):
-        if pa.types.is_temporal(values.type):
-            values = values.cast(pa.date32(), safe=False)
-        return values.cast(pa.string())
-    if role != "id":
-        if pa.types.is_decimal(values.type):  # which Arrow's own cast rounds twice
-            values = values.cast(pa.string())
-        return values.cast(pa.float64(), safe=False)
-    if "string" in str(values.type):
-        return values.cast(pa.string())
-    if values.type == pa.uint64() and values.null_count == 0:
-        large = values.to_numpy(zero_copy_only=False)
-        return pa.array((large % np.uint64(FOLD_PRIME)).astype(np.int64))
-    return values.cast(pa.int64(), safe=False)

@@ -44,6 +44,15 @@ class Scan(NamedTuple):
     cells: Mapping[str, Ints]
 
 
+def read(items: Items) -> Any:
+    """Ibis table of items that are not yet valid, with columns by role as `numbers` reads them."""
+    table = open_table(items.source, list(items.roles.values()))
+    with readable():
+        check_types(items, table)
+        columns = {role: table[name] for role, name in items.roles.items()}
+        return table.select(**crossed(numbers(columns)))
+
+
 def scan(items: Items, progress: bool = True, *, folds: bool = False, cells: bool = False) -> Scan:
     """Validate items and total them in one pass.
 
@@ -79,8 +88,7 @@ def scan(items: Items, progress: bool = True, *, folds: bool = False, cells: boo
         order = np.argsort(rows["cell"])
         counts = {name: rows[name][order].astype(np.int64) for name in ("cell", "n")}
     ends = float(rows["score_min"].min()), float(rows["score_max"].max())
-    valid = table.select(**crossed(typed(columns)))
-    return Scan(n, *ends, valid, counts)
+    return Scan(n, *ends, table.select(**crossed(typed(columns))), counts)
 
 
 def _cell(raw: Any) -> Any:
