@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from ..families.cells import CELLS
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.validity import Bounds
@@ -15,6 +15,7 @@ from .binning import Grid, make_lookup
 from .folds import MOST_FOLDS, block_of_labels
 from .formulas import FOLD_PRIME, rebound
 from .groups import CROSS, key_roles
+from .sources import readable
 
 NUMBERS: Mapping[str, Bounds] = {
     "fold": Bounds(
@@ -57,7 +58,7 @@ def _number(role: str, column: Any) -> Any:
 
 
 def _number_of_text(text: Any) -> Any:
-    """`folds.number_of_label` of a column of text."""
+    """Text as whole numbers: the first 64 bits of its MD5, modulo the prime of folds."""
     import ibis
 
     @ibis.udf.scalar.builtin
@@ -121,6 +122,18 @@ def functions() -> Mapping[str, Any]:
 def score_cell(score: Any, grid: Grid) -> Any:
     """`Grid.cell` of a column of scores."""
     return functions()["score_cell"](score, grid.floor, grid.steps)
+
+
+def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
+    """Scores in some cells that at least so many items share, with their numbers of items."""
+    import ibis
+
+    ends = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
+    inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in ends]
+    counted = table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())
+    with readable():
+        rows = counted.filter(ibis._.n >= least).order_by("score").to_pyarrow().to_pydict()
+    return dict(zip(rows["score"], rows["n"], strict=True))
 
 
 def _log_linear(size: Any, steps: int) -> Any:

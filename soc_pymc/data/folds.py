@@ -1,6 +1,5 @@
 """Folds of items, and blocks of clusters, that are equal on every engine."""
 
-import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from .._lib.arrays import Ints
 from . import formulas
-from .formulas import FOLD_PRIME
 
 MOST_FOLDS = 1000
 BLOCKS = 240  # of clusters; most numbers of folds divide it
@@ -46,9 +44,3 @@ def fold_of_id(identity: ArrayLike, folds: int) -> Ints:
 def block_of_labels(labels: Sequence[str]) -> Ints:
     """Block of clusters from the CRC-32 of their labels."""
     return fold_of_id([zlib.crc32(label.encode()) for label in labels], BLOCKS)
-
-
-def number_of_label(label: str) -> int:
-    """An id of text as a whole number: the first 64 bits of its MD5, modulo the prime."""
-    digest = hashlib.md5(label.encode(), usedforsecurity=False).digest()
-    return int.from_bytes(digest[:8], "big") % FOLD_PRIME

@@ -1,16 +1,16 @@
 """Grouped passes over items on any engine of Ibis."""
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import LINEAR, SCALES
-from .binning import FIRST_GRID, Columns, Grid, Joint, Weights
+from .binning import Columns, Grid, Joint, Weights
 from .columns import functions, score_cell, seen, with_bins, with_blocks, with_cells
 from .folds import Folds, fold_of
 from .items import Items
@@ -33,33 +33,26 @@ class Grouped:
 
     @cached_property
     def _scan(self) -> Scan:
-        return scan(self._items, self._progress, folds=True, cells=True)
+        return scan(self._items, self._progress, folds=True)
+
+    @property
+    def table(self) -> Any:
+        """Ibis table of the items, which are valid."""
+        return self._scan.table
 
     def check(self) -> None:
         """Refuse items that are not valid."""
         _ = self._scan
 
     def weights(self, grid: Grid, weight: str | None) -> Weights:
-        """Items and sums of whole outcomes on a grid; numbers on the first are the check's."""
-        cells: Columns = self._scan.cells
-        if grid != FIRST_GRID or weight:
-            table = self._scan.table
-            sums = {"n": table.count()}
-            if weight:
-                sums["weight"] = table[weight].sum().cast("int64")
-            rows = table.group_by(cell=score_cell(table.score, grid)).aggregate(**sums)
-            cells = self._table(rows.order_by("cell"))
-        weights = cells.get("weight", cells["n"])
-        ends = self._scan.score_min, self._scan.score_max
-        return Weights(self._scan.n, *ends, cells["cell"], cells["n"], weights)
-
-    def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
-        """Scores in some cells that at least so many items share, with their numbers of items."""
-        table = self._scan.table
-        inside = table.filter(score_cell(table.score, grid).isin(cells.tolist()))
-        counted = inside.group_by("score").aggregate(n=inside.count())
-        rows = self._table(counted.filter(counted.n >= least).order_by("score"))
-        return dict(zip(rows["score"].tolist(), rows["n"].tolist(), strict=True))
+        """Items and sums of whole outcomes on a grid."""
+        n = self.table.count()
+        sums = {"n": n, "weight": self.table[weight].sum().cast("int64") if weight else n}
+        cell = score_cell(self.table.score, grid)
+        with readable():
+            rows = self.table.group_by(cell=cell).aggregate(**sums).order_by("cell").to_pyarrow()
+        cells = (np.asarray(rows[name], dtype=np.int64) for name in ("cell", "n", "weight"))
+        return Weights(self._scan.n, self._scan.score_min, self._scan.score_max, *cells)
 
     def tables(self, edges: Floats, joint: Joint) -> Sums:
         """Sums of all bins and cells: one grouped pass over joint cells, or one for each margin."""
@@ -80,7 +73,7 @@ class Grouped:
         """The table of items with columns of their group, fold, bin and cells."""
         import ibis
 
-        table = self._scan.table
+        table = self.table
         if self._folds.by == "cluster":
             with readable():
                 labels = table.select("cluster").distinct().to_pyarrow()["cluster"].to_pylist()
@@ -93,28 +86,20 @@ class Grouped:
         return keyed.mutate(fold=fold, group=group)
 
     def _batches(self, expression: Any) -> Iterator[Columns]:
+        """Columns of record batches; groups are coded in the order of their appearance."""
         schema = expression.schema()
         with readable():
             for batch in record_batches(expression, _ROWS):
-                yield self._plain(batch, schema)
-
-    def _table(self, expression: Any) -> Columns:
-        with readable():
-            return self._plain(expression.to_pyarrow().combine_chunks(), expression.schema())
-
-    def _plain(self, table: Any, schema: Mapping[str, Any]) -> Columns:
-        """Columns of an Arrow table or batch; groups are coded in the order of their appearance."""
-        columns = {}
-        for name, dtype in schema.items():
-            values = table.column(name)
-            if name == "group":
-                words = values.to_pylist()
-                codes = [self._codes.setdefault(word, len(self._codes)) for word in words]
-                columns[name] = np.array(codes, dtype=np.int64)
-            else:  # engines widen sums of whole numbers
-                kind = np.int64 if dtype.is_integer() else np.float64
-                columns[name] = np.asarray(values.to_numpy(zero_copy_only=False), dtype=kind)
-        return columns
+                columns = {}
+                for name, dtype in schema.items():
+                    values = batch.column(name)
+                    if name == "group":
+                        words = values.to_pylist()
+                        values = [self._codes.setdefault(word, len(self._codes)) for word in words]
+                    # engines widen sums of whole numbers
+                    whole = name == "group" or dtype.is_integer()
+                    columns[name] = np.asarray(values, dtype=np.int64 if whole else np.float64)
+                yield columns
 
 
 def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:

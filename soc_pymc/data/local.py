@@ -24,7 +24,6 @@ from .sources import batches
 from .validation import check_total, read, scan
 
 _BLOCK = 1_000_000  # items of a block
-_MOST_SCORES = 1 << 20  # different scores whose items are counted at once
 
 
 class Local:
@@ -36,7 +35,8 @@ class Local:
         self._n: int | None = None
         self._codes: dict[str, int] = {}
         self._lock = threading.Lock()  # of the codes
-        self._table = read(items)
+        self.table = read(items)
+        """Ibis table of the items, with columns by role."""
 
     def check(self) -> None:
         """Refuse items that are not valid."""
@@ -78,23 +78,6 @@ class Local:
         self._n = int(cells["n"].sum())
         return Weights(self._n, min(ends), max(ends), cells["cell"], cells["n"], cells["weight"])
 
-    def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
-        """Scores in some cells that at least so many items share, with their numbers of items."""
-        score, n = np.empty(0), np.empty(0, dtype=np.int64)
-
-        def count(block: Mapping[str, Any]) -> tuple[Floats, Ints]:
-            values = block["score"]
-            return np.unique(values[np.isin(grid.cell(values), cells)], return_counts=True)
-
-        for values, number in self._mapped("looking at repeated scores", ("score",), count):
-            score, place = np.unique(np.concatenate([score, values]), return_inverse=True)
-            n = np.bincount(place, np.concatenate([n, number]), len(score)).astype(np.int64)
-            if len(score) > _MOST_SCORES:  # a score with a share of the items stays
-                frequent = n > n.sum() // _MOST_SCORES
-                score, n = score[frequent], n[frequent]
-        many = n >= least
-        return dict(zip(score[many].tolist(), n[many].tolist(), strict=True))
-
     def tables(self, edges: Floats, joint: Joint) -> Sums:
         """Sums of all bins and cells of items, validated in the same pass.
 
@@ -112,7 +95,7 @@ class Local:
 
         n, total = 0, 0.0
         parts = key_roles(self._items.roles).keys() - {"group"}  # of the joined label
-        roles = [role for role in self._table.columns if role not in parts]
+        roles = [role for role in self.table.columns if role not in parts]
         for y, number, items in self._mapped("summarizing items", roles, prepare):
             n, total = n + len(number), total + y
             check_total(self._items, total)
@@ -144,7 +127,7 @@ class Local:
             columns = zip(block.schema.names, block.columns, strict=True)
             return block.num_rows, work({role: self._numbers(role, c) for role, c in columns})
 
-        blocks = batches(self._table, roles, _BLOCK, self._items.source)
+        blocks = batches(self.table, roles, _BLOCK, self._items.source)
         with phase(title, unit="items", enabled=self._progress) as running:
             try:
                 for rows, result in ordered_map(run, blocks):

@@ -37,6 +37,7 @@ from .binning import (
     finer_grid,
     stand_out,
 )
+from .columns import repeated_scores
 from .days import MOST_DAYS
 from .folds import BLOCKS, MOST_FOLDS, Folds
 from .grouped import Grouped
@@ -323,10 +324,11 @@ def _atoms(reader: Grouped | Local, items: Items, scores: Weights) -> dict[float
     """Scores that are atoms, with their numbers of items."""
     many = stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
     least = fewest_in_atom(scores.n)
-    atoms = reader.repeated(FIRST_GRID, scores.cell[many], least) if many.any() else {}
+    cells = scores.cell[many]
+    atoms = repeated_scores(reader.table, FIRST_GRID, cells, least) if len(cells) else {}
     ends = np.array(OUTCOMES[items.kind].ends)
     if len(at_ends := np.intersect1d(FIRST_GRID.cell(ends), scores.cell)):
-        near = reader.repeated(FIRST_GRID, at_ends, 1)
+        near = repeated_scores(reader.table, FIRST_GRID, at_ends, 1)
         atoms |= {score: n for score, n in near.items() if score in ends}
     return atoms
 
