@@ -11,6 +11,7 @@ import math
 import numbers
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -94,16 +95,19 @@ def Real(above: float = -math.inf, below: float = math.inf) -> Rule:
     return rule
 
 
-def A(types: Any, wanted: str, own_error: Refusal | None = None) -> Rule:
+@dataclass(frozen=True)
+class A:
     """An instance of one or several types; `wanted` describes it in the error."""
 
-    def rule(value: Any, name: str, error: Refusal = FitError) -> Any:
-        if isinstance(value, types):
+    types: Any
+    wanted: str
+    error: Refusal | None = None
+
+    def __call__(self, value: Any, name: str, error: Refusal = FitError) -> Any:
+        if isinstance(value, self.types):
             return value
         what = f"{value.__name__} itself" if isinstance(value, type) else type(value).__name__
-        raise (own_error or error)(f"{name} must be {wanted}, not {what}")
-
-    return rule
+        raise (self.error or error)(f"{name} must be {self.wanted}, not {what}")
 
 
 def OneOf(*options: str) -> Rule:
