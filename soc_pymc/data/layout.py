@@ -20,8 +20,6 @@ FORMAT = "soc_pymc-statistics-2"
 _SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds")  # by statistics that are added
 _WAITING = 1 << 20  # rows that are added up at once
 
-# --- rows that arrive in parts -------------------------------------------------------------------
-
 
 class Sums(NamedTuple):
     """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
@@ -124,9 +122,6 @@ def _nearest_position(scale: Scale, low: Floats, high: Floats) -> Floats:
         single = low == high
         position[single & (low == scale.low)], position[single & (low == scale.high)] = ends
     return position
-
-
-# --- tables as a Dataset -------------------------------------------------------------------------
 
 
 def dataset_of(

@@ -180,14 +180,9 @@ class Statistics:
     def table(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of one table of sums: its keys, then its sums.
 
-        Parameters
-        ----------
-        name
-            ``"part"`` or ``"joint"``; ``"exposure"`` or ``"count"`` of counts; ``"noise"`` of
-            values; ``"trials"``, ``"failures"`` or ``"successes"`` of successes.
+        Tables are ``"part"`` and ``"joint"``; ``"exposure"`` and ``"count"`` of counts; ``"noise"``
+        of values; ``"trials"``, ``"failures"`` and ``"successes"`` of successes.
 
-        Examples
-        --------
         >>> int(stats.table("count")["n"].sum())
         4000
         """
@@ -206,13 +201,7 @@ class Statistics:
         return tables
 
     def cells(self, name: str) -> dict[str, NDArray[Any]]:
-        """Columns of a table with all groups and folds together; `name` is that of `table`.
-
-        Raises
-        ------
-        StatisticsError
-            If joint cells were not kept, or items of this kind have no such cells.
-        """
+        """Columns of a table with all groups and folds together; StatisticsError if not kept."""
         self._outcome.check_table(name)
         if name == "joint" and not self.coarse:
             raise StatisticsError(f"these statistics have no joint cells: {NO_JOINT_CELLS}")
@@ -224,8 +213,6 @@ class Statistics:
     def of_fold(self, fold: int) -> "Statistics":
         """Statistics of one fold, from 0 to `folds` - 1, without joint cells, which have no folds.
 
-        Examples
-        --------
         >>> import soc_pymc as soc
         >>> stats = soc.summarize(items, bins=20, folds=5)
         >>> (stats.of_fold(0) + stats.without_fold(0)).n_items
@@ -277,17 +264,8 @@ class Statistics:
     def window(self, length: str, end: Any = None) -> "Statistics":
         """Statistics of the last days, equal to the sum of those of the days.
 
-        Parameters
-        ----------
-        length
-            Number of calendar days, as ``"28d"``.
-        end
-            Last day of the window, a date or text YYYY-MM-DD. None is the last of `days`.
-
-        Raises
-        ------
-        StatisticsError
-            If the statistics have no dates or none in the window, or an argument is not valid.
+        `length` is the number of calendar days, as ``"28d"``; `end` is the last, a date or text
+        YYYY-MM-DD, by default the last of `days`. StatisticsError if no day is in the window.
         """
         number: Any = length
         age, last = self._ages(end)
@@ -303,21 +281,10 @@ class Statistics:
     def decay(self, half_life: str, end: Any = None) -> "Statistics":
         """Statistics of all days together in which items count less the older they are.
 
-        An item's weight halves with every half-life, and days after `end` are left out. A fit
-        maximises the weighted likelihood: its bands are those of as many items as the weights add
-        up to. Checks, comparisons and leave-one-out need whole items and refuse these statistics.
-
-        Parameters
-        ----------
-        half_life
-            Number of days, as ``"14d"``.
-        end
-            Day of weight 1, a date or text YYYY-MM-DD. None is the last of `days`.
-
-        Raises
-        ------
-        StatisticsError
-            If the statistics have no dates or none up to `end`, or an argument is not valid.
+        An item's weight halves with every `half_life`, a number of days as ``"14d"``, up to `end`,
+        the day of weight 1, by default the last of `days`; later days are left out. A fit maximises
+        the weighted likelihood: its bands are those of as many items as the weights add up to.
+        Checks, comparisons and leave-one-out need whole items and refuse these statistics.
         """
         number: Any = half_life
         age, last = self._ages(end)
@@ -379,18 +346,7 @@ class Statistics:
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the statistics to one netCDF file, atomically; an older file is replaced.
-
-        Examples
-        --------
-        >>> import tempfile, pathlib
-        >>> import soc_pymc as soc
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     stats.save(pathlib.Path(folder) / "stats.nc")
-        ...     again = soc.load_statistics(pathlib.Path(folder) / "stats.nc")
-        >>> again.data.equals(stats.data)
-        True
-        """
+        """Write the statistics to one netCDF file, atomically; an older file is replaced."""
         save_netcdf(self.data, path, StatisticsError)
 
     def __repr__(self) -> str:
@@ -424,8 +380,12 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
 
     Examples
     --------
+    >>> import tempfile, pathlib
     >>> import soc_pymc as soc
-    >>> soc.load_statistics("stats.nc").n_items  # doctest: +SKIP
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     stats.save(pathlib.Path(folder) / "stats.nc")
+    ...     soc.load_statistics(pathlib.Path(folder) / "stats.nc").n_items
+    4000
     """
     data = read_saved(
         path, xr.open_dataset, FORMAT, StatisticsError, "statistics", "soc-pymc summarize"

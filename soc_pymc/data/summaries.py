@@ -204,15 +204,10 @@ def summarize(
 
 
 def totals_of(
-    items: Items,
-    edges: ArrayLike | None = None,
-    bins: int | None = None,
-    equal: str | None = None,
-    folds: int | None = None,
-    joint: bool | int | str = "auto",
-    on_leakage: str = "raise",
-    progress: bool | None = None,
-) -> Statistics:
+    items: Items, edges: ArrayLike | None = None, bins: int | None = None,
+    equal: str | None = None, folds: int | None = None, joint: bool | int | str = "auto",
+    on_leakage: str = "raise", progress: bool | None = None,
+) -> Statistics:  # fmt: skip
     """Statistics as `summarize` returns them, also for items that an existing fit scores."""
     outcome, progress = OUTCOMES[items.kind], is_shown(progress)
     if equal not in (None, "items", *(outcome.observed,) * outcome.whole):
