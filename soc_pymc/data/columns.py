@@ -162,25 +162,17 @@ def exact(number: float) -> Any:
     return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")
 
 
-def seen(table: Any, outcome: Outcome) -> Any:
-    """Outcomes, or 0 if they are so small that their powers vanish."""
-    y, least = table[outcome.observed], outcome.validity.outcome.negligible
-    return functions()["without_small"](y, least) if least else y
-
-
 # --- columns that are added ----------------------------------------------------------------------
-
-
-def cells_of(outcome: Outcome) -> list[str]:
-    """Names of the cells of all tables."""
-    return list(dict.fromkeys(cell for t in outcome.tables.values() for cell in t.cells.values()))
 
 
 def with_cells(table: Any, outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
-    for name in cells_of(outcome):
+    names = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
+    for name in dict.fromkeys(names):
         y, size, cell = table[outcome.observed], table[outcome.size], CELLS[name]
-        number = {"outcome": seen(table, outcome), "size": size, "rest": size - y}[cell.of]
+        number = {"outcome": y, "size": size, "rest": size - y}[cell.of]
+        if cell.grid == "value":
+            number = functions()["without_small"](y, outcome.validity.outcome.negligible)
         beside = (table.noise_cell,) if cell.grid == "value" else ()
         table = table.mutate(**{name: functions()[f"{cell.grid}_cell"](number, *beside)})
     return table

@@ -5,13 +5,17 @@ place of NumPy's: those of an engine's columns (`columns`), or of numbers in com
 (`group_sum`). Cells are exact, so every engine puts an item into the same cell.
 """
 
+import operator
 from collections.abc import Callable, Mapping
+from functools import reduce
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from ..families.cells import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
+from ..families.outcomes import Outcome
+from ..families.scales import LINEAR, SCALES
 from ..families.validity import LARGEST_COUNT
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
@@ -140,6 +144,26 @@ def square(number: Any) -> Any:
 def times_log(outcome: Any, size: Any) -> Any:
     """Outcomes times the logarithm of their size, which may be 0 with the outcome."""
     return real(outcome) * log(where(outcome > 0, size, 1.0))
+
+
+def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, Any]) -> Any:
+    """Term of each item in a column of sums, from columns by role."""
+    t, y, size = columns["score"], columns[outcome.observed], columns[outcome.size]
+    y, size = functions["real"](y), functions["real"](size)
+    of = outcome.sums_of.get(name)
+    if of is None:  # a sum of positions of the scores
+        (scale,) = (scale for scale in SCALES.values() if name in scale.sums)
+        position = t if scale is LINEAR else functions[f"{scale.name}_position"](t)
+        return position if name == scale.sums[0] else functions["square"](position)
+    if of.of == "log":
+        return functions["times_log"](y, size)
+    if of.of == "above":
+        return functions["where"](y > size, 1.0, 0.0)
+    factors = [functions["without_small"](y, outcome.validity.outcome.negligible)] * of.outcome
+    if of.size:
+        sized = size if outcome.size_power == 1 else functions["square"](size)
+        factors += [functions["without_small"](sized, _TINY)] * of.size
+    return reduce(operator.mul, [*factors, *[size - y] * of.rest])
 
 
 # --- folds ---------------------------------------------------------------------------------------

@@ -1,25 +1,23 @@
 """Grouped passes over items on any engine of Ibis."""
 
-import operator
 from collections.abc import Iterator, Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .._lib.arrays import Floats
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.scales import LINEAR, SCALES
 from .binning import Columns, Grid, Joint, Weights
-from .columns import functions, score_cell, seen, with_bins, with_blocks, with_cells
+from .columns import functions, score_cell, with_bins, with_blocks, with_cells
 from .folds import Folds, fold_of
+from .formulas import summand
 from .items import Items
 from .layout import Piles, Sums
 from .sources import readable, record_batches
 from .validation import Scan, scan
 
 _ROWS = 1 << 20  # rows that arrive at once
-_TINY = 1e-100  # smaller sizes count as 0 in powers
 _PART_KEYS = ("group", "fold", "bin")
 
 
@@ -103,25 +101,10 @@ class Grouped:
 
 
 def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
-    """Sums by name, as expressions of an item."""
-    formulas, t, y = functions(), keyed.score, keyed[outcome.observed]
-    size, failures = keyed[outcome.size].cast("float64"), keyed[outcome.size] - y
-    values = {"sum_y": y, "sum_t": t, "sum_t2": formulas["square"](t)}
-    for scale in SCALES.values():
-        if scale is not LINEAR:
-            u = formulas[f"{scale.name}_position"](t)
-            values |= dict(zip(scale.sums, (u, u * u), strict=True))
-    values["sum_y_log_N"] = formulas["times_log"](y, size)
-    values["above"] = (y.cast("float64") > size).ifelse(1, 0).cast("float64")
-    sized = size if outcome.size_power == 1 else formulas["square"](size)
-    if outcome.validity.size.least == 0.0:  # some engines refuse underflow
-        sized = (size < _TINY).ifelse(0.0, size)
-    factors = seen(keyed, outcome).cast("float64"), sized, failures.cast("float64")
-    for name, of in outcome.sums_of.items():
-        if of.of == "power" and name not in (*outcome.integers, "n"):
-            powers = zip(factors, (of.outcome, of.size, of.rest), strict=True)
-            values[name] = reduce(operator.mul, [f for f, power in powers for _ in range(power)])
-    sums = {name: values[name].sum() for name in (*names, *outcome.integers) if name in values}
+    """Sums by name, as expressions of a table of items."""
+    sums = {"n": keyed.count(), "score_min": keyed.score.min(), "score_max": keyed.score.max()}
     if "sum_y" in outcome.integers:
-        sums["sum_y"] = sums["sum_y"].cast("int64")
-    return sums | {"n": keyed.count(), "score_min": t.min(), "score_max": t.max()}
+        sums["sum_y"] = keyed[outcome.observed].sum().cast("int64")
+    for name in set(names) - sums.keys():
+        sums[name] = summand(name, outcome, keyed, functions()).sum()
+    return sums

@@ -16,7 +16,7 @@ from .binning import Columns, Grid, Joint, Weights, added, make_lookup
 from .columns import NUMBERS
 from .days import is_day
 from .folds import Folds, block_of_labels, fold_of
-from .group_sum import GroupSum, in_order
+from .group_sum import GroupSum, in_order, part_sums
 from .groups import CROSS, MARK, key_roles
 from .items import Items
 from .layout import Pile, Piles, Sums
@@ -102,9 +102,7 @@ class Local:
             running.add(number, items)
         if not n or self._n not in (None, n):
             self._refuse()
-        for name in outcome.tables:
-            running.flush(name)
-        return running.piles.tables(list(self._codes) or [""], n)
+        return running.tables(list(self._codes) or [""], n)
 
     def _parts(self, block: Mapping[str, Any]) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
@@ -162,37 +160,49 @@ class Local:
 
 
 class _RunningSums:
-    """Sums of all tables by compiled loops; joint cells are moved to the piles beyond a budget."""
+    """Sums of all tables; joint cells are moved to the piles beyond a budget."""
 
     def __init__(self, outcome: Outcome, joint: Joint, bins: int, folds: int) -> None:
         self._outcome, self._most, self._bins, self._folds = outcome, joint.most, bins, folds
-        self._sums = {name: GroupSum(outcome, name) for name in outcome.tables}
+        self._cells = {n: GroupSum(outcome, n) for n in outcome.tables if n != "part"}
         self.piles = Piles(outcome, joint, bins)
 
     def add(self, number: Ints, items: Floats) -> None:
         """Add items in order; a number is that of group, fold and bin."""
 
         def add_to(name: str) -> None:
-            part_number = number
-            if name == "joint":  # without folds, and with the first of the bins that are merged
+            if name == "part":
+                self._move(name, part_sums(self._outcome, number, items))
+            elif name == "joint":  # without folds, and with the first of the bins that are merged
                 bin_number = number % self._bins
-                part_number = number // (self._folds * self._bins) * self._bins
-                part_number += bin_number - bin_number % self.piles.coarse
-            self._sums[name].add(part_number, items)
+                first = bin_number - bin_number % self.piles.coarse
+                group = number // (self._folds * self._bins)
+                self._cells[name].add(group * self._bins + first, items)
+            else:
+                self._cells[name].add(number, items)
 
-        names = [name for name in self._sums if name != "joint" or self.piles.coarse]
+        names = [name for name in self._outcome.tables if name != "joint" or self.piles.coarse]
         for _ in ordered_map(add_to, names):
             pass
-        if len(self._sums["joint"]) > self._most:
-            self.flush("joint")
+        if len(self._cells["joint"]) > self._most:
+            self._flush("joint")
 
-    def flush(self, name: str) -> None:
-        """Move the rows of a table to the piles."""
-        columns = self._sums[name].columns()
-        self._sums[name] = GroupSum(self._outcome, name)
-        part, columns["bin"] = np.divmod(columns.pop("number"), self._bins)
-        columns["group"], columns["fold"] = np.divmod(part, 1 if name == "joint" else self._folds)
-        self.piles.add(name, columns)
+    def tables(self, labels: Sequence[str], n: int) -> Sums:
+        """The sums of all items."""
+        for name in self._cells:
+            self._flush(name)
+        return self.piles.tables(labels, n)
+
+    def _flush(self, name: str) -> None:
+        rows = self._cells[name].columns()
+        self._cells[name] = GroupSum(self._outcome, name)
+        self._move(name, rows)
+
+    def _move(self, name: str, rows: dict[str, NDArray[Any]]) -> None:
+        """Add rows to the piles, with their group, fold and bin in the place of their number."""
+        part, rows["bin"] = np.divmod(rows.pop("number"), self._bins)
+        rows["group"], rows["fold"] = np.divmod(part, 1 if name == "joint" else self._folds)
+        self.piles.add(name, rows)
 
 
 class _NotValidError(Exception):
