@@ -52,16 +52,14 @@ def ordered_map[Block, Result](
     """
     number = 1 if getattr(_worker, "busy", False) else threads()
     remaining = iter(blocks)
-    start = list(islice(remaining, 2))
-    remaining = chain(start, remaining)
+    first = list(islice(remaining, 2))
+    remaining = chain(first, remaining)
     function = one_blas_thread(function)  # for each block: a suspended generator holds no limit
-    if number == 1 or len(start) < 2:
+    if number == 1 or len(first) < 2:
         yield from map(function, remaining)
         return
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(
-        number, initializer=_worker.__setattr__, initargs=("busy", True)
-    ) as pool:
+    with ThreadPoolExecutor(number, initializer=_begin) as pool:
         try:
             for block in remaining:
                 waiting.append(pool.submit(copy_context().run, function, block))
@@ -76,6 +74,10 @@ def ordered_map[Block, Result](
                 future.cancel()
 
 
+def _begin() -> None:
+    _worker.busy = True
+
+
 _lock = threading.Lock()
 _limited: set[object] = set()  # calls, of all threads, that run with one thread of BLAS
 _before: list[int] = []  # threads of the libraries of BLAS without a limit, while there is one
@@ -87,6 +89,10 @@ def _libraries() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas").lib_controllers
+
+
+def _threads_of_blas() -> list[int]:
+    return [library.get_num_threads() for library in _libraries()]
 
 
 def _set_blas(numbers: Iterable[int]) -> None:
@@ -104,7 +110,7 @@ def _limit(call: object) -> None:
     global _before
     with _lock:
         if not _before:
-            _before = [library.get_num_threads() for library in _libraries()]
+            _before = _threads_of_blas()
         _limited.add(call)
         _set_blas(1 for _ in _before)
 

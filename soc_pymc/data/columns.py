@@ -19,14 +19,11 @@ from .sources import readable
 
 NUMBERS: Mapping[str, Bounds] = {
     "fold": Bounds(
-        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
-        largest=MOST_FOLDS - 1.0,
-        least=0.0,
-        whole=True,
-        name_of_largest=f"larger than {MOST_FOLDS - 1}",
+        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True,
+        f"larger than {MOST_FOLDS - 1}",
     ),
     **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
-}
+}  # fmt: skip
 """Bounds of numbers by role; other roles have ids or labels."""
 HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
 """Engines with MD5 of text in digits of base 16, by their names in Ibis."""
@@ -82,9 +79,9 @@ def near_whole(role: str, values: Floats) -> Floats:
 def typed(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Valid items with whole numbers as int64 (through float64, as decimals may not fit)."""
     read = numbers(columns)
-    for role in [role for role in read if role in NUMBERS and NUMBERS[role].whole]:
-        is_whole = columns[role].type().is_int64()
-        read[role] = columns[role] if is_whole else read[role].cast("int64")
+    for role, column in columns.items():
+        if role in NUMBERS and NUMBERS[role].whole:
+            read[role] = column if column.type().is_int64() else read[role].cast("int64")
     return read
 
 

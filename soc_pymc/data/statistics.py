@@ -239,7 +239,8 @@ class Statistics:
 
         Weights that are true or false leave whole numbers whole.
         """
-        labels, tables = self.data["label"].to_numpy(), {}
+        labels = self.data["label"].to_numpy()
+        tables: dict[str, dict[str, NDArray[Any]]] = {}
         for name, layout in self._outcome.tables.items():
             if key not in layout.keys:
                 tables[name] = {}

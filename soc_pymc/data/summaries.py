@@ -86,35 +86,22 @@ def _joint(joint: Any, name: str, error: Refusal = StatisticsError) -> Any:
     return Whole(1)(joint, name, error)
 
 
+_EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
 _COLUMN = OrNone(A(str, "the name of a column", ItemsError))
 
 
 @checked(
-    StatisticsError,
-    items=check_outcomes,
-    bins=OrNone(Whole(1, 1_000_000)),
-    equal=OrNone(OneOf("items", *(kind.observed for kind in OUTCOMES.values() if kind.whole))),
-    edges=OrNone(_cut_points),
-    folds=OrNone(_folds),
-    joint=_joint,
-    cluster=_COLUMN,
-    date=_COLUMN,
-    on_leakage=OneOf("raise", "warn", "ignore"),
-    progress=PROGRESS,
-)
+    StatisticsError, items=check_outcomes, bins=OrNone(Whole(1, 1_000_000)),
+    equal=OrNone(OneOf(*_EQUAL)), edges=OrNone(_cut_points), folds=OrNone(_folds), joint=_joint,
+    cluster=_COLUMN, date=_COLUMN, on_leakage=OneOf("raise", "warn", "ignore"), progress=PROGRESS,
+)  # fmt: skip
 def summarize(
-    items: Items,
-    *,
-    bins: int | None = None,
-    equal: Literal["items", "count", "successes"] | None = None,
-    edges: ArrayLike | None = None,
-    folds: int | None = None,
-    joint: bool | int | Literal["auto"] = "auto",
-    cluster: str | None = None,
-    date: str | None = None,
-    on_leakage: Literal["raise", "warn", "ignore"] = "raise",
-    progress: bool | None = None,
-) -> Statistics:
+    items: Items, *, bins: int | None = None,
+    equal: Literal["items", "count", "successes"] | None = None, edges: ArrayLike | None = None,
+    folds: int | None = None, joint: bool | int | Literal["auto"] = "auto",
+    cluster: str | None = None, date: str | None = None,
+    on_leakage: Literal["raise", "warn", "ignore"] = "raise", progress: bool | None = None,
+) -> Statistics:  # fmt: skip
     """Sufficient statistics of items, whatever their outcomes, in bins of the score.
 
     Parameters

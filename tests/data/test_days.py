@@ -64,11 +64,9 @@ def test_days_are_those_of_their_items(kind):
 
 @settings(max_examples=4)
 @given(
-    st.integers(0, DAYS - 1),
-    st.integers(1, DAYS + 2),
-    st.integers(0, 3),
+    st.integers(0, DAYS - 1), st.integers(1, DAYS + 2), st.integers(0, 3),
     st.sampled_from(list(KINDS)),
-)
+)  # fmt: skip
 def test_a_window_is_the_sum_of_its_days(last, length, seed, kind):
     frame = table_of(300, seed)
     stats = statistics(frame, kind)
