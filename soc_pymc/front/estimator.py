@@ -135,19 +135,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         ItemsError, FitError
             If the items are not valid, the scores have seen the outcomes, or the prior or method
             does not suit the items. Both are a `ValueError`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import soc_pymc as soc
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.normal(size=(2000, 1))                         # predicted effects
-        >>> effect = X[:, 0] + rng.normal(0.0, 0.3, 2000)          # true ones
-        >>> y = rng.normal(effect, 0.5)                            # estimates with standard error
-        >>> calibrator = soc.SecondOrderCalibrator(noise_sd=0.5).fit(X, y)
-        >>> sd = calibrator.predict_std([[0.0]])
-        >>> bool(abs(sd[0] - 0.3) < 0.05)
-        True
         """
         scores, observed = self._scores(X, y, reset=True)
         sizes = {"exposure": exposure, "noise_sd": noise_sd, "trials": trials}
