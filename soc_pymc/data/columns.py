@@ -12,8 +12,7 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..families.validity import Bounds
 from . import formulas
 from .binning import Grid, make_lookup
-from .folds import MOST_FOLDS, block_of_labels
-from .formulas import FOLD_PRIME, rebound
+from .formulas import FOLD_PRIME, MOST_FOLDS, block_of_labels, rebound
 from .groups import CROSS, key_roles
 from .sources import readable
 

@@ -6,13 +6,16 @@ place of NumPy's: those of an engine's columns (`columns`), or of numbers in com
 """
 
 import operator
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from types import FunctionType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from .._lib.arrays import Ints
 from ..families.cells import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
 from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, SCALES
@@ -26,6 +29,8 @@ _TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines ref
 _MOST_VALUE = float(MOST_VALUE_CELL)
 _NAN = float("nan")
 _ROUNDING = 1e-9  # from a whole number, for which a number is then taken
+MOST_FOLDS = 1000
+BLOCKS = 240  # of clusters; most numbers of folds divide it
 FOLD_PRIME = (1 << 31) - 1
 _SHIFT, _FACTOR = 1663, 1327217885  # products of two numbers below the prime fit in 64 bits
 _MIX = 1_073_741_789
@@ -179,6 +184,31 @@ def scrambled(identity: Any) -> Any:
 def identity_of_item(score: Any, size: Any) -> Any:
     """Number that stands for the id of an item without one: never from its outcome."""
     return score_cell(score, FLOOR, _FINE) * _MIX + score_cell(size, FLOOR, _FINE)
+
+
+@dataclass(frozen=True)
+class Folds:
+    """The rule of folds; clusters are put into blocks, and a fold is made of several blocks."""
+
+    by: Literal["id", "text", "item", "column", "cluster", "none"]
+    number: int  # 1 without folds, and the largest possible number for a column or for clusters
+
+
+def fold_of(folds: Folds, columns: Any, size: str, functions: Mapping[str, Any]) -> Any:
+    """Fold of each item, from columns by role; clusters are their blocks."""
+    if folds.by in ("column", "cluster"):
+        return columns["fold" if folds.by == "column" else "cluster"]
+    if folds.by == "item":
+        identity = functions["identity_of_item"](columns["score"], columns[size])
+    else:
+        identity = columns["id"]
+    return functions["scrambled"](identity) % folds.number
+
+
+def block_of_labels(labels: Sequence[str]) -> Ints:
+    """Block of clusters from the CRC-32 of their labels."""
+    numbers = np.array([zlib.crc32(label.encode()) for label in labels], dtype=np.int64)
+    return np.asarray(scrambled(numbers) % BLOCKS)
 
 
 # --- the same formulas elsewhere -----------------------------------------------------------------

@@ -10,8 +10,7 @@ from .._lib.arrays import Floats
 from ..families.outcomes import OUTCOMES, Outcome
 from .binning import Columns, Grid, Joint, Weights
 from .columns import functions, score_cell, with_bins, with_blocks, with_cells
-from .folds import Folds, fold_of
-from .formulas import summand
+from .formulas import Folds, fold_of, summand
 from .items import Items
 from .layout import Piles, Sums
 from .sources import readable, record_batches

@@ -12,10 +12,11 @@ from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families.outcomes import OUTCOMES, Outcome
+from . import formulas
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
 from .columns import NUMBERS
 from .days import is_day
-from .folds import Folds, block_of_labels, fold_of
+from .formulas import Folds, block_of_labels, fold_of
 from .group_sum import GroupSum, in_order, part_sums
 from .groups import CROSS, MARK, key_roles
 from .items import Items
@@ -111,7 +112,7 @@ class Local:
             return group
         if self._folds.by == "column" and not NUMBERS["fold"].hold(block["fold"]):
             raise _NotValidError
-        fold = fold_of(self._folds, block, self._outcome.size)
+        fold = fold_of(self._folds, block, self._outcome.size, vars(formulas))
         return group * self._folds.number + np.asarray(fold).astype(np.int64)
 
     # --- blocks ----------------------------------------------------------------------------------

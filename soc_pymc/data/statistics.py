@@ -25,7 +25,7 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..families.row_sums import Cells
 from .binning import EXTREMES, added, stand_out
 from .days import Days, day, days_in, days_of, without_day
-from .folds import BLOCKS
+from .formulas import BLOCKS
 from .groups import Grouping, group_roles, groupings_of, roles_of
 from .layout import FORMAT, dataset_of, sum_of, table_of, undated
 

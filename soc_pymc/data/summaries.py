@@ -39,7 +39,7 @@ from .binning import (
 )
 from .columns import repeated_scores
 from .days import MOST_DAYS
-from .folds import BLOCKS, MOST_FOLDS, Folds
+from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .grouped import Grouped
 from .items import Items, check_outcomes
 from .layout import FORMAT, Sums, dataset_of
