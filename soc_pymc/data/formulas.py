@@ -163,7 +163,7 @@ def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, A
     if of.of == "log":
         return functions["times_log"](y, size)
     if of.of == "above":
-        return functions["where"](y > size, 1.0, 0.0)
+        return functions["real"](functions["where"](y > size, 1, 0))
     factors = [functions["without_small"](y, outcome.validity.outcome.negligible)] * of.outcome
     if of.size:
         sized = size if outcome.size_power == 1 else functions["square"](size)
