@@ -28,10 +28,8 @@ def table_of(n=900, seed=0):
 
 def statistics(frame, kind="counts", date="day", group=None, **options):
     make, roles = KINDS[kind]
-    options = {"bins": 10, "progress": False, **options}
-    if "edges" in options:
-        del options["bins"]
-    return soc.summarize(make(frame, **roles, group=group), date=date, **options)
+    options = options if "edges" in options else {"bins": 10} | options
+    return soc.summarize(make(frame, **roles, group=group), date=date, progress=False, **options)
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,7 @@ def frame():
 
 def statistics(source, group=GROUP, **options):
     items = soc.PoissonItems(source, **COUNTS, group=group)
-    options = {"bins": 12} | options
-    if "edges" in options:
-        del options["bins"]
+    options = options if "edges" in options else {"bins": 12} | options
     return soc.summarize(items, **OPTIONS, **options)
 
 
