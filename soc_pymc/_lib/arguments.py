@@ -67,39 +67,32 @@ def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) 
 # --- rules ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Whole:
+def Whole(least: int, most: int | None = None) -> Rule:
     """A whole number, of Python or NumPy, from `least` to `most`, but not a bool."""
 
-    least: int
-    most: int | None = None
-
-    def __call__(self, value: Any, name: str, error: Refusal = FitError) -> int:
-        most = math.inf if self.most is None else self.most
+    def rule(value: Any, name: str, error: Refusal = FitError) -> int:
         good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if good and self.least <= value <= most:
+        if good and least <= value <= (math.inf if most is None else most):
             return int(value)
-        limits = f"of at least {self.least:,}"
-        if self.most is not None:
-            limits = f"from {self.least:,} to {self.most:,}"
+        limits = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
         raise error(f"{name}={shown(value)} must be a whole number {limits}")
 
+    return rule
 
-@dataclass(frozen=True)
-class Real:
+
+def Real(above: float = -math.inf, below: float = math.inf) -> Rule:
     """A finite number, strictly between two others, but not a bool."""
 
-    above: float = -math.inf
-    below: float = math.inf
-
-    def __call__(self, value: Any, name: str, error: Refusal = FitError) -> float:
+    def rule(value: Any, name: str, error: Refusal = FitError) -> float:
         good = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if good and math.isfinite(value) and self.above < value < self.below:
+        if good and math.isfinite(value) and above < value < below:
             return float(value)
-        limits = "finite number" + (f" > {self.above:g}" if math.isfinite(self.above) else "")
-        if math.isfinite(self.below):
-            limits = f"number between {self.above:g} and {self.below:g}"
+        limits = "finite number" + (f" > {above:g}" if math.isfinite(above) else "")
+        if math.isfinite(below):
+            limits = f"number between {above:g} and {below:g}"
         raise error(f"{name}={shown(value)} must be a {limits}")
+
+    return rule
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,6 @@ Messages name the column, file or bin, the number of bad rows, and the remedy.
 import warnings
 from pathlib import Path
 
-__all__ = [
-    "ConvergenceWarning",
-    "FitError",
-    "ItemsError",
-    "ItemsWarning",
-    "SocError",
-    "StatisticsError",
-    "warn_user",
-]
-
 _PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -48,5 +38,8 @@ def warn_user(text: str, category: type[Warning]) -> None:
     warnings.warn(text, category, skip_file_prefixes=(_PACKAGE,))
 
 
-for _name in __all__[:-1]:  # tracebacks show the public name, soc_pymc.FitError
-    globals()[_name].__module__ = "soc_pymc"
+# tracebacks show the public name, soc_pymc.FitError
+for _class in (
+    SocError, ItemsError, StatisticsError, FitError, ItemsWarning, ConvergenceWarning
+):  # fmt: skip
+    _class.__module__ = "soc_pymc"

@@ -28,10 +28,9 @@ _SEAL_SIZE = len(_SEAL) + 65
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`; rename it to `path` if the block succeeds.
 
-    If the block fails, nothing is left half-written, nor after a loss of power, because data are
-    flushed to disk first. A killed process leaves its temporary file, which the next one to write
-    `path` takes over; a second writer waits for the first. The target of a symbolic link is
-    replaced, with its permissions. Raises OSError as `check_target` does, or if the disk is full.
+    If the block fails, nothing is left half-written, nor after a loss of power. A killed process
+    leaves its temporary file, which the next one to write `path` takes over; a second writer waits
+    for the first. The target of a symbolic link is replaced, with its permissions.
     """
     target = check_target(path)
     name = target.name
@@ -77,19 +76,16 @@ def _open_alone(path: Path) -> int:
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """The file to write, of a link its target; OSError says why it cannot be written.
-
-    It may be a folder, a device or write-protected, or its folder is missing or may not be written.
-    """
+    """The file to write, of a link its target; OSError says why it cannot be written."""
     name, target = os.fspath(path), Path(os.path.realpath(path))
-    folder, there = target.parent, target.exists()
+    folder, exists = target.parent, target.exists()
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "a folder is there: give the name of a file", name)
-    if there and not target.is_file():
+    if exists and not target.is_file():
         raise OSError(errno.EINVAL, "no ordinary file, so that it cannot be replaced", name)
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder}, make it first", name)
-    if there and not os.access(target, os.W_OK):
+    if exists and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, "the file there is write-protected", name)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, f"the folder {folder} cannot be written to", name)
@@ -110,12 +106,12 @@ def save_netcdf(
     The file is made in memory first, because the HDF5 library crashes the process on a full disk.
     """
     path, made = path_of(path, "path", error_type), io.BytesIO()
-    is_tree = isinstance(data, xr.DataTree)
     try:
-        plain = (
-            data.map_over_datasets(xr.Dataset.drop_encoding) if is_tree else data.drop_encoding()
-        )
-        plain.to_netcdf(made, engine="h5netcdf")
+        if isinstance(data, xr.DataTree):
+            data = data.map_over_datasets(xr.Dataset.drop_encoding)
+        else:
+            data = data.drop_encoding()
+        data.to_netcdf(made, engine="h5netcdf")
     except Exception as error:  # xarray, h5netcdf and h5py raise many kinds
         raise error_type(
             f"{path} is not written, as the data have no form in a file ({_brief(error)})"

@@ -23,15 +23,9 @@ def progress(show: bool | None = None) -> None:
     Parameters
     ----------
     show
-        True, False, or None for the default: what the environment variable ``SOC_PYMC_PROGRESS``
-        says (1 or 0), else progress is shown where standard error is a terminal, and in notebooks
-        that have ``ipywidgets``. Where it is neither, as in a log file, True writes one line at the
-        end of each phase of the work.
-
-    Raises
-    ------
-    FitError
-        If `show` is not True, False or None.
+        True, False, or None for the default: the environment variable ``SOC_PYMC_PROGRESS`` (1 or
+        0), else progress is shown in terminals, and in notebooks that have ``ipywidgets``. In a log
+        file True writes one line at the end of each phase of the work.
 
     Examples
     --------

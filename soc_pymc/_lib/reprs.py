@@ -23,8 +23,8 @@ def html_table(
     title: str, rows: Iterable[Sequence[object]], head: Sequence[object] = (), note: str = ""
 ) -> str:
     """A titled table with names of columns, if it has some, and a text below it."""
-    shown = ("".join(f"<td{_style(x)}>{escape(visible(x))}</td>" for x in row) for row in rows)
-    body = "".join(f"<tr>{cells}</tr>" for cells in shown)
+    cells = ("".join(f"<td{_style(x)}>{escape(visible(x))}</td>" for x in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     names = "".join(f"<th>{escape(visible(name))}</th>" for name in head)
     top = f"<thead><tr>{names}</tr></thead>" if names else ""
     below = f"<p>{escape(visible(note))}</p>" if note else ""
@@ -48,8 +48,8 @@ def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
 def short(record: Any) -> str:
     """A configuration with the fields that differ from their defaults."""
     usual = type(record)()
-    own = {f.name: getattr(record, f.name) for f in fields(record)}
-    differ = {name: value for name, value in own.items() if value != getattr(usual, name)}
+    values = {f.name: getattr(record, f.name) for f in fields(record)}
+    differ = {name: value for name, value in values.items() if value != getattr(usual, name)}
     shown = (f"{name}={short(v) if is_dataclass(v) else repr(v)}" for name, v in differ.items())
     return f"{type(record).__name__}({', '.join(shown)})"
 

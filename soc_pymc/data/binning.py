@@ -5,18 +5,20 @@ This is exact in floating point, so every engine puts a number into the same cel
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints
 from .formulas import FLOOR, score_cell
 
 Columns = Mapping[str, NDArray[Any]]
 
+EXTREMES: Mapping[str, np.ufunc] = {"score_min": np.fmin, "score_max": np.fmax}
+"""Functions that combine columns that are not sums."""
 _MOST_STEPS = 36  # steps are wider than the error of any engine's logarithm
 _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
@@ -27,44 +29,31 @@ _ATOM_NEAR, _ATOM_OTHERS, _ATOM_TIMES = 20, 6, 10
 _ATOM_GAP = 2.0**-30  # least distance of an atom at 0 from other scores, relative to these
 
 
-def group(
-    columns: Columns, keys: Sequence[str], rules: Mapping[str, Callable[..., Any]]
-) -> dict[str, NDArray[Any]]:
-    """Combine rows with equal keys column by column; the result is sorted by key."""
-    order = _order([columns[key] for key in keys])
-    sorted_keys = [columns[key][order] for key in keys]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = np.logical_or.reduce([k[1:] != k[:-1] for k in sorted_keys])
-    starts = np.flatnonzero(new)
-    grouped = {key: values[starts] for key, values in zip(keys, sorted_keys, strict=True)}
-    for name, rule in rules.items():
-        values = columns[name][order]
-        if len(starts) < len(order):
-            values = rule.reduceat(values, starts)  # type: ignore[attr-defined]
-        grouped[name] = values
-    return grouped
-
-
-def _order(keys: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
-    """Stable order by keys, the first one first; small whole numbers make one key together."""
-    if len(keys[0]) and all(key.dtype == np.int64 for key in keys):
-        least = [int(key.min()) for key in keys]
-        wide = [int(key.max()) - low + 1 for key, low in zip(keys, least, strict=True)]
-        if math.prod(wide) < 1 << 62:
-            code = np.zeros(len(keys[0]), dtype=np.int64)
-            for key, low, width in zip(keys, least, wide, strict=True):
-                code = code * width + (key - low)
-            return np.argsort(code, kind="stable")
-    return np.lexsort(keys[::-1])
-
-
 def added(columns: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Rows of sums added up by key; ranges of scores are combined to their extremes."""
-    return group(columns, keys, {name: EXTREMES.get(name, np.add) for name in names})
+    """Rows added up by key, sorted by key; ranges of scores are combined to their extremes."""
+    order = _order([columns[key] for key in keys])
+    rows = {key: columns[key][order] for key in keys}
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in rows.values()])
+    starts = np.flatnonzero(new)
+    rows = {key: values[starts] for key, values in rows.items()}
+    for name in names:
+        values = columns[name][order]
+        combine = EXTREMES.get(name, np.add)
+        rows[name] = values if len(starts) == len(order) else combine.reduceat(values, starts)
+    return rows
 
 
-EXTREMES: Mapping[str, Callable[..., NDArray[Any]]] = {"score_min": np.fmin, "score_max": np.fmax}
-"""How columns that are not sums are combined."""
+def _order(keys: Sequence[Ints]) -> NDArray[np.intp]:
+    """Stable order by keys, the first one first; small whole numbers make one key together."""
+    low = [int(key.min(initial=0)) for key in keys]
+    widths = [int(key.max(initial=0)) - least + 1 for key, least in zip(keys, low, strict=True)]
+    if math.prod(widths) >= 1 << 62:
+        return np.lexsort(keys[::-1])
+    code = np.zeros(len(keys[0]), dtype=np.int64)
+    for key, least, width in zip(keys, low, widths, strict=True):
+        code = code * width + (key - least)
+    return np.argsort(code, kind="stable")
 
 
 @dataclass(frozen=True)
@@ -102,46 +91,34 @@ class Weights(NamedTuple):
     weight: Ints  # sums of whole outcomes, or numbers of items
 
 
-def choose_grid(low: float, high: float, least: float, most: int = _CHOOSE_CELLS) -> Grid:
-    """Finest grid with at most about `most` cells from `low` to `high`.
-
-    `least` is the smallest size distinguished from 0.
-    """
+def _choose_grid(low: float, high: float, least: float, most: int) -> Grid:
+    """Finest grid with about `most` cells from `low` to `high`; 0 is below the size `least`."""
     floor = math.frexp(max(least, 5e-324))[1] - 1
-    fine = Grid(floor, 0)
+    grid = Grid(floor, 0)
     for steps in range(1, _MOST_STEPS + 1):
-        grid = Grid(floor, steps)
-        first, last = grid.cell([low, high])
-        if last - first >= most:
+        finer = Grid(floor, steps)
+        if np.ptp(finer.cell([low, high])) >= most:
             break
-        fine = grid
-    return fine
+        grid = finer
+    return grid
 
 
-def finer_grid(
-    grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float = 1 / 16
-) -> tuple[Grid, float, float] | None:
-    """A finer grid for most of the weight, with its range; None if the first is fine enough.
+def finer_grid(grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float) -> Grid | None:
+    """A grid relative to the range of most scores; None if the first is fine enough.
 
-    A few extreme scores, or scores close to 0, must not make all other cells coarse: less than half
-    a bin's weight at either end, or around 0, gets no cells of its own. Cells with up to `coarse`
-    of a bin's weight are fine enough.
+    Half a bin's weight at either end is left out of the range, as a few extreme scores must not
+    make all other cells coarse. Cells with up to `coarse` of a bin's weight are fine enough.
     """
     share = weight.sum() / bins
     if weight.max() <= coarse * share:
         return None
     below = np.cumsum(weight)
-    first = int(np.searchsorted(below, share / 2))
-    last = min(int(np.searchsorted(below, below[-1] - share / 2)), len(cell) - 1)
-    low, high = (float(b) for b in grid.boundary([cell[first], cell[last] + 1]))
-    least = min(abs(low), abs(high))
-    if low <= 0 <= high:
-        size, of_size = np.abs(cell), np.where(cell == 0, 0.0, weight)
-        order = np.argsort(size, kind="stable")
-        far = int(np.searchsorted(np.cumsum(of_size[order]), share / 2))
-        least = float(grid.boundary(max(int(size[order][min(far, len(size) - 1)]), 1)))
-    finer = choose_grid(low, high, least)
-    return (finer, low, high) if finer.steps > grid.steps else None
+    first, last = np.searchsorted(below, [share / 2, below[-1] - share / 2])
+    low, high = grid.boundary([cell[first], cell[min(last, len(cell) - 1)] + 1]).tolist()
+    if low <= 0 <= high:  # such a range has more octaves than a finer grid could divide
+        return None
+    finer = _choose_grid(low, high, min(abs(low), abs(high)), _CHOOSE_CELLS)
+    return finer if finer.steps > grid.steps else None
 
 
 def choose_edges(
@@ -154,10 +131,12 @@ def choose_edges(
     """
     capped = np.minimum(weight, _heaviest(weight, bins))
     below = np.cumsum(capped)
+    share = below[-1] / bins
     target = below[-1] * np.arange(1, bins) / bins
     if halve_ends:
-        left, right = (_halvings(below[-1] / bins, end) for end in (capped[0], capped[-1]))
-        target = np.concatenate([left[::-1], target, below[-1] - right])
+        target = np.concatenate(
+            [_halves(share, capped[0])[::-1], target, below[-1] - _halves(share, capped[-1])]
+        )
     # the boundary before cell i has below[i - 1] on its left: take the nearer of the two
     after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
     left = np.where(after > 0, below[after - 1], 0.0)
@@ -166,8 +145,8 @@ def choose_edges(
     return grid.boundary(cell[cuts])
 
 
-def _halvings(share: float, least: float) -> Floats:
-    """Halves, quarters, ... of a share, down to half of the smallest."""
+def _halves(share: float, least: float) -> Floats:
+    """Half, quarter, ... of a share, down to half of the smallest."""
     number = math.ceil(math.log2(share / least)) if 0 < least < share else 0
     return np.asarray(share * 0.5 ** np.arange(1, number + 1), dtype=float)
 
@@ -175,12 +154,11 @@ def _halvings(share: float, least: float) -> Floats:
 def _heaviest(weight: Floats, bins: int) -> float:
     """Cap c with sum of min(weight, c) = c bins: a cell heavier than a bin counts as one bin."""
     falling = np.sort(weight)[::-1]
-    rest = np.cumsum(falling[::-1])[::-1]
-    for heavy in range(min(bins - 1, len(falling) - 1) + 1):
-        cap = rest[heavy] / (bins - heavy)
-        if falling[heavy] <= cap:
-            return float(cap)
-    return float(falling[-1])
+    remaining = np.cumsum(falling[::-1])[::-1]
+    heavy = np.arange(min(bins, len(falling)))
+    caps = remaining[heavy] / (bins - heavy)
+    enough = np.flatnonzero(falling[heavy] <= caps)
+    return float(caps[enough[0]] if len(enough) else falling[-1])
 
 
 def fewest_in_atom(items: int) -> int:
@@ -188,8 +166,8 @@ def fewest_in_atom(items: int) -> int:
     return max(_ATOM_ITEMS, math.ceil(_ATOM_SHARE * items))
 
 
-def stand_out(items: Ints, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which places along the scores are atoms: one score with far more items than those near it.
+def stand_out(items: Ints, single: Bools) -> Bools:
+    """Mask of the places along the scores that are atoms: one score with far more items than near.
 
     `items` are those of each place, in order of the scores, and `single` says whether a place holds
     only one score; another one counts as one item. Few or rounded scores have no atoms.
@@ -243,10 +221,9 @@ def make_lookup(edges: Floats) -> Lookup:
     if not len(edges):
         return Lookup(Grid(0, 0), 1.0, 1.0, 1, np.zeros(1, dtype=np.int64), 0, edges)
     low, high = float(edges[0]), float(edges[-1])
-    sizes = np.abs(edges[edges != 0])
-    least = float(sizes.min()) if len(sizes) else 1.0
+    least = float(np.abs(edges[edges != 0]).min(initial=max(abs(low), abs(high)) or 1.0))
     for number in _LOOKUP_CELLS:
-        grid = choose_grid(low, high, least, number)
+        grid = _choose_grid(low, high, least, number)
         cells = grid.cell(edges)
         cell = np.arange(cells[0], cells[-1] + 1)
         below = np.searchsorted(cells, cell)

@@ -6,30 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from ..families.cells import CELLS
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.validity import LARGEST_COUNT, Bounds
+from ..families.validity import Bounds
+from . import formulas
 from .binning import Grid, make_lookup
-from .folds import MOST_FOLDS, block_of_labels
-from .formulas import FOLD_PRIME, rebound
+from .formulas import FOLD_PRIME, MOST_FOLDS, block_of_labels, rebound
 from .groups import CROSS, key_roles
+from .sources import readable
 
 NUMBERS: Mapping[str, Bounds] = {
     "fold": Bounds(
-        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
-        largest=MOST_FOLDS - 1.0,
-        least=0.0,
-        whole=True,
-        name_of_largest=f"larger than {MOST_FOLDS - 1}",
+        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True,
+        f"larger than {MOST_FOLDS - 1}",
     ),
     **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
-}
+}  # fmt: skip
 """Bounds of numbers by role; other roles have ids or labels."""
 HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
 """Engines with MD5 of text in digits of base 16, by their names in Ibis."""
 _LOG2_E = 1.4426950408889634
-_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
 _BEYOND = 1e300  # in place of an infinite edge, which has no text
 
 
@@ -46,7 +43,7 @@ def _number(role: str, column: Any) -> Any:
     if role in NUMBERS:
         value = column.cast("float64")
         exact = dtype.is_integer() or dtype.is_boolean()
-        return value if exact or not NUMBERS[role].whole else _near_whole(value)
+        return value if exact or not NUMBERS[role].whole else functions()["near_whole"](value)
     if role == "id" and dtype.is_string():
         return _number_of_text(column)
     if role == "id":  # only the remainder matters for folds, so no id is too large
@@ -57,7 +54,7 @@ def _number(role: str, column: Any) -> Any:
 
 
 def _number_of_text(text: Any) -> Any:
-    """`folds.number_of_label` of a column of text."""
+    """Text as whole numbers: the first 64 bits of its MD5, modulo the prime of folds."""
     import ibis
 
     @ibis.udf.scalar.builtin
@@ -72,28 +69,18 @@ def _number_of_text(text: Any) -> Any:
     return (high * (2**32 % FOLD_PRIME) + low) % FOLD_PRIME
 
 
-def _near_whole(value: Any) -> Any:
-    """`near_whole` of an engine's column."""
-    safe = (value.abs() <= LARGEST_COUNT).ifelse(value, 0.0)  # not every number fits in an integer
-    whole = (safe + 0.5).floor().cast("float64")
-    return ((value - whole).abs() <= _ROUNDING).ifelse(whole, value)
-
-
 def near_whole(role: str, values: Floats) -> Floats:
     """Numbers of a role; near a whole number that number, where the role holds whole numbers."""
-    if role not in NUMBERS or not NUMBERS[role].whole:
-        return values
-    whole = np.floor(values + 0.5)
-    with np.errstate(invalid="ignore"):  # the difference of infinities
-        return np.where(np.abs(values - whole) <= _ROUNDING, whole, values)
+    holds_whole = role in NUMBERS and NUMBERS[role].whole
+    return np.asarray(formulas.near_whole(values)) if holds_whole else values
 
 
 def typed(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Valid items with whole numbers as int64 (through float64, as decimals may not fit)."""
     read = numbers(columns)
-    for role in [role for role in read if role in NUMBERS and NUMBERS[role].whole]:
-        is_whole = columns[role].type().is_int64()
-        read[role] = columns[role] if is_whole else read[role].cast("int64")
+    for role, column in columns.items():
+        if role in NUMBERS and NUMBERS[role].whole:
+            read[role] = column if column.type().is_int64() else read[role].cast("int64")
     return read
 
 
@@ -128,13 +115,21 @@ def functions() -> Mapping[str, Any]:
     return names | rebound(names)
 
 
-def score_cell(score: Any, grid: Grid, low: float = -np.inf, high: float = np.inf) -> Any:
-    """`Grid.cell` of scores clipped to [low, high]."""
+def score_cell(score: Any, grid: Grid) -> Any:
+    """`Grid.cell` of a column of scores."""
+    return functions()["score_cell"](score, grid.floor, grid.steps)
+
+
+def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
+    """Scores in some cells that at least so many items share, with their numbers of items."""
     import ibis
 
-    if low > -np.inf:
-        score = ibis.least(ibis.greatest(score, exact(low)), exact(high))
-    return functions()["score_cell"](score, grid.floor, grid.steps)
+    ends = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
+    inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in ends]
+    counted = table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())
+    with readable():
+        rows = counted.filter(ibis._.n >= least).order_by("score").to_pyarrow().to_pydict()
+    return dict(zip(rows["score"], rows["n"], strict=True))
 
 
 def _log_linear(size: Any, steps: int) -> Any:
@@ -163,25 +158,17 @@ def exact(number: float) -> Any:
     return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")
 
 
-def seen(table: Any, outcome: Outcome) -> Any:
-    """Outcomes, or 0 if they are so small that their powers vanish."""
-    y, least = table[outcome.observed], outcome.validity.outcome.negligible
-    return functions()["without_small"](y, least) if least else y
-
-
 # --- columns that are added ----------------------------------------------------------------------
-
-
-def cells_of(outcome: Outcome) -> list[str]:
-    """Names of the cells of all tables."""
-    return list(dict.fromkeys(cell for t in outcome.tables.values() for cell in t.cells.values()))
 
 
 def with_cells(table: Any, outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
-    for name in cells_of(outcome):
+    names = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
+    for name in dict.fromkeys(names):
         y, size, cell = table[outcome.observed], table[outcome.size], CELLS[name]
-        number = {"outcome": seen(table, outcome), "size": size, "rest": size - y}[cell.of]
+        number = {"outcome": y, "size": size, "rest": size - y}[cell.of]
+        if cell.grid == "value":
+            number = functions()["without_small"](y, outcome.validity.outcome.negligible)
         beside = (table.noise_cell,) if cell.grid == "value" else ()
         table = table.mutate(**{name: functions()[f"{cell.grid}_cell"](number, *beside)})
     return table
@@ -223,7 +210,8 @@ def with_bins(
     if not columns:
         return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
     rows = ibis.memtable(pa.table(columns)) if rows is None else rows
-    cell = score_cell(table[score], lookup.grid, lookup.low, lookup.high)
+    clipped = ibis.least(ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high))
+    cell = score_cell(clipped, lookup.grid)
     joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
     cuts = [joined[name] for name in columns if name.startswith(f"{prefix}cut")]
     more = _sum([(joined[score] >= cut).ifelse(1, 0) for cut in cuts])

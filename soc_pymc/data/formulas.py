@@ -1,20 +1,25 @@
 """Cells, positions, folds and other formulas of items, each written once.
 
-As they stand they take NumPy arrays. `rebound` gives the same formula with other functions in the
-place of NumPy's: those of columns for engines (`tables.columns`), those of numbers for compiled
-loops (`group_sum`). Cells are exact on all of them, so that every engine puts an item into the same
-cell.
+As they stand they take NumPy arrays. `rebound` gives the same formulas with other functions in the
+place of NumPy's: those of an engine's columns (`columns`), or of numbers in compiled loops
+(`group_sum`). Cells are exact, so every engine puts an item into the same cell.
 """
 
-from collections.abc import Callable, Mapping
+import operator
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from types import FunctionType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from .._lib.arrays import Ints
 from ..families.cells import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
 from ..families.outcomes import Outcome
-from ..families.scales import LINEAR, SCALES, Scale
+from ..families.scales import LINEAR, SCALES
+from ..families.validity import LARGEST_COUNT
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
 _NORMAL = 2.0**-1022  # smaller numbers are less precise
@@ -22,6 +27,10 @@ _FAR_OCTAVES = 64
 _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
 _MOST_VALUE = float(MOST_VALUE_CELL)
+_NAN = float("nan")
+_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
+MOST_FOLDS = 1000
+BLOCKS = 240  # of clusters; most numbers of folds divide it
 FOLD_PRIME = (1 << 31) - 1
 _SHIFT, _FACTOR = 1663, 1327217885  # products of two numbers below the prime fit in 64 bits
 _MIX = 1_073_741_789
@@ -46,19 +55,24 @@ def real(number: Any) -> Any:
     return np.asarray(number, dtype=np.float64)
 
 
+def bits(number: Any) -> Any:
+    """The 64 bits of real numbers as whole numbers."""
+    return real(number).view(np.int64)
+
+
 def power_of_two(exponent: Any) -> Any:
     """Two to the power of whole numbers."""
     return np.ldexp(1.0, exponent)
 
 
+# --- cells ---------------------------------------------------------------------------------------
+
+
 def log_linear(size: Any, steps: Any) -> Any:
     """Octave of positive numbers times 2^`steps`, plus the step inside it: their first bits."""
-    number = np.asarray(size, dtype=np.float64)
-    below = number < _NORMAL
-    if below.any():
-        scaled = log_linear(np.where(below, number * 2.0**_FAR_OCTAVES, number), steps)
-        return scaled - (below * _FAR_OCTAVES << steps)
-    return (number.view(np.int64) >> (_FRACTION - steps)) - (_BIAS << steps)
+    below = size < _NORMAL
+    scaled = where(below, size * 2.0**_FAR_OCTAVES, size)
+    return (bits(scaled) >> (_FRACTION - steps)) - ((_BIAS + _FAR_OCTAVES * below) << steps)
 
 
 def score_cell(score: Any, least: Any, steps: Any) -> Any:
@@ -98,20 +112,32 @@ def value_cell(value: Any, noise: Any) -> Any:
     return whole(floor(high(low(cell, _MOST_VALUE), -_MOST_VALUE)))
 
 
+def near_whole(number: Any) -> Any:
+    """Numbers; the whole number in the place of those that differ from it by rounding."""
+    countable = (number >= -LARGEST_COUNT) & (number <= LARGEST_COUNT)
+    nearest = real(floor(where(countable, number, 0.0) + 0.5))
+    near = (number - nearest <= _ROUNDING) & (nearest - number <= _ROUNDING)
+    return where(near, nearest, number)
+
+
+# --- summands ------------------------------------------------------------------------------------
+
+
 def without_small(number: Any, least: Any) -> Any:
     """Numbers, 0 in the place of those smaller in size than `least`, whose powers vanish."""
     return where((number > -least) & (number < least), 0.0, number)
 
 
 def log_position(score: Any) -> Any:
-    """Logarithm of scores; 0 of those that have none."""
-    return log(where(score > 0, score, 1.0))
+    """Logarithm of scores; NaN of those that have none."""
+    return where(score > 0, log(where(score > 0, score, 1.0)), _NAN)
 
 
 def logit_position(score: Any) -> Any:
-    """Logit of scores; 0 of those that have none."""
-    inside = where((score > 0) & (score < 1), score, 0.5)
-    return log(inside) - log(1.0 - inside)
+    """Logit of scores; NaN of those that have none."""
+    inside = (score > 0) & (score < 1)
+    share = where(inside, score, 0.5)
+    return where(inside, log(share) - log(1.0 - share), _NAN)
 
 
 def square(number: Any) -> Any:
@@ -125,6 +151,26 @@ def times_log(outcome: Any, size: Any) -> Any:
     return real(outcome) * log(where(outcome > 0, size, 1.0))
 
 
+def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, Any]) -> Any:
+    """Term of each item in a column of sums, from columns by role."""
+    t, y, size = columns["score"], columns[outcome.observed], columns[outcome.size]
+    y, size = functions["real"](y), functions["real"](size)
+    of = outcome.sums_of.get(name)
+    if of is None:  # a sum of positions of the scores
+        (scale,) = (scale for scale in SCALES.values() if name in scale.sums)
+        position = t if scale is LINEAR else functions[f"{scale.name}_position"](t)
+        return position if name == scale.sums[0] else functions["square"](position)
+    if of.of == "log":
+        return functions["times_log"](y, size)
+    if of.of == "above":
+        return functions["real"](functions["where"](y > size, 1, 0))
+    factors = [functions["without_small"](y, outcome.validity.outcome.negligible)] * of.outcome
+    if of.size:
+        sized = size if outcome.size_power == 1 else functions["square"](size)
+        factors += [functions["without_small"](sized, _TINY)] * of.size
+    return reduce(operator.mul, [*factors, *[size - y] * of.rest])
+
+
 # --- folds ---------------------------------------------------------------------------------------
 
 
@@ -136,38 +182,50 @@ def scrambled(identity: Any) -> Any:
 
 
 def identity_of_item(score: Any, size: Any) -> Any:
-    """What stands for the id of an item without one: never its outcome."""
+    """Number that stands for the id of an item without one: never from its outcome."""
     return score_cell(score, FLOOR, _FINE) * _MIX + score_cell(size, FLOOR, _FINE)
 
 
-def bounded(outcome: Outcome) -> list[Scale]:
-    """Scales whose sums are kept, and on which some scores have no position."""
-    kept = outcome.sums("part")
-    return [scale for scale in SCALES.values() if scale is not LINEAR and scale.sums[0] in kept]
+@dataclass(frozen=True)
+class Folds:
+    """The rule of folds; clusters are put into blocks, and a fold is made of several blocks."""
+
+    by: Literal["id", "text", "item", "column", "cluster", "none"]
+    number: int  # 1 without folds, and the largest possible number for a column or for clusters
 
 
-def outside(scale: Scale) -> str:
-    """Column that counts items whose score has no position, for whose bin the sums are NaN."""
-    return f"outside_{scale.name}"
+def fold_of(folds: Folds, columns: Any, size: str, functions: Mapping[str, Any]) -> Any:
+    """Fold of each item, from columns by role; clusters are their blocks."""
+    if folds.by in ("column", "cluster"):
+        return columns["fold" if folds.by == "column" else "cluster"]
+    if folds.by == "item":
+        identity = functions["identity_of_item"](columns["score"], columns[size])
+    else:
+        identity = columns["id"]
+    return functions["scrambled"](identity) % folds.number
+
+
+def block_of_labels(labels: Sequence[str]) -> Ints:
+    """Block of clusters from the CRC-32 of their labels."""
+    numbers = np.array([zlib.crc32(label.encode()) for label in labels], dtype=np.int64)
+    return np.asarray(scrambled(numbers) % BLOCKS)
 
 
 # --- the same formulas elsewhere -----------------------------------------------------------------
 
 _FORMULAS = (
-    score_cell, exposure_cell, count_cell, noise_cell, without_small, value_cell,
-    log_position, logit_position, square, times_log, scrambled, identity_of_item,
+    log_linear, score_cell, exposure_cell, count_cell, noise_cell, value_cell, near_whole,
+    without_small, log_position, logit_position, square, times_log, scrambled, identity_of_item,
 )  # fmt: skip
 
 
 def rebound(
-    functions: Mapping[str, Any], made: Callable[[Any], Any] = lambda formula: formula
+    functions: Mapping[str, Any], compiler: Callable[[Any], Any] = lambda formula: formula
 ) -> dict[str, Any]:
-    """The formulas by name, with other `functions` in the place of NumPy's.
-
-    `made` is applied to each formula: a compiler, for example.
-    """
+    """The formulas by name, with other `functions` in the place of NumPy's, each compiled."""
     names = {**globals(), **functions}
     for formula in _FORMULAS:
         name = formula.__name__
-        names[name] = made(FunctionType(formula.__code__, names, name))
+        if name not in functions:
+            names[name] = compiler(FunctionType(formula.__code__, names, name))
     return {formula.__name__: names[formula.__name__] for formula in _FORMULAS}

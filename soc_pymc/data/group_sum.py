@@ -1,6 +1,7 @@
 """Sums of items by key: one compiled loop for the tables of every kind of outcome."""
 
 import math
+import operator
 from typing import Any
 
 import numba
@@ -11,8 +12,9 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from ..families.cells import CELLS
 from ..families.outcomes import Outcome
+from . import formulas
 from .binning import Lookup
-from .formulas import bounded, outside, rebound
+from .formulas import rebound, summand
 
 _EMPTY = -1
 _ROWS = 1 << 10  # of a table at first
@@ -22,82 +24,32 @@ _MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci 
 _NEAR, _MASK = 3, 7  # neighbouring keys are looked for near each other
 _KEY_BITS = 62
 _BUCKET_BITS = 16  # of numbers, by which items are put in order
-_FRACTION, _BIAS, _NORMAL, _FAR = 52, 1023, 2.0**-1022, 64
 _OPERANDS = ("outcome", "size", "rest")
 _GRIDS = ("exposure", "count", "noise", "value")
-OTHERS = (
-    "sum_t", "sum_t2", "sum_log_t", "sum_log_t2", "outside_log", "sum_logit_t", "sum_logit_t2",
-    "outside_logit", "sum_y_log_N", "above", "score_min", "score_max",
-)  # fmt: skip
-"""What the table of parts sums besides powers of outcomes and sizes."""
-_LOG, _LOGIT, _Y_LOG, _ABOVE = 2, 5, 8, 9  # their places
-
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 # functions of arrays are inlined, because reference counting would cost more than their work
 _inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
 
-
-@_compiled
-def _bits(number, steps):  # type: ignore[no-untyped-def]
-    return (np.float64(number).view(np.int64) >> (_FRACTION - steps)) - (_BIAS << steps)
-
-
-@_compiled
-def _log_linear(number, steps):  # type: ignore[no-untyped-def]
-    if number < _NORMAL:
-        return _bits(number * 2.0**_FAR, steps) - (_FAR << steps)
-    return _bits(number, steps)
-
-
-@_compiled
-def _where(condition, yes, no):  # type: ignore[no-untyped-def]
-    return yes if condition else no
-
-
-@_compiled
-def _low(one, other):  # type: ignore[no-untyped-def]
-    return min(one, other)
-
-
-@_compiled
-def _high(one, other):  # type: ignore[no-untyped-def]
-    return max(one, other)
-
-
-@_compiled
-def _whole(number):  # type: ignore[no-untyped-def]
-    return np.int64(number)
-
-
-@_compiled
-def _real(number):  # type: ignore[no-untyped-def]
-    return np.float64(number)
-
-
-@_compiled
-def _power_of_two(exponent):  # type: ignore[no-untyped-def]
-    return math.ldexp(1.0, exponent)
-
-
-@_compiled
-def _modulo(number, by):  # type: ignore[no-untyped-def]
-    return number % by
-
-
 _FORMULAS = rebound(
     {
-        "where": _where, "low": _low, "high": _high, "log": math.log, "floor": math.floor,
-        "whole": _whole, "real": _real, "literal": _real, "modulo": _modulo,
-        "power_of_two": _power_of_two, "log_linear": _log_linear,
+        "where": _compiled(lambda condition, yes, no: yes if condition else no),
+        "low": min,
+        "high": max,
+        "log": math.log,
+        "floor": math.floor,
+        "whole": np.int64,
+        "real": np.float64,
+        "literal": np.float64,
+        "modulo": operator.mod,
+        "bits": _compiled(lambda number: np.float64(number).view(np.int64)),
+        "power_of_two": _compiled(lambda exponent: math.ldexp(1.0, exponent)),
     },
     _compiled,
-)  # fmt: skip
+)
 _exposure_cell, _count_cell, _noise_cell, _value_cell = (
     _FORMULAS[f"{grid}_cell"] for grid in _GRIDS
 )
-_log_position, _logit_position = _FORMULAS["log_position"], _FORMULAS["logit_position"]
-_square, _times_log = _FORMULAS["square"], _FORMULAS["times_log"]
-_without_small = _FORMULAS["without_small"]
+_square, _without_small = _FORMULAS["square"], _FORMULAS["without_small"]
 _score_cell = _FORMULAS["score_cell"]
 
 
@@ -155,53 +107,30 @@ def _add_products(real, r, power, powers, seen, x, rest):  # type: ignore[no-unt
         real[r, _HEAD + j] += power[0, p_y] * power[1, p_x] * power[2, p_rest]
 
 
-@_inlined
-def _add_others(real, r, other, others, needs, products, t, y, x):  # type: ignore[no-untyped-def]
-    other[0], other[1], other[_ABOVE] = t, _square(t), y > x
-    if needs[0]:
-        u = _log_position(t)
-        other[_LOG], other[_LOG + 1], other[_LOG + 2] = u, u * u, t <= 0
-    if needs[1]:
-        u = _logit_position(t)
-        other[_LOGIT], other[_LOGIT + 1], other[_LOGIT + 2] = u, u * u, t <= 0 or t >= 1
-    if needs[2]:
-        other[_Y_LOG] = _times_log(y, x)
-    for j in range(len(others) - 2):
-        real[r, products + j] += other[others[j]]
-
-
 @_compiled
-def _add(number, items, cells, powers, others, form, index, whole, real, used):  # type: ignore[no-untyped-def]
+def _add(number, items, cells, powers, form, index, whole, real, used):  # type: ignore[no-untyped-def]
     """Add items to the rows of their keys; returns how many rows there are now."""
     size_power, least = form
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
-    products, ends = _HEAD + len(powers), real.shape[1] - 2
-    power, other = np.ones((3, 4)), np.zeros(len(OTHERS))
-    needs = (others == _LOG).any(), (others == _LOGIT).any(), (others == _Y_LOG).any()
+    power = np.ones((3, 4))
     last, row = _EMPTY, 0
     for i in range(len(number)):
-        t, y, x = items[0, i], items[1, i], items[2, i]
+        y, x = items[1, i], items[2, i]
         seen = _without_small(y, least)
-        key, new = _key(number[i], seen, x, x - y, cells), False
+        key = _key(number[i], seen, x, x - y, cells)
         if key != last:
             row, last = _row_of(index, whole, key, used, shift), key
-            new = row == used
-            used += new
+            used += row == used
         r = np.uint64(row)  # as numbers without a sign are no places from the end
         whole[r, 1] += 1
         whole[r, 2] += np.int64(y)
-        if len(powers):
-            sized = x if size_power == 1 else _square(x)
-            _add_products(real, r, power, powers, seen, sized, x - y)
-        if len(others):
-            _add_others(real, r, other, others, needs, products, t, y, x)
-            real[r, ends] = t if new else min(real[r, ends], t)
-            real[r, ends + 1] = t if new else max(real[r, ends + 1], t)
+        sized = x if size_power == 1 else _square(x)
+        _add_products(real, r, power, powers, seen, sized, x - y)
     return used
 
 
 class GroupSum:
-    """Sums of items by key, for one table of one kind of outcome, in bounded memory.
+    """Sums of items by key, for one table of cells of one kind of outcome, in bounded memory.
 
     A key is packed from a number that the caller gives (of a group, a fold and a bin) and from the
     item's cells. Rows are in the order in which keys appear.
@@ -209,18 +138,14 @@ class GroupSum:
 
     def __init__(self, outcome: Outcome, table: str) -> None:
         layout = outcome.tables[table]
-        sums = {name: outcome.sums_of[name] for name in layout.reals if name in outcome.sums_of}
-        powers = {n: (s.outcome, s.size, s.rest) for n, s in sums.items() if s.of == "power"}
-        kept = {*layout.reals, *map(outside, bounded(outcome) if table == "part" else ())}
-        others = [name for name in OTHERS if name in kept]
+        sums = {name: outcome.sums_of[name] for name in layout.reals}
         cells = [CELLS[cell] for cell in layout.cells.values()]
         grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.of), c.bits, c.first) for c in cells]
         self._cells = dict(zip(layout.cells, cells, strict=True))
-        self._names = [*powers, *others]
+        self._names = list(sums)
         self._form: tuple[Any, ...] = (
             np.array(grids, dtype=np.int64).reshape(-1, 4),
-            np.array(list(powers.values()), dtype=np.uint64).reshape(-1, 3),
-            np.array([OTHERS.index(name) for name in others], dtype=np.uint64),
+            np.array([(s.outcome, s.size, s.rest) for s in sums.values()], dtype=np.uint64),
             (outcome.size_power, outcome.validity.outcome.negligible),
         )
         self._real = np.zeros((_ROWS, _HEAD + len(self._names)))
@@ -259,6 +184,25 @@ class GroupSum:
             self._real = np.concatenate([self._real, np.zeros_like(self._real)])
             self._index = np.full((4 * len(self._real), 2), _EMPTY)
             _enter(self._index, self._real.view(np.int64), self._used)
+
+
+def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArray[Any]]:
+    """Sums over runs of items with equal numbers, and the ``number`` of each run."""
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    score, observed, _ = items
+    columns = dict(zip(outcome.bounds, items, strict=True))
+    sums = {
+        "number": number[starts],
+        "n": np.diff(starts, append=len(number)),
+        "score_min": np.minimum.reduceat(score, starts),
+        "score_max": np.maximum.reduceat(score, starts),
+    }
+    if "sum_y" in outcome.integers:
+        sums["sum_y"] = np.add.reduceat(observed.astype(np.int64), starts)
+    for name in set(outcome.tables["part"].reals) - sums.keys():
+        terms = summand(name, outcome, columns, vars(formulas))
+        sums[name] = np.add.reduceat(terms, starts)
+    return sums
 
 
 # --- items in order -------------------------------------------------------------------------------

@@ -1,27 +1,23 @@
 """Grouped passes over items on any engine of Ibis."""
 
-import operator
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, reduce
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from ..families.outcomes import OUTCOMES, Outcome
-from .binning import FIRST_GRID, Columns, Grid, Joint, Weights
-from .columns import functions, score_cell, seen, with_bins, with_blocks, with_cells
-from .folds import Folds, fold_of
-from .formulas import bounded, outside
+from .binning import Columns, Grid, Joint, Weights
+from .columns import functions, score_cell, with_bins, with_blocks, with_cells
+from .formulas import Folds, fold_of, summand
 from .items import Items
-from .piles import Piles, Tables
+from .layout import Piles, Sums
 from .sources import readable, record_batches
 from .validation import Scan, scan
 
 _ROWS = 1 << 20  # rows that arrive at once
-_TINY = 1e-100  # smaller sizes count as 0 in powers
 _PART_KEYS = ("group", "fold", "bin")
-_EXTREMES = ("score_min", "score_max")
 
 
 class Grouped:
@@ -34,149 +30,80 @@ class Grouped:
 
     @cached_property
     def _scan(self) -> Scan:
-        return scan(self._items, self._progress, folds=True, cells=True)
+        return scan(self._items, self._progress, folds=True)
+
+    @property
+    def table(self) -> Any:
+        """Ibis table of the items, which are valid."""
+        return self._scan.table
 
     def check(self) -> None:
         """Refuse items that are not valid."""
         _ = self._scan
 
-    def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
-        """Items and sums of whole outcomes on a grid; numbers on the first are the check's."""
-        cells: Columns = self._scan.cells
-        if grid != FIRST_GRID or weight:
-            table = self._scan.table
-            sums = {"n": table.count()} | (
-                {"total": table[weight].sum().cast("int64")} if weight else {}
-            )
-            cell = score_cell(table.score, grid, low, high)
-            rows = table.group_by(cell=cell).aggregate(**sums).order_by("cell")
-            cells = self._table(rows)
-        ends = self._scan.score_min, self._scan.score_max
-        return Weights(
-            self._scan.n, *ends, cells["cell"], cells["n"], cells.get("total", cells["n"])
-        )
+    def weights(self, grid: Grid, weight: str | None) -> Weights:
+        """Items and sums of whole outcomes on a grid."""
+        n = self.table.count()
+        sums = {"n": n, "weight": self.table[weight].sum().cast("int64") if weight else n}
+        cell = score_cell(self.table.score, grid)
+        with readable():
+            rows = self.table.group_by(cell=cell).aggregate(**sums).order_by("cell").to_pyarrow()
+        cells = (np.asarray(rows[name], dtype=np.int64) for name in ("cell", "n", "weight"))
+        return Weights(self._scan.n, self._scan.score_min, self._scan.score_max, *cells)
 
-    def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
-        """Scores in some cells that at least so many items share, with their numbers of items."""
-        table = self._scan.table
-        inside = table.filter(score_cell(table.score, grid).isin(cells.tolist()))
-        counted = inside.group_by("score").aggregate(n=inside.count())
-        rows = self._table(counted.filter(counted.n >= least).order_by("score"))
-        return dict(zip(rows["score"].tolist(), rows["n"].tolist(), strict=True))
+    def tables(self, edges: Floats, joint: Joint) -> Sums:
+        """Sums of all bins and cells: one grouped pass over joint cells, or one for each margin."""
+        outcome = self._outcome
+        piles, keyed = Piles(outcome, joint, len(edges) + 1), self._keyed(edges)
+        first, *others = outcome.margins
+        passes = [(*outcome.tables,)] if joint.most else [("part", first), *zip(others)]
+        for names in passes:
+            cells = {name: outcome.tables[name].cells for name in names}
+            finest = dict.fromkeys(cell for keys in cells.values() for cell in keys.values())
+            sums = _sums(keyed, outcome, outcome.reals(names))
+            for rows in self._batches(keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)):
+                for name, keys in cells.items():
+                    piles.add(name, {**rows, **{key: rows[cell] for key, cell in keys.items()}})
+        return piles.tables(list(self._codes), self._scan.n)
 
-    def tables(self, edges: Floats, joint: Joint) -> Tables:
-        """Sums of all bins and cells."""
+    def _keyed(self, edges: Floats) -> Any:
+        """The table of items with columns of their group, fold, bin and cells."""
         import ibis
 
-        outcome, table = self._outcome, self._scan.table
-        piles = Piles(outcome, joint, len(edges) + 1)
+        table = self.table
         if self._folds.by == "cluster":
             with readable():
                 labels = table.select("cluster").distinct().to_pyarrow()["cluster"].to_pylist()
             table = with_blocks(table, labels)
-        keyed = with_cells(with_bins(table, edges), outcome)
-        keyed = keyed.mutate(
-            fold=ibis.literal(0, type="int64")
-            if self._folds.by == "none"
-            else fold_of(self._folds, keyed, outcome.size, functions()),
-            group=keyed.group if "group" in keyed.columns else ibis.literal(""),
-        )
-        for rows in self._rows(keyed, bool(piles.coarse)):
-            piles.add(rows)
-        return piles.tables(list(self._codes), self._scan.n)
-
-    def _rows(self, keyed: Any, joint: bool) -> Iterator[dict[str, Columns]]:
-        """Rows of all tables as they arrive, from one grouped pass over the finest cells.
-
-        Without joint cells the margins are added up on the engine.
-        """
-        import ibis
-
-        outcome = self._outcome
-        names = ("joint", *outcome.margins) if joint else outcome.margins
-        cells = {name: outcome.tables[name].cells for name in names}
-        sums = _sums(keyed, outcome, outcome.reals(("part", *names)))
-        keys_read = [
-            *_PART_KEYS,
-            *dict.fromkeys(c for cells_of_table in cells.values() for c in cells_of_table.values()),
-        ]
-        fine = keyed.group_by(*keys_read).aggregate(**sums)
-        if joint:
-            for rows in self._batches(fine):
-                keys = {
-                    n: {key: rows[c] for key, c in cells_of_table.items()}
-                    for n, cells_of_table in cells.items()
-                }
-                yield {
-                    "part": rows,
-                    **{name: {**rows, **keys_of_table} for name, keys_of_table in keys.items()},
-                }
-            return
-        added = {name: fine[name].sum() for name in sums if name not in _EXTREMES}
-        added = {
-            name: v.cast("int64") if name in _whole(outcome) else v for name, v in added.items()
-        }
-        added |= {"score_min": fine.score_min.min(), "score_max": fine.score_max.max()}
-        margins = []
-        for k, name in enumerate(names):
-            by_cell = {key: fine[c] for key, c in cells[name].items()}
-            margin = fine.group_by(*_PART_KEYS, **by_cell).aggregate(**added)
-            margins.append(margin.mutate(margin=ibis.literal(k, type="int64")))
-        for rows in self._batches(reduce(lambda one, other: one.union(other), margins)):
-            for k, name in enumerate(names):
-                mine = {column: values[rows["margin"] == k] for column, values in rows.items()}
-                yield {name: mine} if k else {"part": mine, name: mine}
+        keyed = with_cells(with_bins(table, edges), self._outcome)
+        fold = ibis.literal(0, type="int64")
+        if self._folds.by != "none":
+            fold = fold_of(self._folds, keyed, self._outcome.size, functions())
+        group = keyed.group if "group" in keyed.columns else ibis.literal("")
+        return keyed.mutate(fold=fold, group=group)
 
     def _batches(self, expression: Any) -> Iterator[Columns]:
+        """Columns of record batches; groups are coded in the order of their appearance."""
         schema = expression.schema()
         with readable():
             for batch in record_batches(expression, _ROWS):
-                yield self._plain(batch, schema)
-
-    def _table(self, expression: Any) -> Columns:
-        with readable():
-            return self._plain(expression.to_pyarrow().combine_chunks(), expression.schema())
-
-    def _plain(self, table: Any, schema: Mapping[str, Any]) -> Columns:
-        """Columns of an Arrow table or batch; groups are coded in the order of their appearance."""
-        columns = {}
-        for name, dtype in schema.items():
-            values = table.column(name)
-            if name == "group":
-                words = values.to_pylist()
-                codes = [self._codes.setdefault(word, len(self._codes)) for word in words]
-                columns[name] = np.array(codes, dtype=np.int64)
-            else:  # engines widen sums of whole numbers
-                kind = np.int64 if dtype.is_integer() else np.float64
-                columns[name] = np.asarray(values.to_numpy(zero_copy_only=False), dtype=kind)
-        return columns
-
-
-def _whole(outcome: Outcome) -> tuple[str, ...]:
-    """Columns of whole numbers to add up."""
-    return (*outcome.integers, *map(outside, bounded(outcome)))
+                columns = {}
+                for name, dtype in schema.items():
+                    values = batch.column(name)
+                    if name == "group":
+                        words = values.to_pylist()
+                        values = [self._codes.setdefault(word, len(self._codes)) for word in words]
+                    # engines widen sums of whole numbers
+                    whole = name == "group" or dtype.is_integer()
+                    columns[name] = np.asarray(values, dtype=np.int64 if whole else np.float64)
+                yield columns
 
 
 def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
-    """Sums by name, as expressions of an item."""
-    formulas, t, y = functions(), keyed.score, keyed[outcome.observed]
-    size, failures = keyed[outcome.size].cast("float64"), keyed[outcome.size] - y
-    values = {"sum_y": y, "sum_t": t, "sum_t2": formulas["square"](t)}
-    for scale in bounded(outcome):
-        u = formulas[f"{scale.name}_position"](t)
-        values |= dict(zip(scale.sums, (u, u * u), strict=True))
-        values[outside(scale)] = (~((t > scale.low) & (t < scale.high))).ifelse(1, 0)
-    values["sum_y_log_N"] = formulas["times_log"](y, size)
-    values["above"] = (y.cast("float64") > size).ifelse(1, 0).cast("float64")
-    sized = size if outcome.size_power == 1 else formulas["square"](size)
-    if outcome.validity.size.least == 0.0:  # some engines refuse underflow
-        sized = (size < _TINY).ifelse(0.0, size)
-    factors = seen(keyed, outcome).cast("float64"), sized, failures.cast("float64")
-    for name, of in outcome.sums_of.items():
-        if of.of == "power" and name not in (*outcome.integers, "n"):
-            powers = zip(factors, (of.outcome, of.size, of.rest), strict=True)
-            values[name] = reduce(operator.mul, [f for f, power in powers for _ in range(power)])
-    is_whole = _whole(outcome)
-    sums = {name: values[name].sum() for name in (*names, *is_whole) if name in values}
-    sums = {name: v.cast("int64") if name in is_whole else v for name, v in sums.items()}
-    return sums | {"n": keyed.count(), "score_min": t.min(), "score_max": t.max()}
+    """Sums by name, as expressions of a table of items."""
+    sums = {"n": keyed.count(), "score_min": keyed.score.min(), "score_max": keyed.score.max()}
+    if "sum_y" in outcome.integers:
+        sums["sum_y"] = keyed[outcome.observed].sum().cast("int64")
+    for name in set(names) - sums.keys():
+        sums[name] = summand(name, outcome, keyed, functions()).sum()
+    return sums

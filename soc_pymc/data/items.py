@@ -1,6 +1,6 @@
 """Items: a table, and its columns of scores and noisy outcomes.
 
-Nothing is read here; `tables` opens and validates the source when it is first used.
+Nothing is read here; `sources` opens and `validation` checks the table when it is first used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,16 +38,17 @@ class _Roles:
                 f"{outcome.observed}= needs {outcome.size}=, the column of the "
                 f"{outcome.words.sizes}: name both, or for items without outcomes neither"
             )
-        seen: dict[str, str] = {}
+        role_of: dict[str, str] = {}
         for role, column in roles.items():
             name = "group" if is_group(role) else role
             if not isinstance(column, str) or not column or "\0" in column:  # engines end it there
                 raise ItemsError(f"{name}={shown(column)} must be the name of a column")
-            if column in seen:
+            if column in role_of:
                 raise ItemsError(
-                    f"{seen[column]} and {name} both name the column {column!r}: each needs its own"
+                    f"{role_of[column]} and {name} both name the column {column!r}: each needs its "
+                    "own"
                 )
-            seen[column] = name
+            role_of[column] = name
         for role in ("id", "cluster"):
             if {role, "fold"} <= roles.keys():
                 raise ItemsError(f"give {role}=, from which folds are made, or fold=, not both")
@@ -55,9 +56,9 @@ class _Roles:
     @property
     def roles(self) -> Mapping[str, str]:
         """Column names by role; several columns of groups have the roles group_1, group_2, ..."""
-        before, after = OUTCOMES[self.kind].bounds, ("id", "fold", "cluster", "date")
-        first, later = ({role: getattr(self, role) for role in roles} for roles in (before, after))
-        columns = {**first, **roles_of_groups(self.group), **later}
+        columns = {role: getattr(self, role) for role in OUTCOMES[self.kind].bounds}
+        columns |= roles_of_groups(self.group)
+        columns |= {role: getattr(self, role) for role in ("id", "fold", "cluster", "date")}
         return {role: name for role, name in columns.items() if name is not None}
 
     @property
@@ -98,16 +99,14 @@ class PoissonItems(_Roles):
         Column of labels (text, whole numbers or true/false) of groups with separate statistics, or
         several such columns, ``("country", "device")``, whose effects add up. Optional.
     id
-        Column of whole numbers or text that identify the items, from which folds are made: the same
-        id is in the same fold in every file, on every engine. Where no folds are made, ids may have
-        any type. An id of several rows (with `date`, of several rows of one day) is refused.
-        Optional.
+        Column of whole numbers or text that identify the items, from which folds are made, the same
+        on every engine. An id of several rows (with `date`, of one day) is refused. Optional.
     fold
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
     cluster
-        Column of labels (text, whole numbers or true/false) of clusters: items of one cluster, such
-        as the ads of one campaign, depend on each other beyond their scores. `fit` then widens its
-        bands. Folds never divide a cluster. Optional.
+        Column of labels of clusters: items of one cluster, such as the ads of one campaign, depend
+        on each other beyond their scores. `fit` then widens its bands. Folds never divide a
+        cluster. Optional.
     date
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
         calendar day as stored, without conversion of time zones. Optional.
@@ -142,11 +141,11 @@ class NormalItems(_Roles):
     source, score, group, id, fold, cluster, date
         As for `PoissonItems`.
     value
-        Column of the values: finite numbers of any sign, up to 1e35 in size. May be left out as
-        `count` of `PoissonItems`.
+        Column of the values: finite numbers, up to 1e35 in size. Optional as `count` of
+        `PoissonItems`.
     noise_sd
-        Column of the standard deviations of the values about their theta: finite numbers > 0, from
-        1e-35 to 1e35, in the unit of the values. Needed with `value`.
+        Column of the standard deviations of the values about their theta, from 1e-35 to 1e35, in
+        the unit of the values. Needed with `value`.
 
     Examples
     --------
@@ -173,7 +172,7 @@ class BinomialItems(_Roles):
         As for `PoissonItems`.
     successes
         Column of the numbers of successes: whole numbers from 0 to the item's trials, or labels
-        (true and false are 1 and 0). May be left out as `count` of `PoissonItems`.
+        (true and false are 1 and 0). Optional as `count` of `PoissonItems`.
     trials
         Column of the numbers of trials: whole numbers >= 0. Needed with `successes`.
 
@@ -193,27 +192,26 @@ class BinomialItems(_Roles):
 
 
 Items = PoissonItems | NormalItems | BinomialItems
-"""Items of any kind."""
 
 ITEMS: Mapping[str, type[Items]] = {
-    each.kind: each for each in (PoissonItems, NormalItems, BinomialItems)
+    items.kind: items for items in (PoissonItems, NormalItems, BinomialItems)
 }
 """Classes of items by kind."""
 
-ANY_ITEMS = " or ".join(f"soc.{each.__name__}(...)" for each in ITEMS.values())
+ANY_ITEMS = " or ".join(f"soc.{items.__name__}(...)" for items in ITEMS.values())
 """How items are made, for messages."""
 
 
-def check_items(given: Any, name: str = "items", error: Refusal = ItemsError) -> Items:
+def check_items(value: Any, name: str = "items", error: Refusal = ItemsError) -> Items:
     """Refuse arguments that are not items (as a rule of arguments)."""
-    if isinstance(given, Items):
-        return given
-    raise ItemsError(f"{name} must be {ANY_ITEMS} of a table, not {type(given).__name__}")
+    if isinstance(value, Items):
+        return value
+    raise ItemsError(f"{name} must be {ANY_ITEMS} of a table, not {type(value).__name__}")
 
 
-def check_outcomes(given: Any, name: str = "items", error: Refusal = ItemsError) -> Items:
+def check_outcomes(value: Any, name: str = "items", error: Refusal = ItemsError) -> Items:
     """Refuse arguments that are not items with outcomes (as a rule of arguments)."""
-    items = check_items(given, name)
+    items = check_items(value, name)
     if not items.has_outcomes:
         outcome = OUTCOMES[items.kind]
         raise ItemsError(

@@ -1,8 +1,8 @@
-"""Tables of sums as one xarray Dataset, and how two of these are added."""
+"""Tables of sums: rows that arrive in parts, and all tables as one xarray Dataset."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -11,12 +11,117 @@ from numpy.typing import NDArray
 from .._lib.arguments import shown
 from .._lib.arrays import Floats
 from .._lib.errors import StatisticsError
-from ..families.outcomes import OUTCOMES
-from .binning import EXTREMES, Columns, added
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import LINEAR, SCALES, Scale
+from .binning import EXTREMES, Columns, Joint, added
 from .groups import roles_of
 
 FORMAT = "soc_pymc-statistics-2"
 _SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds")  # by statistics that are added
+_WAITING = 1 << 20  # rows that are added up at once
+
+
+class Sums(NamedTuple):
+    """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
+
+    tables: Mapping[str, Columns]  # columns of keys and sums by table; "joint" may be empty
+    labels: tuple[str, ...]  # of the groups, by code
+    coarse: int  # bins per bin of the joint cells; 0 without joint cells
+    n: int  # items, counted independently of the sums
+
+
+class Pile:
+    """Rows of one table, which may repeat their keys until they are added up."""
+
+    def __init__(self, keys: Sequence[str], names: Sequence[str]) -> None:
+        self._keys, self._names = keys, names
+        self._parts: list[Columns] = []
+
+    def __len__(self) -> int:
+        return sum(len(part[self._keys[0]]) for part in self._parts)
+
+    def add(self, rows: Columns) -> None:
+        """Add rows, which may repeat keys."""
+        self._parts.append({name: rows[name] for name in (*self._keys, *self._names)})
+        total = len(self._parts[0][self._keys[0]])
+        if len(self) - total > max(total, _WAITING):
+            self.total()
+
+    def total(self) -> Columns:
+        """The rows, with distinct keys."""
+        if not self._parts:
+            return {}
+        rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
+        self._parts = [added(rows, self._keys, self._names)]
+        return self._parts[0]
+
+    def widen(self) -> None:
+        """Put two bins together."""
+        rows = self.total()
+        self._parts = [{**rows, "bin": rows["bin"] // 2}]
+
+
+class Piles:
+    """All tables of one kind of outcome; joint cells are kept within their budget.
+
+    Beyond it their bins are merged in pairs, or none are kept.
+    """
+
+    def __init__(self, outcome: Outcome, joint: Joint, bins: int) -> None:
+        self._outcome, self._joint, self._bins = outcome, joint, bins
+        self.coarse = min(joint.most, 1)
+        """Bins per bin of the joint cells, 0 if none are kept."""
+        self._piles = {
+            name: Pile(table.keys, outcome.sums(name)) for name, table in outcome.tables.items()
+        }
+
+    def add(self, name: str, rows: Columns) -> None:
+        """Add rows of a table in bins, which may repeat their keys."""
+        if name != "joint":
+            self._piles[name].add(rows)
+        elif self.coarse:
+            self._piles[name].add({**rows, "bin": rows["bin"] // self.coarse})
+            self._keep_budget()
+
+    def _keep_budget(self) -> None:
+        pile, most = self._piles["joint"], self._joint.most
+        if len(pile) <= most or len(pile.total()["n"]) <= most:
+            return
+        if not self._joint.merges:
+            self.coarse = 0
+            return
+        while len(pile.total()["n"]) > most and self.coarse < self._bins:
+            pile.widen()
+            self.coarse *= 2
+        self._outcome.check_joint(len(pile.total()["n"]), most)
+
+    def tables(self, labels: Sequence[str], n: int) -> Sums:
+        """The tables with groups in the order of their labels."""
+        order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
+        totals = {name: dict(pile.total()) for name, pile in self._piles.items()}
+        if not self.coarse:
+            totals["joint"] = {}
+        for table in filter(None, totals.values()):
+            table["group"] = order[table["group"]]
+        part = totals["part"]
+        for scale in SCALES.values():
+            if scale is not LINEAR and scale.sums[0] in part:
+                end = _nearest_position(scale, part["score_min"], part["score_max"])
+                for name, position in zip(scale.sums, (end, end**2), strict=True):
+                    unknown = np.isnan(part[name])
+                    part[name] = np.where(unknown, part["n"] * position, part[name])
+        return Sums(totals, tuple(sorted(labels)), self.coarse, n)
+
+
+def _nearest_position(scale: Scale, low: Floats, high: Floats) -> Floats:
+    """Nearest position to bins of one score at an end of the scale, such as 0; else NaN."""
+    inside = scale.holds(low) & scale.holds(high)
+    position = np.full(len(low), np.nan)
+    if inside.any():
+        ends = scale.position(np.array([low[inside].min(), high[inside].max()]))
+        single = low == high
+        position[single & (low == scale.low)], position[single & (low == scale.high)] = ends
+    return position
 
 
 def dataset_of(
@@ -30,17 +135,17 @@ def dataset_of(
     outcome = OUTCOMES[attrs["kind"]]
     variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
     for name, layout in outcome.tables.items():
-        empty_integers = dict.fromkeys(
-            (*layout.keys, *outcome.integers), np.empty(0, dtype=np.int64)
+        whole = (*layout.keys, *outcome.integers)
+        empty = dict.fromkeys(whole, np.empty(0, np.int64)) | dict.fromkeys(
+            layout.reals, np.empty(0)
         )
-        table = tables[name] or empty_integers | dict.fromkeys(layout.reals, np.empty(0))
-        rows = added(table, layout.keys, outcome.sums(name))
+        rows = added(tables[name] or empty, layout.keys, outcome.sums(name))
         variables |= {f"{name}_{column}": (name, values) for column, values in rows.items()}
-        if name == "part":
-            totals = added(rows, ("bin",), outcome.sums(name))
+    part = {name: variables[f"part_{name}"][1] for name in outcome.columns("part")}
+    totals = added(part, ("bin",), outcome.sums("part"))
     for name in outcome.sums("part"):
-        empty = np.nan if name in EXTREMES else 0
-        values = np.full(len(edges) + 1, empty, dtype=totals[name].dtype)
+        no_items = np.nan if name in EXTREMES else 0
+        values = np.full(len(edges) + 1, no_items, dtype=totals[name].dtype)
         values[totals["bin"]] = totals[name]
         variables[name] = ("bin", values)
     for _, values in variables.values():
@@ -57,34 +162,33 @@ def table_of(data: xr.Dataset, name: str) -> dict[str, NDArray[Any]]:
 
 def sum_of(one: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
     """Dataset of the items of two; joint cells of only some items are dropped."""
-    both = one, other
+    pair = one, other
     for name in (*_SHARED, "edges"):
         mine, its = (
             d["edges"].to_numpy().tolist() if name == "edges" else d.attrs.get(name, "none")
-            for d in both
+            for d in pair
         )
         if mine != its and (name != "folds" or one.attrs["folds_by"] != "column"):
             raise StatisticsError(
                 f"statistics of different {name} cannot be added ({shown(mine)} and {shown(its)}): "
                 "summarize both with the same options, the second with edges=first.edges"
             )
-    coarse = [int(d.attrs["coarse"]) for d in both]
-    attrs = {
-        **one.attrs,
-        "coarse": max(coarse) if all(coarse) else 0,
-        "folds": max(int(d.attrs["folds"]) for d in both),
-    }
-    labels = np.unique(np.concatenate([d["label"].to_numpy() for d in both]))
+    widths = [int(d.attrs["coarse"]) for d in pair]
+    coarse = max(widths) if all(widths) else 0
+    folds = max(int(d.attrs["folds"]) for d in pair)
+    labels = np.unique(np.concatenate([d["label"].to_numpy() for d in pair]))
     tables: dict[str, Columns] = {}
     for name in OUTCOMES[one.attrs["kind"]].tables:
-        parts = [table_of(d, name) for d in both]
-        for part, d, wide in zip(parts, both, coarse, strict=True):
+        if name == "joint" and not coarse:
+            tables[name] = {}
+            continue
+        parts = [table_of(d, name) for d in pair]
+        for part, d, width in zip(parts, pair, widths, strict=True):
             part["group"] = np.searchsorted(labels, d["label"].to_numpy())[part["group"]]
-            if name == "joint" and attrs["coarse"]:
-                part["bin"] = part["bin"] // (attrs["coarse"] // wide)
+            if name == "joint":
+                part["bin"] = part["bin"] // (coarse // width)
         tables[name] = {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
-    if not attrs["coarse"]:
-        tables["joint"] = {}
+    attrs = {**one.attrs, "coarse": coarse, "folds": folds}
     return dataset_of(tables, labels, one["edges"].to_numpy(), attrs)
 
 

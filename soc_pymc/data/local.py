@@ -1,6 +1,5 @@
-"""Passes over items in files or in memory: blocks of Arrow batches, summed in threads."""
+"""Passes over items in files or in memory: blocks of rows, summed in threads."""
 
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,22 +12,19 @@ from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families.outcomes import OUTCOMES, Outcome
+from . import formulas
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
-from .columns import NUMBERS, near_whole
+from .columns import NUMBERS
 from .days import is_day
-from .folds import Folds, block_of_labels, fold_of, number_of_label
-from .formulas import FOLD_PRIME
-from .group_sum import GroupSum, in_order
-from .groups import CROSS, MARK, is_label, joined, key_roles
+from .formulas import Folds, block_of_labels, fold_of
+from .group_sum import GroupSum, in_order, part_sums
+from .groups import CROSS, MARK, key_roles
 from .items import Items
-from .piles import Pile, Piles, Tables
-from .sources import are_parquet, batches, in_memory, kind_of, open_table, paths_of, readable
-from .validation import check_total, check_types, scan
+from .layout import Pile, Piles, Sums
+from .sources import batches
+from .validation import check_total, read, scan
 
-_BLOCK = 1_000_000  # items of a block, or a few more
-_MOST_SCORES = 1 << 20  # different scores whose items are counted at once
-_READ = 50_000  # items per read
-_TEXT = ("group", "id", "cluster")
+_BLOCK = 1_000_000  # items of a block
 
 
 class Local:
@@ -40,9 +36,8 @@ class Local:
         self._n: int | None = None
         self._codes: dict[str, int] = {}
         self._lock = threading.Lock()  # of the codes
-        table = open_table(items.source, list(self._items.roles.values()))
-        with readable():
-            check_types(self._items, table)
+        self.table = read(items)
+        """Ibis table of the items, with columns by role."""
 
     def check(self) -> None:
         """Refuse items that are not valid."""
@@ -55,62 +50,43 @@ class Local:
 
     # --- passes ----------------------------------------------------------------------------------
 
-    def weights(self, grid: Grid, low: float, high: float, weight: str | None) -> Weights:
+    def weights(self, grid: Grid, weight: str | None) -> Weights:
         """Items, and sums of the role `weight`, on a grid; only the needed columns are read."""
-        bounds = self._outcome.bounds
-        roles = ("score",) if weight is None else ("score", weight)
+        roles = ("score", weight) if weight else ("score",)
 
         def count(block: Mapping[str, Any]) -> tuple[float, float, Columns]:
-            if not all(bounds[role].hold(block[role]) for role in roles):
+            if not all(self._outcome.bounds[role].hold(block[role]) for role in roles):
                 raise _NotValidError
-            score = block["score"]
-            cell = grid.cell(score if low == -math.inf else np.clip(score, low, high))
-            if weight is None:
-                cell, n = np.unique(cell, return_counts=True)
-                rows: Columns = {"cell": cell, "n": n, "total": n}
-            else:
+            score, rows = block["score"], {}
+            cell = grid.cell(score)
+            if weight:
                 total = block[weight].astype(np.int64)
-                rows = {"cell": cell, "n": np.ones_like(total), "total": total}
-                rows = added(rows, ("cell",), ("n", "total"))
+                rows = {"cell": cell, "n": np.ones_like(total), "weight": total}
+                rows = added(rows, ("cell",), ("n", "weight"))
+            else:
+                rows["cell"], rows["n"] = np.unique(cell, return_counts=True)
+                rows["weight"] = rows["n"]
             return float(score.min()), float(score.max()), rows
 
-        pile, ends = Pile(("cell",), ("n", "total")), []
-        for *own, rows in self._mapped("choosing bins", roles, count):
-            ends.append(own)
+        pile, ends = Pile(("cell",), ("n", "weight")), []
+        for low, high, rows in self._mapped("choosing bins", roles, count):
+            ends += [low, high]
             pile.add(rows)
         if not ends:
             self._refuse()
-        found = pile.total()
-        check_total(self._items, float(found["total"].sum(dtype=float)))
-        self._n = int(found["n"].sum())
-        score_min, score_max = min(low for low, _ in ends), max(high for _, high in ends)
-        return Weights(self._n, score_min, score_max, *(found[k] for k in ("cell", "n", "total")))
+        cells = pile.total()
+        check_total(self._items, float(cells["weight"].sum(dtype=float)))
+        self._n = int(cells["n"].sum())
+        return Weights(self._n, min(ends), max(ends), cells["cell"], cells["n"], cells["weight"])
 
-    def repeated(self, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
-        """Scores in some cells that at least so many items share, with their numbers of items."""
-        score, n = np.empty(0), np.empty(0, dtype=np.int64)
-
-        def count(block: Mapping[str, Any]) -> tuple[Floats, Ints]:
-            values = block["score"]
-            return np.unique(values[np.isin(grid.cell(values), cells)], return_counts=True)
-
-        for values, number in self._mapped("looking at repeated scores", ("score",), count):
-            score, place = np.unique(np.concatenate([score, values]), return_inverse=True)
-            n = np.bincount(place, np.concatenate([n, number]), len(score)).astype(np.int64)
-            if len(score) > _MOST_SCORES:  # a score with a share of the items stays
-                kept = n > n.sum() // _MOST_SCORES
-                score, n = score[kept], n[kept]
-        many = n >= least
-        return dict(zip(score[many].tolist(), n[many].tolist(), strict=True))
-
-    def tables(self, edges: Floats, joint: Joint) -> Tables:
+    def tables(self, edges: Floats, joint: Joint) -> Sums:
         """Sums of all bins and cells of items, validated in the same pass.
 
         Blocks are put in order in threads and added in their order, to several tables at once, so
-        that every sum is over its items in order, whatever the number of threads.
+        every sum is over its items in order, whatever the number of threads.
         """
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
-        sums = _Sums(outcome, joint, bins, self._folds.number)
+        running = _RunningSums(outcome, joint, bins, self._folds.number)
 
         def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
             score, y, size = (block[role] for role in outcome.bounds)
@@ -119,16 +95,15 @@ class Local:
             return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
 
         n, total = 0, 0.0
-        blocks = self._mapped("summarizing items", tuple(self._items.roles), prepare)
-        for y, number, ordered in blocks:
+        parts = key_roles(self._items.roles).keys() - {"group"}  # of the joined label
+        roles = [role for role in self.table.columns if role not in parts]
+        for y, number, items in self._mapped("summarizing items", roles, prepare):
             n, total = n + len(number), total + y
             check_total(self._items, total)
-            sums.add(number, ordered)
+            running.add(number, items)
         if not n or self._n not in (None, n):
             self._refuse()
-        for name in outcome.tables:
-            sums.flush(name)
-        return sums.piles.tables(list(self._codes) or [""], n)
+        return running.tables(list(self._codes) or [""], n)
 
     def _parts(self, block: Mapping[str, Any]) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
@@ -137,7 +112,7 @@ class Local:
             return group
         if self._folds.by == "column" and not NUMBERS["fold"].hold(block["fold"]):
             raise _NotValidError
-        fold = fold_of(self._folds, block, self._outcome.size)
+        fold = fold_of(self._folds, block, self._outcome.size, vars(formulas))
         return group * self._folds.number + np.asarray(fold).astype(np.int64)
 
     # --- blocks ----------------------------------------------------------------------------------
@@ -147,78 +122,35 @@ class Local:
     ) -> Iterator[Result]:
         """Results of work on blocks of about a million items, in order, made in threads."""
 
-        def run(block: list[Any]) -> tuple[int, Result]:
-            return sum(batch.num_rows for batch in block), work(self._read(block, roles))
+        def run(block: Any) -> tuple[int, Result]:
+            columns = zip(block.schema.names, block.columns, strict=True)
+            return block.num_rows, work({role: self._numbers(role, c) for role, c in columns})
 
-        with (
-            phase(title, unit="items", enabled=self._progress) as running,
-            readable(self._items.source),
-        ):
+        blocks = batches(self.table, roles, _BLOCK, self._items.source)
+        with phase(title, unit="items", enabled=self._progress) as running:
             try:
-                for rows, result in ordered_map(run, self._blocks(roles)):
+                for rows, result in ordered_map(run, blocks):
                     yield result
                     running.advance(rows)
             except _NotValidError:
                 self._refuse()
 
-    def _blocks(self, roles: Sequence[str]) -> Iterator[list[Any]]:
-        """Arrow batches of the roles' columns, in lists of about a million rows."""
-        names = [column for role, column in self._items.roles.items() if role in roles]
-        block: list[Any] = []
-        rows = 0
-        for batch in self._batches(names):
-            block.append(batch)
-            rows += batch.num_rows
-            if rows >= _BLOCK:
-                yield block
-                block, rows = [], 0
-        if rows:
-            yield block
-
-    def _batches(self, names: Sequence[str]) -> Iterator[Any]:
-        import pyarrow.parquet as pq
-
-        source = self._items.source
-        if kind_of(source) != "files":
-            yield from in_memory(source, names).to_batches(max_chunksize=_READ)
-        elif not are_parquet(paths := paths_of(source)):
-            yield from batches(open_table(source, names), size=_READ)
-        else:  # by Arrow's reader, which costs half of DuckDB's
-            for path in paths:
-                # pre-buffering would keep a whole file in memory
-                with readable(path), pq.ParquetFile(path, pre_buffer=False) as file:
-                    yield from file.iter_batches(_READ, columns=list(names))
-
-    def _read(self, block: Sequence[Any], roles: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Columns of a block by role; missing numbers are NaN, which the block's check finds."""
-        parts: dict[str, list[NDArray[Any]]] = {}
-        columns = {role: name for role, name in self._items.roles.items() if role in roles}
-        for batch in block:
-            read = {role: _cast(batch[name], role) for role, name in columns.items()}
-            for role, values in joined(read).items():
-                if role in _TEXT and values.null_count:
-                    raise _NotValidError
-                parts.setdefault(role, []).append(self._numbers(role, values))
-        return {role: np.concatenate(pieces) for role, pieces in parts.items()}
-
     def _numbers(self, role: str, values: Any) -> NDArray[Any]:
-        """Numbers of an Arrow array; of labels codes of groups, and blocks of clusters."""
-        import pyarrow as pa
-
-        if not pa.types.is_string(values.type):
-            return near_whole(role, np.asarray(values.to_numpy(zero_copy_only=False)))
+        """Numbers of an Arrow array, NaN where missing; codes of groups, and blocks of clusters."""
+        if role in NUMBERS:
+            return np.asarray(values.to_numpy(zero_copy_only=False))
+        if values.null_count:
+            raise _NotValidError
+        if role == "id":
+            return np.asarray(values.to_numpy())
         encoded = values.dictionary_encode()
         words = encoded.dictionary.to_pylist()
-        if role == "id":
-            numbers = np.fromiter(map(number_of_label, words), np.int64, len(words))
-        elif role == "cluster":
-            numbers = block_of_labels(words)
-        else:
-            self._check_labels(words)
-            with self._lock:
-                codes = [self._codes.setdefault(word, len(self._codes)) for word in words]
-            numbers = np.array(codes, dtype=np.int64)
-        return np.asarray(numbers[encoded.indices.to_numpy()])
+        if role == "cluster":
+            return np.asarray(block_of_labels(words)[encoded.indices.to_numpy()])
+        self._check_labels(words)
+        with self._lock:
+            codes = [self._codes.setdefault(word, len(self._codes)) for word in words]
+        return np.array(codes, dtype=np.int64)[encoded.indices.to_numpy()]
 
     def _check_labels(self, words: Sequence[str]) -> None:
         crossings = len(key_roles(self._items.roles)) - 1
@@ -228,62 +160,51 @@ class Local:
             raise _NotValidError
 
 
-class _Sums:
-    """Sums of all tables by compiled loops; joint cells are moved to the piles beyond a budget."""
+class _RunningSums:
+    """Sums of all tables; joint cells are moved to the piles beyond a budget."""
 
     def __init__(self, outcome: Outcome, joint: Joint, bins: int, folds: int) -> None:
         self._outcome, self._most, self._bins, self._folds = outcome, joint.most, bins, folds
-        self._sums = {name: GroupSum(outcome, name) for name in outcome.tables}
+        self._cells = {n: GroupSum(outcome, n) for n in outcome.tables if n != "part"}
         self.piles = Piles(outcome, joint, bins)
 
     def add(self, number: Ints, items: Floats) -> None:
         """Add items in order; a number is that of group, fold and bin."""
 
-        def add(name: str) -> None:
-            wide = number
-            if name == "joint":  # the first bin of those that are merged
-                bins = number % self._bins
-                wide = number // (self._folds * self._bins) * self._bins
-                wide += bins - bins % self.piles.coarse
-            self._sums[name].add(wide, items)
+        def add_to(name: str) -> None:
+            if name == "part":
+                self._move(name, part_sums(self._outcome, number, items))
+            elif name == "joint":  # without folds, and with the first of the bins that are merged
+                bin_number = number % self._bins
+                first = bin_number - bin_number % self.piles.coarse
+                group = number // (self._folds * self._bins)
+                self._cells[name].add(group * self._bins + first, items)
+            else:
+                self._cells[name].add(number, items)
 
-        for _ in ordered_map(add, [n for n in self._sums if n != "joint" or self.piles.coarse]):
+        names = [name for name in self._outcome.tables if name != "joint" or self.piles.coarse]
+        for _ in ordered_map(add_to, names):
             pass
-        if len(self._sums["joint"]) > self._most:
-            self.flush("joint")
+        if len(self._cells["joint"]) > self._most:
+            self._flush("joint")
 
-    def flush(self, name: str) -> None:
-        """Move the rows of a table to the piles."""
-        columns = self._sums[name].columns()
-        self._sums[name] = GroupSum(self._outcome, name)
-        part, columns["bin"] = np.divmod(columns.pop("number"), self._bins)
-        columns["group"], columns["fold"] = np.divmod(part, 1 if name == "joint" else self._folds)
-        self.piles.add({name: columns})
+    def tables(self, labels: Sequence[str], n: int) -> Sums:
+        """The sums of all items."""
+        for name in self._cells:
+            self._flush(name)
+        return self.piles.tables(labels, n)
+
+    def _flush(self, name: str) -> None:
+        rows = self._cells[name].columns()
+        self._cells[name] = GroupSum(self._outcome, name)
+        self._move(name, rows)
+
+    def _move(self, name: str, rows: dict[str, NDArray[Any]]) -> None:
+        """Add rows to the piles, with their group, fold and bin in the place of their number."""
+        part, rows["bin"] = np.divmod(rows.pop("number"), self._bins)
+        rows["group"], rows["fold"] = np.divmod(part, 1 if name == "joint" else self._folds)
+        self.piles.add(name, rows)
 
 
 class _NotValidError(Exception):
     """A block of items is not valid; a scan of all items says why."""
-
-
-def _cast(values: Any, role: str) -> Any:
-    """Values cast to a role's type; ids that are too large are reduced modulo the folds' prime."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if is_label(role):
-        if pa.types.is_temporal(values.type):
-            values = values.cast(pa.date32(), safe=False)
-        return values.cast(pa.string())
-    if role != "id":
-        if pa.types.is_decimal(values.type):  # which Arrow's own cast rounds twice
-            values = values.cast(pa.string())
-        return values.cast(pa.float64(), safe=False)
-    if pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type):
-        return values.cast(pa.string())
-    if pa.types.is_string(values.type):
-        return values
-    if values.type == pa.uint64() and values.null_count == 0:
-        large = values.to_numpy(zero_copy_only=False)
-        return pa.array((large % np.uint64(FOLD_PRIME)).astype(np.int64))
-    return values.cast(pa.int64(), safe=False)

@@ -57,34 +57,28 @@ def kind_of(source: Any) -> Kind:
 # --- columns by name -----------------------------------------------------------------------------
 
 
-def column_names(source: Any) -> list[str]:
-    """Names of the columns of a source; no column is read from Parquet files or a table."""
+def _types(source: Any) -> list[tuple[str, str]]:
+    """Names and types of the columns of a source; no column of a table in memory is read."""
     kind = kind_of(source)
-    if kind in ("files", "stream"):
-        return list(open_table(source).columns)
-    return [str(name) for name in (source.column_names if kind == "arrow" else source.columns)]
+    if kind in ("pandas", "polars"):
+        pairs = zip(source.columns, source.dtypes, strict=True)
+    elif kind == "arrow":
+        pairs = zip(source.column_names, source.schema.types, strict=True)
+    else:
+        pairs = open_table(source).schema().items()
+    return [(str(name), str(dtype).lower()) for name, dtype in pairs]
+
+
+def column_names(source: Any) -> list[str]:
+    """Names of the columns of a source."""
+    return [name for name, _ in _types(source)]
 
 
 def word_columns(source: Any) -> list[str]:
-    """Names of columns of text, categories or truth values, unlike others in more than case.
-
-    No column is read.
-    """
-    kind = kind_of(source)
-    if kind == "pandas" or kind == "polars":
-        names, types = source.columns, source.dtypes
-    elif kind == "arrow":
-        names, types = source.column_names, source.schema.types
-    else:
-        table = open_table(source)
-        names, types = table.columns, table.schema().types
-    names = [str(name) for name in names]
-    times = Counter(map(str.lower, names))
-    return [
-        name
-        for name, of_type in zip(names, types, strict=True)
-        if str(of_type).lower().startswith(_WORDS) and times[name.lower()] == 1
-    ]
+    """Names of columns of text, categories or truth values, unlike others in more than case."""
+    types = _types(source)
+    times = Counter(name.lower() for name, _ in types)
+    return [name for name, dtype in types if dtype.startswith(_WORDS) and times[name.lower()] == 1]
 
 
 def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]:
@@ -130,10 +124,9 @@ def _database(process: int, number_of_threads: int) -> Any:
 
 
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
-    """Ibis table of a source; the rows keep their order.
+    """Ibis table of some columns of a source, or of all; the rows keep their order.
 
-    It is on its own DuckDB connection or, for an Ibis table, on the table's backend. `columns` None
-    keeps all.
+    It is on its own DuckDB connection or, for an Ibis table, on the table's backend.
     """
     kind = kind_of(source)
     with readable(source):
@@ -143,22 +136,22 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
             table = _open_files(paths_of(source), columns)
         else:
             connection = connect()
-            connection.con.register("items", in_memory(source, columns))
+            connection.con.register("items", _in_memory(source, columns))
             table = connection.table("items")
         return table.select(*chosen(table.columns, columns))
 
 
-def in_memory(source: Any, columns: Sequence[str] | None) -> Any:
+def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
     """Arrow table of the selected columns of a table in memory."""
     import pyarrow as pa
 
-    if kind_of(source) == "polars":
-        return source.select(chosen(source.columns, columns)).to_arrow()
-    if kind_of(source) != "pandas":
-        table = pa.table(source)
-        return table.select(chosen(table.column_names, columns))
-    frame = source[chosen(source.columns, columns)]
-    return pa.Table.from_pandas(frame, preserve_index=False)
+    if kind_of(source) == "pandas":
+        frame = source[chosen(source.columns, columns)]
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    if kind_of(source) == "polars":  # before all columns become those of Arrow
+        source = source.select(chosen(source.columns, columns))
+    table = pa.table(source)
+    return table.select(chosen(table.column_names, columns))
 
 
 def to_ibis(table: Any) -> Any:
@@ -175,9 +168,8 @@ def batches(
 
     `source` is what the table was opened from, for errors.
     """
-    selected = table.select(*chosen(table.columns, columns))
     with readable(source):
-        for batch in record_batches(selected, size):
+        for batch in record_batches(table.select(*chosen(table.columns, columns)), size):
             for start in range(0, batch.num_rows, size):
                 yield batch.slice(start, size)
 
@@ -214,22 +206,16 @@ def paths_of(source: Any) -> list[str]:
     return paths
 
 
-def are_parquet(paths: Sequence[str]) -> bool:
-    """Whether files are Parquet files, by their names; CSV files otherwise."""
-    for ends in (_PARQUET, _CSV):
-        if all(path.lower().endswith(ends) for path in paths):
-            return ends is _PARQUET
-    raise ItemsError(
-        f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or all "
-        "*.csv or *.csv.gz"
-    )
-
-
 def _open_files(paths: Sequence[str], columns: Sequence[str] | None) -> Any:
     connection, names = connect(), [glob.escape(path) for path in paths]
-    if are_parquet(paths):
+    if all(path.lower().endswith(_PARQUET) for path in paths):
         _check_schemas(paths, columns)
         return connection.read_parquet(names, table_name="items", hive_partitioning=False)
+    if not all(path.lower().endswith(_CSV) for path in paths):
+        raise ItemsError(
+            f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or "
+            "all *.csv or *.csv.gz"
+        )
     for path in paths:
         _check_whole(path)
     # types are those of all lines of all files, as a fraction may come late
@@ -241,20 +227,19 @@ def _check_schemas(paths: Sequence[str], columns: Sequence[str] | None) -> None:
     """Refuse Parquet files of different types, which DuckDB would round to those of the first."""
     import pyarrow.parquet as pq
 
-    with readable(paths[0]):
-        first = pq.read_schema(paths[0])
-    wanted = chosen(first.names, columns)
-    for path in paths[1:]:
+    types: dict[str, Any] = {}
+    for path in paths:
         with readable(path):
             schema = pq.read_schema(path)
-        for name in wanted:
+        if path == paths[0]:
+            types = {name: schema.field(name).type for name in chosen(schema.names, columns)}
+        for name, dtype in types.items():
             if name not in schema.names:
                 raise ItemsError(f"{path} has no column {name!r}, but {paths[0]} has one")
-            types = schema.field(name).type, first.field(name).type
-            if types[0] != types[1]:
+            if schema.field(name).type != dtype:
                 raise ItemsError(
-                    f"{path} holds column {name!r} as {types[0]}, but {paths[0]} as {types[1]}: "
-                    "write the files with one type"
+                    f"{path} holds column {name!r} as {schema.field(name).type}, but {paths[0]} as "
+                    f"{dtype}: write the files with one type"
                 )
 
 
@@ -268,27 +253,6 @@ def _check_whole(path: str) -> None:
                 pass
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ItemsError(f"{path} is cut off or damaged ({error}): write it again") from error
-
-
-def on_engine(engine: str, source: Any, columns: Sequence[str]) -> Any:
-    """Items of files as a source for the engine "duckdb", "spark" or "polars" of a command."""
-    if engine == "duckdb":
-        return source
-    paths = [os.path.abspath(path) for path in paths_of(source)]
-    if not are_parquet(paths):
-        raise ItemsError(f"engine {engine!r} reads Parquet files: write these as *.parquet")
-    import ibis
-
-    with readable(source):
-        try:
-            if engine == "polars":
-                return ibis.polars.connect().read_parquet(paths).select(*columns)
-            from pyspark.sql import SparkSession
-        except ImportError as error:
-            raise ItemsError(f"engine {engine!r}: pip install soc_pymc[{engine}]") from error
-        session = SparkSession.builder.appName("soc-pymc").getOrCreate()
-        session.read.parquet(*paths).createOrReplaceTempView("soc_pymc_items")
-        return ibis.pyspark.connect(session).table("soc_pymc_items").select(*columns)
 
 
 # --- errors of engines ---------------------------------------------------------------------------

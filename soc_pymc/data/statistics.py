@@ -23,8 +23,9 @@ from .._lib.reprs import html_table, lines, of_statistics
 from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.row_sums import Cells
-from .binning import EXTREMES, Columns, added, group, stand_out
+from .binning import EXTREMES, added, stand_out
 from .days import Days, day, days_in, days_of, without_day
+from .formulas import BLOCKS
 from .groups import Grouping, group_roles, groupings_of, roles_of
 from .layout import FORMAT, dataset_of, sum_of, table_of, undated
 
@@ -43,15 +44,14 @@ class Statistics:
     ----------
     data
         Read-only `xarray.Dataset`. By ``bin``: number of items ``n``, range and sums of the scores
-        t (``sum_log_t`` is NaN if a score is at or below 0). For counts: ``sum_y``, exposures
-        ``sum_N``, ``sum_y_log_N``, and ``above``, the number of items with a count above their
-        exposure. For values: ``sum_y``, ``sum_y2`` and squared noise sds ``sum_s2``. For
-        successes: ``sum_y`` and trials ``sum_N``. By ``part``: the same for every group, fold and
-        bin. By ``exposure`` and ``count``, by ``noise``, or by ``trials``, ``failures`` and
-        ``successes``: cells of every group, fold and bin with their items and sums of powers (w is
-        the squared noise sd). By ``joint``: cells over outcome and size together, without folds, in
-        bins of `coarse` bins. By ``edge``: the interior ``edges``; by ``label``: the
-        groups. With dates, groups are those of a day, and their labels begin with it.
+        t (``sum_log_t`` is NaN if a score is at or below 0), sums of outcomes ``sum_y`` and of
+        exposures or trials ``sum_N``; of values ``sum_y2`` and squared noise sds ``sum_s2``; of
+        counts ``sum_y_log_N`` and ``above``, the number of items with a count above their exposure.
+        By ``part``: the same for every group, fold and bin. By the name of each other `table`:
+        cells of every group, fold and bin with their items and sums of powers (w is the squared
+        noise sd). By ``joint``: cells over outcome and size together, without folds, in bins of
+        `coarse` bins. By ``edge``: the interior ``edges``; by ``label``: the groups, with dates
+        those of a day, whose labels begin with it.
 
     Examples
     --------
@@ -167,11 +167,8 @@ class Statistics:
         A cluster's label gives its block, so two clusters may share one. The column ``fold`` of
         the tables is then the block.
         """
-        return (
-            len(np.unique(self.data["part_fold"]))
-            if self.data.attrs["folds_by"] == "cluster"
-            else 0
-        )
+        clustered = self.data.attrs["folds_by"] == "cluster"
+        return len(np.unique(self.data["part_fold"])) if clustered else 0
 
     @property
     def coarse(self) -> int:
@@ -183,40 +180,28 @@ class Statistics:
     def table(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of one table of sums: its keys, then its sums.
 
-        Parameters
-        ----------
-        name
-            ``"part"`` or ``"joint"``; ``"exposure"`` or ``"count"`` of counts; ``"noise"`` of
-            values; ``"trials"``, ``"failures"`` or ``"successes"`` of successes.
+        Tables are ``"part"`` and ``"joint"``; ``"exposure"`` and ``"count"`` of counts; ``"noise"``
+        of values; ``"trials"``, ``"failures"`` and ``"successes"`` of successes.
 
-        Examples
-        --------
         >>> int(stats.table("count")["n"].sum())
         4000
         """
         self._outcome.check_table(name)
-        if not len(self._day_of):
-            return table_of(self.data, name)
-        if name not in self._together:
-            table = table_of(self.data, name)
-            table["group"] = self._label_codes[1][table["group"]]
-            keys, sums = self._outcome.tables[name].keys, self._outcome.sums(name)
-            self._together[name] = added(table, keys, sums)
-        return dict(self._together[name])
+        return dict(self._tables[name])
 
     @cached_property
-    def _together(self) -> dict[str, dict[str, NDArray[Any]]]:
-        """Tables of all days together, made when they are first read."""
-        return {}
+    def _tables(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """Columns of all tables, of all days together."""
+        tables = {name: table_of(self.data, name) for name in self._outcome.tables}
+        if len(self._day_of):
+            for name, table in tables.items():
+                table["group"] = self._label_codes[1][table["group"]]
+                keys = self._outcome.tables[name].keys
+                tables[name] = added(table, keys, self._outcome.sums(name))
+        return tables
 
     def cells(self, name: str) -> dict[str, NDArray[Any]]:
-        """Columns of a table with all groups and folds together; `name` is that of `table`.
-
-        Raises
-        ------
-        StatisticsError
-            If joint cells were not kept, or items of this kind have no such cells.
-        """
+        """Columns of a table with all groups and folds together; StatisticsError if not kept."""
         self._outcome.check_table(name)
         if name == "joint" and not self.coarse:
             raise StatisticsError(f"these statistics have no joint cells: {NO_JOINT_CELLS}")
@@ -228,32 +213,51 @@ class Statistics:
     def of_fold(self, fold: int) -> "Statistics":
         """Statistics of one fold, from 0 to `folds` - 1, without joint cells, which have no folds.
 
-        Examples
-        --------
         >>> import soc_pymc as soc
         >>> stats = soc.summarize(items, bins=20, folds=5)
         >>> (stats.of_fold(0) + stats.without_fold(0)).n_items
         4000
         """
-        return self._of_folds(fold, True)
+        return self._selected("fold", self._in_fold(fold), {"coarse": 0})
 
     def without_fold(self, fold: int) -> "Statistics":
         """Statistics of all folds except one, without joint cells."""
-        return self._of_folds(fold, False)
+        return self._selected("fold", ~self._in_fold(fold), {"coarse": 0})
 
-    def _of_folds(self, fold: int, equal: bool) -> "Statistics":
+    def _in_fold(self, fold: int) -> NDArray[np.bool_]:
+        """Mask of the numbers of folds or blocks that are in a fold."""
         if isinstance(fold, bool) or fold not in range(self.folds):
             have = f"0 to {self.folds - 1}" if self.folds else "none: summarize with folds=10"
             raise StatisticsError(f"there is no fold {shown(fold)}; the folds are {have}")
-        tables: dict[str, Columns] = {"joint": {}}
-        for name in [name for name in self._outcome.tables if name != "joint"]:
-            table = table_of(self.data, name)
-            # a fold is made of several blocks of clusters
-            number = table["fold"] % self.folds if self.blocks else table["fold"]
-            rows = (number == fold) == equal
-            tables[name] = {column: values[rows] for column, values in table.items()}
-        attrs = {**self.data.attrs, "coarse": 0}
-        return Statistics(dataset_of(tables, self.data["label"].to_numpy(), self.edges, attrs))
+        # a fold is made of several blocks of clusters
+        return np.arange(max(self.folds, BLOCKS)) % self.folds == fold
+
+    def _selected(
+        self, key: str, weight: NDArray[Any], attrs: Mapping[str, Any] | None = None
+    ) -> "Statistics":
+        """Statistics of the groups or folds with a weight, in which sums are multiplied by it.
+
+        Weights that are true or false leave whole numbers whole.
+        """
+        labels = self.data["label"].to_numpy()
+        tables: dict[str, dict[str, NDArray[Any]]] = {}
+        for name, layout in self._outcome.tables.items():
+            if key not in layout.keys:
+                tables[name] = {}
+                continue
+            stored = table_of(self.data, name)
+            rows = np.flatnonzero(weight[stored[key]])
+            table = {column: values[rows] for column, values in stored.items()}
+            if weight.dtype != np.bool_:
+                sums = [column for column in self._outcome.sums(name) if column not in EXTREMES]
+                table |= {column: table[column] * weight[table[key]] for column in sums}
+            if key == "group":
+                table["group"] = (np.cumsum(weight > 0) - 1)[table["group"]]
+            tables[name] = table
+        if key == "group":
+            labels = labels[weight > 0]
+        attrs = {**self.data.attrs, **(attrs or {})}
+        return Statistics(dataset_of(tables, labels, self.edges, attrs))
 
     # --- days ------------------------------------------------------------------------------------
 
@@ -261,17 +265,8 @@ class Statistics:
     def window(self, length: str, end: Any = None) -> "Statistics":
         """Statistics of the last days, equal to the sum of those of the days.
 
-        Parameters
-        ----------
-        length
-            Number of calendar days, as ``"28d"``.
-        end
-            Last day of the window, a date or text YYYY-MM-DD. None is the last of `days`.
-
-        Raises
-        ------
-        StatisticsError
-            If the statistics have no dates or none in the window, or an argument is not valid.
+        `length` is the number of calendar days, as ``"28d"``; `end` is the last, a date or text
+        YYYY-MM-DD, by default the last of `days`. StatisticsError if no day is in the window.
         """
         number: Any = length
         age, last = self._ages(end)
@@ -281,45 +276,34 @@ class Statistics:
                 f"no day is in the {number} days to {last}: days are {self.days[0]} to "
                 f"{self.days[-1]}"
             )
-        return self._weighted(inside, self.data.attrs)
+        return self._selected("group", inside)
 
     @checked(StatisticsError, half_life=days_in, end=OrNone(day))
     def decay(self, half_life: str, end: Any = None) -> "Statistics":
         """Statistics of all days together in which items count less the older they are.
 
-        An item's weight halves with every half-life, and days after `end` are left out. All sums
-        are weighted, so a fit maximises a weighted likelihood: its bands are those of as many items
-        as the weights add up to. Checks, comparisons and leave-one-out need whole items and refuse
-        these statistics.
-
-        Parameters
-        ----------
-        half_life
-            Number of days, as ``"14d"``.
-        end
-            Day of weight 1, a date or text YYYY-MM-DD. None is the last of `days`.
-
-        Raises
-        ------
-        StatisticsError
-            If the statistics have no dates or none up to `end`, or an argument is not valid.
+        An item's weight halves with every `half_life`, a number of days as ``"14d"``, up to `end`,
+        the day of weight 1, by default the last of `days`; later days are left out. A fit maximises
+        the weighted likelihood: its bands are those of as many items as the weights add up to.
+        Checks, comparisons and leave-one-out need whole items and refuse these statistics.
         """
         number: Any = half_life
         age, last = self._ages(end)
         if not (age >= 0).any():
             raise StatisticsError(f"no day is up to {last}: days begin on {self.days[0]}")
         words = f"half-life of {number} days, weight 1 on {last}"
-        attrs = {**self.data.attrs, "weights": words}
-        weighted = self._weighted(np.where(age >= 0, np.exp2(-age / number), 0.0), attrs)
+        weight = np.where(age >= 0, np.exp2(-age / number), 0.0)
+        weighted = self._selected("group", weight, {"weights": words})
         tables = {name: weighted.table(name) for name in self._outcome.tables}
         labels = np.array(weighted._label_codes[0], dtype=object)
-        return Statistics(dataset_of(tables, labels, self.edges, undated(attrs)))
+        attrs = undated(weighted.data.attrs)
+        return Statistics(dataset_of(tables, labels, self.edges, attrs))
 
     def by_day(self) -> "Iterator[tuple[np.datetime64, Statistics]]":
         """The days in order, each with its statistics, in the same bins."""
         self._ages(None)
-        for own in self.days:
-            yield own, self._weighted(self._day_of == own, self.data.attrs)
+        for date in self.days:
+            yield date, self._selected("group", self._day_of == date)
 
     def _ages(self, end: np.datetime64 | None) -> tuple[Ints, np.datetime64]:
         """Age in days of each label, below 0 after `end`, by default the last day; and that day."""
@@ -330,31 +314,11 @@ class Statistics:
         last = self.days[-1] if end is None else end
         return (last - self._day_of).astype(np.int64), last
 
-    def _weighted(self, weight: NDArray[Any], attrs: Mapping[Any, Any]) -> "Statistics":
-        """Statistics of the labels with a weight, in which sums are multiplied by it.
-
-        Weights that are true or false leave whole numbers whole.
-        """
-        kept = np.flatnonzero(weight)
-        code = np.cumsum(weight > 0) - 1
-        tables = {}
-        for name in self._outcome.tables:
-            stored = table_of(self.data, name)
-            rows = np.flatnonzero(weight[stored["group"]])
-            table = {column: values[rows] for column, values in stored.items()}
-            factor = weight[table["group"]]
-            if weight.dtype != np.bool_:
-                sums = [c for c in self._outcome.sums(name) if c not in EXTREMES]
-                table |= {column: table[column] * factor for column in sums}
-            tables[name] = {**table, "group": code[table["group"]]}
-        labels = self.data["label"].to_numpy()[kept]
-        return Statistics(dataset_of(tables, labels, self.edges, attrs))
-
     # --- other methods ---------------------------------------------------------------------------
 
     @property
     def leakage_z(self) -> float:
-        """Whether outcomes vary more (z > 0) or less (z < 0) in their bins than noise explains.
+        """Z score of the variation of outcomes in their bins: below 0 if noise explains more.
 
         In each bin, items of one octave of exposure, or of the noise sd, get a mean of their own.
         The excess of a bin is capped at 3, so that a few wide bins do not hide many in which
@@ -364,7 +328,7 @@ class Statistics:
         margin = self._outcome.margins[0]
         table = self.cells(margin)
         octaves = {**table, "cell": table["cell"] >> STEPS}
-        octaves = group(octaves, ("bin", "cell"), dict.fromkeys(self._outcome.sums(margin), np.add))
+        octaves = added(octaves, ("bin", "cell"), self._outcome.sums(margin))
         # octaves only group the items; their ends do not matter
         cells = Cells(octaves["bin"], np.empty(0), np.empty(0), self._outcome.powers(octaves))
         trials = "above" in self.data and not self.data["above"].any()
@@ -383,18 +347,7 @@ class Statistics:
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the statistics to one netCDF file, atomically; an older file is replaced.
-
-        Examples
-        --------
-        >>> import tempfile, pathlib
-        >>> import soc_pymc as soc
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     stats.save(pathlib.Path(folder) / "stats.nc")
-        ...     again = soc.load_statistics(pathlib.Path(folder) / "stats.nc")
-        >>> again.data.equals(stats.data)
-        True
-        """
+        """Write the statistics to one netCDF file, atomically; an older file is replaced."""
         save_netcdf(self.data, path, StatisticsError)
 
     def __repr__(self) -> str:
@@ -428,8 +381,12 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
 
     Examples
     --------
+    >>> import tempfile, pathlib
     >>> import soc_pymc as soc
-    >>> soc.load_statistics("stats.nc").n_items  # doctest: +SKIP
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     stats.save(pathlib.Path(folder) / "stats.nc")
+    ...     soc.load_statistics(pathlib.Path(folder) / "stats.nc").n_items
+    4000
     """
     data = read_saved(
         path, xr.open_dataset, FORMAT, StatisticsError, "statistics", "soc-pymc summarize"

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -31,20 +30,20 @@ from .binning import (
     Grid,
     Joint,
     Weights,
+    added,
     atom_edges,
     choose_edges,
     fewest_in_atom,
     finer_grid,
-    group,
     stand_out,
 )
+from .columns import repeated_scores
 from .days import MOST_DAYS
-from .folds import BLOCKS, MOST_FOLDS, Folds
+from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .grouped import Grouped
 from .items import Items, check_outcomes
-from .layout import FORMAT, dataset_of
+from .layout import FORMAT, Sums, dataset_of
 from .local import Local
-from .piles import Tables
 from .sources import kind_of, open_table
 from .statistics import Statistics
 from .validation import check_ids
@@ -87,32 +86,22 @@ def _joint(joint: Any, name: str, error: Refusal = StatisticsError) -> Any:
     return Whole(1)(joint, name, error)
 
 
+_EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
+_COLUMN = OrNone(A(str, "the name of a column", ItemsError))
+
+
 @checked(
-    StatisticsError,
-    items=check_outcomes,
-    bins=OrNone(Whole(1, 1_000_000)),
-    equal=OrNone(OneOf("items", *(kind.observed for kind in OUTCOMES.values() if kind.whole))),
-    edges=OrNone(_cut_points),
-    folds=OrNone(_folds),
-    joint=_joint,
-    cluster=OrNone(A(str, "the name of a column", ItemsError)),
-    date=OrNone(A(str, "the name of a column", ItemsError)),
-    on_leakage=OneOf("raise", "warn", "ignore"),
-    progress=PROGRESS,
-)
+    StatisticsError, items=check_outcomes, bins=OrNone(Whole(1, 1_000_000)),
+    equal=OrNone(OneOf(*_EQUAL)), edges=OrNone(_cut_points), folds=OrNone(_folds), joint=_joint,
+    cluster=_COLUMN, date=_COLUMN, on_leakage=OneOf("raise", "warn", "ignore"), progress=PROGRESS,
+)  # fmt: skip
 def summarize(
-    items: Items,
-    *,
-    bins: int | None = None,
-    equal: Literal["items", "count", "successes"] | None = None,
-    edges: ArrayLike | None = None,
-    folds: int | None = None,
-    joint: bool | int | Literal["auto"] = "auto",
-    cluster: str | None = None,
-    date: str | None = None,
-    on_leakage: Literal["raise", "warn", "ignore"] = "raise",
-    progress: bool | None = None,
-) -> Statistics:
+    items: Items, *, bins: int | None = None,
+    equal: Literal["items", "count", "successes"] | None = None, edges: ArrayLike | None = None,
+    folds: int | None = None, joint: bool | int | Literal["auto"] = "auto",
+    cluster: str | None = None, date: str | None = None,
+    on_leakage: Literal["raise", "warn", "ignore"] = "raise", progress: bool | None = None,
+) -> Statistics:  # fmt: skip
     """Sufficient statistics of items, whatever their outcomes, in bins of the score.
 
     Parameters
@@ -120,34 +109,33 @@ def summarize(
     items
         The items.
     bins
-        Number of bins of equal weight. None chooses one bin per 10 items, from 20 to 1,000, and a
-        few more, as it halves the first and the last bin repeatedly towards the ends, where scores
-        lie far apart. Scores that many items share (`Statistics.atoms`) have bins of their own.
+        Number of bins of equal weight. None chooses one bin per 10 items, from 20 to 1,000, and
+        halves the first and the last bin repeatedly towards the ends. Scores that many items share
+        (`Statistics.atoms`) have bins of their own.
     equal
         Quantity that bins hold in equal amounts: ``"items"`` (the default), ``"count"`` or
-        ``"successes"``; items with values have only the first.
+        ``"successes"``.
     edges
         Interior cut points instead of `bins` and `equal`, strictly increasing; bins are [e_k,
         e_k+1), and the outer bins are open, so no item is dropped.
     folds
         Number of folds with separate statistics, for cross-validation; 0 keeps none. None takes the
         items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Folds come
-        from the id, the same on every engine, or without an id from the item's score and exposure
-        (noise sd, trials), never from its outcome.
+        from the id, the same on every engine, or without an id from score and size, never from the
+        outcome.
     joint
-        Whether to keep joint cells of outcomes and their sizes (exposures, noise sds or trials),
-        for checks, comparisons and priors beyond one Gamma, Normal or Beta. ``"auto"`` keeps them
-        if they take at most 64 MB, and else none. A number is the largest number of cells (True: 4
-        million, half a gigabyte); beyond it their bins are merged in pairs, and `Statistics.coarse`
-        is the number of merged bins. They have no folds.
+        Whether to keep joint cells of outcomes and sizes, for checks, comparisons and priors beyond
+        one Gamma, Normal or Beta. ``"auto"`` keeps them if they take at most 64 MB. A number is the
+        largest number of cells (True: 4 million); beyond it their bins are merged in pairs, and
+        `Statistics.coarse` is the number of merged bins. They have no folds.
     cluster
-        Column of labels of clusters, as ``cluster=`` of the items. Every table but the joint cells
-        then has separate rows for 240 blocks of clusters, from which `fit` learns how much wider
-        bands must be. A fold is made of whole blocks.
+        Column of labels of clusters, as ``cluster=`` of the items. Tables other than joint cells
+        then have rows for 240 blocks of clusters, from which `fit` learns how much wider bands must
+        be. A fold is made of whole blocks.
     date
         Column of dates, as ``date=`` of the items. The statistics then keep every day apart, at
-        most 4,000: `Statistics.window` and `Statistics.decay` choose and weigh days, and
-        `soc.drift` says what moved. Everything else reads all days together.
+        most 4,000, for `Statistics.window`, `Statistics.decay` and `soc.drift`. Everything else
+        reads all days together.
     on_leakage
         What to do if outcomes vary far less around their scores than noise allows, a sign of scores
         that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
@@ -166,14 +154,13 @@ def summarize(
         if every one of 50 items or more has a group of its own; if values are so far from 0 that
         sums of their squares lose precision.
     StatisticsError
-        If an argument is not valid, or if values vary so widely that even a single bin has more
-        joint cells than `joint`.
+        If an argument is not valid, or a single bin has more joint cells than `joint`.
 
     Warns
     -----
     ItemsWarning
-        If many items share one score, such as a default; if bins are fewer than asked for; if
-        rates are far from the scores throughout; if outcomes speak against the noise of this kind.
+        If many items share one score; if bins are fewer than asked for; if rates are far from the
+        scores throughout; if outcomes speak against the noise of this kind.
 
     Examples
     --------
@@ -188,44 +175,37 @@ def summarize(
     """
     if edges is not None and (bins is not None or equal is not None):
         raise StatisticsError("give edges=, or bins= and equal=, not both")
-    for role, column in (("cluster", cluster), ("date", date)):
-        if column is not None:
-            name = getattr(items, role)
-            if name not in (None, column):
-                raise ItemsError(
-                    f"the items have {role}s in column {name!r}: leave out {role}={column!r}"
-                )
-            changed: dict[str, Any] = {role: column}
-            items = replace(items, **changed)
+    columns = {"cluster": cluster, "date": date}
+    for role, column in columns.items():
+        if column is not None and (name := getattr(items, role)) not in (None, column):
+            raise ItemsError(
+                f"the items have {role}s in column {name!r}: leave out {role}={column!r}"
+            )
+    items = replace(items, cluster=cluster or items.cluster, date=date or items.date)
     check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
     stats = totals_of(items, edges, bins, equal, folds, joint, on_leakage, progress)
     _check_groups(stats)
-    _tell_atoms(stats, items)
-    _tell_scale(stats, items)
+    _warn_of_atoms(stats, items)
+    _warn_of_scale(stats, items)
     return stats
 
 
 def totals_of(
-    items: Items,
-    edges: ArrayLike | None = None,
-    bins: int | None = None,
-    equal: str | None = None,
-    folds: int | None = None,
-    joint: bool | int | str = "auto",
-    on_leakage: str = "raise",
-    progress: bool | None = None,
-) -> Statistics:
-    """What `summarize` returns, also for items that an existing fit scores."""
+    items: Items, edges: ArrayLike | None = None, bins: int | None = None,
+    equal: str | None = None, folds: int | None = None, joint: bool | int | str = "auto",
+    on_leakage: str = "raise", progress: bool | None = None,
+) -> Statistics:  # fmt: skip
+    """Statistics as `summarize` returns them, also for items that an existing fit scores."""
     outcome, progress = OUTCOMES[items.kind], is_shown(progress)
     if equal not in (None, "items", *(outcome.observed,) * outcome.whole):
         raise ItemsError(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
-    budget = (
-        Joint(_MOST_JOINT if joint is True else int(joint))
-        if joint != "auto"
-        else Joint(int(_AUTO_BYTES / (8 * len(outcome.columns("joint")))), merges=False)
-    )
+    if joint == "auto":
+        cell_bytes = 8 * len(outcome.columns("joint"))
+        budget = Joint(int(_AUTO_BYTES / cell_bytes), merges=False)
+    else:
+        budget = Joint(_MOST_JOINT if joint is True else int(joint))
     rule = _fold_rule(items, folds)
     on_engine = kind_of(items.source) == "ibis"
     # ids and folds that are not used are not read, whatever their type
@@ -234,10 +214,10 @@ def totals_of(
     reader = (Grouped if on_engine else Local)(read, rule, progress)
     cuts = _choose(reader, items, bins, equal, progress) if edges is None else np.asarray(edges)
     with phase("summing cells", enabled=progress and on_engine):
-        found = reader.tables(cuts, budget)
-    stats = _collect(found, cuts, items, rule, folds, must=budget.merges)
-    if int(stats.data["n"].sum()) != found.n:
+        sums = reader.tables(cuts, budget)
+    if any(table["n"].sum() != sums.n for table in sums.tables.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
+    stats = _collect(sums, cuts, items, rule, folds, must=budget.merges)
     if len(stats.days) > MOST_DAYS:
         raise ItemsError(
             f"column {items.date!r} has {len(stats.days):,} days, more than the {MOST_DAYS:,} that "
@@ -280,65 +260,75 @@ def _choose(
 ) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
-    infinite = -math.inf, math.inf
     with phase("choosing bins", enabled=progress and isinstance(reader, Grouped)):
-        first = reader.weights(FIRST_GRID, *infinite, weight)
-        low, high = first.score_min, first.score_max
-        if low == high:
+        grid, scores = FIRST_GRID, reader.weights(FIRST_GRID, weight)
+        if scores.score_min == scores.score_max:
             return np.empty(0)
-        if high - low <= _SAME * max(abs(low), abs(high)):
-            reader.check()
-            raise ItemsError(
-                f"column {items.score!r}: scores differ by rounding alone, from {digits(low)} to "
-                f"{digits(high)}; round them to one score, or give scores that differ"
-            )
-        if not first.weight.sum() > 0:
-            reader.check()
-            raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
-        many = stand_out(first.items, np.ones(len(first.cell), dtype=bool))
-        least = fewest_in_atom(first.n)
-        atoms = reader.repeated(FIRST_GRID, first.cell[many], least) if many.any() else {}
-        ends = np.array(OUTCOMES[items.kind].ends)
-        if len(at_ends := np.intersect1d(FIRST_GRID.cell(ends), first.cell)):
-            near = reader.repeated(FIRST_GRID, at_ends, 1)
-            atoms |= {score: n for score, n in near.items() if score in ends}
-        rest = first.n - sum(atoms.values())
-        bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, rest // _ITEMS_IN_BIN))
-        grid, cells, weights = FIRST_GRID, first.cell, _beside(FIRST_GRID, first, atoms, infinite)
+        _check_range(reader, items, scores, equal)
+        atoms = _atoms(reader, items, scores)
+        usual = max(_FEWEST_BINS, (scores.n - sum(atoms.values())) // _ITEMS_IN_BIN)
+        bins = asked or min(_MOST_BINS, usual)
+        weights = _beside(grid, scores, atoms)
         # with few items per bin finer cells do not make bins more equal
-        finer = finer_grid(grid, cells, weights, bins, coarse=1 / 16 if asked else 1 / 4)
+        finer = finer_grid(grid, scores.cell, weights, bins, coarse=1 / 16 if asked else 1 / 4)
         if finer is not None:
-            second = reader.weights(*finer, weight)
-            finer_weights = _beside(finer[0], second, atoms, finer[1:])
-            if finer_weights.max() < weights.max():  # equal scores share a cell on any grid
-                grid, cells, weights = finer[0], second.cell, finer_weights
-    edges = choose_edges(grid, cells[weights > 0], weights[weights > 0], bins, asked is None)
+            grid, scores = finer, reader.weights(finer, weight)
+            weights = _beside(grid, scores, atoms)
+    occupied = weights > 0
+    edges = choose_edges(grid, scores.cell[occupied], weights[occupied], bins, asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
             f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
-            f"together, and there are only {len(cells):,} scores that differ, or a few of them "
-            "hold more than a bin's share; ask for fewer bins",
+            f"together, and there are only {len(scores.cell):,} scores that differ, or a few of "
+            "them hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
         )
-    return atom_edges(edges, list(atoms), grid, cells[weights > 0])
+    return atom_edges(edges, list(atoms), grid, scores.cell[occupied])
 
 
-def _beside(
-    grid: Grid, weights: Weights, atoms: dict[float, int], ends: tuple[float, float]
-) -> Floats:
+def _check_range(reader: Grouped | Local, items: Items, scores: Weights, equal: str | None) -> None:
+    """Refuse scores that differ by rounding alone, and bins of equal amounts of nothing."""
+    low, high = scores.score_min, scores.score_max
+    problem = ""
+    if high - low <= _SAME * max(abs(low), abs(high)):
+        problem = (
+            f"column {items.score!r}: scores differ by rounding alone, from {digits(low)} to "
+            f"{digits(high)}; round them to one score, or give scores that differ"
+        )
+    elif not scores.weight.sum() > 0:
+        problem = f"bins of equal {equal} are not possible: all of it is 0"
+    if problem:
+        reader.check()
+        raise ItemsError(problem)
+
+
+def _atoms(reader: Grouped | Local, items: Items, scores: Weights) -> dict[float, int]:
+    """Scores that are atoms, with their numbers of items."""
+    many = stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
+    least = fewest_in_atom(scores.n)
+    cells = scores.cell[many]
+    atoms = repeated_scores(reader.table, FIRST_GRID, cells, least) if len(cells) else {}
+    ends = np.array(OUTCOMES[items.kind].ends)
+    if len(at_ends := np.intersect1d(FIRST_GRID.cell(ends), scores.cell)):
+        near = repeated_scores(reader.table, FIRST_GRID, at_ends, 1)
+        atoms |= {score: n for score, n in near.items() if score in ends}
+    return atoms
+
+
+def _beside(grid: Grid, scores: Weights, atoms: dict[float, int]) -> Floats:
     """Weights of cells without those of the atoms, which have bins of their own."""
-    clipped = np.clip(np.array(list(atoms), dtype=float), *ends)
-    return np.where(np.isin(weights.cell, grid.cell(clipped)), 0.0, weights.weight)
+    at_atoms = np.isin(scores.cell, grid.cell(list(atoms)))
+    return np.where(at_atoms, 0.0, scores.weight)
 
 
 # --- the statistics ------------------------------------------------------------------------------
 
 
 def _collect(
-    found: Tables, edges: Floats, items: Items, rule: Folds, folds: int | None, must: bool
+    sums: Sums, edges: Floats, items: Items, rule: Folds, folds: int | None, must: bool
 ) -> Statistics:
     """Statistics from the sums; joint cells only if no value is too far from 0 for them."""
-    outcome, tables, coarse = OUTCOMES[items.kind], dict(found.sums), found.coarse
+    outcome, tables, coarse = OUTCOMES[items.kind], dict(sums.tables), sums.coarse
     if np.abs(tables["joint"].get("value_cell", [0])).max(initial=0) >= MOST_VALUE_CELL:
         if must:
             raise ItemsError(
@@ -361,7 +351,7 @@ def _collect(
         "folds": number.get(rule.by, rule.number),
         "coarse": coarse,
     }
-    return Statistics(dataset_of(tables, np.array(found.labels, dtype=object), edges, attrs))
+    return Statistics(dataset_of(tables, np.array(sums.labels, dtype=object), edges, attrs))
 
 
 def _check_groups(stats: Statistics) -> None:
@@ -379,8 +369,8 @@ def _check_groups(stats: Statistics) -> None:
             )
 
 
-def _tell_atoms(stats: Statistics, items: Items) -> None:
-    """Say which scores are shared by many items."""
+def _warn_of_atoms(stats: Statistics, items: Items) -> None:
+    """Warn of scores that many items share."""
     if atoms := stats.atoms:
         shares = ", ".join(
             f"{n:,} of {stats.n_items:,} items have {digits(score)}" for score, n in atoms.items()
@@ -393,15 +383,15 @@ def _tell_atoms(stats: Statistics, items: Items) -> None:
         )
 
 
-def _tell_scale(stats: Statistics, items: Items) -> None:
-    """Say that rates are far from scores throughout, as where the exposure was forgotten."""
-    outcome, margin = OUTCOMES[items.kind], stats.cells("part")
-    if not outcome.sizes_add or margin["score_min"].min() <= 0:
+def _warn_of_scale(stats: Statistics, items: Items) -> None:
+    """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
+    outcome, bins = OUTCOMES[items.kind], stats.cells("part")
+    if not outcome.sizes_add or bins["score_min"].min() <= 0:
         return  # such scores are no rates
-    n = margin["n"]
-    fifth = np.minimum(5 * (np.cumsum(n) - 0.5 * n) / n.sum(), 4).astype(int)
-    names = "n", "sum_t", "sum_N", "sum_y"
-    n, t, size, events = (np.bincount(fifth, margin[name]) for name in names)
+    fifth = (5 * (np.cumsum(bins["n"]) - 0.5 * bins["n"]) / bins["n"].sum()).astype(int)
+    n, t, size, events = (
+        np.bincount(fifth, bins[name]) for name in ("n", "sum_t", "sum_N", "sum_y")
+    )
     told = events >= _TOLD
     ratio = (events * n)[told] / (size * t)[told]
     if told.any() and (ratio.min() >= _APART or ratio.max() <= 1 / _APART):
@@ -423,9 +413,7 @@ def _check_digits(stats: Statistics, items: Items) -> None:
     """
     outcome = OUTCOMES[items.kind]
     names = [name for name in outcome.sums("part") if name in outcome.sums_of]
-    sums = outcome.powers(
-        group(stats.table("part"), ("group", "bin"), dict.fromkeys(names, np.add))
-    )
+    sums = outcome.powers(added(stats.table("part"), ("group", "bin"), names))
     n, y1, y2, noise = (sums[power] for power in ((0, 0), (1, 0), (2, 0), (0, 1)))
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
     # bins of a few items have hardly any variation of their own

@@ -5,16 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .._lib.arguments import digits
-from .._lib.arrays import Ints
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.validity import LARGEST, LARGEST_COUNT
-from .binning import FIRST_GRID
-from .columns import HASHING, NUMBERS, crossed, numbers, score_cell, typed
+from ..families.validity import LARGEST_COUNT
+from .columns import HASHING, NUMBERS, crossed, numbers, typed
 from .days import DAY
 from .groups import MARK, is_group, is_label, key_roles
 from .items import Items
@@ -33,24 +29,28 @@ _NEEDS = {
 
 
 class Scan(NamedTuple):
-    """Valid items after one pass: totals, a table, and cells of scores with numbers of items."""
+    """Valid items: totals, and a table with columns by role."""
 
     n: int
     score_min: float
     score_max: float
-    # Ibis table with columns named by role: numbers as float64, whole ones and ids as int64,
-    # labels as text
-    table: Any
-    cells: Mapping[str, Ints]
+    table: Any  # of Ibis: numbers as float64, whole ones and ids as int64, labels as text
 
 
-def scan(items: Items, progress: bool = True, *, folds: bool = False, cells: bool = False) -> Scan:
+def read(items: Items) -> Any:
+    """Ibis table of items that are not yet valid, with columns by role as `numbers` reads them."""
+    table = open_table(items.source, list(items.roles.values()))
+    with readable(items.source):
+        check_types(items, table)
+        columns = {role: table[name] for role, name in items.roles.items()}
+        return table.select(**crossed(numbers(columns)))
+
+
+def scan(items: Items, progress: bool = True, *, folds: bool = False) -> Scan:
     """Validate items and total them in one pass.
 
-    With `cells` it also counts the scores on the first grid. Only with `folds` are ids and columns
-    of folds, clusters and dates read; where no folds are made, ids and folds may have any type.
-    Each problem is one line of an ItemsError: the column, the number of bad rows, examples, and
-    the requirement.
+    Only with `folds` are ids and columns of folds, clusters and dates read. Each problem is one
+    line of an ItemsError: the column, the number of bad rows, examples, and the requirement.
     """
     items = items if folds else replace(items, id=None, fold=None, cluster=None, date=None)
     outcome = OUTCOMES[items.kind]
@@ -62,39 +62,25 @@ def scan(items: Items, progress: bool = True, *, folds: bool = False, cells: boo
         nothing = {outcome.observed: 0.0, outcome.size: outcome.no_information}
         raw = raw.mutate({role: x for role, x in nothing.items() if role not in columns})
         problems = _problems_of(raw, items.roles, outcome)
-        sums = _totals(raw, outcome)
-        sums |= {f"{i}": p.condition.sum().fill_null(0) for i, p in enumerate(problems)}
-        grouped = raw.group_by(cell=_cell(raw)) if cells else raw
-        totals = grouped.aggregate(**sums).to_pyarrow()
-        rows = {name: totals[name].to_numpy() for name in totals.column_names}
-        n = int(rows["n"].sum())
-        if n == 0:
+        y = raw[outcome.observed]
+        countable = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0)  # no null or NaN
+        totals = raw.aggregate(
+            n=raw.count(),
+            outcome=countable.sum(),
+            score_min=raw.score.min(),
+            score_max=raw.score.max(),
+            **{f"{i}": p.condition.sum().fill_null(0) for i, p in enumerate(problems)},
+        )
+        (found,) = totals.to_pyarrow().to_pylist()
+        if not found["n"]:
             raise ItemsError(_no_rows(items))
-        bad = [(p, int(rows[f"{i}"].sum())) for i, p in enumerate(problems)]
-        if any(number for _, number in bad):
-            raise ItemsError("\n".join(_describe(raw, p, k, n) for p, k in bad if k))
-    check_total(items, float(rows["outcome"].sum()))
-    counts = {}
-    if cells:
-        order = np.argsort(rows["cell"])
-        counts = {name: rows[name][order].astype(np.int64) for name in ("cell", "n")}
-    ends = float(rows["score_min"].min()), float(rows["score_max"].max())
-    valid = table.select(**crossed(typed(columns)))
-    return Scan(n, *ends, valid, counts)
-
-
-def _cell(raw: Any) -> Any:
-    """Cells of scores; those of bad ones do not matter, because the items are refused."""
-    usable = (raw.score.abs() <= LARGEST).fill_null(False) & ~raw.score.fill_null(0.0).isnan()
-    return score_cell(usable.ifelse(raw.score, 1.0), FIRST_GRID)
-
-
-def _totals(raw: Any, outcome: Outcome) -> dict[str, Any]:
-    """Totals that do not overflow, though validity is not known yet."""
-    y = raw[outcome.observed]
-    y = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0)  # neither null nor NaN
-    ends = {"score_min": raw.score.min(), "score_max": raw.score.max()}
-    return {"n": raw.count(), "outcome": y.sum(), **ends}
+        bad = [(problem, int(found[f"{i}"])) for i, problem in enumerate(problems)]
+        if any(rows for _, rows in bad):
+            lines = [_describe(raw, problem, rows, found["n"]) for problem, rows in bad if rows]
+            raise ItemsError("\n".join(lines))
+    check_total(items, float(found["outcome"]))
+    ends = float(found["score_min"]), float(found["score_max"])
+    return Scan(found["n"], *ends, table.select(**crossed(typed(columns))))
 
 
 # --- problems of rows ----------------------------------------------------------------------------

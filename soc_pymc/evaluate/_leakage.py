@@ -14,7 +14,7 @@ from scipy import special, stats
 from .._lib.errors import FitError, ItemsError
 from ..checks.observations import check_rows
 from ..checks.results import FAIL, OK, Result, finding, result_table
-from ..data.binning import group
+from ..data.binning import added
 from ..data.items import Items, check_outcomes
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
@@ -136,7 +136,7 @@ def _from_outcomes(statistics: Statistics, level: float) -> Evidence:
     margin = outcome.margins[0]
     cells = statistics.cells(margin)
     octaves = {**cells, "cell": cells["cell"] >> STEPS}
-    groups = group(octaves, ("bin", "cell"), dict.fromkeys(outcome.sums(margin), np.add))
+    groups = added(octaves, ("bin", "cell"), outcome.sums(margin))
     known, excess, variance, noise = outcome.forms.excess(groups, statistics.data)
     if not len(excess):
         return _evidence(title, np.nan, 0.0, 1.0, False)

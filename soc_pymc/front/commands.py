@@ -35,8 +35,6 @@ Run = Callable[[Chosen], None]
 Option = tuple[str, dict[str, Any]]
 """A name, and settings for argparse."""
 
-# --- options -------------------------------------------------------------------------------------
-
 
 def _option(name: str, text: str, **settings: Any) -> Option:
     return name, {"help": text, **settings}

@@ -67,14 +67,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ----------
     fit_, statistics_ : Fit, Statistics
         The fit, for all other functions of the package, and the statistics of the fitted items.
-    n_features_in_, feature_names_in_ : int, ndarray of shape (1,)
-        1, and the name of the score's column, if it came from a table with names.
 
     Notes
     -----
     Where scikit-learn's Poisson regressors take rates with ``sample_weight=N``, pass counts with
-    ``exposure=N``. Exposures (noise sds, trials, groups) go through `Pipeline`, `cross_validate`
-    and `GridSearchCV` by ``sklearn.set_config(enable_metadata_routing=True)``.
+    ``exposure=N``. Sizes and groups go through `Pipeline`, `cross_validate` and `GridSearchCV` by
+    ``sklearn.set_config(enable_metadata_routing=True)``.
 
     Examples
     --------
@@ -124,8 +122,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             Outcomes, shape (n,): counts (whole numbers >= 0), values, successes, or labels.
         exposure, noise_sd, trials
             Sizes of the outcomes, each a number or shape (n,): of counts >= 0, None is 1; of values
-            > 0, None is the estimator's `noise_sd`; of successes whole numbers, None is 1 for
-            labels. With one trial each, only E(theta | t) is known.
+            > 0, None is the estimator's `noise_sd`; of successes whole numbers, None is 1.
         group
             Labels of the items' groups, whose curves are partially pooled: shape (n,), or (n, k)
             for k crossed groups, whose effects add up.
@@ -138,19 +135,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         ItemsError, FitError
             If the items are not valid, the scores have seen the outcomes, or the prior or method
             does not suit the items. Both are a `ValueError`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import soc_pymc as soc
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.normal(size=(2000, 1))                         # predicted effects
-        >>> effect = X[:, 0] + rng.normal(0.0, 0.3, 2000)          # true ones
-        >>> y = rng.normal(effect, 0.5)                            # estimates with standard error
-        >>> calibrator = soc.SecondOrderCalibrator(noise_sd=0.5).fit(X, y)
-        >>> sd = calibrator.predict_std([[0.0]])
-        >>> bool(abs(sd[0] - 0.3) < 0.05)
-        True
         """
         scores, observed = self._scores(X, y, reset=True)
         sizes = {"exposure": exposure, "noise_sd": noise_sd, "trials": trials}
@@ -207,8 +191,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "fit_")
         if y is None and self.fit_.mean_only:
             scores, _ = self._scores(X, reset=False)
-            warn_of_extrapolation(self.fit_, scores)
             labels = self._group_labels(self._groups(group, scores))
+            warn_of_extrapolation(self.fit_, scores)
             curves = curves_of(self.fit_, scores, labels.get("group"))
             return np.asarray(curves["mean"].mean(("chain", "draw")).to_numpy())
         return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[0]
@@ -219,15 +203,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:  # fmt: skip
         """Standard deviation of theta given t, or given t and y, with the curves' uncertainty.
 
-        Parameters
-        ----------
-        X, y, exposure, noise_sd, trials, group
-            As in `predict`.
-
-        Returns
-        -------
-        numpy.ndarray
-            Shape (n,), in the unit of `predict`. It does not vanish with more items.
+        Arguments, shape and unit are those of `predict`.
         """
         return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[1]
 
@@ -237,12 +213,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:  # fmt: skip
         """Central interval of theta given t, or given t and y, with the curves' uncertainty.
 
-        Parameters
-        ----------
-        X, y, exposure, noise_sd, trials, group
-            As in `predict`; a fit with a term in exposure needs sizes also without `y`.
-        prob
-            Probability of the interval, between equal tails.
+        Arguments are those of `predict`; a fit with a term in exposure needs sizes also without
+        `y`. `prob` is the probability of the interval, between equal tails.
 
         Returns
         -------
@@ -257,19 +229,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         self, X: ArrayLike, y: ArrayLike, exposure: Column = None, noise_sd: Column = None,
         trials: Column = None, group: Column = None, *, sample_weight: Column = None,
     ) -> float:  # fmt: skip
-        """Mean log predictive density of outcomes given their scores; the higher the better.
+        """Mean log predictive density of outcomes given their scores, in nats; higher is better.
 
-        Parameters
-        ----------
-        X, y, exposure, noise_sd, trials, group
-            As in `predict`.
-        sample_weight
-            Weights of the items in the mean, shape (n,); None gives equal weights.
-
-        Returns
-        -------
-        float
-            Nats per item.
+        Arguments are those of `predict`; `sample_weight`, shape (n,), weighs the items in the mean.
         """
         check_is_fitted(self, "fit_")
         columns: dict[str, Any] = dict(self._columns(X, y, (exposure, noise_sd, trials)))
@@ -290,33 +252,31 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         return float(np.average(log_density, weights=weight))
 
     def _scores(self, X: Any, y: Any = None, *, reset: bool) -> tuple[Floats, Floats]:
-        """Scores and outcomes, checked by scikit-learn's rules; NaN without outcomes."""
-        rules: dict[str, Any] = {"reset": reset, "dtype": np.float64}
-        if y is None and not reset:
-            scores = self._validated(as_column(X), **rules)
-            return scores[:, 0], np.full(len(scores), np.nan)
-        if self.pos_label is not None and y is not None:
-            y = successes(y, self.pos_label)
-        rules |= {"y_numeric": True, "ensure_min_samples": 2 if reset else 1}
-        scores, y = self._validated(as_column(X), y, **rules)
-        if scores.shape[1] != 1:
-            raise ItemsError(f"X has {scores.shape[1]} columns: give one, the items' scores")
-        try:
-            return scores[:, 0], np.asarray(y, dtype=np.float64)
-        except ValueError as error:  # text, which the rules let pass
-            raise _not_numbers(error) from error
-
-    def _validated(self, *data: Any, **rules: Any) -> Any:
-        """Arrays checked by scikit-learn's rules; errors become ItemsError.
+        """Scores and outcomes, checked by scikit-learn's rules; NaN without outcomes.
 
         Objects that are not numbers raise TypeError, as scikit-learn requires of its estimators.
         """
+        alone = y is None and not reset
+        if self.pos_label is not None and y is not None:
+            y = successes(y, self.pos_label)
+        rules = {} if alone else {"y_numeric": True, "ensure_min_samples": 2 if reset else 1}
+        data = [as_column(X)] if alone else [as_column(X), y]
         try:
-            return validate_data(self, *data, **rules)
+            checked = validate_data(self, *data, reset=reset, dtype=np.float64, **rules)
+            if alone:
+                return checked[:, 0], np.full(len(checked), np.nan)
+            scores, observed = checked[0], np.asarray(checked[1], dtype=np.float64)
         except (ValueError, OverflowError) as error:
             text = " ".join(str(error).split())
-            odd = "could not convert" in text or isinstance(error, OverflowError)
-            raise (_not_numbers(error) if odd else ItemsError(text)) from error
+            if "could not convert" in text or isinstance(error, OverflowError):
+                text = (
+                    f"X and y must be numbers ({text}): convert them first, or say which label is "
+                    "pos_label="
+                )
+            raise ItemsError(text) from error
+        if scores.shape[1] != 1:
+            raise ItemsError(f"X has {scores.shape[1]} columns: give one, the items' scores")
+        return scores[:, 0], observed
 
     @property
     def _outcome(self) -> Outcome:
@@ -379,11 +339,3 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         scored = item_posteriors(self.fit_, items, quantiles=probs, **options)
         names = [name for name in scored.column_names if name.startswith("theta_")]
         return np.array([scored[name].to_numpy() for name in names])
-
-
-def _not_numbers(error: Exception) -> ItemsError:
-    """An error for scores or outcomes that a library could not convert."""
-    return ItemsError(
-        f"X and y must be numbers ({' '.join(str(error).split())}): convert them first, or say "
-        "which label is pos_label="
-    )

@@ -46,7 +46,6 @@ DAMAGES = {
     "another program's": lambda content: b"score,count\n0.1,2\n",
 }
 
-
 READERS = {
     "stats.nc": (soc.load_statistics, soc.StatisticsError),
     "fit.nc": (soc.load_fit, soc.FitError),

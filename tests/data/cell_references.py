@@ -16,24 +16,19 @@ LEAST_VALUE = 1e-35  # values smaller in size count as 0 in powers and cells
 # the cells of every table, by the column of its keys
 TABLES = {
     "poisson": {
-        "part": {},
-        "exposure": {"cell": "size"},
-        "count": {"cell": "count"},
+        "part": {}, "exposure": {"cell": "size"}, "count": {"cell": "count"},
         "joint": {"exposure_cell": "size", "count_cell": "count"},
     },
     "normal": {
-        "part": {},
-        "noise": {"cell": "size"},
+        "part": {}, "noise": {"cell": "size"},
         "joint": {"noise_cell": "size", "value_cell": "value"},
     },
     "binomial": {
-        "part": {},
-        "trials": {"cell": "size"},
-        "failures": {"cell": "failures"},
+        "part": {}, "trials": {"cell": "size"}, "failures": {"cell": "failures"},
         "successes": {"cell": "count"},
         "joint": {"trials_cell": "size", "failures_cell": "failures", "successes_cell": "count"},
     },
-}
+}  # fmt: skip
 
 # --- cells ---------------------------------------------------------------------------------------
 
@@ -111,15 +106,9 @@ def term(column, kind, score, outcome, size):
         log = np.where(score > 0, np.log(score), np.nan)
         logit = np.where(score < 1, log - np.log1p(-score), np.nan)
     factors = {
-        "log_t": log,
-        "logit_t": logit,
-        "t": score,
-        "y": outcome,
-        "N": size,
-        "s": size,
-        "w": size**2,
-        "z": size - outcome,
-    }
+        "log_t": log, "logit_t": logit, "t": score, "y": outcome, "N": size, "s": size,
+        "w": size**2, "z": size - outcome,
+    }  # fmt: skip
     product = np.ones(len(score))
     for name, power in re.findall(r"(logit_t|log_t|[tyNswz])(\d?)", column.removeprefix("sum_")):
         product = product * factors[name] ** int(power or 1)

@@ -9,14 +9,9 @@ import pytest
 
 ENGINES = ("duckdb", "polars", "postgres", "spark")
 POSTGRES_TYPES = {
-    pa.int32(): "integer",
-    pa.int64(): "bigint",
-    pa.float32(): "real",
-    pa.float64(): "double precision",
-    pa.string(): "text",
-    pa.bool_(): "boolean",
-    pa.date32(): "date",
-}
+    pa.int32(): "integer", pa.int64(): "bigint", pa.float32(): "real", pa.string(): "text",
+    pa.float64(): "double precision", pa.bool_(): "boolean", pa.date32(): "date",
+}  # fmt: skip
 
 
 @pytest.fixture

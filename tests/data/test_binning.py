@@ -95,10 +95,7 @@ def test_bins_of_continuous_scores_have_equal_numbers_of_items(name):
     assert np.abs(n / n.mean() - 1).max() < 0.04
 
 
-@pytest.mark.parametrize(
-    ("name", "equal"),
-    [("gamma", "count"), ("beta", "successes")],
-)
+@pytest.mark.parametrize(("name", "equal"), [("gamma", "count"), ("beta", "successes")])
 def test_bins_have_equal_amounts(name, equal, example):
     """An edge misses its place by at most half an item on either side."""
     frame = example(name).frame

@@ -61,12 +61,8 @@ def test_a_fold_holds_whole_clusters():
 def test_whole_numbers_text_and_categories_are_the_same_clusters(tmp_path):
     frame = table_of().assign(c=lambda table: table["c"].str.removeprefix("campaign ").astype(int))
     frame.to_parquet(tmp_path / "items.parquet")
-    sources = [
-        frame.astype({"c": str}),
-        frame.astype({"c": "category"}),
-        tmp_path / "items.parquet",
-    ]
+    typed = [frame.astype({"c": kind}) for kind in (str, "category")]
     options = {"bins": 10, "cluster": "c", "progress": False}
     stats = soc.summarize(items_of(frame), **options)
-    for source in sources:
+    for source in (*typed, tmp_path / "items.parquet"):
         assert_same(stats, soc.summarize(items_of(source), **options))

@@ -28,10 +28,8 @@ def table_of(n=900, seed=0):
 
 def statistics(frame, kind="counts", date="day", group=None, **options):
     make, roles = KINDS[kind]
-    options = {"bins": 10, "progress": False, **options}
-    if "edges" in options:
-        del options["bins"]
-    return soc.summarize(make(frame, **roles, group=group), date=date, **options)
+    options = options if "edges" in options else {"bins": 10} | options
+    return soc.summarize(make(frame, **roles, group=group), date=date, progress=False, **options)
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +62,9 @@ def test_days_are_those_of_their_items(kind):
 
 @settings(max_examples=4)
 @given(
-    st.integers(0, DAYS - 1),
-    st.integers(1, DAYS + 2),
-    st.integers(0, 3),
+    st.integers(0, DAYS - 1), st.integers(1, DAYS + 2), st.integers(0, 3),
     st.sampled_from(list(KINDS)),
-)
+)  # fmt: skip
 def test_a_window_is_the_sum_of_its_days(last, length, seed, kind):
     frame = table_of(300, seed)
     stats = statistics(frame, kind)

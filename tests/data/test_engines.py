@@ -10,28 +10,16 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
-from tests.data.cell_references import (
-    assert_plain,
-    block_of_cluster,
-    fold_of_id,
-    fold_of_item,
-)
+from tests.data.cell_references import assert_plain, block_of_cluster, fold_of_id, fold_of_item
 from tests.data.engines import ENGINES, put_on  # noqa: F401  # a fixture
 from tests.data.hard_items import COLUMNS, hard_table, neighbours
 from tests.tables import BACKENDS, KINDS, ROLES, source_of
 from tests.tables import COLUMNS as FOUR_ITEMS
 from tests.thinning import thinned
 
-EDGES = np.unique(
-    np.concatenate(
-        # edges next to each other, and twenty in a row that differ by the last bits
-        [
-            neighbours([0.125, 1.0]),
-            [-2.0, 1e-9, 5.0],
-            np.nextafter(0.3, 1) + 2.0**-54 * np.arange(20),
-        ]
-    )
-)
+# edges next to each other, and twenty in a row that differ by the last bits
+CLOSE = np.nextafter(0.3, 1) + 2.0**-54 * np.arange(20)
+EDGES = np.unique(np.concatenate([neighbours([0.125, 1.0]), [-2.0, 1e-9, 5.0], CLOSE]))
 AMOUNT = {"counts": "count", "values": "items", "successes": "successes"}
 # further roles and options of summarize
 TASKS = {
@@ -111,18 +99,11 @@ def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on
     assert_as_plain(found, table, kind, task)
 
 
-# --- files on other engines ----------------------------------------------------------------------
-
-
 # --- errors --------------------------------------------------------------------------------------
 
 NAN, INF = float("nan"), float("inf")
 BAD = {
-    "numbers": {
-        "t": [0.1, None, INF, 1e101],
-        "y": [-1.0, 2.5, 1e17, 1.0],
-        "N": [1.0, -2.0, NAN, 0],
-    },
+    "numbers": {"t": [0.1, None, INF, 1e101], "y": [-1, 2.5, 1e17, 1.0], "N": [1, -2.0, NAN, 0]},
     "noise": {"v": [NAN, 1e300, 2.0, INF], "s": [1.0, -2.0, 0.0, 1e99]},
     "types": {"t": ["low"] * 4, "y": [True, False] * 2, "N": [date(2020, 1, 1)] * 4},
     "folds": {"fold": [0, -1, 1000, 5000], "label": ["a", None, "b", ""]},

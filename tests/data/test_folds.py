@@ -79,12 +79,6 @@ def test_folds_of_a_column(table):
             stats_of_four.of_fold(fold)
 
 
-def test_statistics_of_other_folds_are_not_added(table):
-    mine = statistics(table, id="number")
-    with pytest.raises(soc.StatisticsError, match="different folds"):
-        _ = mine + statistics(table, folds=3, id="number")
-
-
 def test_a_missing_id_has_no_fold(table):
     frame = table.to_pandas().astype({"number": "Int64"})
     frame.loc[3, "number"] = None

@@ -6,7 +6,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.data.sources import on_engine
 from tests.tables import BACKENDS, KINDS, ROLES, source_of
 
 QUIET = {"on_leakage": "ignore", "progress": False}
@@ -81,5 +80,3 @@ def test_a_damaged_page_is_an_items_error(tmp_path):
     path.write_bytes(bytes(content))
     with pytest.raises(soc.ItemsError):
         totals(path)
-    with pytest.raises(soc.ItemsError):
-        totals(on_engine("polars", path, list(ROLES.values())))

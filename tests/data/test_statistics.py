@@ -52,12 +52,9 @@ def test_a_forgotten_exposure_is_warned_of(column, example):
 
 @settings(max_examples=4)
 @given(
-    st.sampled_from(SINGLE_FAMILIES),
-    st.integers(0, 2**32 - 1),
-    st.integers(2, 5),
-    st.booleans(),
+    st.sampled_from(SINGLE_FAMILIES), st.integers(0, 2**32 - 1), st.integers(2, 5), st.booleans(),
     st.sampled_from([None, "ad"]),
-)
+)  # fmt: skip
 def test_parts_add_up_to_the_whole(example, family, seed, parts, joint, identity):
     """Bit for bit in whole numbers, in any partition, order and grouping of the sum."""
     rng = np.random.default_rng(seed)
@@ -92,12 +89,8 @@ def test_groups_and_folds_are_parts_of_the_whole(family, example):
 def test_only_similar_statistics_are_added(example):
     frame = frame_of("gamma", example, 500)
     stats = statistics("gamma", frame, edges=[0.1])
-    renamed = soc.PoissonItems(
-        frame.rename(columns={"count": "clicks"}),
-        score="score",
-        count="clicks",
-        exposure="exposure",
-    )
+    roles = {"score": "score", "count": "clicks", "exposure": "exposure"}
+    renamed = soc.PoissonItems(frame.rename(columns={"count": "clicks"}), **roles)
     for other in (
         statistics("gamma", frame, edges=[0.2]),
         statistics("gamma", frame, edges=[0.1, 0.2]),

@@ -47,7 +47,6 @@ def test_statistics_do_not_depend_on_the_order_of_items(frame, tmp_path, monkeyp
         frame.iloc[k::4].to_parquet(paths[-1])
     assert_same(expected, statistics(paths))
     assert_same(expected, statistics(paths[::-1]))
-    monkeypatch.setattr(local, "_READ", 701)
     monkeypatch.setattr(local, "_BLOCK", 1_500)
     assert_same(expected, statistics(frame))
 
