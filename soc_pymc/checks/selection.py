@@ -21,7 +21,7 @@ from .comparison import elpd_table, left_out, warn_of_clusters
 from .leave_one_out import LeaveOneOut
 from .results import FAIL
 
-_FEW = 10  # cells with a large Pareto k: with more of them leave-one-out is not trusted
+_FEW = 0.01  # share of cells with a large Pareto k, beyond which leave-one-out is not trusted
 _NEAR = 2.0  # standard errors below the best
 _NUMBERS = ["elpd", "elpd_diff", "dse"]
 _COLUMNS = ["prior", *_NUMBERS, "trust", "chosen", "reason"]
@@ -40,8 +40,9 @@ class _Candidate:
     @property
     def is_trusted(self) -> bool:
         """True if leave-one-out is finite, and unsure of a few cells at most."""
-        loo = self.loo
-        return loo is not None and loo.doubtful <= _FEW and bool(np.isfinite(loo.each).all())
+        if self.loo is None or not np.isfinite(self.loo.each).all():
+            return False
+        return self.loo.doubtful <= _FEW * len(self.loo.n)
 
 
 def select(stats: Statistics, fit_prior: FitPrior, progress: bool | None = None) -> Fit:

@@ -103,10 +103,10 @@ def test_the_simplest_of_those_near_the_best_that_can_be_trusted(elpd, doubtful,
     """All differences have a standard error of 2."""
     candidates = {}
     for name, total, number, sign in zip(NAMES, elpd, doubtful, hadamard(16)[1:], strict=False):
-        each = np.nan if total is None else total / 16 + np.sqrt(2.0) / 4 * sign
-        k = np.where(np.arange(16) < number, 1.0, 0.1)
-        each = np.broadcast_to(each, 16)
-        loo = LeaveOneOut(each.sum(), 0.0, 0.0, 1.0, each, k, np.ones(16, int), 1000)
+        n = np.ones(1024, dtype=int)
+        each = np.nan * n if total is None else total / 1024 + np.sqrt(2.0) / 32 * np.tile(sign, 64)
+        k = np.where(np.cumsum(n) <= number, 1.0, 0.1)
+        loo = LeaveOneOut(each.sum(), 0.0, 0.0, 1.0, each, k, n, 1000)
         candidates[name] = selection._Candidate(None, None if total is None else loo, "")
     table = selection._table(candidates)
     np.testing.assert_allclose(table["dse"].replace(0.0, np.nan).dropna(), 2.0)
