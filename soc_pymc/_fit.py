@@ -94,7 +94,10 @@ def fit(
     if not isinstance(prior, str):
         return fit_prior(prior, model=model)
     if prior != "auto":
-        raise FitError(f"prior={shown(prior)} must be 'auto', or a prior such as soc.Gamma()")
+        raise FitError(
+            f"prior={shown(prior)} must be 'auto', or soc.Gamma(...), soc.Normal(...), "
+            "soc.Beta(...) or a mixture of one of them"
+        )
     if model is not None:
         raise FitError("model= was built with one prior: give that prior, not prior='auto'")
     return select(stats, fit_prior, progress)

@@ -76,7 +76,7 @@ def test_the_plain_prior_where_priors_cannot_be_compared(words):
 
 
 def test_what_is_no_prior_is_refused(small_statistics):
-    with pytest.raises(soc.FitError, match=r"prior='gamma' must be 'auto', or .* soc.Gamma\(\)"):
+    with pytest.raises(soc.FitError, match=r"prior='gamma' must be 'auto', or soc.Gamma\("):
         soc.fit(small_statistics, "gamma")
     with pytest.raises(soc.FitError, match="model= was built with one prior"):
         soc.fit(small_statistics, "auto", model=soc.model(small_statistics))
