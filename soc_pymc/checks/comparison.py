@@ -121,12 +121,7 @@ def compare(
 
 
 def left_out(
-    name: str,
-    fit: Fit,
-    data: Items | Statistics,
-    subset: int = 0,
-    seed: int = 0,
-    progress: bool | None = None,
+    name: str, fit: Fit, data: Items | Statistics, subset: int, seed: int, progress: bool | None
 ) -> tuple[LeaveOneOut | None, str]:
     """Leave-one-out of a fit whose status is not against it, and what speaks against the draws."""
     what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")

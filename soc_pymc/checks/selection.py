@@ -81,7 +81,8 @@ def _check_comparable(plain: Fit, stats: Statistics) -> None:
 
 
 def _left_out(fit: Fit, stats: Statistics) -> _Candidate:
-    return _Candidate(fit, *left_out(as_code(fit.prior), fit, stats, progress=False))
+    name = as_code(fit.prior)
+    return _Candidate(fit, *left_out(name, fit, stats, subset=0, seed=0, progress=False))
 
 
 def _fit_and_compare(

@@ -304,9 +304,11 @@ def _fit_rows(fit: Fit) -> Rows:
     chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
     bins = fit.data["constant_data"].to_dataset()
     items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
+    table = fit.selection
+    chosen = [] if table is None else [("chosen", table.loc[table["chosen"], "reason"].item())]
     return [
         ("prior", short(fit.prior)),
-        *_selection_row(fit.selection),
+        *chosen,
         ("method", short(fit.method)),
         ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
         ("items", items),
@@ -314,13 +316,6 @@ def _fit_rows(fit: Fit) -> Rows:
         *groups_row(fit.groups),
         ("seconds", f"{fit.status.seconds:.1f}"),
     ]
-
-
-def _selection_row(selection: pd.DataFrame | None) -> Rows:
-    """Why this prior was chosen."""
-    if selection is None:
-        return []
-    return [("chosen", selection.loc[selection["chosen"], "reason"].item())]
 
 
 def _status_rows(status: Status) -> Rows:
