@@ -8,6 +8,7 @@ from . import prior_table as prior_table
 from . import quantities as quantities
 from . import simulation as simulation
 from . import theory as theory
+from ._fit import fit as fit
 from ._lib.errors import ConvergenceWarning as ConvergenceWarning
 from ._lib.errors import FitError as FitError
 from ._lib.errors import ItemsError as ItemsError
@@ -37,7 +38,6 @@ from .families.priors import Normal as Normal
 from .families.priors import NormalMixture as NormalMixture
 from .families.priors import Spline as Spline
 from .front.estimator import SecondOrderCalibrator as SecondOrderCalibrator
-from .inference.fitting import fit as fit
 from .inference.methods import NUTS as NUTS
 from .inference.methods import VI as VI
 from .inference.methods import FiveSteps as FiveSteps

@@ -88,7 +88,13 @@ def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
     rows = [("prior", short(fit.prior)), ("method", short(fit.method)), ("items", bins)]
     rows.append(("status", fit.status.reason))
     statistics = Markup(stats._repr_html_())  # it escapes all text
-    return [tables.table("Items", of_items(items)), statistics, tables.table("Fit", rows)]
+    made = [tables.table("Items", of_items(items)), statistics, tables.table("Fit", rows)]
+    if fit.selection is not None:
+        priors = fit.selection.drop(columns="chosen")
+        made.append(
+            tables.table("Choice of the prior", priors.to_numpy().tolist(), [*map(str, priors)])
+        )
+    return made
 
 
 def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:

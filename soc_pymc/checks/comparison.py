@@ -91,21 +91,13 @@ def compare(
             )
     _check_same(fits)
     warn_of_clusters(fits, data, "se and dse")
-    what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     loos: dict[str, LeaveOneOut] = {}
     trust: dict[str, str] = {}
     for name, fit in fits.items():
-        rows = observe(fit, data, progress=progress)
-        _check_totals(f"the {what} and {name!r} are", {"n_items": float(rows.n.sum())}, fit)
-        trust[name] = doubt_of(fit.status)
-        if not trust[name]:
-            if isinstance(data, Items):
-                rows = rows.rows(rows.sample(subset, np.random.default_rng(seed)))
-            loos[name] = loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
-            number = int((loo.k > loo.good_k).sum())
-            doubt = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
-            trust[name] = doubt if number else OK
-    table = _table(loos)
+        loo, trust[name] = left_out(name, fit, data, subset, seed, progress)
+        if loo:
+            loos[name] = loo
+    table = elpd_table(loos)
     table = table.reindex([*table.index, *(name for name in fits if name not in loos)])
     table = table.assign(rank=np.arange(len(table)), trust=[trust[name] for name in table.index])
     doubted = [f"{name!r} ({words})" for name, words in trust.items() if words != OK]
@@ -119,6 +111,23 @@ def compare(
     return table
 
 
+def left_out(
+    name: str, fit: Fit, data: Items | Statistics, subset: int, seed: int, progress: bool | None
+) -> tuple[LeaveOneOut | None, str]:
+    """Leave-one-out of a fit whose status is not against it, and what speaks against the draws."""
+    what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
+    rows = observe(fit, data, progress=progress)
+    _check_totals(f"the {what} and {name!r} are", {"n_items": float(rows.n.sum())}, fit)
+    doubt = doubt_of(fit.status)
+    if doubt:
+        return None, doubt
+    if isinstance(data, Items):
+        rows = rows.rows(rows.sample(subset, np.random.default_rng(seed)))
+    loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
+    large = f"{loo.doubtful:,} {unit}{'s' * (loo.doubtful > 1)} with Pareto k > {loo.good_k:.2f}"
+    return loo, large if loo.doubtful else OK
+
+
 def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: str) -> None:
     """Warn that standard errors, named by `errors`, are too small for items of clusters."""
     if clustered(data) or any(fit.widened for fit in fits.values()):
@@ -129,7 +138,7 @@ def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: 
         )
 
 
-def _table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
+def elpd_table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
     """The numbers of `arviz.compare`, which takes no weights of rows."""
     names = sorted(loos, key=lambda name: -loos[name].elpd)
     ordered = [loos[name] for name in names]

@@ -46,6 +46,11 @@ class LeaveOneOut:
         """Pareto k up to which these draws give reliable weights (Vehtari et al. 2024)."""
         return float(min(1.0 - 1.0 / np.log10(self.draws), PARETO_K))
 
+    @property
+    def doubtful(self) -> int:
+        """Number of rows whose Pareto k is too large for these draws."""
+        return int((self.k > self.good_k).sum())
+
     def record(self) -> Any:
         """ArviZ's record, which takes no weights: a row's item is there as often as it has items.
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from glob import glob
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import soc_pymc as soc
 
@@ -29,6 +29,7 @@ PRIORS: dict[str, type[Prior]] = {
     for name, family in FAMILIES.items()
 }
 """Priors by name, the default of each kind of items first."""
+AUTO: Literal["auto"] = "auto"
 
 
 def flag_of(role: str) -> str:
@@ -122,11 +123,16 @@ def method_of(chosen: Chosen) -> "Method":
     return {"five-steps": soc.FiveSteps, "nuts": soc.NUTS, "vi": soc.VI}[chosen.method](**options)
 
 
-def prior_of(chosen: Chosen, kind: str, grouped: bool) -> Prior:
-    """The prior that the options describe, for a kind of items with groups or without."""
+def prior_of(
+    chosen: Chosen, kind: str, grouped: bool, default: str | None = None
+) -> Prior | Literal["auto"]:
+    """The prior that the options describe, for a kind of items with groups or without.
+
+    `default` may be ``"auto"``, which options of the prior replace.
+    """
     outcome = OUTCOMES[kind]
     suited = [name for name, p in PRIORS.items() if FAMILIES[p.family].outcome is outcome]
-    name = chosen.prior or suited[0]
+    name = suited[0] if chosen.prior in (None, AUTO) else chosen.prior
     if name not in suited:
         raise FitError(
             f"--prior {name} is not for {outcome.words.items}: use --prior "
@@ -141,4 +147,7 @@ def prior_of(chosen: Chosen, kind: str, grouped: bool) -> Prior:
     options: dict[str, Any] = {field: getattr(chosen, field) for field in fields}
     for field in ("mean", "variance"):
         options[field] = replace(getattr(prior, field), **curve)
-    return replace(prior, **options, exposure=Spline() if chosen.exposure_term else None)
+    made = replace(prior, **options, exposure=Spline() if chosen.exposure_term else None)
+    if chosen.prior == AUTO and made != prior:
+        raise FitError("--prior auto chooses among priors: leave out the options of one prior")
+    return AUTO if (chosen.prior or default) == AUTO and made == prior else made

@@ -18,6 +18,7 @@ from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES
 from ..posterior.items import DRAWS
 from .arguments import (
+    AUTO,
     KINDS,
     PRIORS,
     Chosen,
@@ -68,11 +69,13 @@ _COLUMNS = (
 _BINS = _option("--bins", "number of bins (default: grows with the items)", type=int)
 _ID = _option("--id", "column of whole numbers or text that identify an item")
 _CLUSTER = _option("--cluster", "column of clusters, whose items depend on each other")
+_JOINT = _switch("--joint", "keep joint cells beyond 64 MB too, for mixtures and exposure terms")
 _BY = _option("--by", "also check by this column", action="append", default=[])
 _SEED = _option("--seed", "seed of random numbers (default: 0)", type=int)
 _PRIOR = (
-    _option("--prior", f"prior of theta (default: {_by_kind(lambda f: f.name.lower())})",
-            choices=tuple(PRIORS)),
+    _option("--prior", f"prior of theta (default: {_by_kind(lambda f: f.name.lower())}; of "
+            "'soc-pymc run' auto, the simplest that predicts well, unless options of one prior are "
+            "used)", choices=(AUTO, *PRIORS)),
     _switch("--exposure-term", "theta also depends on log exposure (noise sd, trials)"),
     _switch("--monotone", "the mean curve never falls"),
     _switch("--bin-effects", "bins deviate from the curve"),
@@ -152,7 +155,7 @@ def _write_csv(table: Any, out: str) -> None:
 
 @_command(
     "'ads/*.parquet' --score t --count clicks --exposure impressions --out posteriors.parquet",
-    _ITEMS, *_COLUMNS, _ID, _CLUSTER, _BINS, *_PRIOR, _SEED, *_SCORING,
+    _ITEMS, *_COLUMNS, _ID, _CLUSTER, _BINS, _JOINT, *_PRIOR, _SEED, *_SCORING,
     _option("--keep", "folder for the statistics and the fit"),
 )  # fmt: skip
 def run(chosen: Chosen) -> None:
@@ -162,8 +165,8 @@ def run(chosen: Chosen) -> None:
     items = items_of(chosen)
     if not is_folder(chosen.out):
         check_out(chosen.out, chosen.items)
-    prior = prior_of(chosen, items.kind, items.group is not None)
-    joint = reads_joint(prior) or "auto"
+    prior = prior_of(chosen, items.kind, items.group is not None, default=AUTO)
+    joint = chosen.joint or (prior != AUTO and reads_joint(prior)) or "auto"
     stats = _call(soc.summarize, chosen, items, joint=joint, cluster=None)
     fitted = _call(soc.fit, chosen, stats, prior, soc.VI(seed=chosen.seed or 0))
     if chosen.keep:
@@ -185,7 +188,7 @@ def run(chosen: Chosen) -> None:
     _option("--fold", "column of fold numbers"),
     _option("--date", "column of dates, whose days are kept apart"),
     _option("--folds", "number of folds (default: 10 if --id has whole numbers)", type=int),
-    _switch("--joint", "keep joint cells beyond 64 MB too, for mixtures and exposure terms"),
+    _JOINT,
     _option("--edges", "take the bins of these saved statistics"),
     _option("--out", "statistics file to write (netCDF)", required=True),
 )  # fmt: skip
@@ -220,7 +223,7 @@ def fit(chosen: Chosen) -> None:
     stats = stats.window(chosen.window) if chosen.window else stats
     stats = stats.decay(chosen.half_life) if chosen.half_life else stats
     prior = prior_of(chosen, stats.kind, bool(stats.groups))
-    if reads_joint(prior) and not stats.coarse:
+    if prior != AUTO and reads_joint(prior) and not stats.coarse:
         raise FitError(
             f"mixtures and --exposure-term read joint cells, which {chosen.statistics} lacks: make "
             "it with 'soc-pymc summarize ... --joint'"

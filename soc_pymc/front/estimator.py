@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._fit import fit
 from .._lib.arguments import PROBABILITY
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
@@ -20,7 +21,6 @@ from ..families.family import reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior
 from ..families.scales import common_scale
-from ..inference import fitting as inference
 from ..inference.methods import Method
 from ..inference.results import Fit
 from ..posterior.calibration import curves_of
@@ -50,7 +50,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ----------
     prior
         The prior of theta given t; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes and labels.
+        ``soc.Beta()`` for successes and labels; ``"auto"`` chooses, as in `soc.fit`.
     method
         ``soc.VI()`` (the default), ``soc.NUTS()`` or ``soc.FiveSteps()``; its ``seed`` is the
         estimator's random state.
@@ -88,7 +88,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     __metadata_request__score: ClassVar[dict[str, Any]] = _REQUESTS | {"sample_weight": True}
 
     def __init__(
-        self, prior: Prior | None = None, method: Method | None = None, *,
+        self, prior: Prior | Literal["auto"] | None = None, method: Method | None = None, *,
         noise_sd: float | None = None, pos_label: object = None, bins: int | None = None,
         on_leakage: Literal["raise", "warn", "ignore"] = "raise",
         draws: Literal["auto", "all"] = "auto", progress: bool = False,
@@ -103,7 +103,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         curves = (getattr(self.prior, name, None) for name in ("mean", "variance"))
         scale = common_scale(*(getattr(curve, "scale", "") for curve in curves))
         tags.input_tags.one_d_array = True
-        tags.input_tags.positive_only = (self.prior is None and counts) or scale.low >= 0
+        tags.input_tags.positive_only = (
+            not isinstance(self.prior, Prior) and counts
+        ) or scale.low >= 0
         tags.regressor_tags.poor_score = True
         tags.target_tags.positive_only = counts
         return tags
@@ -146,14 +148,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         labels = {} if group is None else roles_of_groups(label_columns("group", group, scores))
         if cluster is not None:
             (labels["cluster"],) = label_columns("cluster", np.ravel(cluster), scores)
+        reads = isinstance(self.prior, Prior) and reads_joint(self.prior)
         self.statistics_: Statistics = summarize(
             as_items(outcome, columns, labels),
-            bins=self.bins, joint=isinstance(self.prior, Prior) and reads_joint(self.prior),
+            bins=self.bins, joint="auto" if self.prior == "auto" else reads,
             on_leakage=self.on_leakage, progress=self.progress,
         )  # fmt: skip
-        self.fit_: Fit = inference.fit(
-            self.statistics_, self.prior, self.method, progress=self.progress
-        )
+        self.fit_: Fit = fit(self.statistics_, self.prior, self.method, progress=self.progress)
         self._needs_size = sizes[outcome.size] is not None
         return self
 

@@ -43,67 +43,7 @@ def fit(
     model: pm.Model | None = None,
     progress: bool | None = None,
 ) -> Fit:
-    """Fit the hierarchical model to statistics.
-
-    Parameters
-    ----------
-    stats
-        Sufficient statistics, from `summarize`.
-    prior
-        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes. If the items have groups, one model fits all, with partial
-        pooling of each group's deviations from shared curves; ``soc.Gamma(groups=False)`` pools
-        them.
-    method
-        ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
-        separately and takes neither `start` nor `model`.
-    start
-        An earlier fit of the same kind of items, such as yesterday's. The search for the curves'
-        mode begins at its mean curves, whatever its bins, knots and axes, or at flat ones if these
-        explain the counts better. It does not change the model, and changes the result only within
-        the tolerance of the search. With 10,000 bins it saves about a fifth of a fit's time, with a
-        few hundred almost none. With `model`, only the added parameters begin at the means of a
-        `start` that converged.
-    model
-        ``soc.model(stats, prior)`` with added parameters, observations or potentials. The fit's
-        ``posterior`` includes the added parameters.
-    progress
-        Whether to show progress on standard error.
-
-    Returns
-    -------
-    Fit
-        Draws of the curves, with a status that shows whether to trust them.
-
-    Raises
-    ------
-    FitError
-        If the statistics have no items, the model cannot be built from them, or `start` is not a
-        fit of such items.
-
-    Warns
-    -----
-    ConvergenceWarning
-        If the fit did not converge; the text gives the evidence and the next step.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> soc.fit(stats, method=soc.VI(seed=1)).status.converged
-    True
-
-    A term of your own: an audit found 6% at the median score, up to an unknown bias.
-
-    >>> import numpy as np
-    >>> import pymc as pm
-    >>> with soc.model(stats) as model:
-    ...     bias = pm.Normal("audit_bias", 0.0, 0.1)
-    ...     middle = model["bin_log_mean"][stats.bins // 2]
-    ...     _ = pm.Normal("audit", middle + bias, 0.05, observed=np.log(0.06))
-    >>> audited = soc.fit(stats, model=model)
-    >>> "audit_bias" in audited.data["posterior"]
-    True
-    """
+    """Fit one prior to statistics: `soc.fit` describes the arguments."""
     if not isinstance(stats, Statistics):
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"

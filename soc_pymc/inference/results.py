@@ -4,10 +4,11 @@
 two curves' values at knots, and the axes of the scores.
 """
 
+import json
 import numbers
 import os
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -116,6 +117,10 @@ class Fit:
         The method's configuration.
     status
         See `Status`.
+    selection
+        Of ``soc.fit(stats, prior="auto")``, the priors from the simplest on: columns ``prior``,
+        ``elpd``, ``elpd_diff``, ``dse`` and ``trust`` as of `compare`, ``chosen`` and ``reason``.
+        Else None.
 
     Examples
     --------
@@ -127,6 +132,7 @@ class Fit:
     prior: Prior
     method: Method
     status: Status
+    selection: pd.DataFrame | None = field(default=None, compare=False)
 
     def axis(self, curve: str) -> Axis:
         """Axis of ``"mean"`` or ``"variance"``: the map from scores to the knots' positions.
@@ -274,6 +280,8 @@ class Fit:
             "method": as_json(self.method),
             "status": as_json(self.status),
         }
+        if self.selection is not None:
+            tree.attrs["selection"] = json.dumps(self.selection.to_dict("list"))
         save_netcdf(tree, path, FitError)
 
     def __repr__(self) -> str:
@@ -296,8 +304,11 @@ def _fit_rows(fit: Fit) -> Rows:
     chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
     bins = fit.data["constant_data"].to_dataset()
     items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
+    table = fit.selection
+    chosen = [] if table is None else [("chosen", table.loc[table["chosen"], "reason"].item())]
     return [
         ("prior", short(fit.prior)),
+        *chosen,
         ("method", short(fit.method)),
         ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
         ("items", items),
@@ -376,9 +387,11 @@ def _read(tree: xr.DataTree) -> Fit:
     method: Method = read_record(tree.attrs["method"], *METHODS)
     status: Status = read_record(tree.attrs["status"], Status)
     kept = tree.copy()
-    own = ("format", "prior", "method", "status")
+    own = ("format", "prior", "method", "status", "selection")
     kept.attrs = {name: value for name, value in tree.attrs.items() if name not in own}
-    return Fit(kept, prior, method, status)
+    text = tree.attrs.get("selection")
+    selection = None if text is None else pd.DataFrame(json.loads(text))
+    return Fit(kept, prior, method, status, selection)
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:

@@ -141,10 +141,13 @@ def test_items_at_the_top(page, fit, items):
 
 @pytest.mark.slow
 def test_the_command_writes_the_same_page(quick_fit, items, tmp_path, capsys):
-    """From files, with the same seed: the same pictures and numbers."""
-    page = Page(write(quick_fit, items, tmp_path, **OPTIONS))
+    """From files, with the same seed: the same pictures and numbers, and the choice of a prior."""
+    row = {"prior": "soc.Gamma()", "elpd": -12.5, "chosen": True, "reason": "the only one"}
+    chosen = dataclasses.replace(quick_fit, selection=pd.DataFrame([row]))
+    page = Page(write(chosen, items, tmp_path, **OPTIONS))
+    assert ["soc.Gamma()", "-12.5", "the only one"] in page.rows
     items.source.to_parquet(tmp_path / "items.parquet")
-    quick_fit.save(tmp_path / "fit.nc")
+    chosen.save(tmp_path / "fit.nc")
     words = ["report", "fit.nc", "items.parquet", "--out", "page.html"]
     words = [str(tmp_path / word) if "." in word else word for word in words]
     words += ["--by", "kind", "--threshold", str(THRESHOLD), "--seed", "3", "--quiet"]

@@ -94,6 +94,11 @@ def test_one_command_does_what_three_do(example, folder, capsys):
     pd.testing.assert_frame_equal(scored, expected)
     result = soc.check(fit, stats, progress=False)
     assert (title, advice) == (result.title, result.advice[0])
+    run(
+        "run", "items.parquet", *flags(known.items.roles), "--keep", "auto", "--out", "auto.parquet"
+    )
+    assert soc.load_fit("auto/fit.nc").prior == soc.Normal()
+    assert "chosen   the simplest within 2 dse of the best" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["run", "items.parquet"])
     assert "soc-pymc run --help" in capsys.readouterr().err
@@ -197,6 +202,21 @@ def test_each_option_is_a_field_of_the_prior(words, prior):
     assert prior_of(make_parser().parse_args(words), "poisson", grouped=True) == prior
 
 
+@pytest.mark.parametrize(
+    ("words", "prior"),
+    [
+        ([], "auto"),
+        (["--prior", "auto"], "auto"),
+        (["--monotone"], soc.Gamma(monotone=True)),
+        (["--prior", "gamma"], soc.Gamma()),
+    ],
+)
+def test_run_chooses_a_prior_unless_options_describe_one(words, prior):
+    words = ["run", "items.parquet", *words, "--out", "scored.parquet"]
+    chosen = make_parser().parse_args(words)
+    assert prior_of(chosen, "poisson", grouped=True, default="auto") == prior
+
+
 ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
 
 
@@ -217,6 +237,7 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
         (["fit", "values.nc", "--pool-groups", "--out", "new.nc"], "no groups"),
         (["fit", "values.nc", "--knots", "0", "--out", "new.nc"], "knots=0"),
         (["fit", "plain.nc", "--exposure-term", "--out", "new.nc"], "--joint"),
+        (["fit", "plain.nc", "--prior", "auto", "--zero", "--out", "new.nc"], "--prior auto"),
         (["curves", "gamma_fit.nc", "--group", "A", "--out", "new.csv"], "no groups"),
         (["curves", "gamma_fit.nc", "--exposure", "2", "--out", "new.csv"], "exposure"),
         (["check", "gamma_fit.nc", "values.nc", "--by", "a"], "no columns"),

@@ -58,6 +58,16 @@ def fitted(example):
     return of
 
 
+@pytest.mark.slow
+def test_auto_chooses_the_prior_as_the_function_does(ads):
+    X, y, size = ads[["score"]], ads["count"], ads["exposure"]
+    calibrator = clone(soc.SecondOrderCalibrator("auto", bins=20)).fit(X, y, exposure=size)
+    fit = soc.fit(calibrator.statistics_, "auto", progress=False)
+    assert calibrator.fit_.prior == fit.prior == soc.Gamma()
+    assert calibrator.fit_.selection.equals(fit.selection)
+    assert fit.selection["elpd"].notna().any()  # the statistics have joint cells
+
+
 # --- the same numbers as the functions' ----------------------------------------------------------
 
 
