@@ -138,7 +138,7 @@ def poisson_bound(
         """||h^power||^(1 / power)."""
         return float((h ** (2 * power) @ f) ** (0.5 / power))
 
-    steps = np.arange(order)[:, None]
+    steps = np.arange(order, dtype=float)[:, None]
     rising, falling = np.prod(y + 1 + steps, axis=0), np.prod(np.maximum(y - steps, 0.0), axis=0)
     correction = ahead * rising - f * falling
     distance = norm(f_hat - f, 2) + norm(ahead_hat - ahead, 2)
