@@ -8,13 +8,13 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import PROGRESS, A, OrNone, checked
+from .._lib.arguments import PROGRESS, A, checked
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks.results import FAIL, OK, WARN, Result, result_table
 from ..data.statistics import Statistics
-from ..inference.draw_densities import MODEL, Model, draw_densities
+from ..inference.draw_densities import draw_densities
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves
@@ -37,7 +37,6 @@ _MEANINGS = {
 @checked(
     fit=FIT,
     stats=A(Statistics, "statistics, from soc.summarize"),
-    model=OrNone(MODEL),
     progress=PROGRESS,
 )
 @one_blas_thread
@@ -48,7 +47,6 @@ def sensitivity(
     *,
     group: object = None,
     exposure: ArrayLike | None = None,
-    model: Model | None = None,
     progress: bool | None = None,
 ) -> Result:
     """Measure how much the curves and R^2 depend on the prior, by power-scaling.
@@ -61,15 +59,12 @@ def sensitivity(
     Parameters
     ----------
     fit, stats
-        The fit, by `soc.VI` or `soc.NUTS`, and the statistics that it was made from (for a mixture
-        or a term in exposure with joint cells): the model is built from them again.
+        The fit, by `soc.VI` or `soc.NUTS`, and the statistics that it was made from.
     score
         Scores of the curves, shape (n,); None takes five: 5, 25, 50, 75 and 95% of the items lie
         below.
     group, exposure
         As of `calibration_curves`.
-    model
-        The extended model, for a fit with ``model=``.
     progress
         Whether to show progress.
 
@@ -87,7 +82,7 @@ def sensitivity(
     ------
     FitError
         If the fit is by `soc.FiveSteps` or has fewer than 100 draws, the statistics are not those
-        that made it, a score, group or exposure is not valid, or `model` is not the fit's.
+        that made it, or a score, group or exposure is not valid.
 
     Notes
     -----
@@ -123,7 +118,7 @@ def sensitivity(
     curves = calibration_curves(fit, scores, group, exposure)
     quantities = curves[["mean", "log_variance"] if not fit.mean_only else ["mean"]]
     with phase("sensitivity: densities of the draws", enabled=progress):
-        prior, likelihood = draw_densities(fit, stats, model)
+        prior, likelihood = draw_densities(fit, stats)
     if not fit.mean_only:
         explained = r_squared(fit, stats if fit.groups else None)
         quantities = quantities.assign(r_squared=explained)
