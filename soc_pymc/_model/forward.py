@@ -73,11 +73,6 @@ def _half_normal(rng, scale, shape):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _half_normals(rng, scale, shape):  # type: ignore[no-untyped-def]
-    return np.abs(rng.normal(0.0, 1.0, len(scale))) * scale
-
-
-@_jit
 def _normals(rng, scale, precision, pull):  # type: ignore[no-untyped-def]
     return rng.normal(0.0, 1.0, len(precision)) * scale
 
@@ -88,7 +83,6 @@ def _line(rng, mean, sd, centre, shift, root, before):  # type: ignore[no-untype
 
 
 SCALE = Forward("scale", "(),(s)->()", _half_normal)
-SCALES = Forward("scales", "(n),(s,n)->(n)", _half_normals)
 BLOCK = Forward("block", "(),(k),(k)->(k)", _normals)
 LINE = Forward("line", "(l),(l),(l),(l,k),(l,l),(k)->(l)", _line)
 

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from scipy import linalg, special
-from scipy.interpolate import CubicSpline
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
@@ -194,8 +193,7 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
         laplaces = _summaries(designs, states, curvature)
         old = np.concatenate([s.taus for s in states])
         states = [
-            replace(s, taus=tuple(map(best_tau, d.blocks, p.blocks)))
-            for s, d, p in zip(states, designs, laplaces, strict=True)
+            rescaled(*part) for part in zip(designs, states, laplaces, strict=True)
         ]
         parts = zip(designs, states, curvature.slopes, curvature.information, strict=True)
         steps = [scoring_step(*part) for part in parts]
@@ -293,14 +291,23 @@ def summary(design: Design, state: State, slope: Floats, information: Floats) ->
     return Laplace(tuple(blocks), centre, shift @ turn, root, state)
 
 
-def best_tau(block: Block, laplace: BlockLaplace) -> float:
+def rescaled(design: Design, state: State, laplace: Laplace) -> State:
+    """The state with smoothing scales estimated anew."""
+    taus = (
+        best_tau(block.scale, known.precision, known.here)
+        for block, known in zip(design.blocks, laplace.blocks, strict=True)
+    )
+    return replace(state, taus=tuple(taus))
+
+
+def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
     """Posterior mean position of tau, which unlike the mode is never 0."""
-    if not len(laplace.precision):
-        return block.scale
-    log_density = scale_log_density(_POSITIONS, block.scale, laplace.precision, laplace.here)
+    if not len(precision):
+        return scale
+    log_density = scale_log_density(_POSITIONS, scale, precision, pull)
     weight = np.exp(log_density - log_density.max())
     position = np.array(weight @ _POSITIONS / weight.sum())
-    return float(half_normal_scale(position, block.scale))
+    return float(half_normal_scale(position, scale))
 
 
 def _log_density(target: Target, states: Sequence[State]) -> float:
@@ -326,25 +333,3 @@ def _line_search(
             change = (factor * step for step in steps)
             return tried, float(sum(x @ w @ x for w, x in zip(information, change, strict=True)))
     return list(states), 0.0
-
-
-# --- scales of random effects --------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ScalePosterior:
-    """Posterior of a scale tau, given the curves."""
-
-    scale: float  # of its half-normal prior
-    tau: float  # at the posterior mean of its position
-    position: Floats  # standard normal positions of tau in its prior
-    log_density: Floats  # log posterior density there
-
-
-def scale_posterior(scale: float, position: Floats, log_density: Floats) -> ScalePosterior:
-    """From the log density at a few even positions."""
-    fine = np.linspace(position[0], position[-1], 3201)
-    log_density = CubicSpline(position, log_density)(fine)
-    weight = np.exp(log_density - log_density.max())
-    mean = np.array(weight @ fine / weight.sum())
-    return ScalePosterior(scale, float(half_normal_scale(mean, scale)), fine, log_density)

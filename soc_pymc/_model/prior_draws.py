@@ -64,19 +64,13 @@ def _of_levels(
     """Scales and curves of the levels that are integrated out of the likelihood."""
     drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
     assert built.levels is not None
-    parts = []
-    for variable, curve, term in zip(
-        built.family.curves, built.curves, built.levels.terms, strict=True
-    ):
+    grouping, terms = built.levels.grouping, built.levels.rows.terms
+    for variable, curve, term in zip(built.family.curves, built.curves, terms, strict=True):
         scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
-        parts.append(scale)
         for k, name in enumerate(term.names):
             drawn[f"{variable}_{name}_sd"] = (), scale[:, k]
-        levels = len(term.grouping.levels)
-        deviations = scale[:, None, term.kind] * rng.normal(size=(draws, levels, len(term.kind)))
+        noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
+        deviations = scale[:, None, term.kind] * noise
         values = shared[variable][1][:, None] + deviations @ term.values.T
-        name = term.grouping.name
-        drawn[f"{variable}_of_{name}"] = (name, f"{curve.name}_knot"), values
-    name = built.levels.terms[0].grouping.name
-    drawn[f"sd_of_{name}"] = (f"scale_of_{name}",), np.hstack(parts)
+        drawn[f"{variable}_of_{grouping.name}"] = (grouping.name, f"{curve.name}_knot"), values
     return drawn

@@ -28,7 +28,7 @@ from ..families.family import FAMILIES, Family, family_of_kind
 from ..families.priors import CURVES as NAMES
 from ..families.priors import Prior
 from ..families.row_sums import RowSums
-from .coordinates import add_block, add_line, add_scales, density_shape
+from .coordinates import add_block, add_line, add_scale
 from .forward import totals
 from .laplace import (
     CurveTarget,
@@ -247,10 +247,9 @@ def build(
     data = problem.data
     with problem.model:
         if located.levels:
-            for part, widths in zip(
-                problem.coefficients, _add_level_scales(located.levels, family.curves), strict=True
-            ):
-                _add_coefficients(part, widths)
+            _add_level_scales(located.levels, family.curves)
+            for part in problem.coefficients:
+                _add_coefficients(part)
             return replace(problem, own=frozenset(v.name for v in problem.model.free_RVs))
         predictors = link([_add_coefficients(part) for part in problem.coefficients])
         # sums are inputs, because PyMC never releases the functions of a distribution
@@ -339,21 +338,19 @@ def _located(
     begin = best_start(CurveTarget(designs, data), starts)
     levels, search = None, None
     laplaces = find_mode(CurveTarget(designs, data), begin)
+    of_shared, of_levels = laplaces[0].state.coefficients, None
     if integrated:
-        search = LevelSearch.of(curves, data, rows.group)
-        flat = search.start([laplace.state for laplace in laplaces])
-        points = search.mode(flat, enough=0.1)  # only its slopes count
-        of_shared, of_levels = points[0].shared.coefficients, points[0].own
-    else:
-        of_shared, of_levels = laplaces[0].state.coefficients, None
+        search = LevelSearch(curves, data, rows.group, [laplace.state for laplace in laplaces])
+        search.run(enough=0.1)  # only its slopes count
+        of_shared, of_levels = search.shared[0].coefficients, search.of_first
     # the mode's slope gives the spread of theta by the scores in a bin
     spread = slopes(mean, of_shared, of_levels, groupings, rows.group) ** 2
     spread = spread * position_variances(mean.axis, rows)
     data = data.with_spread(np.minimum(spread, data.most_spread))
     begin = [laplace.state for laplace in laplaces]
     if search:
-        search = replace(search, data=data)
-        laplaces, levels = search.sites(search.mode(points))
+        search.data = data
+        laplaces, levels = search.run()
     else:
         laplaces = find_mode(CurveTarget(designs, data), begin)
     return _Located(curves, laplaces, rows, data, labels, groupings, levels)
@@ -469,11 +466,8 @@ def _knot_sds(shared: Output, design: Design, laplace: Laplace) -> Floats:
     return np.sqrt(total)
 
 
-def _add_coefficients(part: Coefficients, widths: Any = None) -> Any:
-    """Add variables of coefficients and their outputs; returns their values at the rows.
-
-    `widths` are factors on the sds of the line's coordinates.
-    """
+def _add_coefficients(part: Coefficients) -> Any:
+    """Add variables of coefficients and their outputs; returns their values at the rows."""
     label, variable, design = part.label, part.variable, part.design
     variables: dict[str, Any] = {}
     for block, laplace in zip(design.blocks, part.laplace.blocks, strict=True):
@@ -482,7 +476,7 @@ def _add_coefficients(part: Coefficients, widths: Any = None) -> Any:
         variables[block.name] = add_block(*names, block, laplace, before, part.dims[block.name])
     before = pt.concatenate(list(variables.values())) if variables else pt.zeros((0,))
     names = f"{variable}line", f"{label}line"
-    line = add_line(*names, design, part.laplace, before, part.dims["line"], widths)
+    line = add_line(*names, design, part.laplace, before, part.dims["line"])
     variables = {"line": line, **variables}
     # a rotation of independent, equal normals does not change the prior
     turns = part.turns
@@ -509,33 +503,11 @@ def _add_coefficients(part: Coefficients, widths: Any = None) -> Any:
     return made("at_rows", {"line": design.line, **{b.name: b.design for b in design.blocks}})
 
 
-def _add_level_scales(levels: Levels, variables: tuple[str, str]) -> list[Any]:
-    """Add scales of the deviations of levels that are integrated out, as one variable.
-
-    The more levels may deviate, the less is known of their average. Returns what this does to the
-    sds of the lines' coefficients, curve by curve.
-    """
-    grouping = levels.terms[0].grouping
-    names = [
-        f"{variable}_{name}_sd"
-        for variable, term in zip(variables, levels.terms, strict=True)
-        for name in term.names
-    ]
-    scales = [scale for known in levels.scales for scale in known.posteriors]
-    shapes = [density_shape(scale.position, scale.log_density) for scale in scales]
-    dim = f"scale_of_{grouping.name}"
-    pm.modelcontext(None).add_coord(dim, names)
-    prior = np.array([scale.scale for scale in scales])
-    tau = add_scales(f"sd_of_{grouping.name}", prior, np.array(shapes).T, dim)
-    for k, name in enumerate(names):
-        pm.Deterministic(name, tau[k])
-    ratio = pt.sqr(tau / np.array([scale.tau for scale in scales])) - 1.0
-    widths, end = [], 0
-    for variable, known in zip(variables, levels.scales, strict=True):
-        columns, end = slice(end, end + len(known.posteriors)), end + len(known.posteriors)
-        shares = pm.Data(f"{variable}_line_shares", known.shares)
-        widths.append(pt.sqrt(1.0 + pt.dot(shares, ratio[columns])))
-    return widths
+def _add_level_scales(levels: Levels, variables: tuple[str, str]) -> None:
+    """Add scales of the deviations of levels that are integrated out."""
+    names = levels.scale_names(variables)
+    for name, scale in zip(names, levels.scales, strict=True):
+        add_scale(name, name, scale.prior, scale.precision, scale.pull)
 
 
 # --- mixtures ------------------------------------------------------------------------------------

@@ -93,12 +93,12 @@ def blocks_of_levels(built: Problem, levels: Levels, stats: Statistics) -> Itera
 
     None where all of a level's items are in one block, so that nothing shows how they differ.
     """
-    tau, deviations = levels.mode
-    parts = np.split(deviations, [len(levels.terms[0].kind)], axis=1)
-    level = levels.terms[0].grouping.of[built.rows.group]
+    tau, deviations, terms = levels.tau, levels.mode, levels.rows.terms
+    parts = np.split(deviations, [len(terms[0].kind)], axis=1)
+    level = levels.grouping.of[built.rows.group]
     m, c = (
         coefficients.laplace.state.at(coefficients.design) + (term.design * part[level]).sum(axis=1)
-        for coefficients, term, part in zip(built.coefficients, levels.terms, parts, strict=True)
+        for coefficients, term, part in zip(built.coefficients, terms, parts, strict=True)
     )
     of_rows, chosen, block = _rows_of_blocks(built, stats, m, c)
     order = np.lexsort((block, level[chosen]))
@@ -109,7 +109,7 @@ def blocks_of_levels(built: Problem, levels: Levels, stats: Statistics) -> Itera
         if len(starts) < 2:
             yield None
             continue
-        first, second = (term.design[chosen[rows]] for term in levels.terms)
+        first, second = (term.design[chosen[rows]] for term in terms)
         slopes = [
             np.add.reduceat(x * slope[rows][:, None], starts)
             for x, slope in zip((first, second), of_rows.slopes, strict=True)
@@ -132,16 +132,16 @@ def added_to_levels(
 
     Factors (levels, coordinates of noise, knots).
     """
-    size = levels.sites.pull.shape[1]
-    factors = np.zeros((len(levels.parts), size, size))
+    levels_and_size, terms = levels.pull.shape, levels.rows.terms
+    factors = np.zeros((*levels_and_size, levels_and_size[1]))
     for factor, blocks in zip(factors, blocks_of_levels(built, levels, stats), strict=True):
         if blocks is not None:
             covariances = excess(blocks)
             factor[: covariances.shape[1]] = covariances.T
-    parts = np.split(factors, [len(levels.terms[0].kind)], axis=2)
+    parts = np.split(factors, [len(terms[0].kind)], axis=2)
     names = built.family.curves
     added = {}
-    for name, curve, term, part in zip(names, built.curves, levels.terms, parts, strict=True):
+    for name, curve, term, part in zip(names, built.curves, terms, parts, strict=True):
         name = f"{name}_of_{term.grouping.name}"
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
         added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
