@@ -221,15 +221,20 @@ def add_line(
     laplace: Laplace,
     before: Any,
     dim: str,
+    widths: Any = None,
 ) -> Any:
-    """Coefficients with their own Normal priors, in coordinates given all terms, `before`."""
+    """Coefficients with their own Normal priors, in coordinates given all terms, `before`.
+
+    `widths` are factors on the coordinates' sds.
+    """
+    root = pm.Data(f"{label}_root", laplace.line_root)
     return pm.CustomDist(
         name,
         pm.Data(f"{label}_prior_mean", design.line_mean, dims=dim),
         pm.Data(f"{label}_prior_sd", design.line_sd, dims=dim),
         pm.Data(f"{label}_centre", laplace.line_centre, dims=dim),
         pm.Data(f"{label}_shift", laplace.line_shift),
-        pm.Data(f"{label}_root", laplace.line_root),
+        root if widths is None else root * widths[:, None],
         before,
         logp=_line_logp,
         random=forward.LINE,

@@ -247,9 +247,9 @@ def build(
     data = problem.data
     with problem.model:
         if located.levels:
-            _add_level_scales(located.levels, family.curves)
-            for part in problem.coefficients:
-                _add_coefficients(part)
+            widths = _add_level_scales(located.levels, problem)
+            for part, width in zip(problem.coefficients, widths, strict=True):
+                _add_coefficients(part, width)
             return replace(problem, own=frozenset(v.name for v in problem.model.free_RVs))
         predictors = link([_add_coefficients(part) for part in problem.coefficients])
         # sums are inputs, because PyMC never releases the functions of a distribution
@@ -466,8 +466,11 @@ def _knot_sds(shared: Output, design: Design, laplace: Laplace) -> Floats:
     return np.sqrt(total)
 
 
-def _add_coefficients(part: Coefficients) -> Any:
-    """Add variables of coefficients and their outputs; returns their values at the rows."""
+def _add_coefficients(part: Coefficients, widths: Any = None) -> Any:
+    """Add variables of coefficients and their outputs; returns their values at the rows.
+
+    `widths` are factors on the sds of the line's coordinates.
+    """
     label, variable, design = part.label, part.variable, part.design
     variables: dict[str, Any] = {}
     for block, laplace in zip(design.blocks, part.laplace.blocks, strict=True):
@@ -476,7 +479,7 @@ def _add_coefficients(part: Coefficients) -> Any:
         variables[block.name] = add_block(*names, block, laplace, before, part.dims[block.name])
     before = pt.concatenate(list(variables.values())) if variables else pt.zeros((0,))
     names = f"{variable}line", f"{label}line"
-    line = add_line(*names, design, part.laplace, before, part.dims["line"])
+    line = add_line(*names, design, part.laplace, before, part.dims["line"], widths)
     variables = {"line": line, **variables}
     # a rotation of independent, equal normals does not change the prior
     turns = part.turns
@@ -503,11 +506,30 @@ def _add_coefficients(part: Coefficients) -> Any:
     return made("at_rows", {"line": design.line, **{b.name: b.design for b in design.blocks}})
 
 
-def _add_level_scales(levels: Levels, variables: tuple[str, str]) -> None:
-    """Add scales of the deviations of levels that are integrated out."""
-    names = levels.scale_names(variables)
-    for name, scale in zip(names, levels.scales, strict=True):
+def _add_level_scales(levels: Levels, problem: Problem) -> list[Any]:
+    """Add scales of the deviations of levels that are integrated out.
+
+    The more levels may deviate, the less is known of their average. Returns what this does to the
+    sds of the lines' coefficients, curve by curve.
+    """
+    names = levels.scale_names(problem.family.curves)
+    scales = [
         add_scale(name, name, scale.prior, scale.precision, scale.pull)
+        for name, scale in zip(names, levels.scales, strict=True)
+    ]
+    widths, end = [], 0
+    parts = zip(problem.coefficients, problem.curves, levels.rows.terms, strict=True)
+    for part, curve, term in parts:
+        columns, end = slice(end, end + len(term.names)), end + len(term.names)
+        start = np.array([scale.tau for scale in levels.scales[columns]])
+        lines = np.linalg.lstsq(curve.basis.line, term.values, rcond=None)[0]
+        of_average = np.square(start[term.kind] * lines) / levels.rows.number
+        by_kind = of_average @ (term.kind[:, None] == np.arange(len(start)))
+        shares = by_kind / np.square(part.laplace.line_root).sum(axis=1, keepdims=True)
+        shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
+        change = pt.sqr(pt.stack(scales[columns]) / start) - 1.0
+        widths.append(pt.sqrt(1.0 + pt.dot(shares, change)))
+    return widths
 
 
 # --- mixtures ------------------------------------------------------------------------------------
