@@ -168,9 +168,7 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
 # --- variables -----------------------------------------------------------------------------------
 
 
-def add_scale(
-    name: str, label: str, prior_scale: float, precision: Floats, pull: Floats
-) -> Any:
+def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull: Floats) -> Any:
     """A scale tau ~ half-normal(prior_scale) of coefficients with this data precision and pull.
 
     `label` is the prefix of the names of its data.

@@ -15,7 +15,7 @@ from scipy import linalg, special
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.row_sums import RowSums
-from .terms import Block, Design, State
+from .terms import Design, State
 
 _ROUNDS = 60
 _RIDGE = 1e-12  # of information, relative to the diagonal: that of equal columns is singular
@@ -192,9 +192,7 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
         curvature = target.curvature(states)
         laplaces = _summaries(designs, states, curvature)
         old = np.concatenate([s.taus for s in states])
-        states = [
-            rescaled(*part) for part in zip(designs, states, laplaces, strict=True)
-        ]
+        states = [rescaled(*part) for part in zip(designs, states, laplaces, strict=True)]
         parts = zip(designs, states, curvature.slopes, curvature.information, strict=True)
         steps = [scoring_step(*part) for part in parts]
         states, moved = _line_search(target, states, steps, curvature.information)

@@ -1,8 +1,8 @@
 """Compiled proposals of the coefficients of levels, which are integrated out of the likelihood.
 
-A level's K coefficients b = D x, D = diag(tau) the sds of their prior, have the site u'b - b'A b / 2
-as log likelihood. So x is N(M^-1 D u, M^-1), M = I + D A D = L L', and a proposal is the mean of x
-plus L'^-1 noise. Nothing is divided by tau, which may be tiny.
+A level's K coefficients b = D x, D = diag(tau) the sds of their prior, have the log likelihood
+u'b - b'A b / 2, the site. So x is N(M^-1 D u, M^-1), M = I + D A D = L L', and a proposal is the
+mean of x plus L'^-1 noise. Nothing is divided by tau, which may be tiny.
 
 Shapes: u (G, K, draws), tau (K, draws), A (G, K, K), noise (G, K, N / 2, draws or 1).
 Proposals N / 2 and later have the same noise with the other sign. Statements are on all draws.

@@ -47,8 +47,7 @@ class LevelRows:
     @staticmethod
     def of(curves: Sequence[Curve], group: Ints) -> "LevelRows":
         """Rows from the group of each."""
-        first, second = (curve.levels for curve in curves)
-        assert first and second
+        first, second = (curve.levels for curve in curves if curve.levels)
         of = first.grouping.of[group]
         order = np.argsort(of, kind="stable")
         starts = np.searchsorted(of[order], np.arange(len(first.grouping.levels) + 1))
@@ -279,9 +278,7 @@ class LevelSearch:
             right = (pull - own @ others @ pull)[:, member]
             precision, rotation = np.linalg.eigh(0.5 * (information + information.mT))
             precision, right = np.maximum(precision, 0.0).ravel(), (rotation.mT @ right).ravel()
-            scales.append(
-                LevelScale(prior, best_tau(prior, precision, right), precision, right)
-            )
+            scales.append(LevelScale(prior, best_tau(prior, precision, right), precision, right))
         return tuple(scales)
 
     def _rescale(self, quadratic: _Quadratic) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arrays import Floats
-from .problem import Coefficients, Problem
+from .coefficients import Coefficients
+from .problem import Problem
 
 
 def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Dataset:
@@ -37,24 +38,20 @@ def _of_coefficients(
 ) -> dict[str, tuple[tuple[str, ...], Floats]]:
     """Scales, coefficients and their outputs, by name, with dims."""
     drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
-    turns = part.turns
-    for block in part.design.blocks:
+    coefficients = []
+    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
         name = f"{part.variable}{block.name}"
         scale = np.abs(rng.normal(0.0, block.scale, draws))
         # drawn before the rotation, which the outcomes define, so that curves do not depend on them
         values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
+        coefficients.append(values)
         drawn[f"{name}_sd"] = (), scale
-        drawn[name] = (part.dims[block.name],), values @ turns[block.name]
-    line = rng.normal(
-        part.design.line_mean, part.design.line_sd, (draws, len(part.design.line_mean))
-    )
-    drawn[f"{part.variable}line"] = (part.dims["line"],), line
-    outputs = np.hstack([drawn[name][1] for name in part.names]) @ part.to_outputs.T
-    end = 0
+        drawn[name] = (part.dims[block.name],), values @ laplace.rotation
+    mean, sd = part.design.line_mean, part.design.line_sd
+    coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
+    drawn[f"{part.variable}line"] = (part.dims["line"],), coefficients[-1]
     for output in part.outputs:
-        size = len(next(iter(output.parts.values())))
-        drawn[output.name] = output.dims, outputs[:, end : end + size].reshape(draws, *output.shape)
-        end += size
+        drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
     return drawn
 
 

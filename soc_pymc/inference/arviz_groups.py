@@ -39,7 +39,7 @@ def arviz_groups(
     groups = {"prior": prior, "constant_data": _model_data(built.model)}
     bins = _one_bin_each(built, stats)
     dim, name = ("bin", built.observed) if bins else ("row", f"{built.observed}_by_row")
-    rows = MixtureRows.of(built) if built.weights else RowCurves.of(built)
+    rows = MixtureRows.of(built) if built.mixture else RowCurves.of(built)
     if not widened:
         groups["log_prior"], likelihood = _densities(built, posterior)
         values = partial(rows.log_likelihood, posterior)
@@ -60,7 +60,7 @@ def arviz_groups(
 def _one_bin_each(built: Problem, stats: Statistics) -> bool:
     """Whether the rows of the likelihood are the occupied bins."""
     n = stats.data["n"].to_numpy()
-    return not built.weights and np.array_equal(built.rows.n, n[n > 0])
+    return not built.mixture and np.array_equal(built.rows.n, n[n > 0])
 
 
 def _model_data(model: pm.Model) -> xr.Dataset:

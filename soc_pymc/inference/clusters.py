@@ -214,24 +214,15 @@ def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) ->
     covariances: dict[str, Floats] = {}
     start = 0
     for part, curve in zip(built.coefficients, built.curves, strict=True):
-        turn = linalg.block_diag(*part.turns.values())
-        values = part.to_outputs @ turn.T @ factor[start : start + len(turn)]
-        start += len(turn)
-        end = 0
+        size = part.design.whole.shape[1]
+        coefficients, start = factor[start : start + size], start + size
         for output in part.outputs:
-            size = len(next(iter(output.parts.values())))
-            added = values[end : end + size].T
-            end += size
             if output.name not in posterior:  # an atom of these statistics alone
                 continue
-            curve_draws = posterior[output.name]
+            added, curve_draws = output.values(coefficients.T), posterior[output.name]
             if "atom" not in curve_draws.dims:  # atoms shift a curve at one score
-                knots = spline_matrix(
-                    curve_draws[curve_draws.dims[-1]].to_numpy(), curve.basis.knots
-                )
-                added = (
-                    added.reshape(-1, *curve_draws.shape[2:-1], len(curve.basis.knots)) @ knots.T
-                )
+                knots = curve_draws[curve_draws.dims[-1]].to_numpy()
+                added = added @ spline_matrix(knots, curve.basis.knots).T
             covariances[output.name] = added
     return covariances
 

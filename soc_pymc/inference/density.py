@@ -133,7 +133,7 @@ def near_density(built: Problem, space: Space) -> Evaluate:
 
     Polynomials replace the rows over the curves' range in draws wider than the posterior.
     """
-    if built.weights:  # few cells are summed exactly
+    if built.mixture:  # few cells are summed exactly
         return density(space, _chunk(built))
     model = space.model
     values = model.replace_rvs_by_values([model[name] for name in built.predictors])
@@ -247,17 +247,9 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     minibatch and scaled up (a control variate: Quiroz et al. 2019), so minibatches add almost no
     noise, and a draw costs the same for any number of bins.
     """
-    designs, names = [], []
-    for part in built.coefficients:
-        turned = [
-            block.design @ laplace.rotation
-            for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True)
-        ]
-        designs.append(np.hstack([*turned, part.design.line]))
-        names.append(part.names)
-    variables = space.model.replace_rvs_by_values(
-        [space.model[n] for group in names for n in group]
-    )
+    designs = [part.design.whole @ part.turn for part in built.coefficients]
+    names = [name for part in built.coefficients for name in part.names]
+    variables = space.model.replace_rvs_by_values([space.model[name] for name in names])
     rows, (*parts, rest) = space.batched([*variables, rest_log_density(built, space.model)])
     start = pytensor.function([rows], parts, mode=mode())(space.start[None])
     away = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)

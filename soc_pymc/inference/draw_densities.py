@@ -28,11 +28,14 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
         )
     check_prior(fit.prior, stats)
     _check_same(fit, stats)
-    return _total(fit.data["log_prior"]), _total(fit.data["log_likelihood"])
+    prior, likelihood = (
+        _total(fit.data[name].to_dataset()) for name in ("log_prior", "log_likelihood")
+    )
+    return prior, likelihood
 
 
-def _total(densities: xr.DataTree) -> Floats:
-    parts = (x.sum(x.dims[2:]).to_numpy() for x in densities.data_vars.values())
+def _total(densities: xr.Dataset) -> Floats:
+    parts = (x.sum(x.dims[2:]).to_numpy() for x in densities.values())
     return np.asarray(sum(parts))
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
-from .._model.problem import Problem
+from .._model.problem import Problem, mixture_data
 from .._model.rows import Rows, make_rows, positions
 from .._model.splines import Axis
 from .._model.terms import Curve
@@ -49,7 +49,7 @@ def tree_of_draws(
         groups = {**groups, "posterior": posterior}
     atoms = built.rows.atoms
     bins, observed = bin_table(stats, built.curves[0].axis, bool(len(atoms)))
-    bins = bins.merge(built.extras)
+    bins = bins.merge(mixture_data(built))
     if len(atoms):
         bins = bins.assign_coords(atom=atoms)
         first = np.searchsorted(np.sort(built.rows.atom), 1 + np.arange(len(atoms)))

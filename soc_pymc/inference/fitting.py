@@ -132,9 +132,8 @@ def fit(
                 built = problem.build(stats, prior, start, whole=isinstance(method, NUTS))
             else:  # recomputes the Laplace start of soc.model, which defined its coordinates
                 built = problem.extended(problem.build(stats, prior, whole=True), model)
-        with problem.started(built, start):
-            run: Any = run_nuts if isinstance(method, NUTS) else run_variational
-            groups, verdict = run(built, method, progress)
+        run: Any = run_nuts if isinstance(method, NUTS) else run_variational
+        groups, verdict = run(built, method, progress)
         if stats.blocks:
             wider, words = for_clusters(built, stats, prior, groups["posterior"])
             groups, verdict["reason"] = {**groups, **wider}, verdict["reason"] + words

@@ -9,7 +9,6 @@ those of shared parameters and levels together, and Pareto k covers both (Andrie
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,9 +95,7 @@ class LevelDensity:
         self._built, self._space, self._rng = built, space, rng
         self._levels, self._rows = built.levels, built.levels.rows
         self._kind = self._rows.kind
-        turns = [turn for part in built.coefficients for turn in part.turns.values()]
-        self._turn = linalg.block_diag(*turns)
-        self._sizes = np.cumsum([len(turn) for turn in turns])[:-1]
+        self._turn = linalg.block_diag(*(part.turn for part in built.coefficients))
         self._forward, self._gradient = self._functions()
         self._noise = self._draw_noise(1, 1)
         self._near = self._polynomials()
@@ -146,15 +143,17 @@ class LevelDensity:
 
     def _curves(self, proposed: _Proposed) -> Floats:
         """Both curves at the rows, (2, rows, N draws)."""
-        number = proposed.own.shape[2:]
-        of_levels = self._rows.own @ proposed.own.reshape(-1, np.prod(number))
-        of_levels.reshape(-1, *number)[:] += (self._rows.shared @ proposed.shared)[:, None]
-        return of_levels.reshape(2, -1, np.prod(number))
+        levels, size, *number = proposed.own.shape
+        of_levels = self._rows.own @ proposed.own.reshape(levels * size, -1)
+        curves = of_levels.reshape(-1, *number)
+        curves += (self._rows.shared @ proposed.shared)[:, None]
+        return np.asarray(of_levels).reshape(2, len(self._rows.order), -1)
 
     def _log_weights(self, proposed: _Proposed, by_row: Floats = NO_SLOPES) -> Floats:
         """Log importance weights (G, N, draws); fills (2, rows, N draws) slopes of rows."""
         order, starts = self._rows.order, self._rows.starts
-        value = self._near.sums(*self._curves(proposed), order, starts, by_row)
+        first, second = self._curves(proposed)
+        value = self._near.sums(first, second, order, starts, by_row)
         return proposed.log_ratio + value.reshape(proposed.log_ratio.shape)
 
     # --- what inference takes
@@ -165,12 +164,12 @@ class LevelDensity:
 
     def _value_and_gradient(self, rows: Floats) -> tuple[Floats, Floats]:
         proposed = self._proposed(rows, self._noise)
-        number = proposed.log_ratio.shape[1:]
-        by_row = np.empty((2, len(self._rows.order), np.prod(number)))
+        _, number, draws = proposed.log_ratio.shape
+        by_row = np.empty((2, len(self._rows.order), number * draws))
         log_weight = self._log_weights(proposed, by_row)
         total = np.logaddexp.reduce(log_weight, axis=1)
         weights = np.exp(log_weight - total[:, None])
-        by_row = by_row.reshape(-1, by_row.shape[2])
+        by_row = by_row.reshape(-1, number * draws)
         by_own = (self._rows.own.T @ by_row).reshape(proposed.own.shape)
         by_pull, by_tau = np.empty_like(proposed.pull), np.empty_like(proposed.tau)
         sites = proposed.pull, proposed.tau, self._levels.information, proposed.noise
@@ -178,10 +177,18 @@ class LevelDensity:
         of_rows = np.tile(np.repeat(weights, np.diff(self._rows.starts), axis=0), (2, 1, 1))
         by_shared = self._rows.shared.T @ (by_row.reshape(of_rows.shape) * of_rows).sum(axis=1)
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
-        by_variable = np.split(by_shared.T @ self._turn, self._sizes, axis=1)
+        by_variable = self._by_variable(by_shared.T @ self._turn)
         by_scale = by_tau.T @ (self._kind[:, None] == np.arange(self._kind.max() + 1))
-        value = proposed.rest + (total - np.log(number[0])).sum(axis=0)
+        value = proposed.rest + (total - np.log(number)).sum(axis=0)
         return value, self._gradient(rows, *by_variable, by_scale)
+
+    def _by_variable(self, slopes: Floats) -> list[Floats]:
+        """Slopes (draws, P), split into those of the coefficients' variables."""
+        parts = self._built.coefficients
+        widths = [
+            (*np.diff(part.design.ends, prepend=0), part.design.line.shape[1]) for part in parts
+        ]
+        return np.split(slopes, np.cumsum(np.concatenate(widths))[:-1], axis=1)
 
     def weights(self) -> Evaluate:
         """Value with fresh noise for every draw, whose gradient is not computed and 0."""
@@ -234,10 +241,10 @@ class LevelDensity:
         ends = [(values.min(axis=2), values.max(axis=2)) for values in curves]
         low, high = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], 0)
         more = _FARTHER * (high - low)
-        box = np.empty((2, *low.shape))
-        box[:, :, self._rows.order] = low - more, high + more
+        least, most = np.empty((2, *low.shape))
+        least[:, self._rows.order], most[:, self._rows.order] = low - more, high + more
         data = self._built.data
-        return NearRows(data, make_surrogates(data, *box, _ERROR, _DEGREES))
+        return NearRows(data, make_surrogates(data, least, most, _ERROR, _DEGREES))
 
     def _enough_pairs(self) -> int:
         """Pairs of proposals for weights: many small levels need several, large ones only one.

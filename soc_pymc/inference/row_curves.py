@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy import linalg
 
 from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
@@ -90,8 +89,7 @@ class MixtureRows:
     def of(built: Problem) -> "MixtureRows":
         """Those of a problem with a mixture."""
         (of,) = built.coefficients
-        turned = of.design.whole @ linalg.block_diag(*of.turns.values())
-        return MixtureRows(tuple(of.names), turned, built.data)
+        return MixtureRows(tuple(of.names), of.design.whole @ of.turn, built.data)
 
     def log_likelihood(self, draws: xr.Dataset) -> Floats:
         """Log marginal of every row, (draws, rows)."""

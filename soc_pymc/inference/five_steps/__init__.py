@@ -13,7 +13,7 @@ import xarray as xr
 
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
-from ..._model.mixture_design import joint_cells
+from ..._model.pilot import check_joint_cells
 from ..._model.rows import Rows, positions, rows_of
 from ..._model.terms import axis_of
 from ...data.statistics import Statistics
@@ -118,7 +118,8 @@ def _fit_mixtures(
 
     EM begins at smooth curves, because estimates of single bins are noisy.
     """
-    family, cells = FAMILIES[prior.family], joint_cells(stats, type(prior).__name__)
+    check_joint_cells(stats, f"soc.{type(prior).__name__}")
+    family, cells = FAMILIES[prior.family], stats.cells("joint")
     # joint cells may have wider bins than the conjugate fit
     numbers, wide = np.unique(rows.bin // max(stats.coarse, 1), return_inverse=True)
     n = np.bincount(wide, rows.n)
