@@ -15,7 +15,7 @@ ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom f
 powers of the blocks' moves: few, if a few blocks make most of it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,27 +53,55 @@ class Blocks:
     precision: Floats  # (p,): of the prior, given the smoothing scales
 
 
-def make_blocks(built: Problem, stats: Statistics) -> Blocks:
-    """The blocks' parts of the log marginal, from the statistics' tables by block."""
-    designs = [part.design for part in built.coefficients]
-    states = [part.laplace.state for part in built.coefficients]
-    m, c = (state.at(design) for state, design in zip(states, designs, strict=True))
-    wholes = [design.whole for design in designs]
-    of_rows, rows, block = _rows_of_blocks(built, stats, m, c)
-    slope, information = [], []
-    for number in np.unique(block):
-        rows_here = block == number
-        sums = of_rows.of_coefficients([matrix[rows] for matrix in wholes], rows_here)
-        slope.append(np.concatenate(sums.slopes))
-        information.append(linalg.block_diag(*sums.information))
-    of_all = row_curvature(built.data, m, c).of_coefficients(wholes)
-    precision = [state.prior(design)[1] for state, design in zip(states, designs, strict=True)]
-    return Blocks(
-        np.array(slope),
-        np.array(information),
-        linalg.block_diag(*of_all.information),
-        np.concatenate(precision),
-    )
+def shared_blocks(built: Problem, stats: Statistics) -> Blocks:
+    """Blocks in the coefficients of both curves, from the statistics' tables by block."""
+    parts = built.coefficients
+    curves = [part.laplace.state.at(part.design) for part in parts]
+    precision = [part.laplace.state.prior(part.design)[1] for part in parts]
+    rows, row, block = _rows_of_blocks(built, stats, *curves)
+    designs = [part.design.whole[row] for part in parts]
+    return _make_blocks(designs, rows, block, np.concatenate(precision))
+
+
+def level_blocks(built: Problem, levels: Levels, stats: Statistics) -> Iterator[Blocks | None]:
+    """Blocks of each level that is integrated out in its coefficients, given the shared curves.
+
+    None where all of a level's items are in one block, so that nothing shows how they differ.
+    """
+    terms = levels.rows.terms
+    deviations = np.split(levels.mode, [len(terms[0].kind)], axis=1)
+    level = levels.grouping.of[built.rows.group]
+    curves = [
+        part.laplace.state.at(part.design) + (term.design * deviation[level]).sum(axis=1)
+        for part, term, deviation in zip(built.coefficients, terms, deviations, strict=True)
+    ]
+    rows, row, block = _rows_of_blocks(built, stats, *curves)
+    for k in range(levels.rows.number):
+        some = np.flatnonzero(level[row] == k)
+        if len(np.unique(block[some])) < 2:
+            yield None
+            continue
+        designs = [term.design[row[some]] for term in terms]
+        of_level = RowCurvature(*(values[..., some] for values in rows))
+        yield _make_blocks(designs, of_level, block[some], levels.tau**-2.0)
+
+
+def _make_blocks(
+    designs: Sequence[Floats], rows: RowCurvature, block: Ints, precision: Floats
+) -> Blocks:
+    """Blocks from their rows, with the designs of both curves there."""
+
+    def sums(some: Any) -> tuple[Floats, Floats]:
+        slopes, information = [], []
+        for x, slope, *weights in zip(designs, *rows[1:], strict=True):
+            part = x[some]
+            slopes.append(part.T @ slope[some])
+            information.append(floored(*(part.T @ (w[some][:, None] * part) for w in weights)))
+        return np.concatenate(slopes), linalg.block_diag(*information)
+
+    slope, information = zip(*(sums(block == number) for number in np.unique(block)), strict=True)
+    _, whole = sums(slice(None))
+    return Blocks(np.array(slope), np.array(information), whole, precision)
 
 
 def _rows_of_blocks(
@@ -84,45 +112,8 @@ def _rows_of_blocks(
     rows, data = rows_of(apart, built.family, grouped=True)
     code, bins = rows.group, stats.bins
     row = np.searchsorted(built.rows.group * bins + built.rows.bin, group[code] * bins + rows.bin)
-    of_rows = row_curvature(data.with_spread(built.data.spread[row]), first[row], second[row])
-    return of_rows, row, block[code]
-
-
-def blocks_of_levels(built: Problem, levels: Levels, stats: Statistics) -> Iterator[Blocks | None]:
-    """As `make_blocks`, of each level that is integrated out, given the shared curves.
-
-    None where all of a level's items are in one block, so that nothing shows how they differ.
-    """
-    tau, deviations, terms = levels.tau, levels.mode, levels.rows.terms
-    parts = np.split(deviations, [len(terms[0].kind)], axis=1)
-    level = levels.grouping.of[built.rows.group]
-    m, c = (
-        coefficients.laplace.state.at(coefficients.design) + (term.design * part[level]).sum(axis=1)
-        for coefficients, term, part in zip(built.coefficients, terms, parts, strict=True)
-    )
-    of_rows, chosen, block = _rows_of_blocks(built, stats, m, c)
-    order = np.lexsort((block, level[chosen]))
-    ends = np.searchsorted(level[chosen][order], np.arange(len(deviations) + 1))
-    for k in range(len(deviations)):
-        rows = order[ends[k] : ends[k + 1]]
-        starts = np.flatnonzero(np.diff(block[rows], prepend=-1))
-        if len(starts) < 2:
-            yield None
-            continue
-        first, second = (term.design[chosen[rows]] for term in terms)
-        slopes = [
-            np.add.reduceat(x * slope[rows][:, None], starts)
-            for x, slope in zip((first, second), of_rows.slopes, strict=True)
-        ]
-        pairs = (first, of_rows.first), (second, of_rows.bound), (second, of_rows.observed)
-        of_first, bound, seen = (
-            np.add.reduceat(x[:, :, None] * (w[rows][:, None] * x)[:, None], starts)
-            for x, w in pairs
-        )
-        information = np.zeros((len(starts), len(tau), len(tau)))
-        information[:, : first.shape[1], : first.shape[1]] = of_first
-        information[:, first.shape[1] :, first.shape[1] :] = floored(bound, seen)
-        yield Blocks(np.hstack(slopes), information, information.sum(axis=0), tau**-2.0)
+    curvature = row_curvature(data.with_spread(built.data.spread[row]), first[row], second[row])
+    return curvature, row, block[code]
 
 
 def added_to_levels(
@@ -132,20 +123,20 @@ def added_to_levels(
 
     Factors (levels, coordinates of noise, knots).
     """
-    levels_and_size, terms = levels.pull.shape, levels.rows.terms
-    factors = np.zeros((*levels_and_size, levels_and_size[1]))
-    for factor, blocks in zip(factors, blocks_of_levels(built, levels, stats), strict=True):
+    number, size = levels.pull.shape
+    factors = np.zeros((number, size, size))
+    for factor, blocks in zip(factors, level_blocks(built, levels, stats), strict=True):
         if blocks is not None:
-            covariances = excess(blocks)
-            factor[: covariances.shape[1]] = covariances.T
+            added = excess(blocks).T
+            factor[: len(added)] = added
+    terms, curves_added = levels.rows.terms, {}
     parts = np.split(factors, [len(terms[0].kind)], axis=2)
     names = built.family.curves
-    added = {}
     for name, curve, term, part in zip(names, built.curves, terms, parts, strict=True):
         name = f"{name}_of_{term.grouping.name}"
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
-        added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
-    return added
+        curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
+    return curves_added
 
 
 def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]:
@@ -210,7 +201,7 @@ def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) ->
             "all clusters are in one block, so nothing shows how they differ: give cluster= a "
             "column with more labels, or leave it out"
         )
-    factor = excess(make_blocks(built, stats))
+    factor = excess(shared_blocks(built, stats))
     covariances: dict[str, Floats] = {}
     start = 0
     for part, curve in zip(built.coefficients, built.curves, strict=True):
