@@ -53,10 +53,7 @@ def basis_dim(curve: str, block: str) -> str:
 
 
 def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
-    """Add variables of coefficients and their outputs; returns their values at the rows.
-
-    `widths` are factors on the sds of the line's coordinates.
-    """
+    """Add variables of coefficients and their outputs; returns their values at the rows."""
     *blocks, line = zip(part.names, part.design.names, strict=True)
     variables: list[Any] = []
     parts = zip(blocks, part.design.blocks, part.laplace.blocks, strict=True)
@@ -79,11 +76,8 @@ def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
 def add_level_scales(
     levels: Levels, curves: Sequence[Curve], parts: Sequence[Coefficients], names: tuple[str, str]
 ) -> list[Any]:
-    """Add scales of the deviations of levels that are integrated out.
-
-    The more levels may deviate, the less is known of their average. Returns what this does to the
-    sds of the lines' coefficients, curve by curve.
-    """
+    """Add scales of levels' deviations; returns factors on the sds of both lines' coefficients."""
+    # the more levels may deviate, the less is known of their average
     scales = [
         add_scale(name, name, scale.prior, scale.precision, scale.pull)
         for name, scale in zip(levels.scale_names(names), levels.scales, strict=True)

@@ -134,10 +134,7 @@ class LineTransform(Transform):
 
 
 def _mode_point(transform: Transform, rv: Any, size: Any, *inputs: Any) -> Any:
-    """Start of a variable: 0 in its coordinates, the mode.
-
-    PyMC's default start can be tens of posterior sd away.
-    """
+    """Start of a variable: 0 in its coordinates, the mode."""
     return transform.backward(pt.zeros_like(rv), *inputs)
 
 
@@ -169,10 +166,7 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
 
 
 def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull: Floats) -> Any:
-    """A scale tau ~ half-normal(prior_scale) of coefficients with this data precision and pull.
-
-    `label` is the prefix of the names of its data.
-    """
+    """A scale tau ~ half-normal(prior_scale) of coefficients with this data precision and pull."""
     log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
     return pm.CustomDist(
         name,
@@ -189,10 +183,7 @@ def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull
 def add_block(
     name: str, label: str, block: Block, laplace: BlockLaplace, before: Sequence[Any], dim: str
 ) -> Any:
-    """Rotated coefficients N(0, tau) of a term with their scale ``{name}_sd``.
-
-    Its coordinates are given `before`, the coefficients of the terms before it.
-    """
+    """Rotated coefficients N(0, tau) of a term with their scale ``{name}_sd``."""
     scale = add_scale(f"{name}_sd", label, block.scale, laplace.precision, laplace.here)
     pull = pm.Data(f"{label}_pull", laplace.pull)
     if before:
@@ -221,10 +212,7 @@ def add_line(
     dim: str,
     widths: Any = None,
 ) -> Any:
-    """Coefficients with their own Normal priors, in coordinates given all terms, `before`.
-
-    `widths` are factors on the coordinates' sds.
-    """
+    """Coefficients with their own Normal priors, in coordinates given all terms, `before`."""
     root = pm.Data(f"{label}_root", laplace.line_root)
     return pm.CustomDist(
         name,

@@ -132,11 +132,8 @@ class CurveTarget:
         return float(self.data.values(first[None], second[None]).sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
-        """As in `Target`.
-
-        Far above the data the negative binomial's log probability is very flat in log mean, and the
-        way back takes many steps.
-        """
+        """As in `Target`."""
+        # far above the data the log marginal is very flat, and the way back takes many steps
         moves = (float(np.abs(d.whole @ s).max()) for d, s in zip(self.designs, steps, strict=True))
         return max(move / most for move, most in zip(moves, self.data.farthest, strict=True))
 
@@ -311,10 +308,7 @@ def _log_density(target: Target, states: Sequence[State]) -> float:
 def _line_search(
     target: Target, states: Sequence[State], steps: Sequence[Floats], information: Sequence[Floats]
 ) -> tuple[list[State], float]:
-    """The longest step, by halving, that does not lower the penalised log density.
-
-    The second value is the squared length of the step in the data's information.
-    """
+    """The longest step, by halving, that does not lower the density, and its squared length."""
     density = _log_density(target, states)
     factor = 1.0 / max(target.excess(states, steps), 1.0)
     for _ in range(_HALVINGS):

@@ -197,11 +197,7 @@ class LevelSearch:
         return self.own[:, : len(self.rows.terms[0].kind)]
 
     def run(self, enough: float = 1e-3) -> tuple[list[Laplace], Levels]:
-        """The Gaussian approximation of the shared coefficients, and the levels' sites.
-
-        It ends where the squared length of a step, in units of posterior sds, is below `enough`,
-        and changes of scales are below ten times that.
-        """
+        """The Gaussian approximation of the shared coefficients, and the levels' sites."""
         least, factor, last, converged = _SMALL * self.rows.scales, 1.0, np.inf, False
         for _ in range(_ROUNDS):
             before, quadratic = np.maximum(self.taus, least), self._quadratic()

@@ -62,10 +62,7 @@ def _is_matrix_by_vectors(node: Any) -> bool:
 
 
 def mode() -> Mode:
-    """The interpreter; equal nodes are merged, and a few operations replaced.
-
-    Other rewrites take ten times as long as they save.
-    """
+    """The interpreter; equal nodes are merged, and a few operations replaced."""
     merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
     rewrites = SequentialGraphRewriter(merge, _WholeArrays())
     return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)

@@ -156,11 +156,7 @@ def merged(
     raised: Floats,
     within: Floats,
 ) -> MergedRows:
-    """Merge rows of neighbouring bins while their components hardly differ.
-
-    `values` are the Laplace start's curves at the rows, `raised` what the second has more where it
-    places the components, and `within` the variance of the items' first curve within each.
-    """
+    """Merge rows of neighbouring bins while their components hardly differ."""
     fine = components.base(values[0], values[1] + raised)
     within = within * components.rise(fine) ** 2
     n, log_spread = rows.n.astype(float), np.log(fine.spread)
@@ -214,10 +210,7 @@ def make_cells(
     heavy: bool = True,
     zero: bool = False,
 ) -> MixtureCells:
-    """Joint cells, with the curves' row of each, in the form of the likelihood.
-
-    `heavy` is as of `Components.forms`; `zero` lets a share of theta be 0.
-    """
+    """Joint cells, with the curves' row of each, in the form of the likelihood."""
     z, cells = components.z, pooled({**cells, "row": rows.of[cells["row"]]})
     row_of = cells["row"]
     variance = rows.base.width(rows.spread)
@@ -254,11 +247,7 @@ def make_weights(
     names: tuple[str, str],
     n: Floats,
 ) -> WeightDesign:
-    """Predictors and their priors; `n` are the items of the curves' rows.
-
-    Both curves have the terms and priors of the single family. Blocks of curves have the names of
-    their variables.
-    """
+    """Predictors and their priors; `n` are the items of the curves' rows."""
     z = components.z
     priors = {} if components.positions is None else {"path": _path_prior(prior)}
     wiggles = _functions(z, prior.functions) if prior.mixture else np.empty((len(z), 0))

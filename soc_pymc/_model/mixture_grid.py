@@ -46,10 +46,8 @@ class GridMixture:
 
 
 def place_mixture(stats: Statistics, family: Family, prior: Any, pilot: Pilot) -> GridMixture:
-    """The mixture around the pilot's curves; with zeros these are moved to its mode.
-
-    Zeros pull the curves' first mode towards 0 and widen it.
-    """
+    """The mixture around the pilot's curves; with zeros these are moved to its mode."""
+    # zeros pull the pilot towards 0 and widen it
     second = pilot.curves[1].outputs("")[0].matrix
     sds = _sds(second, pilot.laplaces[1])
     states = [laplace.state for laplace in pilot.laplaces]
@@ -72,10 +70,7 @@ def _on_grid(
     states: Sequence[State],
     sds: Floats,
 ) -> GridMixture:
-    """The mixture on a grid at curves, of which the second has these posterior sds at its knots.
-
-    Small variances are known the least, and the grid is as wide as the larger ones need.
-    """
+    """The mixture on a grid at curves, of which the second has these posterior sds at its knots."""
     components, curves, rows = family.components, pilot.curves, pilot.rows
     wider = np.minimum(_SHIFT * sds, _MOST_SHIFT)
     at_rows = [state.at(curve.design) for curve, state in zip(curves, states, strict=True)]

@@ -11,11 +11,7 @@ from .problem import Problem
 
 
 def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Dataset:
-    """The prior of the variables that `fit` draws from the posterior, (1, draws, ...).
-
-    Terms that a user added are left out. So are the bounds that keep a mixture's curves near what
-    its components can represent.
-    """
+    """The prior of the variables that `fit` draws from the posterior, (1, draws, ...)."""
     drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
     for part in built.coefficients:
         drawn |= _of_coefficients(part, draws, rng)

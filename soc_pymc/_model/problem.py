@@ -324,10 +324,7 @@ def _mixture_logp(signature: str, value: Any, predictors: Any, index: Any, *arra
 
 
 def _within_bounds(predictors: Any, handle: Floats) -> Any:
-    """Log density that keeps curves at rows near what the components can represent.
-
-    Beyond, the likelihood is constant, and so large a region has weight however unlikely it is.
-    """
+    """Log density that keeps curves near what the components can represent: flat beyond it."""
     first, unit, taken, _, far, low, high = handle.T
     scaled = (predictors[:, 0] - first) / unit, predictors[:, 1] - taken
     least, most = np.array([-far, low]), np.array([far, high])
@@ -344,10 +341,7 @@ def _within_bounds(predictors: Any, handle: Floats) -> Any:
 
 
 def extended(built: Problem, model: pm.Model) -> Problem:
-    """The problem with a model to which the user has added terms.
-
-    Refuses a model that does not extend the built one, or has discrete parameters.
-    """
+    """The problem with a model to which the user has added terms."""
     lacking = sorted(v.name for v in built.model.basic_RVs if v.name not in model.named_vars)
     if lacking:
         raise FitError(

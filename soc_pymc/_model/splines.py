@@ -71,10 +71,7 @@ def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
 
 
 def _apart(knots: Floats) -> Floats:
-    """Increasing knots without those that differ only by rounding from the one before.
-
-    A spline through two such knots would be unbounded between them and the next.
-    """
+    """Increasing knots without those that differ only by rounding from the one before."""
     keep = np.concatenate([[True], np.diff(knots) > 1e-9 * (knots[-1] - knots[0])])
     return knots[keep]
 
@@ -135,10 +132,7 @@ def roughness(knots: Floats) -> Floats:
 
 
 def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
-    """Basis for a curve over bins at `position` holding `weight` items, with `number` knots.
-
-    Bins of weight 0 place no knots.
-    """
+    """Basis for a curve over bins at `position` holding `weight` items, with `number` knots."""
     u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
     knots = place_knots(u[w > 0], w[w > 0], number)
     centre = float(np.average(u, weights=w))

@@ -118,10 +118,7 @@ class Term:
 
 @dataclass(frozen=True)
 class LevelTerms:
-    """Deviations of a grouping's levels from a curve that are integrated out of the likelihood.
-
-    Every level has the same K functions. Those of one kind have one scale.
-    """
+    """Deviations of a grouping's levels from a curve that are integrated out of the likelihood."""
 
     grouping: Grouping
     names: tuple[str, ...]  # of the kinds
@@ -197,10 +194,7 @@ class Output:
 
 
 def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
-    """The curve's axis; refuses scores without a position on it.
-
-    With `atoms` ranks leave the statistics' atoms out, and these need no position.
-    """
+    """The curve's axis; refuses scores without a position on it."""
     data = stats.data
     if spline.scale != RANK:
         scale = SCALES[spline.scale]
@@ -238,12 +232,7 @@ def make_curve(
     integrated: Grouping | None = None,
     bin_effects: bool = False,
 ) -> Curve:
-    """A curve's design with its terms and their priors.
-
-    `weak` gives default priors, `size` configures a term in log exposure, and the levels of
-    `groupings` have their own deviations. Those of the grouping `integrated` are not in the design.
-    With `bin_effects` bins deviate from the curve, each by itself.
-    """
+    """A curve's design with its terms and their priors."""
     axis = axis_of(spline, stats, bool(len(rows.atoms)))
     u = positions(axis, rows)
     basis = make_basis(u, rows.beside, spline.knots)
@@ -419,10 +408,7 @@ def flat_state(design: Design, level: float) -> State:
 
 
 def curve_state(curve: Curve, values: Floats) -> State:
-    """The curve through values at the knots.
-
-    Terms other than the wiggle, the last block, begin at 0.
-    """
+    """The curve through values at the knots."""
     line, wiggle = curve.basis.line, curve.basis.wiggle
     solution = np.linalg.solve(np.column_stack([line, wiggle]), values)
     lines = line.shape[1]

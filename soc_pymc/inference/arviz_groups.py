@@ -29,12 +29,7 @@ _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 def arviz_groups(
     built: Problem, stats: Statistics, posterior: xr.Dataset, widened: bool
 ) -> dict[str, xr.Dataset]:
-    """Log prior, log likelihood, prior and predictive draws, and observed totals of rows, by group.
-
-    Rows are those of the likelihood. Where each is a bin, variables are named like the observed one
-    and have the dim ``bin``; else their names end with ``_by_row`` and the dim is ``row``. Draws
-    whose curves were `widened` are not those of the model's posterior, and have no densities.
-    """
+    """Log prior, log likelihood, prior and predictive draws, and observed totals of rows, by group."""
     prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(0))
     groups = {"prior": prior, "constant_data": _model_data(built.model)}
     bins = _one_bin_each(built, stats)

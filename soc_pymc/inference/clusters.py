@@ -64,10 +64,7 @@ def shared_blocks(built: Problem, stats: Statistics) -> Blocks:
 
 
 def level_blocks(built: Problem, levels: Levels, stats: Statistics) -> Iterator[Blocks | None]:
-    """Blocks of each level that is integrated out in its coefficients, given the shared curves.
-
-    None where all of a level's items are in one block, so that nothing shows how they differ.
-    """
+    """Blocks of each level that is integrated out in its coefficients, given the shared curves."""
     terms = levels.rows.terms
     deviations = np.split(levels.mode, [len(terms[0].kind)], axis=1)
     level = levels.grouping.of[built.rows.group]
@@ -119,10 +116,7 @@ def _rows_of_blocks(
 def added_to_levels(
     built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
 ) -> dict[str, Floats]:
-    """What clusters add to the levels' curves beside what they add to the shared ones.
-
-    Factors (levels, coordinates of noise, knots).
-    """
+    """What clusters add to the levels' curves beside what they add to the shared ones."""
     number, size = levels.pull.shape
     factors = np.zeros((number, size, size))
     for factor, blocks in zip(factors, level_blocks(built, levels, stats), strict=True):
@@ -192,10 +186,7 @@ def plain_of(prior: Any) -> Any:
 
 
 def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -> dict[str, Floats]:
-    """Factors, (k, *shape), of what clusters add to the covariance of curves, by their names.
-
-    `built` has curves of the score and of groups alone. The posterior's are at its own knots.
-    """
+    """Factors, (k, *shape), of what clusters add to the covariance of curves, by their names."""
     if stats.blocks < 2:
         raise FitError(
             "all clusters are in one block, so nothing shows how they differ: give cluster= a "
@@ -221,10 +212,7 @@ def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) ->
 def _added(
     plain: Prior, built: Problem, stats: Statistics, posterior: xr.Dataset
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Factors of noise that all curves share, (k, *shape), and of each level's own, by curve.
-
-    The latter are (levels, k, knots), of levels that are integrated out in `built`.
-    """
+    """Factors of noise that all curves share, (k, *shape), and of each level's own, by curve."""
     if not built.levels:
         return added_to_curves(built, stats, posterior), {}
     shared = build(stats, replace(plain, groups=False))
@@ -236,10 +224,7 @@ def _added(
 
 
 def cluster_factor(fit: Fit, items: Any) -> float:
-    """By which factor clusters widen a fit's bands: the largest of all curves' medians.
-
-    Of a fit that was not widened it is that of `items`: statistics with clusters, of any bins.
-    """
+    """By which factor clusters widen a fit's bands: the largest of all curves' medians."""
     if fit.widened:
         widened = fit.data["clusters"].to_dataset()
         return max(float(values.median()) for values in widened.values())
@@ -306,11 +291,8 @@ def for_clusters(
 
 
 def _with_mean_of(narrow: xr.DataArray, wide: xr.DataArray, scale: Scale) -> xr.DataArray:
-    """Draws of a curve moved so that theta's mean is that of the narrow draws.
-
-    Noise on a curved scale, such as the logarithm, moves the mean of theta; clusters do not. The
-    move is a curve of the same knots, by least squares at and between them: the noise varies there.
-    """
+    """Draws of a curve moved so that theta's mean is that of the narrow draws."""
+    # noise on a curved scale moves the mean of theta; least squares at and between the knots
     knots = narrow[narrow.dims[-1]].to_numpy()
     number = np.arange(len(knots))
     weights = spline_matrix(np.interp(np.linspace(0, number[-1], 60), number, knots), knots)

@@ -15,12 +15,7 @@ _OTHER = "the statistics are not those of the fit ({}): give those that it was m
 
 
 def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
-    """Log prior of the top-level parameters and log likelihood of every draw, both (chain, draw).
-
-    Densities are on the parameters' own scales, without Jacobians. A penalised coefficient given
-    its scale is no top-level parameter. What a user observed or added as a potential belongs to the
-    likelihood. Refuses statistics that did not make the fit.
-    """
+    """Log prior of the top-level parameters and log likelihood of every draw, both (chain, draw)."""
     if fit.widened:
         raise FitError(
             "the fit's bands were widened for clusters, so its draws are not those of its model's "

@@ -25,10 +25,7 @@ _PARTS = 20  # parts of the score, each with its distribution of exposures
 def fit_tree(
     built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
-    """The fit's `DataTree`, from draws and other results of inference, by name of the group.
-
-    `monotone` makes the mean's curves non-decreasing.
-    """
+    """The fit's `DataTree`, from draws and other results of inference, by name of the group."""
     further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups)
     tree = tree_of_draws(built, stats, groups, monotone)
     for name, data in further.items():
@@ -136,10 +133,7 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
 
 
 def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Dataset, xr.Dataset]:
-    """The occupied bins of all groups together, and their observed sums.
-
-    Scores are averaged on the axis of the mean's curve; with `atoms` those of atoms are exact.
-    """
+    """The occupied bins of all groups together, and their observed sums."""
     data, outcome = stats.data, OUTCOMES[stats.kind]
     at = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[at]

@@ -56,10 +56,7 @@ class Densities:
 def densities_of(
     built: Problem, space: Space, rng: np.random.Generator, draws: int = 0
 ) -> Densities:
-    """The densities of a problem; `rng` is for the noise of weights and of levels.
-
-    Refuses so many `draws` that those of all levels do not fit in memory.
-    """
+    """The densities of a problem; `rng` is for the noise of weights and of levels."""
     if not built.levels:
         near = near_density(built, space)
         return Densities(near, near, lambda rows: posterior_draws(space, rows[None]))
@@ -202,10 +199,7 @@ class LevelDensity:
         return finite(part, self._chunk(self._pairs))
 
     def draws(self, rows: Floats) -> xr.Dataset:
-        """Draws with the levels' curves, from their posteriors given the draw's shared parameters.
-
-        Each is chosen among proposals by importance weights.
-        """
+        """Draws with the levels' curves, from their posteriors given the draw's shared parameters."""
         posterior = posterior_draws(self._space, rows[None])
         step, chosen = self._chunk(self._pairs), []
         for first in range(0, len(rows), step):
@@ -247,10 +241,7 @@ class LevelDensity:
         return NearRows(data, make_surrogates(data, least, most, _ERROR, _DEGREES))
 
     def _enough_pairs(self) -> int:
-        """Pairs of proposals for weights: many small levels need several, large ones only one.
-
-        The variance of one pair's log estimate is half the mean square difference of two.
-        """
+        """Pairs of proposals for weights: many small levels need several, large ones only one."""
         differences = []
         for proposed in self._start_draws(2):
             weight = self._log_weights(proposed)

@@ -325,10 +325,7 @@ FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 
 
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
-    """Columns of score and outcome, from the attributes of a fit or of statistics.
-
-    Groups, clusters, ids and folds may differ between a fit and the statistics used with it.
-    """
+    """Columns of score and outcome, from the attributes of a fit or of statistics."""
     names = roles_of(attrs)
     return {r: c for r, c in names.items() if r not in ("id", "fold") and not is_label(r)}
 

@@ -30,10 +30,7 @@ def in_chains(draws: xr.Dataset) -> xr.Dataset:
 
 
 def conventional(tree: xr.DataTree) -> xr.DataTree:
-    """The tree with a coordinate on every dim, short labels of knots, and ArviZ's attributes.
-
-    The exact positions of knots are kept beside their labels.
-    """
+    """The tree with a coordinate on every dim, short labels of knots, and ArviZ's attributes."""
     known: dict[str, Any] = {}
     for node in tree.children.values():
         known |= {str(dim): node.coords[dim].to_numpy() for dim in node.dims if dim in node.coords}

@@ -147,12 +147,8 @@ def _gaussian(
     rng: np.random.Generator,
     report: Callable[[float], None],
 ) -> tuple[Floats, Floats, str]:
-    """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem.
-
-    A mean-field Gaussian finds location and widths. The curvature there shows which coordinates are
-    still correlated, and the final Gaussian is mean-field in decorrelated coordinates.
-    (Decorrelating at the start mixes the smoothing scales with the rest and was worse.)
-    """
+    """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
+    # decorrelating at the start would mix the smoothing scales with the rest, and was worse
     draws = _cross(len(start), method.rotations, rng)
     rest = (draws, method.max_iterations, report)
     centre, sd, _ = _maximise_bound(
@@ -331,10 +327,7 @@ def refined(
 
 
 def chosen(log_weight: Floats, wanted: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draws to keep: the first ones or, if weights matter, a sample by smoothed weights.
-
-    Systematic resampling takes every draw in proportion to its weight, up to rounding.
-    """
+    """Draws to keep: the first ones or, if weights matter, a sample by smoothed weights."""
     weight, k, ess = importance(log_weight)
     if ess >= _CLEAR_ESS or not k <= PARETO_K:
         return np.arange(wanted)

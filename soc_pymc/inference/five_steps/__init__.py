@@ -114,10 +114,7 @@ def _fit_mixtures(
     start: Curves,
     make: Callable[..., Curves],
 ) -> tuple[Curves, dict[str, Floats], list[Floats], int]:
-    """Curves, moments by bin, components less the first curve, and how many bins failed.
-
-    EM begins at smooth curves, because estimates of single bins are noisy.
-    """
+    """Curves, moments by bin, components less the first curve, and how many bins failed."""
     check_joint_cells(stats, f"soc.{type(prior).__name__}")
     family, cells = FAMILIES[prior.family], stats.cells("joint")
     # joint cells may have wider bins than the conjugate fit
