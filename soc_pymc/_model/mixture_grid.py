@@ -77,7 +77,7 @@ def _on_grid(
     raised = spline_matrix(curves[1].position, curves[1].basis.knots) @ wider
     merged_rows = merged(components, stats, rows, curves, at_rows, raised, pilot.data.spread)
     design = make_weights(components, prior, merged_rows, curves, family.curves, rows.n)
-    joint = cells_of(stats, family, rows, bool(pilot.labels), prior.exposure is not None)
+    joint = cells_of(stats, rows, "joint")
     kinds = {"heavy": prior.mixture, "zero": prior.zero}
     cells = make_cells(components, joint, merged_rows, design.functions, **kinds)
     target = MixtureTarget(design, cells)

@@ -287,7 +287,7 @@ def _bin_term(rows: Rows, scale: float) -> Term:
     places = np.unique(rows.place)
     effect = np.eye(len(places))
     at_rows = effect[np.searchsorted(places, rows.place)]
-    at_bins = effect[np.searchsorted(places, rows.place_of[rows.effect_bins])]
+    at_bins = effect[np.searchsorted(places, rows.keys.place_of[rows.effect_bins])]
     return Term(Block("bin_effect", at_rows, scale), "bin", at_bins)
 
 

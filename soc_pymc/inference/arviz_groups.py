@@ -29,7 +29,7 @@ _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 def arviz_groups(
     built: Problem, stats: Statistics, posterior: xr.Dataset, widened: bool
 ) -> dict[str, xr.Dataset]:
-    """Log prior, log likelihood, prior and predictive draws, and observed totals of rows, by group."""
+    """Densities, prior and predictive draws, and totals of the likelihood's rows, by group."""
     prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(0))
     groups = {"prior": prior, "constant_data": _model_data(built.model)}
     bins = _one_bin_each(built, stats)

@@ -128,8 +128,10 @@ def near_density(built: Problem, space: Space) -> Evaluate:
     curves = pytensor.function([rows], at_rows, mode=mode())
     draws = np.random.default_rng(0).normal(space.start, _WIDE, (_PROBES, space.dim))
     reached = [curves(draws[i : i + chunk]) for i in range(0, _PROBES, chunk)]
-    low = np.min([np.min(part, axis=1) for part in reached], axis=0)
-    high = np.max([np.max(part, axis=1) for part in reached], axis=0)
+    low, high = (
+        extreme.reduce([extreme.reduce(part, axis=1) for part in reached])
+        for extreme in (np.minimum, np.maximum)
+    )
     near = NearRows(built.data, make_surrogates(built.data, low, high))
     likelihood = wrap_py([pt.dmatrix] * 2, [pt.dvector, pt.dmatrix, pt.dmatrix])(near.by_draw)
     value, *slopes = likelihood(*at_rows)

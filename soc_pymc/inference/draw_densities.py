@@ -15,7 +15,7 @@ _OTHER = "the statistics are not those of the fit ({}): give those that it was m
 
 
 def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
-    """Log prior of the top-level parameters and log likelihood of every draw, both (chain, draw)."""
+    """Log prior of top-level parameters and log likelihood of all draws, both (chain, draw)."""
     if fit.widened:
         raise FitError(
             "the fit's bands were widened for clusters, so its draws are not those of its model's "

@@ -137,7 +137,7 @@ def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Da
     data, outcome = stats.data, OUTCOMES[stats.kind]
     at = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[at]
-    rows = make_rows(stats, family_of_kind(stats.kind), atoms=atoms)[0]
+    rows = make_rows(stats, family_of_kind(stats.kind), atoms=atoms)
     score = axis.inverse(positions(axis, rows))
     score[rows.atom > 0] = rows.atoms
     columns: dict[str, NDArray[Any]] = {

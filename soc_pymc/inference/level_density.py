@@ -199,7 +199,7 @@ class LevelDensity:
         return finite(part, self._chunk(self._pairs))
 
     def draws(self, rows: Floats) -> xr.Dataset:
-        """Draws with the levels' curves, from their posteriors given the draw's shared parameters."""
+        """Draws with the levels' curves, chosen among proposals by importance weights."""
         posterior = posterior_draws(self._space, rows[None])
         step, chosen = self._chunk(self._pairs), []
         for first in range(0, len(rows), step):
