@@ -60,25 +60,19 @@ def _one_bin_each(built: Problem, stats: Statistics) -> bool:
 
 def _model_data(model: pm.Model) -> xr.Dataset:
     """The `pm.Data` that parameters depend on: `pm.sample_posterior_predictive` compares it."""
-    used, variables = set(ancestors(model.free_RVs)), {}
-    for data in model.data_vars:
-        values = data.get_value() if data in used else None
-        if values is not None:
-            dims = model.named_vars_to_dims.get(data.name)
-            variables[data.name] = (
-                dims or [f"{data.name}_dim_{i}" for i in range(values.ndim)],
-                values,
-            )
+    variables, used = {}, set(ancestors(model.free_RVs))
+    for data in (data for data in model.data_vars if data in used):
+        values = data.get_value()
+        dims = model.named_vars_to_dims.get(data.name)
+        variables[data.name] = dims or [f"{data.name}_dim_{i}" for i in range(values.ndim)], values
     return xr.Dataset(variables)
 
 
 def _observed(built: Problem) -> Any:
     """Observed totals of rows."""
-    model = built.model
-    if built.observed in model.named_vars:
+    values, model = built.data.total if built.levels else None, built.model
+    if values is None:
         values = model.rvs_to_values[model[built.observed]].eval(mode="FAST_COMPILE")
-    else:
-        values = built.data.total
     return np.asarray(values).astype(built.family.outcome.dtype)
 
 
@@ -144,35 +138,29 @@ def _later(
 def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
     """Log prior of top-level parameters, and log likelihood of what a user observed."""
     model = built.model
-    values = {v.name: flat(posterior[v.name]) for v in model.free_RVs}
-    prior = top_level(built)
+    parameters = top_level(built)
     seen = [v for v in model.observed_RVs if v.name != built.observed]
-    bounds = [
+    of_model, of_user = (
         [v for v in model.potentials if (v.name in built.own) == own] for own in (True, False)
-    ]
-    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    )
 
     def densities(values: Any) -> list[Any]:
-        terms = [pm.logp(v, values[v]).sum() for v in prior]
-        return [
-            *terms,
-            *(v.sum() for v in bounds[0]),
-            *(
-                pm.logp(v, model.rvs_to_values[v]) + 0.0 * next(iter(values.values())).sum()
-                for v in seen
-            ),
-            *(v.sum() for v in bounds[1]),
-        ]
+        # a density without parameters has no draws of its own
+        zero = 0.0 * next(iter(values.values())).sum()
+        prior = [pm.logp(v, values[v]).sum() for v in parameters]
+        likelihood = [pm.logp(v, model.rvs_to_values[v]) + zero for v in seen]
+        sums = ([v.sum() for v in potentials] for potentials in (of_model, of_user))
+        return [*prior, *next(sums), *likelihood, *next(sums)]
 
-    results = at_draws(built, values, densities)
+    values = {v.name: flat(posterior[v.name]) for v in model.free_RVs}
+    results = iter(at_draws(built, values, densities))
     coords = {d: posterior[d] for d in ("chain", "draw")}
-    named = [[*prior, *bounds[0]], [*seen, *bounds[1]]]
+    shape = tuple(len(values) for values in coords.values())
     groups = []
-    for variables in named:
-        own, results = results[: len(variables)], results[len(variables) :]
+    for variables in ([*parameters, *of_model], [*seen, *of_user]):
         data = {}
-        for v, x in zip(variables, own, strict=True):
+        for v, x in zip(variables, results, strict=False):
             dims = [f"{v.name}_dim_{i}" for i in range(x.ndim - 1)]
-            data[v.name] = ("chain", "draw", *dims), x.reshape(*shape, *x.shape[1:])
+            data[v.name] = (*coords, *dims), x.reshape(*shape, *x.shape[1:])
         groups.append(xr.Dataset(data, coords))
     return groups

@@ -68,7 +68,7 @@ def run_five_steps(
         posterior, failed = posterior.merge(of_groups), failed + more
         notes += [f"{number:,} groups by themselves"]
     constant, observed = bin_table(stats, axes[0])
-    constant = constant.assign({**rank_table(axes[0]), **rank_table(axes[1])})
+    constant = constant.merge(rank_table(*axes))
     occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
     # an empty bin belongs to its nearer neighbour
     constant["edge"] = ("edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2])
