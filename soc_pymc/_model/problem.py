@@ -164,55 +164,47 @@ def build(
     """
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, start, whole)
-    coords: dict[str, Any] = {g.name: list(g.levels) for g in pilot.groupings}
-    for curve in pilot.curves:
-        coords |= _coords(curve, pilot.rows)
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
-        problem = _mixture_problem(
-            family, pilot, place_mixture(stats, family, prior, pilot), coords
-        )
-        observed = _observed_of_mixture(problem, stats)
+        problem = _mixture_problem(family, pilot, place_mixture(stats, family, prior, pilot))
     else:
-        problem = _curve_problem(family, pilot, coords)
-        observed = _observed_of_curves(problem)
+        problem = _curve_problem(family, pilot)
     with problem.model:
         widths: list[Any] = [None] * len(problem.coefficients)
         if pilot.levels:
             parts = pilot.curves, problem.coefficients, family.curves
             widths = add_level_scales(pilot.levels, *parts)
-        values = map(add_coefficients, problem.coefficients, widths)
-        if pilot.levels:
-            list(values)
-        else:  # sums are inputs, because PyMC never releases the functions of a distribution
-            predictors = _add_predictors(problem, list(values))
-            sums = observed.pop("sums")
-            pm.CustomDist(problem.observed, *predictors, *shared(sums), dims="bin", **observed)
+        values = list(map(add_coefficients, problem.coefficients, widths))
+        if problem.mixture:
+            _observe_mixture(problem, values[0], stats.data["sum_y"].to_numpy())
+        elif not pilot.levels:
+            _observe_curves(problem, values)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
     return replace(problem, own=frozenset(v.name for v in terms))
 
 
-def _coords(curve: Curve, rows: Rows) -> dict[str, Any]:
-    name = curve.name
-    coords: dict[str, Any] = {
-        f"{name}_line_term": ["level", "slope"][: curve.basis.line.shape[1]],
-        f"{name}_knot": curve.basis.knots,
-    }
-    for term in curve.terms:
-        coords[basis_dim(name, term.block.name)] = np.arange(term.values.shape[1])
-    if curve.size_knots.size > 1:
-        coords[f"{name}_exposure_knot"] = curve.size_knots
-    if len(curve.atoms):
-        coords["atom"] = curve.atoms
-    if any(term.target == "bin" for term in curve.terms):
-        coords["effect_bin"] = rows.effect_bins
+def _coords(pilot: Pilot) -> dict[str, Any]:
+    """Coordinates of both curves and their groupings."""
+    coords: dict[str, Any] = {g.name: list(g.levels) for g in pilot.groupings}
+    for curve in pilot.curves:
+        name = curve.name
+        coords[f"{name}_line_term"] = ["level", "slope"][: curve.basis.line.shape[1]]
+        coords[f"{name}_knot"] = curve.basis.knots
+        for term in curve.terms:
+            coords[basis_dim(name, term.block.name)] = np.arange(term.values.shape[1])
+        if curve.size_knots.size > 1:
+            coords[f"{name}_exposure_knot"] = curve.size_knots
+        if len(curve.atoms):
+            coords["atom"] = curve.atoms
+        if any(term.target == "bin" for term in curve.terms):
+            coords["effect_bin"] = pilot.rows.effect_bins
     return coords
 
 
-def _curve_problem(family: Family, pilot: Pilot, coords: dict[str, Any]) -> Problem:
+def _curve_problem(family: Family, pilot: Pilot) -> Problem:
     """The problem of a single family, whose predictors are both curves, without variables."""
     return Problem(
-        model=pm.Model(coords={"bin": pilot.score, **coords}),
+        model=pm.Model(coords={"bin": pilot.score, **_coords(pilot)}),
         family=family,
         pilot=pilot,
         coefficients=tuple(map(curve_coefficients, pilot.curves, pilot.laplaces, family.curves)),
@@ -222,23 +214,23 @@ def _curve_problem(family: Family, pilot: Pilot, coords: dict[str, Any]) -> Prob
     )
 
 
-def _mixture_problem(
-    family: Family, pilot: Pilot, mixture: GridMixture, coords: dict[str, Any]
-) -> Problem:
+def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Problem:
     """The problem of a mixture, with coefficients of the log weights as further predictors."""
     design = mixture.design
     linear, dims = design.design, {"line": "line_term"}
     for curve, variable in zip(pilot.curves, family.curves, strict=True):
         for name in curve.design.names[:-1]:
             dims[f"{variable}_{name}"] = basis_dim(curve.name, name)
-    coords = coords | {
+    coords = {
+        "bin": design.rows.score,
+        **_coords(pilot),
         "weight_function": list(design.labels),
         "weight_knot": design.knots,
         "line_term": np.arange(linear.line.shape[1]),
     }
     outputs = tuple(design.outputs(pilot.curves, family.curves))
     return Problem(
-        model=pm.Model(coords={"bin": design.rows.score, **coords}),
+        model=pm.Model(coords=coords),
         family=family,
         pilot=pilot,
         coefficients=(Coefficients("", "", linear, mixture.laplace, dims, outputs),),
@@ -272,45 +264,44 @@ def mixture_data(problem: Problem) -> xr.Dataset:
     )
 
 
-# --- the observed variable ------------------------------------------------------------------------
+# --- the observed variable, whose sums are inputs: PyMC never releases a distribution's functions
 
 
-def _add_predictors(problem: Problem, values: list[Any]) -> list[Any]:
-    """Name the predictors, from the values of each design at the rows."""
-    if problem.mixture is None:
-        pairs = zip(problem.predictors, values, strict=True)
-        return [pm.Deterministic(name, curve, dims="bin") for name, curve in pairs]
-    predictors = values[0].reshape((len(problem.score), -1))
-    pm.Potential("within_bounds", _within_bounds(predictors, problem.data.forms.handle))
-    index = pm.Data("bin_index", np.arange(len(problem.score)), dims="bin")
-    return [pm.Deterministic("bin_predictor", predictors), index]
+def _observe_curves(problem: Problem, values: list[Any]) -> None:
+    """Add the observed variable of a single family, given both curves at the rows."""
+    pairs = zip(problem.predictors, values, strict=True)
+    predictors = [pm.Deterministic(name, curve, dims="bin") for name, curve in pairs]
+    data: RowSums = problem.data
+    cells = data.cells()
+    rule = totals(type(data), tuple(x.ndim for x in cells))
+    pm.CustomDist(
+        problem.observed,
+        *predictors,
+        *shared(cells),
+        observed=data.total,
+        random=rule,
+        signature=rule.signature,
+        logp=partial(_row_logp, type(data)),
+        dims="bin",
+    )
 
 
-def _observed_of_curves(problem: Problem) -> dict[str, Any]:
-    """Inputs of the observed variable of a single family."""
-    sums: type[RowSums] = type(problem.data)
-    cells = problem.data.cells()
-    rule = totals(sums, tuple(x.ndim for x in cells))
-    return {
-        "sums": cells,
-        "observed": problem.data.total,
-        "random": rule,
-        "signature": rule.signature,
-        "logp": partial(_row_logp, sums),
-    }
-
-
-def _observed_of_mixture(problem: Problem, stats: Statistics) -> dict[str, Any]:
-    """Inputs of the observed variable of a mixture."""
+def _observe_mixture(problem: Problem, values: Any, sums: Floats) -> None:
+    """Add the observed variable of a mixture, with `sums` of outcomes by bin."""
     assert problem.mixture is not None
-    sums = stats.data["sum_y"].to_numpy()[problem.rows.bin]
-    signature = problem.data.signature
-    return {
-        "sums": problem.data.arrays,
-        "observed": np.bincount(problem.mixture.design.rows.of, sums),
-        "signature": f"(j),(),{signature}->()",
-        "logp": partial(_mixture_logp, signature),
-    }
+    rows, cells = problem.mixture.design.rows, problem.data
+    predictors = values.reshape((len(problem.score), -1))
+    pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.handle))
+    pm.CustomDist(
+        problem.observed,
+        pm.Deterministic("bin_predictor", predictors),
+        pm.Data("bin_index", np.arange(len(problem.score)), dims="bin"),
+        *shared(cells.arrays),
+        observed=np.bincount(rows.of, sums[problem.rows.bin]),
+        signature=f"(j),(),{cells.signature}->()",
+        logp=partial(_mixture_logp, cells.signature),
+        dims="bin",
+    )
 
 
 def _row_logp(sums: type[RowSums], value: Any, *inputs: Any) -> Any:
