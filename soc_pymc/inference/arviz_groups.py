@@ -27,10 +27,10 @@ _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 
 
 def arviz_groups(
-    built: Problem, stats: Statistics, posterior: xr.Dataset, widened: bool
+    built: Problem, stats: Statistics, posterior: xr.Dataset, widened: bool, seed: int
 ) -> dict[str, xr.Dataset]:
     """Densities, prior and predictive draws, and totals of the likelihood's rows, by group."""
-    prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(0))
+    prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(seed))
     groups = {"prior": prior, "constant_data": _model_data(built.model)}
     bins = _one_bin_each(built, stats)
     dim, name = ("bin", built.observed) if bins else ("row", f"{built.observed}_by_row")
@@ -48,7 +48,7 @@ def arviz_groups(
             ("prior_predictive", prior, _PRIOR_TOTALS),
             ("posterior_predictive", posterior, _MOST),
         ):
-            groups[group] = _replicates(rows, draws, most, name, dim)
+            groups[group] = _replicates(rows, draws, most, name, dim, seed)
     return groups
 
 
@@ -99,14 +99,16 @@ def _block_sums(values: Any, starts: Any) -> Floats:
     return np.asarray(np.add.reduceat(values(), starts, axis=1))
 
 
-def _replicates(rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: str) -> xr.Dataset:
+def _replicates(
+    rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: str, seed: int
+) -> xr.Dataset:
     """Replicates of observed totals, of as many draws as do not take long, evenly spaced."""
     number, cells = rows.rows.number, rows.data.number_of_cells
     most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, _MOST_DRAWN // cells)))
     chains, draws_each = draws.sizes["chain"], draws.sizes["draw"]
     kept = min(draws_each, max(1, most // chains))
     few = draws.isel(draw=np.arange(kept) * draws_each // kept)
-    return _later(name, few, dim, number, rows.dtype, partial(rows.totals, few, most))
+    return _later(name, few, dim, number, rows.dtype, partial(rows.totals, few, [seed, most]))
 
 
 class _Later(BackendArray):

@@ -246,13 +246,13 @@ def cluster_factor(fit: Fit, items: Any) -> float:
 
 
 def for_clusters(
-    built: Problem, stats: Statistics, prior: Prior, posterior: xr.Dataset
+    built: Problem, stats: Statistics, prior: Prior, posterior: xr.Dataset, seed: int
 ) -> tuple[dict[str, xr.Dataset], str]:
     """The posterior with wider curves and by which factor, and words for the fit's status."""
     plain = plain_of(prior)
     same = built if prior == plain else build(stats, plain)
     common, deviations = _added(plain, same, stats, posterior)
-    rng, over = np.random.default_rng(0), ("chain", "draw")
+    rng, over = np.random.default_rng(seed), ("chain", "draw")
     number = [posterior.sizes[dim] for dim in over]
 
     def drawn(*shape: int) -> Floats:

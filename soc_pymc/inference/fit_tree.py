@@ -24,10 +24,14 @@ _PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
 def fit_tree(
-    built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
+    built: Problem,
+    stats: Statistics,
+    groups: dict[str, xr.Dataset],
+    monotone: bool,
+    seed: int,
 ) -> xr.DataTree:
     """The fit's `DataTree`, from draws and other results of inference, by name of the group."""
-    further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups)
+    further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups, seed)
     tree = tree_of_draws(built, stats, groups, monotone)
     for name, data in further.items():
         known = tree[name].to_dataset() if name in tree.children else xr.Dataset()

@@ -135,10 +135,11 @@ def fit(
         run: Any = run_nuts if isinstance(method, NUTS) else run_variational
         groups, verdict = run(built, method, progress)
         if stats.blocks:
-            wider, words = for_clusters(built, stats, prior, groups["posterior"])
+            drawn = groups["posterior"]
+            wider, words = for_clusters(built, stats, prior, drawn, method.seed)
             groups, verdict["reason"] = {**groups, **wider}, verdict["reason"] + words
     status = _status(verdict, began)
-    tree = fit_tree(built, stats, groups, prior.monotone)
+    tree = fit_tree(built, stats, groups, prior.monotone, method.seed)
     if model is not None:
         tree.attrs["own_terms"] = 1
     return Fit(conventional(tree), prior, method, status)

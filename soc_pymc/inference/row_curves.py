@@ -1,6 +1,6 @@
 """Both curves at the rows of the likelihood, draw by draw, and the rows' log marginals there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,7 @@ class RowCurves:
         first, second = self(draws)
         return _in_chunks(lambda some: self.data.values(first[some], second[some]), len(first))
 
-    def totals(self, draws: xr.Dataset, seed: int) -> Floats:
+    def totals(self, draws: xr.Dataset, seed: Sequence[int]) -> Floats:
         """Replicates of the rows' observed totals, (draws, rows)."""
         first, second = self(draws)
         found = self.data.draw(first, second, np.random.default_rng(seed))

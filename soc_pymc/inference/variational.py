@@ -9,7 +9,8 @@ is.
 """
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from .density import (
     minibatch_density,
     systematic,
 )
-from .level_density import densities_of
+from .level_density import Densities, densities_of
 from .methods import VI
 from .results import PARETO_K
 from .schema import in_chains
@@ -167,26 +168,39 @@ def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Eva
     return moved
 
 
+@dataclass(frozen=True)
+class _Draws:
+    """Draws of a Gaussian, w = location + factor @ noise, with log importance weights."""
+
+    location: Floats
+    factor: Floats
+    noise: Floats
+    log_weight: Floats
+
+    @property
+    def coordinates(self) -> Floats:
+        return self.location + self.noise @ self.factor.T
+
+    @cached_property
+    def quality(self) -> tuple[float, float]:
+        """Pareto k, and effective sample over their number."""
+        return importance(self.log_weight)[1:]
+
+
 def run_variational(
     built: Problem, method: VI, progress: bool | None
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` except for the seconds."""
     rng = np.random.default_rng(method.seed)
-    bins = len(built.score)
-    if method.batch and built.no_minibatches:
-        raise FitError(built.no_minibatches)
-    batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
-    if built.no_minibatches:
-        batch = 0
     # traces of where nodes were made cost a tenth of a fit
     no_traces = pytensor.config.change_flags(traceback__limit=0)
     with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
         space = make_space(built.model)
         densities = densities_of(built, space, rng, method.draws)
+        bins, batch = len(built.score), _batch(built, method)
+        evaluate = densities.bound
         if 0 < batch < bins:
             evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
-        else:
-            evaluate = densities.bound
     with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
 
         def report(bound: float) -> None:
@@ -196,40 +210,57 @@ def run_variational(
         location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
         few, effective = (_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS) if built.levels else (_FEW, _MADE)
-        gaussian = location, factor
-        weigh = partial(weighed_draws, densities.weights, *gaussian, method.draws, rng)
-        noise, log_weight = weigh(shown.advance, few, effective)
-        _, k, ess = alone = importance(log_weight)
-        repaired, last = "", alone[1:]
-        for wanted, number in zip((few, _ENOUGH), _ANNEALED, strict=True):
-            if last[0] <= PARETO_K and last[1] >= wanted:
-                break
-            shown.note("annealing")
-            draws = max(method.draws, _FEWEST_DRAWS), number
-            found = annealed(densities.bound, *gaussian, *draws, rng, shown.advance)
-            found = found[0], found[1] + densities.gap(gaussian[0] + found[0] @ gaussian[1].T)
-            last = importance(found[1])[1:]
-            # Effective samples are not compared: draws that missed a tail overstate their own
-            if last[0] <= PARETO_K or last[0] < k:
-                repaired = _REPAIRED.format(k=alone[1], ess=alone[2])
-                (noise, log_weight), (k, ess), (location, factor) = found, last, gaussian
-            if not last[0] <= PARETO_K:
-                gaussian = refined(*found, *gaussian)
-        kept = chosen(log_weight, method.draws, rng)
-        posterior = densities.draws(location + noise[kept] @ factor.T)
-    weights = xr.Dataset({"log_weight": (("chain", "draw"), log_weight[kept][None])})
+        weigh = partial(weighed_draws, densities.weights, location, factor, method.draws, rng)
+        first = _Draws(location, factor, *weigh(shown.advance, few, effective))
+        draws, words = _repaired(densities, first, method, few, rng, shown)
+        kept = chosen(draws.log_weight, method.draws, rng)
+        posterior = densities.draws(draws.coordinates[kept])
+    weights = xr.Dataset({"log_weight": (("chain", "draw"), draws.log_weight[kept][None])})
+    moments = {"mean": draws.location, "sd": np.sqrt((draws.factor**2).sum(axis=1))}
     groups = {
         "posterior": in_chains(posterior),
         "sample_stats": in_chains(weights),
         "variational": xr.Dataset(
-            {
-                "mean": ("coordinate", location),
-                "sd": ("coordinate", np.sqrt((factor**2).sum(axis=1))),
-            },
+            {name: ("coordinate", values) for name, values in moments.items()},
             {"coordinate": space.labels},
         ),
     }
-    return groups, _variational_verdict(problem, k, ess, repaired + _restless(built))
+    return groups, _variational_verdict(problem, *draws.quality, words + _restless(built))
+
+
+def _batch(built: Problem, method: VI) -> int:
+    """Bins of a minibatch, or 0."""
+    if method.batch and built.no_minibatches:
+        raise FitError(built.no_minibatches)
+    many = len(built.score) > _MANY_BINS and not built.no_minibatches
+    return method.batch if method.batch is not None else _BATCH * many
+
+
+def _repaired(
+    densities: Densities,
+    draws: _Draws,
+    method: VI,
+    few: float,
+    rng: np.random.Generator,
+    shown: Any,
+) -> tuple[_Draws, str]:
+    """Draws, moved by annealing where the Gaussian is poor, with words for the status."""
+    best, last, words, gaussian = draws, draws, "", (draws.location, draws.factor)
+    for wanted, number in zip((few, _ENOUGH), _ANNEALED, strict=True):
+        k, ess = last.quality
+        if k <= PARETO_K and ess >= wanted:
+            break
+        shown.note("annealing")
+        size = max(method.draws, _FEWEST_DRAWS), number
+        moved = _Draws(*gaussian, *annealed(densities.bound, *gaussian, *size, rng, shown.advance))
+        last = replace(moved, log_weight=moved.log_weight + densities.gap(moved.coordinates))
+        k = last.quality[0]
+        # effective samples are not compared: draws that missed a tail overstate their own
+        if k <= PARETO_K or k < best.quality[0]:
+            best, words = last, _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
+        if not k <= PARETO_K:
+            gaussian = refined(last.noise, last.log_weight, *gaussian)
+    return best, words
 
 
 def _restless(built: Problem) -> str:
