@@ -70,6 +70,15 @@ def shared(arrays: Any) -> tuple[Any, ...]:
 # --- mixtures -------------------------------------------------------------------------------------
 
 
+def mixture_values(predictors: Floats, arrays: Sequence[Any]) -> tuple[Floats, Floats]:
+    """Log marginals (..., rows) at predictors (..., rows, J), and their slopes in these."""
+    shape = predictors.shape
+    stack = np.ascontiguousarray(predictors).reshape(-1, *shape[-2:])
+    value, slope = np.empty(stack.shape[:2]), np.empty(stack.shape)
+    mixture_rows.all_rows(stack, value, slope, *arrays)
+    return value.reshape(shape[:-1]), slope.reshape(shape)
+
+
 class MixtureLogMarginal(Op):
     """(predictors, *arrays) -> log marginals of all rows, and their slopes in the predictors.
 
@@ -93,11 +102,7 @@ class MixtureLogMarginal(Op):
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Run the compiled kernel."""
         predictors, *arrays = inputs
-        shape = predictors.shape
-        stack = np.ascontiguousarray(predictors).reshape(-1, *shape[-2:])
-        value, slope = np.empty(stack.shape[:2]), np.empty(stack.shape)
-        mixture_rows.all_rows(stack, value, slope, *arrays)
-        outputs[0][0], outputs[1][0] = value.reshape(shape[:-1]), slope.reshape(shape)
+        outputs[0][0], outputs[1][0] = mixture_values(predictors, arrays)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Derivatives are computed with the value, and cannot be differentiated again."""

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
 from ..families.components import Components, Frame, cell_points, stretching
-from ..families.mixture_rows import MixtureCells, all_rows, information
+from ..families.mixture_rows import MixtureCells, information
 from ..families.row_sums import Columns
 from ..families.zeros import ZERO
 from .laplace import Curvature, floored
+from .likelihood import mixture_values
 from .rows import Rows, pooled
 from .splines import make_basis, spline_matrix
 from .terms import Block, Curve, Design, Output, State, interleaved
@@ -117,10 +118,7 @@ class MixtureTarget:
         return (self.weights.design,)
 
     def _value_and_slope(self, state: State) -> tuple[Floats, Floats]:
-        predictors = self.weights.predictors(state.coefficients)[None]
-        value, slope = np.empty(predictors.shape[:2]), np.empty(predictors.shape)
-        all_rows(predictors, value, slope, *self.cells.arrays)
-        return value[0], slope[0]
+        return mixture_values(self.weights.predictors(state.coefficients), self.cells.arrays)
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slope and information; the observed one where it exceeds a share of another."""

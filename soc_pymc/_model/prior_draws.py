@@ -15,7 +15,7 @@ def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Data
     drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
     for part in built.coefficients:
         drawn |= _of_coefficients(part, draws, rng)
-    if built.levels:
+    if built.pilot.levels:
         drawn |= _of_levels(built, drawn, draws, rng)
     coords = built.model.coords
     used = {dim for dims, _ in drawn.values() for dim in dims}
@@ -56,9 +56,9 @@ def _of_levels(
 ) -> dict[str, tuple[tuple[str, ...], Floats]]:
     """Scales and curves of the levels that are integrated out of the likelihood."""
     drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
-    assert built.levels is not None
-    grouping, terms = built.levels.grouping, built.levels.rows.terms
-    for variable, curve, term in zip(built.family.curves, built.curves, terms, strict=True):
+    assert built.pilot.levels is not None
+    grouping, terms = built.pilot.levels.grouping, built.pilot.levels.rows.terms
+    for variable, curve, term in zip(built.family.curves, built.pilot.curves, terms, strict=True):
         scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
         for k, name in enumerate(term.names):
             drawn[f"{variable}_{name}_sd"] = (), scale[:, k]

@@ -19,7 +19,6 @@ import xarray as xr
 from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..data.groups import Grouping
 from ..data.statistics import Statistics
 from ..families.family import FAMILIES, Family, family_of_kind
 from ..families.priors import Prior
@@ -32,12 +31,9 @@ from .coefficients import (
     curve_coefficients,
 )
 from .forward import totals
-from .levels import Levels
 from .likelihood import MixtureLogMarginal, shared, unbatched
 from .mixture_grid import GridMixture, place_mixture
 from .pilot import Pilot, Start, find_pilot
-from .rows import Rows
-from .terms import Curve
 
 _NO_BATCH_OF_LEVELS = "groups cannot be fitted in minibatches: leave VI(batch=) out"
 _NO_BATCH_OF_MIXTURES = (
@@ -61,31 +57,6 @@ class Problem:
     own: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
 
     @property
-    def curves(self) -> tuple[Curve, Curve]:
-        """Curves of the score: the prior's, or a mixture's base."""
-        return self.pilot.curves
-
-    @property
-    def rows(self) -> Rows:
-        """Rows of the curves."""
-        return self.pilot.rows
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Groups with their own deviations, by code."""
-        return self.pilot.labels
-
-    @property
-    def groupings(self) -> tuple[Grouping, ...]:
-        """Groupings of these."""
-        return self.pilot.groupings
-
-    @property
-    def levels(self) -> Levels | None:
-        """Levels that are integrated out, so that the model has no observed variable."""
-        return self.pilot.levels
-
-    @property
     def observed(self) -> str:
         """Name of the observed variable."""
         return self.family.outcome.observed
@@ -95,7 +66,7 @@ class Problem:
         """Reason why minibatches are not possible, if so."""
         if self.mixture:
             return _NO_BATCH_OF_MIXTURES
-        return _NO_BATCH_OF_LEVELS if self.levels else ""
+        return _NO_BATCH_OF_LEVELS if self.pilot.levels else ""
 
 
 def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
@@ -246,7 +217,7 @@ def mixture_data(problem: Problem) -> xr.Dataset:
     if problem.mixture is None:
         return xr.Dataset()
     mixture, family, coords = problem.mixture, problem.family, problem.model.coords
-    names = zip(problem.curves, mixture.states, family.curves, strict=True)
+    names = zip(problem.pilot.curves, mixture.states, family.curves, strict=True)
     pilot = {
         f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
         for curve, state, name in names
@@ -297,7 +268,7 @@ def _observe_mixture(problem: Problem, values: Any, sums: Floats) -> None:
         pm.Deterministic("bin_predictor", predictors),
         pm.Data("bin_index", np.arange(len(problem.score)), dims="bin"),
         *shared(cells.arrays),
-        observed=np.bincount(rows.of, sums[problem.rows.bin]),
+        observed=np.bincount(rows.of, sums[problem.pilot.rows.bin]),
         signature=f"(j),(),{cells.signature}->()",
         logp=partial(_mixture_logp, cells.signature),
         dims="bin",

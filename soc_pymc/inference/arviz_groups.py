@@ -55,7 +55,7 @@ def arviz_groups(
 def _one_bin_each(built: Problem, stats: Statistics) -> bool:
     """Whether the rows of the likelihood are the occupied bins."""
     n = stats.data["n"].to_numpy()
-    return not built.mixture and np.array_equal(built.rows.n, n[n > 0])
+    return not built.mixture and np.array_equal(built.pilot.rows.n, n[n > 0])
 
 
 def _model_data(model: pm.Model) -> xr.Dataset:
@@ -70,7 +70,7 @@ def _model_data(model: pm.Model) -> xr.Dataset:
 
 def _observed(built: Problem) -> Any:
     """Observed totals of rows."""
-    values, model = built.data.total if built.levels else None, built.model
+    values, model = built.data.total if built.pilot.levels else None, built.model
     if values is None:
         values = model.rvs_to_values[model[built.observed]].eval(mode="FAST_COMPILE")
     return np.asarray(values).astype(built.family.outcome.dtype)
@@ -79,8 +79,11 @@ def _observed(built: Problem) -> Any:
 def _of_rows(built: Problem) -> xr.Dataset:
     """Scores and groups of rows."""
     columns = {"row_score": ("row", built.score)}
-    if built.labels and len(built.score) == built.rows.number:
-        columns["row_group"] = "row", np.array(built.labels, dtype=object)[built.rows.group]
+    if built.pilot.labels and len(built.score) == built.pilot.rows.number:
+        columns["row_group"] = (
+            "row",
+            np.array(built.pilot.labels, dtype=object)[built.pilot.rows.group],
+        )
     return xr.Dataset(columns)
 
 

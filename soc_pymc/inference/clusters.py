@@ -67,7 +67,7 @@ def level_blocks(built: Problem, levels: Levels, stats: Statistics) -> Iterator[
     """Blocks of each level that is integrated out in its coefficients, given the shared curves."""
     terms = levels.rows.terms
     deviations = np.split(levels.mode, [len(terms[0].kind)], axis=1)
-    level = levels.grouping.of[built.rows.group]
+    level = levels.grouping.of[built.pilot.rows.group]
     curves = [
         part.laplace.state.at(part.design) + (term.design * deviation[level]).sum(axis=1)
         for part, term, deviation in zip(built.coefficients, terms, deviations, strict=True)
@@ -105,10 +105,12 @@ def _rows_of_blocks(
     built: Problem, stats: Statistics, first: Floats, second: Floats
 ) -> tuple[RowCurvature, Ints, Ints]:
     """Rows of every block at both curves at the problem's rows; their rows there, and blocks."""
-    apart, group, block = _by_block(stats, bool(built.labels))
+    apart, group, block = _by_block(stats, bool(built.pilot.labels))
     rows, data = rows_of(apart, built.family, grouped=True)
     code, bins = rows.group, stats.bins
-    row = np.searchsorted(built.rows.group * bins + built.rows.bin, group[code] * bins + rows.bin)
+    row = np.searchsorted(
+        built.pilot.rows.group * bins + built.pilot.rows.bin, group[code] * bins + rows.bin
+    )
     curvature = row_curvature(data.with_spread(built.data.spread[row]), first[row], second[row])
     return curvature, row, block[code]
 
@@ -126,7 +128,7 @@ def added_to_levels(
     terms, curves_added = levels.rows.terms, {}
     parts = np.split(factors, [len(terms[0].kind)], axis=2)
     names = built.family.curves
-    for name, curve, term, part in zip(names, built.curves, terms, parts, strict=True):
+    for name, curve, term, part in zip(names, built.pilot.curves, terms, parts, strict=True):
         name = f"{name}_of_{term.grouping.name}"
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
         curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
@@ -195,7 +197,7 @@ def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) ->
     factor = excess(shared_blocks(built, stats))
     covariances: dict[str, Floats] = {}
     start = 0
-    for part, curve in zip(built.coefficients, built.curves, strict=True):
+    for part, curve in zip(built.coefficients, built.pilot.curves, strict=True):
         size = part.design.whole.shape[1]
         coefficients, start = factor[start : start + size], start + size
         for output in part.outputs:
@@ -213,14 +215,14 @@ def _added(
     plain: Prior, built: Problem, stats: Statistics, posterior: xr.Dataset
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Factors of noise that all curves share, (k, *shape), and of each level's own, by curve."""
-    if not built.levels:
+    if not built.pilot.levels:
         return added_to_curves(built, stats, posterior), {}
     shared = build(stats, replace(plain, groups=False))
     common = added_to_curves(shared, stats, posterior)
     for curve in built.family.curves:
-        for grouping in built.groupings:
+        for grouping in built.pilot.groupings:
             common[f"{curve}_of_{grouping.name}"] = common[curve][:, None]
-    return common, added_to_levels(built, built.levels, stats, posterior)
+    return common, added_to_levels(built, built.pilot.levels, stats, posterior)
 
 
 def cluster_factor(fit: Fit, items: Any) -> float:

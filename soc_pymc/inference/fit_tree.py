@@ -43,17 +43,17 @@ def tree_of_draws(
     built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
     """The tree of draws, from the posterior or another distribution, with what scoring needs."""
-    posterior, atoms = groups["posterior"], built.rows.atoms
+    posterior, atoms = groups["posterior"], built.pilot.rows.atoms
     if monotone:
         posterior = _monotone(posterior, built.family.curves[0])
-    if len(built.groupings) > 1:  # their combinations
-        posterior = posterior.assign_coords(group=list(built.labels))
-    bins, observed = bin_table(stats, built.curves[0].axis, bool(len(atoms)))
-    further = [_group_functions(curve, built.groupings) for curve in built.curves]
-    bins = bins.merge(mixture_data(built)).merge(rank_table(*(c.axis for c in built.curves)))
+    if len(built.pilot.groupings) > 1:  # their combinations
+        posterior = posterior.assign_coords(group=list(built.pilot.labels))
+    bins, observed = bin_table(stats, built.pilot.curves[0].axis, bool(len(atoms)))
+    further = [_group_functions(curve, built.pilot.groupings) for curve in built.pilot.curves]
+    bins = bins.merge(mixture_data(built)).merge(rank_table(*(c.axis for c in built.pilot.curves)))
     bins = xr.merge([bins, *further, _atoms(built)])
-    if built.curves[0].size_knots.size:
-        bins = bins.merge(_shares(built.rows, built.curves[0].position))
+    if built.pilot.curves[0].size_knots.size:
+        bins = bins.merge(_shares(built.pilot.rows, built.pilot.curves[0].position))
     if "effect_bin" in posterior.coords:
         bins["edge"] = ("edge", stats.edges)
     contents = {"posterior": posterior, "observed_data": observed, "constant_data": bins}
@@ -66,10 +66,10 @@ def tree_of_draws(
 
 def _atoms(built: Problem) -> xr.Dataset:
     """Scores of atoms, and their positions on both curves' axes."""
-    atoms = built.rows.atoms
-    rows = [np.argmax(built.rows.atom == 1 + k) for k in range(len(atoms))]
-    names = [f"{curve.name}_atom_position" for curve in built.curves] if rows else []
-    positions = [("atom", curve.position[rows]) for curve in built.curves]
+    atoms = built.pilot.rows.atoms
+    rows = [np.argmax(built.pilot.rows.atom == 1 + k) for k in range(len(atoms))]
+    names = [f"{curve.name}_atom_position" for curve in built.pilot.curves] if rows else []
+    positions = [("atom", curve.position[rows]) for curve in built.pilot.curves]
     return xr.Dataset(dict(zip(names, positions, strict=False)), {"atom": atoms} if rows else {})
 
 

@@ -57,11 +57,11 @@ def densities_of(
     built: Problem, space: Space, rng: np.random.Generator, draws: int = 0
 ) -> Densities:
     """The densities of a problem; `rng` is for the noise of weights and of levels."""
-    if not built.levels:
+    if not built.pilot.levels:
         near = near_density(built, space)
         return Densities(near, near, lambda rows: posterior_draws(space, rows[None]))
-    knots = sum(len(curve.basis.knots) for curve in built.curves)
-    levels = built.levels.rows.number
+    knots = sum(len(curve.basis.knots) for curve in built.pilot.curves)
+    levels = built.pilot.levels.rows.number
     refuse_beyond_memory(
         2.0 * 8.0 * draws * levels * knots,
         f"{draws:,} draws of the curves of {levels:,} levels",
@@ -88,9 +88,9 @@ class LevelDensity:
     """The log density of a problem whose levels are integrated out, in its model's coordinates."""
 
     def __init__(self, built: Problem, space: Space, rng: np.random.Generator) -> None:
-        assert built.levels is not None
+        assert built.pilot.levels is not None
         self._built, self._space, self._rng = built, space, rng
-        self._levels, self._rows = built.levels, built.levels.rows
+        self._levels, self._rows = built.pilot.levels, built.pilot.levels.rows
         self._kind = self._rows.kind
         self._turn = linalg.block_diag(*(part.turn for part in built.coefficients))
         self._forward, self._gradient = self._functions()

@@ -9,12 +9,12 @@ import xarray as xr
 
 from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
+from .._model.likelihood import mixture_values
 from .._model.problem import Problem
 from .._model.rows import Rows
 from .._model.splines import spline_matrix
 from .._model.terms import Curve
 from ..data.groups import Grouping
-from ..families.mixture_rows import all_rows
 from ..families.row_sums import RowSums
 
 _CHUNK = 50  # draws evaluated at once
@@ -35,7 +35,7 @@ class RowCurves:
     @staticmethod
     def of(built: Problem) -> "RowCurves":
         """Those of a problem of a single family."""
-        known = built.curves, built.groupings, built.rows, built.data
+        known = built.pilot.curves, built.pilot.groupings, built.pilot.rows, built.data
         family = built.family
         return RowCurves(family.curves, *known, family.outcome.dtype)
 
@@ -95,13 +95,12 @@ class MixtureRows:
         """Log marginal of every row, (draws, rows)."""
         coefficients = np.hstack([flat(draws[name]) for name in self.names])
         rows = len(self.data.constant)
-        shape = rows, len(self.design) // rows
 
         def part(some: slice) -> Floats:
-            predictors = (coefficients[some] @ self.design.T).reshape(-1, *shape)
-            value, slope = np.empty(predictors.shape[:2]), np.empty(predictors.shape)
-            all_rows(predictors, value, slope, *self.data.arrays)
-            return value
+            predictors = coefficients[some] @ self.design.T
+            return mixture_values(predictors.reshape(len(predictors), rows, -1), self.data.arrays)[
+                0
+            ]
 
         return _in_chunks(part, len(coefficients))
 

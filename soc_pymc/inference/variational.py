@@ -209,7 +209,9 @@ def run_variational(
 
         location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        few, effective = (_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS) if built.levels else (_FEW, _MADE)
+        few, effective = (
+            (_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS) if built.pilot.levels else (_FEW, _MADE)
+        )
         weigh = partial(weighed_draws, densities.weights, location, factor, method.draws, rng)
         first = _Draws(location, factor, *weigh(shown.advance, few, effective))
         draws, words = _repaired(densities, first, method, few, rng, shown)
