@@ -184,7 +184,7 @@ def add_block(
     name: str, label: str, block: Block, laplace: BlockLaplace, before: Sequence[Any], dim: str
 ) -> Any:
     """Rotated coefficients N(0, tau) of a term with their scale ``{name}_sd``."""
-    scale = add_scale(f"{name}_sd", label, block.scale, laplace.precision, laplace.here)
+    scale = add_scale(f"{name}_sd", label, block.scale, laplace.precision, laplace.mode_pull)
     pull = pm.Data(f"{label}_pull", laplace.pull)
     if before:
         coupling = pm.Data(f"{label}_coupling", laplace.coupling)

@@ -38,7 +38,7 @@ class BlockLaplace:
     precision: Floats
     pull: Floats
     coupling: Floats
-    here: Floats  # pull - coupling @ e at the mode
+    mode_pull: Floats  # pull - coupling @ e at the mode
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
 def rescaled(design: Design, state: State, laplace: Laplace) -> State:
     """The state with smoothing scales estimated anew."""
     known = zip(design.blocks, laplace.blocks, strict=True)
-    return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.here) for b, z in known))
+    return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in known))
 
 
 def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:
@@ -253,15 +253,15 @@ def _solved(matrix: Floats, right: Floats) -> Floats:
 
 
 def _integrated(
-    information: Floats, slope: Floats, precision: Floats, away: Floats, kept: int
+    information: Floats, slope: Floats, precision: Floats, away: Floats, size: int
 ) -> tuple[Floats, Floats]:
     """Information and slope of the first coefficients, the others integrated out at their taus."""
-    size = len(slope)
-    block = information[kept:, kept:] + np.diag(precision[kept:size])
-    solved = _solved(block, information[kept:, :kept])
-    right = slope[kept:] - precision[kept:size] * away[kept:size]
-    reduced = information[:kept, :kept] - information[:kept, kept:] @ solved
-    return reduced, slope[:kept] - solved.T @ right
+    integrated, remaining = slice(size, len(slope)), slice(size)
+    block = information[integrated, integrated] + np.diag(precision[integrated])
+    solved = _solved(block, information[integrated, remaining])
+    right = slope[integrated] - precision[integrated] * away[integrated]
+    reduced = information[remaining, remaining] - information[remaining, integrated] @ solved
+    return reduced, slope[remaining] - solved.T @ right
 
 
 def summary(design: Design, state: State, slope: Floats, information: Floats) -> Laplace:

@@ -42,7 +42,7 @@ class LevelRows:
     order: Ints  # of the rows of one curve
     starts: Ints  # (G + 1,): first row of each level, and the end
     shared: Floats  # (2 rows, P)
-    own: Any  # (2 rows, G K), sparse
+    by_level: Any  # (2 rows, G K), sparse
 
     @staticmethod
     def of(curves: Sequence[Curve], group: Ints) -> "LevelRows":
@@ -52,12 +52,12 @@ class LevelRows:
         order = np.argsort(of, kind="stable")
         starts = np.searchsorted(of[order], np.arange(len(first.grouping.levels) + 1))
         shared = linalg.block_diag(*(curve.design.whole[order] for curve in curves))
-        own = linalg.block_diag(first.design[order], second.design[order])
-        size = own.shape[1]
+        functions = linalg.block_diag(first.design[order], second.design[order])
+        size = functions.shape[1]
         columns = np.tile(of[order], 2)[:, None] * size + np.arange(size)
-        ends = np.arange(0, own.size + 1, size)
-        shape = len(own), size * (len(starts) - 1)
-        wide = sparse.csr_array((own.ravel(), columns.ravel(), ends), shape=shape)
+        ends = np.arange(0, functions.size + 1, size)
+        shape = len(functions), size * (len(starts) - 1)
+        wide = sparse.csr_array((functions.ravel(), columns.ravel(), ends), shape=shape)
         wide.eliminate_zeros()  # a row of one curve has no coefficients of the other
         return LevelRows((first, second), order, starts, shared, wide)
 
@@ -77,9 +77,9 @@ class LevelRows:
         """Scales of the half-normal priors of all scales."""
         return np.concatenate([term.scales for term in self.terms])
 
-    def curves(self, shared: Floats, own: Floats) -> Floats:
+    def curves(self, shared: Floats, deviations: Floats) -> Floats:
         """Both curves (2 rows, ...) at coefficients (P, ...) and (G K, ...)."""
-        return np.asarray(self.shared @ shared + self.own @ own)
+        return np.asarray(self.shared @ shared + self.by_level @ deviations)
 
     def by_curve(self, values: Floats) -> Floats:
         """Both curves (2, rows) in the original order of the rows."""
@@ -140,11 +140,11 @@ class _Information(NamedTuple):
 
     shared: Floats  # (P, P)
     coupling: Floats  # (G, K, P)
-    own: Floats  # (G, K, K)
+    levels: Floats  # (G, K, K)
 
     def covariance(self, tau: Floats) -> Floats:
         """Covariance of levels' coefficients with prior sds tau (K,), given the shared ones."""
-        inner = np.linalg.inv(np.eye(len(tau)) + tau[:, None] * self.own * tau)
+        inner = np.linalg.inv(np.eye(len(tau)) + tau[:, None] * self.levels * tau)
         return tau[:, None] * inner * tau
 
     def marginal(self, covariance: Floats) -> Floats:
@@ -160,7 +160,7 @@ class _Quadratic(NamedTuple):
     weight: Floats  # (2 rows,): information of the curves
     mixed: Floats  # (rows,): and between them
     shared_slope: Floats  # (P,)
-    own_slope: Floats  # (G, K)
+    level_slope: Floats  # (G, K)
     seen: _Information
     bound: _Information  # the levels' are at least a share of this, and so is the marginal
 
@@ -185,7 +185,7 @@ class LevelSearch:
         self.curves, self.data = curves, data
         self.rows = LevelRows.of(curves, group)
         self.shared = list(shared)
-        self.own = np.zeros((self.rows.number, len(self.rows.kind)))
+        self.deviations = np.zeros((self.rows.number, len(self.rows.kind)))
         self.taus = 0.5 * self.rows.scales
         size = curves[0].design.whole.shape[1]
         self._columns = slice(size), slice(size, None)
@@ -194,7 +194,7 @@ class LevelSearch:
     @property
     def of_first(self) -> Floats:
         """Coefficients of the levels in the first curve."""
-        return self.own[:, : len(self.rows.terms[0].kind)]
+        return self.deviations[:, : len(self.rows.terms[0].kind)]
 
     def run(self, enough: float = 1e-3) -> tuple[list[Laplace], Levels]:
         """The Gaussian approximation of the shared coefficients, and the levels' sites."""
@@ -216,7 +216,7 @@ class LevelSearch:
     def _quadratic(self) -> _Quadratic:
         rows = self.rows
         coefficients = np.concatenate([state.coefficients for state in self.shared])
-        m, c = rows.by_curve(rows.curves(coefficients, self.own.ravel()))
+        m, c = rows.by_curve(rows.curves(coefficients, self.deviations.ravel()))
         units = np.stack([self.data.unit(c), np.ones_like(c)])
         sds = np.clip(rows.by_curve(self._sds) / units, *_SDS) * units
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
@@ -228,19 +228,19 @@ class LevelSearch:
         least = np.stack(self.data.information(m, c))
         slope, weight, least = (part[:, rows.order].ravel() for part in (slope, weight, least))
         seen, bound = (self._information(sparse.diags_array(part)) for part in (weight, least))
-        seen = seen._replace(own=floored(bound.own, seen.own))
-        sums = rows.shared.T @ slope, (rows.own.T @ slope).reshape(self.own.shape)
+        seen = seen._replace(levels=floored(bound.levels, seen.levels))
+        sums = rows.shared.T @ slope, (rows.by_level.T @ slope).reshape(self.deviations.shape)
         return _Quadratic(slope, weight, mixed, *sums, seen, bound)
 
     def _information(self, weight: Any) -> _Information:
         """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
-        shared, own = self.rows.shared, self.rows.own
-        weighted, number, size = weight @ shared, *self.own.shape
-        blocks = sparse.bsr_array(own.T @ (weight @ own), blocksize=(size, size))
+        shared, deviations = self.rows.shared, self.rows.by_level
+        weighted, number, size = weight @ shared, *self.deviations.shape
+        blocks = sparse.bsr_array(deviations.T @ (weight @ deviations), blocksize=(size, size))
         by_level = np.zeros((number, size, size))
         by_level[blocks.indices] = blocks.data
         return _Information(
-            shared.T @ weighted, (own.T @ weighted).reshape(number, size, -1), by_level
+            shared.T @ weighted, (deviations.T @ weighted).reshape(number, size, -1), by_level
         )
 
     def _marginal(self, quadratic: _Quadratic) -> tuple[Floats, Floats, Floats, Floats]:
@@ -249,7 +249,7 @@ class LevelSearch:
         covariance = quadratic.seen.covariance(tau)
         least = quadratic.bound.marginal(quadratic.bound.covariance(tau))
         information = floored(least, quadratic.seen.marginal(covariance))
-        right = quadratic.own_slope - self.own / tau**2
+        right = quadratic.level_slope - self.deviations / tau**2
         mean = np.einsum("gkl,gl->gk", covariance, right)
         slope = quadratic.shared_slope - np.einsum("gkp,gk->p", quadratic.seen.coupling, mean)
         return slope, information, covariance, right
@@ -263,15 +263,15 @@ class LevelSearch:
 
     def _scales(self, quadratic: _Quadratic) -> tuple[LevelScale, ...]:
         """Scales one by one, given the shared curves and the other scales."""
-        own, pull = quadratic.seen.own, quadratic.own_slope[:, :, None]
-        pull = pull + quadratic.seen.own @ self.own[:, :, None]
+        precisions, pull = quadratic.seen.levels, quadratic.level_slope[:, :, None]
+        pull = pull + quadratic.seen.levels @ self.deviations[:, :, None]
         scales = []
         for kind, prior in enumerate(self.rows.scales):
             member = self.rows.kind == kind
             tau = np.where(member, 0.0, self.taus[self.rows.kind])
             others = quadratic.seen.covariance(tau)
-            information = (own - own @ others @ own)[:, member][:, :, member]
-            right = (pull - own @ others @ pull)[:, member]
+            information = (precisions - precisions @ others @ precisions)[:, member][:, :, member]
+            right = (pull - precisions @ others @ pull)[:, member]
             precision, rotation = np.linalg.eigh(0.5 * (information + information.mT))
             precision, right = np.maximum(precision, 0.0).ravel(), (rotation.mT @ right).ravel()
             scales.append(LevelScale(prior, best_tau(prior, precision, right), precision, right))
@@ -293,35 +293,35 @@ class LevelSearch:
             ]
         )
         seen = quadratic.seen
-        own = np.einsum("gkl,gl->gk", covariance, right - seen.coupling @ shared)
-        moves = np.abs(self.rows.by_curve(self.rows.curves(shared, own.ravel()))).max(axis=1)
+        step = np.einsum("gkl,gl->gk", covariance, right - seen.coupling @ shared)
+        moves = np.abs(self.rows.by_curve(self.rows.curves(shared, step.ravel()))).max(axis=1)
         factor = min(factor, float(1.0 / np.max(moves / self.data.farthest)))
         self.shared = [
             state.moved(shared[part], factor)
             for state, part in zip(self.shared, self._columns, strict=True)
         ]
-        self.own = self.own + factor * own
+        self.deviations = self.deviations + factor * step
         number = np.arange(len(covariance) + 1)
         spread = sparse.bsr_array((covariance, number[:-1], number))
-        self._sds = np.sqrt((self.rows.own @ spread).multiply(self.rows.own).sum(axis=1))
-        length = shared @ seen.shared @ shared + np.einsum("gk,gkl,gl->", own, seen.own, own)
+        self._sds = np.sqrt((self.rows.by_level @ spread).multiply(self.rows.by_level).sum(axis=1))
+        length = shared @ seen.shared @ shared + np.einsum("gk,gkl,gl->", step, seen.levels, step)
         return factor**2 * float(length)
 
     def _levels(self, quadratic: _Quadratic) -> Levels:
         """The sites, with the information between both curves.
 
-        Its expectation is 0, but a level's own is noise that proposals must follow.
+        Its expectation is 0, but for one level it is noise that proposals must follow.
         """
         middle = sparse.diags_array(quadratic.mixed)
         between = sparse.block_array([[None, middle], [middle, None]])
         information = self._information(sparse.diags_array(quadratic.weight) + between)
         tau = self.taus[self.rows.kind]
         prior = np.diag((_WIDEST * tau) ** -2.0)
-        own = floored(quadratic.seen.own + prior, information.own + prior) - prior
+        site = floored(quadratic.seen.levels + prior, information.levels + prior) - prior
         unit = tau[:, None] * tau
-        value, vector = np.linalg.eigh(unit * own)
-        own = (vector * np.maximum(value, 0.0)[:, None]) @ vector.mT / unit
-        pull = quadratic.own_slope + np.einsum("gkl,gl->gk", own, self.own)
+        value, vector = np.linalg.eigh(unit * site)
+        site = (vector * np.maximum(value, 0.0)[:, None]) @ vector.mT / unit
+        pull = quadratic.level_slope + np.einsum("gkl,gl->gk", site, self.deviations)
         centre = np.concatenate([state.coefficients for state in self.shared])
         scales = self._scales(quadratic)
-        return Levels(self.rows, own, information.coupling, pull, centre, scales)
+        return Levels(self.rows, site, information.coupling, pull, centre, scales)

@@ -54,7 +54,7 @@ class Problem:
     score: Floats  # at the centre of each of the likelihood's rows
     predictors: tuple[str, ...]  # inputs of the likelihood, by row
     mixture: GridMixture | None = None
-    own: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
+    built_in: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
 
     @property
     def observed(self) -> str:
@@ -151,7 +151,7 @@ def build(
         elif not pilot.levels:
             _observe_curves(problem, values)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
-    return replace(problem, own=frozenset(v.name for v in terms))
+    return replace(problem, built_in=frozenset(v.name for v in terms))
 
 
 def _coords(pilot: Pilot) -> dict[str, Any]:

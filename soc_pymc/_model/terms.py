@@ -320,23 +320,19 @@ def _group_terms(
     kinds: Mapping[str, Floats], at_rows: Floats, grouping: Grouping, group: Ints, unit: float
 ) -> list[Term]:
     """Deviations of a grouping's levels in wiggle, slope and level, each with its own scale."""
-    _check_size(grouping, len(group), sum(functions.shape[1] for functions in kinds.values()))
-    own_level = np.eye(len(grouping.levels))
-    member = own_level[grouping.of[group]]
+    columns = len(grouping.levels) * sum(functions.shape[1] for functions in kinds.values())
+    # matrices of both curves
+    _refuse_levels(grouping, 8.0 * columns * (4.0 * len(group) + columns))
+    indicators = np.eye(len(grouping.levels))
+    member = indicators[grouping.of[group]]
     terms = []
     for kind, functions in kinds.items():
         products = at_rows @ functions
         design = (member[:, :, None] * products[:, None, :]).reshape(len(products), -1)
         block = Block(f"{grouping.name}_{kind}", design, _GROUP_SCALES[kind] * unit)
-        values = np.asarray(np.kron(own_level, functions), dtype=float)
+        values = np.asarray(np.kron(indicators, functions), dtype=float)
         terms.append(Term(block, grouping.name, values))
     return terms
-
-
-def _check_size(grouping: Grouping, rows: int, functions: int) -> None:
-    """Refuse so many levels that the matrices of both curves do not fit in memory."""
-    columns = functions * len(grouping.levels)
-    _refuse_levels(grouping, 8.0 * columns * (4.0 * rows + columns))
 
 
 def _refuse_levels(grouping: Grouping, size: float) -> None:

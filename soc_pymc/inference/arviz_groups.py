@@ -146,7 +146,7 @@ def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
     parameters = top_level(built)
     seen = [v for v in model.observed_RVs if v.name != built.observed]
     of_model, of_user = (
-        [v for v in model.potentials if (v.name in built.own) == own] for own in (True, False)
+        [v for v in model.potentials if (v.name in built.built_in) == own] for own in (True, False)
     )
 
     def densities(values: Any) -> list[Any]:

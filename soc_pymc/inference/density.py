@@ -213,7 +213,7 @@ def top_level(built: Problem) -> list[Any]:
         v
         for v in built.model.free_RVs
         if v.name not in coefficients
-        and (v.name in built.own or not free & ({*ancestors([v])} - {v}))
+        and (v.name in built.built_in or not free & ({*ancestors([v])} - {v}))
     ]
 
 

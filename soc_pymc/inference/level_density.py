@@ -80,7 +80,7 @@ class _Proposed:
     rest: Floats  # (draws,): log density of the priors
     pull: Floats  # (G, K, draws)
     noise: Floats  # (G, K, N / 2, draws or 1)
-    own: Floats  # (G, K, N, draws): the levels' coefficients
+    deviations: Floats  # (G, K, N, draws): the levels' coefficients
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
 
@@ -133,15 +133,15 @@ class LevelDensity:
         levels = self._levels
         coupled = np.tensordot(levels.coupling, shared - levels.centre[:, None], 1)
         pull = levels.pull[:, :, None] - coupled
-        own = np.empty((*noise.shape[:2], 2 * noise.shape[2], len(rows)))
-        log_ratio = np.empty((len(own), *own.shape[2:]))
-        proposals(pull, tau, levels.information, noise, own, log_ratio)
-        return _Proposed(shared, tau, rest, pull, noise, own, log_ratio)
+        deviations = np.empty((*noise.shape[:2], 2 * noise.shape[2], len(rows)))
+        log_ratio = np.empty((len(deviations), *deviations.shape[2:]))
+        proposals(pull, tau, levels.information, noise, deviations, log_ratio)
+        return _Proposed(shared, tau, rest, pull, noise, deviations, log_ratio)
 
     def _curves(self, proposed: _Proposed) -> Floats:
         """Both curves at the rows, (2, rows, N draws)."""
-        levels, size, *number = proposed.own.shape
-        of_levels = self._rows.own @ proposed.own.reshape(levels * size, -1)
+        levels, size, *number = proposed.deviations.shape
+        of_levels = self._rows.by_level @ proposed.deviations.reshape(levels * size, -1)
         curves = of_levels.reshape(-1, *number)
         curves += (self._rows.shared @ proposed.shared)[:, None]
         return np.asarray(of_levels).reshape(2, len(self._rows.order), -1)
@@ -167,10 +167,10 @@ class LevelDensity:
         total = np.logaddexp.reduce(log_weight, axis=1)
         weights = np.exp(log_weight - total[:, None])
         by_row = by_row.reshape(-1, number * draws)
-        by_own = (self._rows.own.T @ by_row).reshape(proposed.own.shape)
+        by_deviation = (self._rows.by_level.T @ by_row).reshape(proposed.deviations.shape)
         by_pull, by_tau = np.empty_like(proposed.pull), np.empty_like(proposed.tau)
         sites = proposed.pull, proposed.tau, self._levels.information, proposed.noise
-        slopes(*sites, weights, by_own, by_pull, by_tau)
+        slopes(*sites, weights, by_deviation, by_pull, by_tau)
         of_rows = np.tile(np.repeat(weights, np.diff(self._rows.starts), axis=0), (2, 1, 1))
         by_shared = self._rows.shared.T @ (by_row.reshape(of_rows.shape) * of_rows).sum(axis=1)
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
@@ -208,12 +208,13 @@ class LevelDensity:
             log_weight = self._log_weights(proposed)
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
-            own = np.take_along_axis(proposed.own, best[:, None, None], axis=2)[:, :, 0]
-            chosen.append(own.transpose(2, 0, 1))
-        own = np.concatenate(chosen)
+            best = best[:, None, None]
+            picked = np.take_along_axis(proposed.deviations, best, axis=2)[:, :, 0]
+            chosen.append(picked.transpose(2, 0, 1))
+        deviations = np.concatenate(chosen)
         grouping, curves, start = self._levels.grouping, {}, 0
         for name, term in zip(self._built.family.curves, self._rows.terms, strict=True):
-            part, start = own[:, :, start : start + len(term.kind)], start + len(term.kind)
+            part, start = deviations[:, :, start : start + len(term.kind)], start + len(term.kind)
             shared = posterior[name]
             values = shared.to_numpy()[0, :, None] + part @ term.values.T
             dims = ("chain", "draw", grouping.name, shared.dims[-1])

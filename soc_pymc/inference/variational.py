@@ -71,12 +71,17 @@ def _cross(dim: int, rotations: int, rng: np.random.Generator) -> Floats:
 
 def _maximise_bound(
     evaluate: Evaluate,
+    location: Floats,
+    factor: Floats,
     draws: Floats,
     iterations: int,
     report: Callable[[float], None],
     tolerance: float = _FINE,
 ) -> tuple[Floats, Floats, str]:
-    """Means and sds that maximise the evidence bound, and the problem ("" if none)."""
+    """Location and sds of the best Gaussian, mean-field in coordinates, and the problem if any.
+
+    Its draws are location + factor @ (sd * noise).
+    """
     dim = draws.shape[1]
     worst, finite = [0.0], [False]
     seen: list[float] = []
@@ -84,13 +89,14 @@ def _maximise_bound(
     def negative_bound(x: Floats) -> tuple[float, Floats]:
         mean, log_sd = x[:dim], x[dim:]
         sd = np.exp(log_sd)
-        logp, gradient = evaluate(mean + sd * draws)
+        logp, gradient = evaluate(location + (mean + sd * draws) @ factor.T)
         if not np.isfinite(logp).all():  # a step too far; the line search halves it
             return worst[0] + 1e6, np.zeros_like(x)
         finite[0] = True
         value = -(logp.mean() + log_sd.sum())
         worst[0] = max(worst[0], value)
         report(-value)
+        gradient = gradient @ factor
         by_sd = (gradient * draws).mean(axis=0) * sd + 1.0
         return value, -np.concatenate([gradient.mean(axis=0), by_sd])
 
@@ -122,7 +128,7 @@ def _maximise_bound(
             f"the evidence bound was still rising after {found.nit} iterations (largest slope "
             f"{slope:.2g} posterior sd, 0.05 allowed): raise VI(max_iterations=) or use soc.NUTS()"
         )
-    return mean, sd, problem
+    return location + factor @ mean, sd, problem
 
 
 def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
@@ -150,22 +156,12 @@ def _gaussian(
 ) -> tuple[Floats, Floats, str]:
     """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
     # decorrelating at the start would mix the smoothing scales with the rest, and was worse
-    draws = _cross(len(start), method.rotations, rng)
-    rest = (draws, method.max_iterations, report)
-    centre, sd, _ = _maximise_bound(
-        _in_coordinates(evaluate, start, np.eye(len(start))), *rest, tolerance=_ROUGH
-    )
-    factor = _decorrelated(evaluate, start + centre, sd)
-    mean, sd, problem = _maximise_bound(_in_coordinates(evaluate, start + centre, factor), *rest)
-    return start + centre + factor @ mean, factor * sd, problem
-
-
-def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Evaluate:
-    def moved(rows: Floats) -> tuple[Floats, Floats]:
-        logp, gradient = evaluate(location + rows @ factor.T)
-        return logp, gradient @ factor
-
-    return moved
+    options = _cross(len(start), method.rotations, rng), method.max_iterations, report
+    unit = np.eye(len(start))
+    centre, sd, _ = _maximise_bound(evaluate, start, unit, *options, tolerance=_ROUGH)
+    factor = _decorrelated(evaluate, centre, sd)
+    location, sd, problem = _maximise_bound(evaluate, centre, factor, *options)
+    return location, factor * sd, problem
 
 
 @dataclass(frozen=True)
@@ -227,7 +223,7 @@ def run_variational(
             {"coordinate": space.labels},
         ),
     }
-    return groups, _variational_verdict(problem, *draws.quality, words + _restless(built))
+    return groups, _verdict(built, problem, draws, words)
 
 
 def _batch(built: Problem, method: VI) -> int:
@@ -265,24 +261,18 @@ def _repaired(
     return best, words
 
 
-def _restless(built: Problem) -> str:
-    """Words for a search for the mode that ended elsewhere."""
-    if all(of.laplace.converged for of in built.coefficients):
-        return ""
-    return "; the search for the mode, where inference begins, did not come to rest"
-
-
-def _variational_verdict(problem: str, k: float, ess: float, repaired: str = "") -> dict[str, Any]:
-    if problem:
-        reason = problem
-    elif not k <= PARETO_K:
+def _verdict(built: Problem, problem: str, draws: _Draws, repaired: str) -> dict[str, Any]:
+    k, ess = draws.quality
+    reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{repaired}"
+    if not all(part.laplace.converged for part in built.coefficients):
+        reason += "; the search for the mode, where inference begins, did not come to rest"
+    if not k <= PARETO_K:
         reason = (
             f"Pareto k of the approximation is {k:.2f}, above {PARETO_K}: its bands may be wrong; "
             "soc.NUTS() on the same statistics takes seconds to minutes"
         )
-    else:
-        reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{repaired}"
     converged = not problem and k <= PARETO_K
+    reason = problem or reason
     return {"converged": converged, "reason": reason, "pareto_k": k, "ess_fraction": ess}
 
 
