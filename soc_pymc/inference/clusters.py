@@ -49,7 +49,7 @@ class Blocks:
 
     slope: Floats  # (blocks, p)
     information: Floats  # (blocks, p, p)
-    whole: Floats  # (p, p): of all data
+    total: Floats  # (p, p): of all data
     precision: Floats  # (p,): of the prior, given the smoothing scales
 
 
@@ -97,8 +97,8 @@ def _make_blocks(
         return np.concatenate(slopes), linalg.block_diag(*information)
 
     slope, information = zip(*(sums(block == number) for number in np.unique(block)), strict=True)
-    _, whole = sums(slice(None))
-    return Blocks(np.array(slope), np.array(information), whole, precision)
+    _, total = sums(slice(None))
+    return Blocks(np.array(slope), np.array(information), total, precision)
 
 
 def _rows_of_blocks(
@@ -157,7 +157,7 @@ def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]
 
 def excess(blocks: Blocks) -> Floats:
     """Factor F, (p, k), of the covariance F F' of coefficients that clusters add to the model's."""
-    root = linalg.cholesky(blocks.whole + np.diag(blocks.precision), lower=True)
+    root = linalg.cholesky(blocks.total + np.diag(blocks.precision), lower=True)
     inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
     moves = np.empty_like(blocks.slope)
     for k, (slope, information) in enumerate(zip(blocks.slope, blocks.information, strict=True)):
@@ -167,7 +167,7 @@ def excess(blocks: Blocks) -> Floats:
     moves -= moves.mean(axis=0)
     number = len(moves)
     jackknife = moves.T @ moves * (number - 1) / number
-    more, direction = linalg.eigh(jackknife - inverse @ blocks.whole @ inverse.T)
+    more, direction = linalg.eigh(jackknife - inverse @ blocks.total @ inverse.T)
     more, direction = more[more > 0], direction[:, more > 0]
     more *= np.square(_t_ratio(np.square(moves @ direction)))
     return np.asarray(inverse.T @ (direction * np.sqrt(more)))

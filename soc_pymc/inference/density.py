@@ -170,11 +170,11 @@ def kept_variables(model: pm.Model) -> list[Any]:
 def posterior_draws(space: Space, rows: Floats) -> xr.Dataset:
     """Posterior variables at coordinates of shape (chains, draws, dim)."""
     model = space.model
-    kept = kept_variables(model)
-    matrix, outputs = space.batched(model.replace_rvs_by_values(kept))
+    variables_kept = kept_variables(model)
+    matrix, outputs = space.batched(model.replace_rvs_by_values(variables_kept))
     values = pytensor.function([matrix], outputs, mode=mode())(rows.reshape(-1, space.dim))
     variables = {}
-    for variable, value in zip(kept, values, strict=True):
+    for variable, value in zip(variables_kept, values, strict=True):
         dims = model.named_vars_to_dims.get(variable.name) or [
             f"{variable.name}_dim_{i}" for i in range(value.ndim - 1)
         ]

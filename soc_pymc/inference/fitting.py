@@ -62,8 +62,7 @@ def fit(
         mode begins at its mean curves, whatever its bins, knots and axes, or at flat ones if these
         explain the counts better. It does not change the model, and changes the result only within
         the tolerance of the search. With 10,000 bins it saves about a fifth of a fit's time, with a
-        few hundred almost none. With `model`, only the added parameters begin at the means of a
-        `start` that converged.
+        few hundred almost none. A fit with `model` takes none.
     model
         ``soc.model(stats, prior)`` with added parameters, observations or potentials. The fit's
         ``posterior`` includes the added parameters.
@@ -114,6 +113,8 @@ def fit(
     method = VI() if method is None else method
     problem.check_prior(prior, stats)
     if start is not None:
+        if model is not None:
+            raise FitError("model= has its own start in its coordinates: leave start= out")
         _check_start(start, stats)
     _log.info("fitting %r by %r to %s items in %s bins", prior, method, stats.n_items, stats.bins)
     began = time.perf_counter()

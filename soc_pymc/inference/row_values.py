@@ -35,13 +35,13 @@ class NearRows:
         value = np.empty((len(starts) - 1, first.shape[1]))
         outside = np.empty(first.shape, dtype=np.bool_)
         polynomials = made.centre, made.reach, made.coefficients, made.degree
-        left = 0
+        missing = 0
         for k, part in enumerate(map(slice, *zip(*pairwise(starts), strict=True))):
             curves = first[part], second[part], rows[part]
             by_row = np.empty((2, *curves[0].shape)) if slopes.size else slopes
-            left += polynomial_sums(*curves, value[k], by_row, outside[part], *polynomials)
+            missing += polynomial_sums(*curves, value[k], by_row, outside[part], *polynomials)
             slopes[:, part] = by_row
-        if not left:
+        if not missing:
             return value
         part_of = np.repeat(np.arange(len(value)), np.diff(starts))
         bare = np.flatnonzero((made.reach[:, rows] <= 0.0).any(axis=0))

@@ -106,7 +106,7 @@ def _maximise_bound(
             raise StopIteration
 
     bounds = [(None, None)] * dim + [(-16.0, 16.0)] * dim
-    found = optimize.minimize(
+    maximum = optimize.minimize(
         negative_bound,
         np.zeros(2 * dim),
         jac=True,
@@ -115,8 +115,8 @@ def _maximise_bound(
         options={"maxiter": iterations, "maxcor": 30, "ftol": 0.0, "gtol": tolerance},
         callback=stop_where_flat,
     )
-    mean, sd = found.x[:dim], np.exp(found.x[dim:])
-    slope = float(np.abs(found.jac * np.concatenate([sd, np.ones(dim)])).max())
+    mean, sd = maximum.x[:dim], np.exp(maximum.x[dim:])
+    slope = float(np.abs(maximum.jac * np.concatenate([sd, np.ones(dim)])).max())
     problem = ""
     if not finite[0]:
         problem = (
@@ -125,7 +125,7 @@ def _maximise_bound(
         )
     elif not slope < 0.05:
         problem = (
-            f"the evidence bound was still rising after {found.nit} iterations (largest slope "
+            f"the evidence bound was still rising after {maximum.nit} iterations (largest slope "
             f"{slope:.2g} posterior sd, 0.05 allowed): raise VI(max_iterations=) or use soc.NUTS()"
         )
     return location + factor @ mean, sd, problem
@@ -211,9 +211,9 @@ def run_variational(
         weigh = partial(weighed_draws, densities.weights, location, factor, method.draws, rng)
         first = _Draws(location, factor, *weigh(shown.advance, few, effective))
         draws, words = _repaired(densities, first, method, few, rng, shown)
-        kept = chosen(draws.log_weight, method.draws, rng)
-        posterior = densities.draws(draws.coordinates[kept])
-    weights = xr.Dataset({"log_weight": (("chain", "draw"), draws.log_weight[kept][None])})
+        numbers = chosen(draws.log_weight, method.draws, rng)
+        posterior = densities.draws(draws.coordinates[numbers])
+    weights = xr.Dataset({"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])})
     moments = {"mean": draws.location, "sd": np.sqrt((draws.factor**2).sum(axis=1))}
     groups = {
         "posterior": in_chains(posterior),
