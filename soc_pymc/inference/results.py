@@ -87,6 +87,11 @@ class Status:
     seconds: float
     mc_error: float | None = None
 
+    def _repr_html_(self) -> str:
+        known = ((name, value) for name, value in vars(self).items() if value is not None)
+        numbers = ((n, f"{v:.3g}" if isinstance(v, float) else v) for n, v in known)
+        return html_table("Status", numbers)
+
 
 @dataclass(frozen=True)
 class Fit:
