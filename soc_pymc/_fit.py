@@ -49,7 +49,7 @@ def fit(
         10,000 bins it saves about a fifth of a fit's time, with a few hundred almost none.
     model
         ``soc.model(stats, prior)`` with added parameters, observations or potentials; the fit's
-        ``posterior`` includes them. Not with ``"auto"``.
+        ``posterior`` includes them. Not with ``"auto"`` or `start`.
     progress
         Whether to show progress on standard error.
 

@@ -74,16 +74,6 @@ class ScaleTransform(Transform):
         return log_slope - 0.5 * q**2 - log_half
 
 
-class ScalesTransform(ScaleTransform):
-    """Several scales: inputs (n,) and (4, n)."""
-
-    ndim_supp = 1
-
-    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
-        """Sum of log d tau / d v."""
-        return super().log_jac_det(value, *inputs).sum(axis=-1)
-
-
 class WiggleTransform(Transform):
     """Wiggly coefficients z ~ N(0, tau) as w: z = pull s^2 + s w, s^2 = tau^2 / (1 + d tau^2).
 
@@ -144,10 +134,7 @@ class LineTransform(Transform):
 
 
 def _mode_point(transform: Transform, rv: Any, size: Any, *inputs: Any) -> Any:
-    """Start of a variable: 0 in its coordinates, the mode.
-
-    PyMC's default start can be tens of posterior sd away.
-    """
+    """Start of a variable: 0 in its coordinates, the mode."""
     return transform.backward(pt.zeros_like(rv), *inputs)
 
 
@@ -178,15 +165,13 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
 # --- variables -----------------------------------------------------------------------------------
 
 
-def add_scale(name: str, label: str, prior_scale: float, shape: Floats) -> Any:
-    """A scale tau ~ half-normal(prior_scale), with the constants of its coordinate.
-
-    `label` is the prefix of the names of its data.
-    """
+def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull: Floats) -> Any:
+    """A scale tau ~ half-normal(prior_scale) of coefficients with this data precision and pull."""
+    log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
     return pm.CustomDist(
         name,
         pm.Data(f"{label}_prior_scale", np.asarray(prior_scale)),
-        pm.Data(f"{label}_sd_shape", shape),
+        pm.Data(f"{label}_sd_shape", density_shape(_POSITIONS, log_density)),
         logp=_scale_logp,
         random=forward.SCALE,
         support_point=partial(_mode_point, ScaleTransform()),
@@ -195,31 +180,11 @@ def add_scale(name: str, label: str, prior_scale: float, shape: Floats) -> Any:
     )
 
 
-def add_scales(name: str, prior_scale: Floats, shape: Floats, dim: str) -> Any:
-    """Independent scales as one variable: prior scales (n,) and constants (4, n)."""
-    return pm.CustomDist(
-        name,
-        pm.Data(f"{name}_prior_scale", prior_scale),
-        pm.Data(f"{name}_shape", shape),
-        logp=_scales_logp,
-        random=forward.SCALES,
-        support_point=partial(_mode_point, ScalesTransform()),
-        signature=forward.SCALES.signature,
-        dims=dim,
-        transform=ScalesTransform(),
-    )
-
-
 def add_block(
     name: str, label: str, block: Block, laplace: BlockLaplace, before: Sequence[Any], dim: str
 ) -> Any:
-    """Rotated coefficients N(0, tau) of a term with their scale ``{name}_sd``.
-
-    Its coordinates are given `before`, the coefficients of the terms before it.
-    """
-    log_density = scale_log_density(_POSITIONS, block.scale, laplace.precision, laplace.here)
-    shape = density_shape(_POSITIONS, log_density)
-    scale = add_scale(f"{name}_sd", label, block.scale, shape)
+    """Rotated coefficients N(0, tau) of a term with their scale ``{name}_sd``."""
+    scale = add_scale(f"{name}_sd", label, block.scale, laplace.precision, laplace.mode_pull)
     pull = pm.Data(f"{label}_pull", laplace.pull)
     if before:
         coupling = pm.Data(f"{label}_coupling", laplace.coupling)
@@ -247,10 +212,7 @@ def add_line(
     dim: str,
     widths: Any = None,
 ) -> Any:
-    """Coefficients with their own Normal priors, in coordinates given all terms, `before`.
-
-    `widths` are factors on the coordinates' sds.
-    """
+    """Coefficients with their own Normal priors, in coordinates given all terms, `before`."""
     root = pm.Data(f"{label}_root", laplace.line_root)
     return pm.CustomDist(
         name,
@@ -267,10 +229,6 @@ def add_line(
         dims=dim,
         transform=LineTransform(),
     )
-
-
-def _scales_logp(value: Any, scale: Any, shape: Any) -> Any:
-    return _scale_logp(value, scale, shape).sum(axis=-1)
 
 
 def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:

@@ -5,7 +5,7 @@ seconds of compiling at every call. A `Forward` is given to `pm.CustomDist` as i
 PyTensor then finds the compiled rule, and so does Python.
 """
 
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -27,31 +27,20 @@ class Forward:
     """
 
     def __init__(self, name: str, signature: str, compiled: Any) -> None:
-        inputs, output = signature.split("->")
-        self._inputs = [[x for x in part.split(",") if x] for part in inputs[1:-1].split("),(")]
-        self._output = [x for x in output[1:-1].split(",") if x]
         self.signature, self.compiled = signature, compiled
         text = f"{name} {signature} {version_of_kernels()}"
         self.version = int.from_bytes(sha256(text.encode()).digest()[:8], "big")
 
     def __call__(self, *parameters: Any, rng: np.random.Generator, size: Any = None) -> Any:
         """Draws (*size, *core), as `pm.CustomDist` calls its ``random``."""
-        given = [np.asarray(p) for p in parameters]
-        ends = [p.ndim - len(core) for p, core in zip(given, self._inputs, strict=True)]
-        shapes = [(p.shape[:end], p.shape[end:]) for p, end in zip(given, ends, strict=True)]
-        lengths = {
-            dim: length
-            for core, (_, own) in zip(self._inputs, shapes, strict=True)
-            for dim, length in zip(core, own, strict=True)
-        }
-        batch = np.broadcast_shapes(size or (), *(outer for outer, _ in shapes))
-        whole = [np.broadcast_to(p, batch + own) for p, (_, own) in zip(given, shapes, strict=True)]
-        found = np.empty(batch + tuple(lengths[dim] for dim in self._output))
+        values = [np.asarray(p) for p in parameters]
+        cores = self.signature.split("->")[0][1:-1].split("),(")
+        core = [values[k].ndim - len([x for x in c.split(",") if x]) for k, c in enumerate(cores)]
+        if size:
+            values[0] = np.broadcast_to(values[0], (*size, *values[0].shape[core[0] :]))
         # compiling takes a process far longer than one draw, such as a model's first, in Python
-        rule = self.compiled if batch else self.compiled.py_func
-        for at in np.ndindex(*batch):
-            found[at] = rule(rng, *(p[at] for p in whole))
-        return found
+        rule = self.compiled if size or any(core) else self.compiled.py_func
+        return np.vectorize(partial(rule, rng), signature=self.signature)(*values)
 
 
 @numba_core_rv_funcify.register(CustomDistRV)
@@ -73,11 +62,6 @@ def _half_normal(rng, scale, shape):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _half_normals(rng, scale, shape):  # type: ignore[no-untyped-def]
-    return np.abs(rng.normal(0.0, 1.0, len(scale))) * scale
-
-
-@_jit
 def _normals(rng, scale, precision, pull):  # type: ignore[no-untyped-def]
     return rng.normal(0.0, 1.0, len(precision)) * scale
 
@@ -88,7 +72,6 @@ def _line(rng, mean, sd, centre, shift, root, before):  # type: ignore[no-untype
 
 
 SCALE = Forward("scale", "(),(s)->()", _half_normal)
-SCALES = Forward("scales", "(n),(s,n)->(n)", _half_normals)
 BLOCK = Forward("block", "(),(k),(k)->(k)", _normals)
 LINE = Forward("line", "(l),(l),(l),(l,k),(l,l),(k)->(l)", _line)
 

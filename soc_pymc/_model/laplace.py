@@ -7,21 +7,22 @@ milliseconds, in numpy. It does not change the model.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy import linalg, special
-from scipy.interpolate import CubicSpline
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.row_sums import RowSums
-from .terms import Block, Design, State
+from .terms import Design, State
 
 _ROUNDS = 60
+_HALVINGS = 30
 _RIDGE = 1e-12  # of information, relative to the diagonal: that of equal columns is singular
 _LEAST = 0.2  # smallest observed information, as a share of the lower bound of the expected one
 _POSITIONS = np.linspace(-5.0, 5.0, 401)
+_MOST_TERMS = 500  # coefficients whose scale is evaluated at once
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class BlockLaplace:
     precision: Floats
     pull: Floats
     coupling: Floats
-    here: Floats  # pull - coupling @ e at the mode
+    mode_pull: Floats  # pull - coupling @ e at the mode
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,7 @@ class Laplace:
     converged: bool = True  # whether the search had come to rest there
 
 
-@dataclass(frozen=True)
-class Curvature:
+class Curvature(NamedTuple):
     """The log marginal at given coefficients."""
 
     value: Floats  # row by row
@@ -82,29 +82,21 @@ class Target(Protocol):
         """Length of the longest step relative to the largest allowed."""
 
 
-@dataclass(frozen=True)
-class RowCurvature:
-    """The log marginal of rows at their two parameters, each (rows,)."""
+class RowCurvature(NamedTuple):
+    """The log marginal of rows in their two parameters, each (2, rows) but the first."""
 
-    value: Floats
-    slopes: tuple[Floats, Floats]
-    first: Floats  # expected information of the first parameter
-    bound: Floats  # a lower bound of that of the second, and the observed one
-    observed: Floats
-
-    def of_coefficients(self, wholes: Sequence[Floats], at: Any = slice(None)) -> Curvature:
-        """Slopes and information of some rows in the coefficients of both designs."""
-        first, second = (design[at] for design in wholes)
-        pairs = (first, self.first), (second, self.bound), (second, self.observed)
-        of_first, bound, seen = (x.T @ (weight[at][:, None] * x) for x, weight in pairs)
-        slopes = [x.T @ g[at] for x, g in zip((first, second), self.slopes, strict=True)]
-        return Curvature(self.value[at], slopes, (of_first, floored(bound, seen)))
+    value: Floats  # (rows,)
+    slopes: Floats
+    expected: Floats  # information; of the second parameter a lower bound
+    observed: Floats  # information; of the first parameter the expected one
 
 
 def row_curvature(data: RowSums, first: Floats, second: Floats) -> RowCurvature:
     """Slopes and information of all rows; where a value is not finite, they may not be either."""
-    here = data.expansion(first, second)
-    return RowCurvature(here.value, here.slopes, *data.information(first, second), -here.by_second)
+    expansion = data.expansion(first, second)
+    expected = np.stack(data.information(first, second))
+    observed = np.stack([expected[0], -expansion.by_second])
+    return RowCurvature(expansion.value, np.stack(expansion.slopes), expected, observed)
 
 
 @dataclass(frozen=True)
@@ -114,31 +106,34 @@ class CurveTarget:
     designs: tuple[Design, Design]
     data: RowSums
 
-    def _at(self, states: Sequence[State]) -> tuple[Floats, Floats]:
-        m, c = (s.at(d) for s, d in zip(states, self.designs, strict=True))
-        return m, c
+    def _curves(self, states: Sequence[State]) -> list[Floats]:
+        return [state.at(design) for state, design in zip(states, self.designs, strict=True)]
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """As in `Target`; the second curve's information is the observed one, with a floor."""
-        rows = row_curvature(self.data, *self._at(states))
+        rows = row_curvature(self.data, *self._curves(states))
         if not np.isfinite(rows.value).all():
             return Curvature(rows.value, [], [])
-        return rows.of_coefficients([d.whole for d in self.designs])
+        wholes = [design.whole for design in self.designs]
+        slopes = [x.T @ slope for x, slope in zip(wholes, rows.slopes, strict=True)]
+        pairs = zip(wholes, rows.expected, rows.observed, strict=True)
+        information = [
+            floored(*(x.T @ (weight[:, None] * x) for weight in weights)) for x, *weights in pairs
+        ]
+        return Curvature(rows.value, slopes, information)
 
     def value(self, states: Sequence[State]) -> float:
         """As in `Target`."""
-        m, c = self._at(states)
-        most = self.data.most
-        if not (np.abs(m).max() <= most[0] and np.abs(c).max() <= most[1]):
+        curves = self._curves(states)
+        pairs = zip(curves, self.data.most, strict=True)
+        if not all(np.abs(curve).max() <= most for curve, most in pairs):
             return -np.inf
-        return float(self.data.values(m[None], c[None]).sum())
+        first, second = curves
+        return float(self.data.values(first[None], second[None]).sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
-        """As in `Target`.
-
-        Far above the data the negative binomial's log probability is very flat in log mean, and the
-        way back takes many steps.
-        """
+        """As in `Target`."""
+        # far above the data the log marginal is very flat, and the way back takes many steps
         moves = (float(np.abs(d.whole @ s).max()) for d, s in zip(self.designs, steps, strict=True))
         return max(move / most for move, most in zip(moves, self.data.farthest, strict=True))
 
@@ -173,18 +168,35 @@ def scale_log_density(position: Floats, scale: float, precision: Floats, pull: F
 
     In the quadratic around the mode each coefficient's data-only centre is N(0, tau^2 + 1/d).
     """
-    tau2 = half_normal_scale(position, scale)[..., None] ** 2
-    shrink = 1.0 + precision * tau2
-    data = -0.5 * np.log(shrink) + 0.5 * pull**2 * tau2 / shrink
-    return np.asarray(data.sum(axis=-1) - 0.5 * position**2)
+    tau2, total = half_normal_scale(position, scale)[:, None] ** 2, -0.5 * position**2
+    for start in range(0, len(precision), _MOST_TERMS):
+        part = slice(start, start + _MOST_TERMS)
+        shrink = 1.0 + precision[part] * tau2
+        total += 0.5 * (pull[part] ** 2 * tau2 / shrink - np.log(shrink)).sum(axis=1)
+    return total
+
+
+def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
+    """Posterior mean position of tau, which unlike the mode is never 0."""
+    if not len(precision):
+        return scale
+    log_density = scale_log_density(_POSITIONS, scale, precision, pull)
+    weight = np.exp(log_density - log_density.max())
+    position = np.array(weight @ _POSITIONS / weight.sum())
+    return float(half_normal_scale(position, scale))
+
+
+def rescaled(design: Design, state: State, laplace: Laplace) -> State:
+    """The state with smoothing scales estimated anew."""
+    known = zip(design.blocks, laplace.blocks, strict=True)
+    return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in known))
 
 
 def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:
     """Find the mode; the smoothing scales are re-estimated after each step.
 
-    What it returns says whether the search came to rest.
-    `ahead` takes the information after the last step instead of before it. A log marginal that is
-    not finite at the start raises FitError.
+    Each result says whether the search came to rest. `ahead` takes the information after the last
+    step instead of before it. A log marginal that is not finite at the start raises FitError.
     """
     states, designs = list(start), target.designs
     laplaces: list[Laplace] = []
@@ -192,17 +204,13 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
     for _ in range(_ROUNDS):
         curvature = target.curvature(states)
         laplaces = _summaries(designs, states, curvature)
-        old = np.concatenate([s.taus for s in states])
-        states = [
-            replace(s, taus=tuple(map(best_tau, d.blocks, p.blocks)))
-            for s, d, p in zip(states, designs, laplaces, strict=True)
-        ]
+        before = np.concatenate([s.taus for s in states])
+        states = [rescaled(*part) for part in zip(designs, states, laplaces, strict=True)]
         parts = zip(designs, states, curvature.slopes, curvature.information, strict=True)
         steps = [scoring_step(*part) for part in parts]
         states, moved = _line_search(target, states, steps, curvature.information)
-        taus = np.concatenate([s.taus for s in states])
-        drift = float(np.abs(np.log(taus / old)).max(initial=0.0))
-        converged = moved < 1e-3 and drift < 1e-2
+        change = np.log(np.concatenate([s.taus for s in states]) / before)
+        converged = moved < 1e-3 and float(np.abs(change).max(initial=0.0)) < 1e-2
         if converged:
             break
     if ahead:
@@ -212,9 +220,7 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
 
 def best_start(target: Target, starts: Sequence[Sequence[State]]) -> Sequence[State]:
     """The start with the highest penalised log density; the first if none is finite."""
-    if len(starts) == 1:
-        return starts[0]
-    return max(starts, key=lambda states: _log_density(target, states))
+    return max(starts, key=lambda states: _log_density(target, states)) if starts[1:] else starts[0]
 
 
 def _summaries(
@@ -233,9 +239,8 @@ def _summaries(
 def scoring_step(design: Design, state: State, slope: Floats, information: Floats) -> Floats:
     """The step to the mode of the quadratic at a state."""
     mean, precision = state.prior(design)
-    hessian = information + np.diag(precision)
     right = slope - precision * (state.coefficients - mean)
-    return _solved(hessian, right)
+    return _solved(information + np.diag(precision), right)
 
 
 def _solved(matrix: Floats, right: Floats) -> Floats:
@@ -248,59 +253,49 @@ def _solved(matrix: Floats, right: Floats) -> Floats:
 
 
 def _integrated(
-    information: Floats, slope: Floats, precision: Floats, away: Floats, kept: int
+    information: Floats, slope: Floats, precision: Floats, away: Floats, size: int
 ) -> tuple[Floats, Floats]:
     """Information and slope of the first coefficients, the others integrated out at their taus."""
-    size = len(slope)
-    block = information[kept:, kept:] + np.diag(precision[kept:size])
-    cross = information[kept:, :kept]
-    solved = _solved(block, cross)
-    rest = slope[kept:] - precision[kept:size] * away[kept:size]
-    return information[:kept, :kept] - cross.T @ solved, slope[:kept] - solved.T @ rest
+    integrated, remaining = slice(size, len(slope)), slice(size)
+    block = information[integrated, integrated] + np.diag(precision[integrated])
+    solved = _solved(block, information[integrated, remaining])
+    right = slope[integrated] - precision[integrated] * away[integrated]
+    reduced = information[remaining, remaining] - information[remaining, integrated] @ solved
+    return reduced, slope[remaining] - solved.T @ right
 
 
 def summary(design: Design, state: State, slope: Floats, information: Floats) -> Laplace:
     """Coordinates from the log marginal's slope and information in all coefficients."""
     mean, precision = state.prior(design)
-    x, cut = state.coefficients, [0, *design.ends.tolist()]
-    lines = slice(cut[-1], None)
+    x, ends = state.coefficients, [0, *design.ends.tolist()]
+    lines = slice(ends[-1], None)
     line_information = information[lines, lines] + np.diag(precision[lines])
-    shift = _solved(line_information, information[lines, : cut[-1]])
+    shift = _solved(line_information, information[lines, : ends[-1]])
     upper = linalg.cholesky(line_information)
     root = linalg.solve_triangular(upper, np.eye(len(upper)))
-    turned_blocks = []
-    for start, end in reversed(list(pairwise(cut))):
+    known: list[Any] = []  # of the blocks, the last one first
+    for start, end in reversed(list(pairwise(ends))):
         information, slope = _integrated(information, slope, precision, x - mean, end)
-        block = information[start:end, start:end]
-        value, rotation = linalg.eigh(0.5 * (block + block.T))
-        rotation = rotation[:, ::-1]
-        if len(value):  # fix signs, so that rounding cannot flip a coordinate
-            largest = np.abs(rotation).argmax(axis=0)
-            rotation = rotation * np.sign(rotation[largest, np.arange(len(value))])
+        value, rotation = _diagonalised(information[start:end, start:end])
         pull = slope[start:end] + information[start:end, :end] @ x[:end]
-        turned_blocks.append((rotation, value[::-1], pull, information[start:end, :start]))
-    turn = linalg.block_diag(*(rotation for rotation, *_ in reversed(turned_blocks)))
-    if not turned_blocks:
-        turn = np.zeros((0, 0))
-    z = turn.T @ x[: cut[-1]]
-    blocks = []
-    for start, (rotation, value, pull, coupling) in zip(cut, reversed(turned_blocks), strict=False):
+        known.insert(0, (rotation, value, rotation.T @ pull, information[start:end, :start]))
+    turn = linalg.block_diag(*(rotation for rotation, *_ in known)) if known else np.zeros((0, 0))
+    z, blocks = turn.T @ x[: ends[-1]], []
+    for start, (rotation, value, pull, coupling) in zip(ends, known, strict=False):
         turned = rotation.T @ coupling @ turn[:start, :start]
-        pull = rotation.T @ pull
-        here = pull - turned @ z[:start]
-        blocks.append(BlockLaplace(rotation, np.maximum(value, 0.0), pull, turned, here))
-    centre = x[lines] + shift @ x[: cut[-1]]
+        blocks.append(BlockLaplace(rotation, value, pull, turned, pull - turned @ z[:start]))
+    centre = x[lines] + shift @ x[: ends[-1]]
     return Laplace(tuple(blocks), centre, shift @ turn, root, state)
 
 
-def best_tau(block: Block, laplace: BlockLaplace) -> float:
-    """Posterior mean position of tau, which unlike the mode is never 0."""
-    if not len(laplace.precision):
-        return block.scale
-    log_density = scale_log_density(_POSITIONS, block.scale, laplace.precision, laplace.here)
-    weight = np.exp(log_density - log_density.max())
-    position = np.array(weight @ _POSITIONS / weight.sum())
-    return float(half_normal_scale(position, block.scale))
+def _diagonalised(information: Floats) -> tuple[Floats, Floats]:
+    """Eigenvalues, falling and at least 0, and eigenvectors with signs that rounding keeps."""
+    value, rotation = linalg.eigh(0.5 * (information + information.T))
+    value, rotation = np.maximum(value[::-1], 0.0), rotation[:, ::-1]
+    if len(value):
+        largest = np.abs(rotation).argmax(axis=0)
+        rotation = rotation * np.sign(rotation[largest, np.arange(len(value))])
+    return value, rotation
 
 
 def _log_density(target: Target, states: Sequence[State]) -> float:
@@ -313,38 +308,13 @@ def _log_density(target: Target, states: Sequence[State]) -> float:
 def _line_search(
     target: Target, states: Sequence[State], steps: Sequence[Floats], information: Sequence[Floats]
 ) -> tuple[list[State], float]:
-    """The longest step, by halving, that does not lower the penalised log density.
-
-    The second value is the squared length of the step in the data's information.
-    """
+    """The longest step, by halving, that does not lower the density, and its squared length."""
     density = _log_density(target, states)
-    excess = target.excess(states, steps)
-    for halving in range(30):
-        factor = 0.5**halving / max(excess, 1.0)
+    factor = 1.0 / max(target.excess(states, steps), 1.0)
+    for _ in range(_HALVINGS):
         tried = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
         if _log_density(target, tried) >= density - 1e-9 * abs(density):
-            change = (factor * step for step in steps)
-            return tried, float(sum(x @ w @ x for w, x in zip(information, change, strict=True)))
-    return list(states), 0.0
-
-
-# --- scales of random effects --------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ScalePosterior:
-    """Posterior of a scale tau, given the curves."""
-
-    scale: float  # of its half-normal prior
-    tau: float  # at the posterior mean of its position
-    position: Floats  # standard normal positions of tau in its prior
-    log_density: Floats  # log posterior density there
-
-
-def scale_posterior(scale: float, position: Floats, log_density: Floats) -> ScalePosterior:
-    """From the log density at a few even positions."""
-    fine = np.linspace(position[0], position[-1], 3201)
-    log_density = CubicSpline(position, log_density)(fine)
-    weight = np.exp(log_density - log_density.max())
-    mean = np.array(weight @ fine / weight.sum())
-    return ScalePosterior(scale, float(half_normal_scale(mean, scale)), fine, log_density)
+            lengths = (x @ w @ x for w, x in zip(information, steps, strict=True))
+            return tried, factor**2 * float(sum(lengths))
+        factor *= 0.5
+    return list(states), np.inf

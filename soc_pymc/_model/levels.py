@@ -6,136 +6,163 @@ a quadratic, its site, in which they are integrated in closed form; importance w
 result (`inference.level_density`). Cost and memory are linear in the number of levels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
 from .._lib.arrays import Floats, Ints
 from ..data.groups import Grouping
 from ..families.row_sums import RowSums
-from .laplace import (
-    Laplace,
-    ScalePosterior,
-    best_tau,
-    floored,
-    half_normal_scale,
-    row_curvature,
-    scale_posterior,
-    scoring_step,
-    summary,
-)
-from .level_kernels import gaussian_marginals
+from .laplace import Laplace, best_tau, floored, rescaled, scoring_step, summary
 from .terms import Curve, LevelTerms, State
 
 FEWEST_LEVELS = 8
 """Levels from which they are integrated out; fewer are parameters like all others."""
 
-_ROUNDS, _AVERAGED = 60, 3
+_ROUNDS = 60
 _NODES, _WEIGHTS = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 6.0
-# limits of the Gaussian's sds over which slopes are averaged, in units of each parameter
-_SDS = 1e-3, 1.0
-_WIDEST = 3.0  # times a scale: up to there a level's posterior is Gaussian without a floor
+# limits of the sds over which slopes are averaged, in units of each parameter, and the first ones
+_SDS, _FIRST_SD = (1e-3, 1.0), 0.1
+_WIDEST = 3.0  # times a scale: up to there noise between both curves is left in the sites
 _SMALL = 0.01  # share of a scale's prior: smaller ones are as good as 0
-_WIDER = 1.1  # factor on a scale, for a difference
-_POSITIONS = np.linspace(-8.0, 8.0, 41)  # of a scale in its prior
+_SLOWER, _FASTER = 0.5, 1.5  # factors on the length of steps
 
 
 @dataclass(frozen=True)
-class Sites:
-    """Quadratic log likelihood of every level in its coefficients b of both curves.
+class LevelRows:
+    """Both curves at the rows as linear functions of shared coefficients and those of levels.
+
+    Rows are in the order of their levels, those of the first curve before those of the second.
+    """
+
+    terms: tuple[LevelTerms, LevelTerms]
+    order: Ints  # of the rows of one curve
+    starts: Ints  # (G + 1,): first row of each level, and the end
+    shared: Floats  # (2 rows, P)
+    by_level: Any  # (2 rows, G K), sparse
+
+    @staticmethod
+    def of(curves: Sequence[Curve], group: Ints) -> "LevelRows":
+        """Rows from the group of each."""
+        first, second = (curve.levels for curve in curves if curve.levels)
+        of = first.grouping.of[group]
+        order = np.argsort(of, kind="stable")
+        starts = np.searchsorted(of[order], np.arange(len(first.grouping.levels) + 1))
+        shared = linalg.block_diag(*(curve.design.whole[order] for curve in curves))
+        functions = linalg.block_diag(first.design[order], second.design[order])
+        size = functions.shape[1]
+        columns = np.tile(of[order], 2)[:, None] * size + np.arange(size)
+        ends = np.arange(0, functions.size + 1, size)
+        shape = len(functions), size * (len(starts) - 1)
+        wide = sparse.csr_array((functions.ravel(), columns.ravel(), ends), shape=shape)
+        wide.eliminate_zeros()  # a row of one curve has no coefficients of the other
+        return LevelRows((first, second), order, starts, shared, wide)
+
+    @property
+    def number(self) -> int:
+        """Number of levels."""
+        return len(self.starts) - 1
+
+    @property
+    def kind(self) -> Ints:
+        """Number of the scale of each of a level's coefficients, (K,)."""
+        first, second = self.terms
+        return np.concatenate([first.kind, second.kind + len(first.names)])
+
+    @property
+    def scales(self) -> Floats:
+        """Scales of the half-normal priors of all scales."""
+        return np.concatenate([term.scales for term in self.terms])
+
+    def curves(self, shared: Floats, deviations: Floats) -> Floats:
+        """Both curves (2 rows, ...) at coefficients (P, ...) and (G K, ...)."""
+        return np.asarray(self.shared @ shared + self.by_level @ deviations)
+
+    def by_curve(self, values: Floats) -> Floats:
+        """Both curves (2, rows) in the original order of the rows."""
+        ordered = np.empty((2, len(self.order)))
+        ordered[:, self.order] = values.reshape(ordered.shape)
+        return ordered
+
+
+@dataclass(frozen=True)
+class LevelScale:
+    """Scale of the deviations of one kind, with all their coefficients integrated out."""
+
+    prior: float  # scale of its half-normal prior
+    tau: float  # at the posterior mean of its position
+    precision: Floats  # of the independent coefficients N(0, tau^2) of all levels
+    pull: Floats  # precision times the data's centre
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Rows of all levels with their sites: quadratic log likelihoods of a level's coefficients b.
 
     Given the shared coefficients of both curves, level g's is u'b - b'A b / 2 with
     A = information[g] and u = pull[g] - coupling[g] @ (shared - centre).
     """
 
-    information: Floats  # (G, K, K), positive definite with the prior's added
+    rows: LevelRows
+    information: Floats  # (G, K, K), positive semidefinite
     coupling: Floats  # (G, K, P)
     pull: Floats  # (G, K)
     centre: Floats  # (P,)
-
-
-@dataclass(frozen=True)
-class CurveScales:
-    """What is known of the scales of one curve's deviations."""
-
-    posteriors: tuple[ScalePosterior, ...]  # of the kinds
-    # (lines, kinds): share of the variance of the shared line's coefficients that is proportional
-    # to the squared scale of a kind; sums are at most 1
-    shares: Floats
-
-
-@dataclass(frozen=True)
-class Levels:
-    """Rows of every level, and both curves' terms and sites."""
-
-    order: Ints  # rows in the order of their levels
-    parts: tuple[slice, ...]  # of each level in that order
-    terms: tuple[LevelTerms, ...]
-    sites: Sites
-    scales: tuple[CurveScales, ...]
+    scales: tuple[LevelScale, ...]
 
     @property
-    def mode(self) -> tuple[Floats, Floats]:
-        """Scales of the coefficients (K,), and the coefficients (G, K) at the shared centre."""
-        tau = np.concatenate(
-            [
-                np.array([known.tau for known in curve.posteriors])[term.kind]
-                for term, curve in zip(self.terms, self.scales, strict=True)
-            ]
-        )
-        precision = self.sites.information + np.diag(tau**-2.0)
-        return tau, np.linalg.solve(precision, self.sites.pull[:, :, None])[:, :, 0]
+    def grouping(self) -> Grouping:
+        """The grouping whose levels they are."""
+        return self.rows.terms[0].grouping
 
+    @property
+    def tau(self) -> Floats:
+        """Scales of a level's coefficients, (K,)."""
+        return np.array([scale.tau for scale in self.scales])[self.rows.kind]
 
-@dataclass(frozen=True)
-class Point:
-    """Coefficients of one curve: the shared ones, and the levels' with their scales."""
+    def scale_names(self, variables: Sequence[str]) -> list[str]:
+        """Names of the scales' variables, from those of both curves."""
+        pairs = zip(variables, self.rows.terms, strict=True)
+        return [f"{variable}_{name}_sd" for variable, term in pairs for name in term.names]
 
-    shared: State
-    own: Floats  # (G, K)
-    taus: Floats  # (kinds,)
+    @property
+    def mode(self) -> Floats:
+        """Coefficients (G, K) at the shared centre."""
+        precision = self.information + np.diag(self.tau**-2.0)
+        return np.linalg.solve(precision, self.pull[:, :, None])[:, :, 0]
 
 
 class _Information(NamedTuple):
-    """Information of rows with given weights."""
+    """Information of rows."""
 
     shared: Floats  # (P, P)
     coupling: Floats  # (G, K, P)
-    own: Floats  # (G, K, K)
+    levels: Floats  # (G, K, K)
 
-    def marginal(self, tau: Floats) -> tuple[Floats, Floats]:
-        """That of the shared coefficients with the levels' integrated out, and their covariance.
+    def covariance(self, tau: Floats) -> Floats:
+        """Covariance of levels' coefficients with prior sds tau (K,), given the shared ones."""
+        inner = np.linalg.inv(np.eye(len(tau)) + tau[:, None] * self.levels * tau)
+        return tau[:, None] * inner * tau
 
-        `tau` (K,) are the sds of the levels' prior.
-        """
-        inner = np.linalg.inv(np.eye(len(tau)) + tau[:, None] * self.own * tau)
-        covariance = tau[:, None] * inner * tau
-        axes = (0, 1), (0, 1)
-        return self.shared - np.tensordot(
-            self.coupling, covariance @ self.coupling, axes
-        ), covariance
+    def marginal(self, covariance: Floats) -> Floats:
+        """Information of the shared coefficients, with the levels' integrated out."""
+        half = (covariance @ self.coupling).reshape(-1, len(self.shared))
+        return self.shared - self.coupling.reshape(half.shape).T @ half
 
 
 class _Quadratic(NamedTuple):
-    """The log likelihood near a point, as a function of one curve's coefficients."""
+    """The log likelihood near a point; both curves have no information in common."""
 
-    slope: Floats  # (P,)
-    own_slope: Floats  # (G, K)
+    slope: Floats  # (2 rows,): in the curves
+    weight: Floats  # (2 rows,): information of the curves
+    mixed: Floats  # (rows,): and between them
+    shared_slope: Floats  # (P,)
+    level_slope: Floats  # (G, K)
     seen: _Information
     bound: _Information  # the levels' are at least a share of this, and so is the marginal
-
-
-@dataclass(frozen=True)
-class _Marginal:
-    """A quadratic with the levels' coefficients integrated out at their scales."""
-
-    slope: Floats
-    information: Floats
-    covariance: Floats  # (G, K, K): of the levels' coefficients
-    right: Floats  # (G, K): their slopes in the log density
 
 
 def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
@@ -144,296 +171,157 @@ def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
     return largest if largest and len(largest.levels) >= FEWEST_LEVELS else None
 
 
-@dataclass(frozen=True)
 class LevelSearch:
-    """The rows of all levels, for the mode of all coefficients and the sites there."""
+    """Search for the Gaussian of all coefficients that agrees with averages over itself.
 
-    curves: tuple[Curve, Curve]
-    terms: tuple[LevelTerms, ...]
-    data: RowSums
-    level: Ints  # of every row
-    order: Ints
-    parts: tuple[slice, ...]
+    Slopes and information are such averages (Opper and Archambeau 2009), from values alone by
+    Stein's identity: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
+    A step goes to the mode of the quadratic, with all scales estimated anew.
+    """
 
-    @staticmethod
-    def of(curves: tuple[Curve, Curve], data: RowSums, group: Ints) -> "LevelSearch":
-        """From the group of every row."""
-        terms = tuple(curve.levels for curve in curves if curve.levels)
-        grouping = terms[0].grouping
-        level = grouping.of[group]
-        order = np.argsort(level, kind="stable")
-        ends = np.searchsorted(level[order], np.arange(len(grouping.levels) + 1))
-        parts = tuple(map(slice, ends[:-1], ends[1:]))
-        return LevelSearch(curves, terms, data, level, order, parts)
+    def __init__(
+        self, curves: Sequence[Curve], data: RowSums, group: Ints, shared: Sequence[State]
+    ) -> None:
+        self.curves, self.data = curves, data
+        self.rows = LevelRows.of(curves, group)
+        self.shared = list(shared)
+        self.deviations = np.zeros((self.rows.number, len(self.rows.kind)))
+        self.taus = 0.5 * self.rows.scales
+        size = curves[0].design.whole.shape[1]
+        self._columns = slice(size), slice(size, None)
+        self._sds = np.full(len(self.rows.shared), _FIRST_SD)
 
-    def start(self, shared: Sequence[State]) -> list[Point]:
-        """Shared curves without deviations."""
-        return [
-            Point(state, np.zeros((len(self.parts), len(term.kind))), 0.5 * np.array(term.scales))
-            for state, term in zip(shared, self.terms, strict=True)
-        ]
+    @property
+    def of_first(self) -> Floats:
+        """Coefficients of the levels in the first curve."""
+        return self.deviations[:, : len(self.rows.terms[0].kind)]
 
-    def mode(self, points: Sequence[Point], enough: float = 1e-3) -> list[Point]:
-        """The mode of all coefficients; scales are re-estimated after each step.
-
-        It ends where the squared length of a step, in units of posterior sds, is below `enough`,
-        and changes of scales are below ten times that.
-        """
-        least = [_SMALL * np.array(term.scales) for term in self.terms]
+    def run(self, enough: float = 1e-3) -> tuple[list[Laplace], Levels]:
+        """The Gaussian approximation of the shared coefficients, and the levels' sites."""
+        least, factor, last, converged = _SMALL * self.rows.scales, 1.0, np.inf, False
         for _ in range(_ROUNDS):
-            old = points
-            quadratics = self._here(points)
-            points = self._each(self._rescaled, points, quadratics)
-            steps = self._each(self._step, points, quadratics)
-            points, moved = self._line_search(points, steps, quadratics)
-            changes = [_change(*pair) for pair in zip(old, points, least, strict=True)]
-            if moved < enough and max(changes) < 10.0 * enough:
+            before, quadratic = np.maximum(self.taus, least), self._quadratic()
+            self._rescale(quadratic)
+            moved = self._step(quadratic, factor)
+            # a step longer than the one before went too far
+            factor = _SLOWER * factor if moved > last else min(1.0, _FASTER * factor)
+            last, change = moved, np.log(np.maximum(self.taus, least) / before)
+            converged = moved < enough and float(np.abs(change).max()) < 10.0 * enough
+            if converged:
                 break
-        return list(points)
+        quadratic = self._quadratic()
+        laplaces = [replace(part, converged=converged) for part in self._laplaces(quadratic)]
+        return laplaces, self._levels(quadratic)
 
-    def sites(self, points: Sequence[Point]) -> tuple[list[Laplace], Levels]:
-        """The Gaussian approximation of the shared coefficients, and the levels' sites.
-
-        From a mode it moves to where slopes and information, averaged over the Gaussian itself,
-        agree with it.
-        """
-        quadratics = self._here(points)
-        for _ in range(_AVERAGED):
-            sds = self._each(self._sds, points, quadratics)
-            quadratics, _ = self._averaged(points, sds)
-            points = self._each(self._rescaled, points, quadratics)
-            steps = self._each(self._step, points, quadratics)
-            points = [_moved(point, step, 1.0) for point, step in zip(points, steps, strict=True)]
-        quadratics, mixed = self._averaged(points, sds)
-        laplaces, scales = [], []
-        for k, (point, quadratic) in enumerate(zip(points, quadratics, strict=True)):
-            marginal = self._marginal(k, point, quadratic)
-            parts = point.shared, marginal.slope, marginal.information
-            laplaces.append(summary(self.curves[k].design, *parts))
-            known = self._scales(k, point, quadratic), self._shares(k, point, quadratic)
-            scales.append(CurveScales(*known))
-        sites = self._sites(points, quadratics, mixed)
-        return laplaces, Levels(self.order, self.parts, self.terms, sites, tuple(scales))
-
-    @staticmethod
-    def _each[Result](
-        step: Callable[[int, Point, _Quadratic], Result],
-        points: Sequence[Point],
-        quadratics: Sequence[_Quadratic],
-    ) -> list[Result]:
-        """Results for both curves."""
-        return [step(k, *pair) for k, pair in enumerate(zip(points, quadratics, strict=True))]
-
-    def _sites(
-        self, points: Sequence[Point], quadratics: Sequence[_Quadratic], mixed: Floats
-    ) -> Sites:
-        """Of both curves, with the information `mixed` between them at the rows.
-
-        Its expectation is 0, but a level's own is noise that proposals must follow.
-        """
-        first, second = (quadratic.seen for quadratic in quadratics)
-        across = self._information(0, mixed, 1)
-        back = self._information(1, mixed, 0)
-        between, none = across.own, np.zeros_like(across.own)
-        information = _blocks(first.own, between, between.mT, second.own)
-        bound = _blocks(first.own, none, none.mT, second.own)
-        # without the prior, noise between both curves may exceed what the data say of the second
-        pairs = zip(points, self.terms, strict=True)
-        taus = np.concatenate([point.taus[term.kind] for point, term in pairs])
-        prior = np.diag((_WIDEST * taus) ** -2.0)
-        information = floored(bound + prior, information + prior) - prior
-        coupling = _blocks(first.coupling, across.coupling, back.coupling, second.coupling)
-        coefficients = np.hstack([point.own for point in points])
-        slope = np.hstack([quadratic.own_slope for quadratic in quadratics])
-        pull = slope + np.einsum("gkl,gl->gk", information, coefficients)
-        centre = np.concatenate([point.shared.coefficients for point in points])
-        return Sites(information, coupling, pull, centre)
-
-    # --- quadratics at a point
-
-    def _predictors(self, points: Sequence[Point]) -> list[Floats]:
-        return [
-            point.shared.at(curve.design) + (term.design * point.own[self.level]).sum(axis=1)
-            for curve, term, point in zip(self.curves, self.terms, points, strict=True)
-        ]
-
-    def _information(self, k: int, weight: Floats, second: int | None = None) -> _Information:
-        """Of curve k's coefficients, or between its levels' and those of the other curve."""
-        second = k if second is None else second
-        shared, own = self.curves[second].design.whole, self.terms[second].design
-        weighted = weight[:, None] * self.terms[k].design
-        coupling = np.empty((len(self.parts), weighted.shape[1], shared.shape[1]))
-        information = np.empty((*coupling.shape[:2], own.shape[1]))
-        for g, part in enumerate(self.parts):
-            rows = self.order[part]
-            np.matmul(weighted[rows].T, shared[rows], out=coupling[g])
-            np.matmul(weighted[rows].T, own[rows], out=information[g])
-        total = self.curves[k].design.whole.T @ (weight[:, None] * shared)
-        return _Information(total, coupling, information)
-
-    def _quadratic(self, k: int, slope: Floats, weight: Floats, bound: Floats) -> _Quadratic:
-        moved = self.terms[k].design * slope[:, None]
-        sums = [np.bincount(self.level, column, len(self.parts)) for column in moved.T]
-        seen, least = (self._information(k, each) for each in (weight, bound))
-        seen = seen._replace(own=floored(least.own, seen.own))
-        return _Quadratic(self.curves[k].design.whole.T @ slope, np.array(sums).T, seen, least)
-
-    def _here(self, points: Sequence[Point]) -> list[_Quadratic]:
-        """At a point: the first curve's expected information, and the second's observed one."""
-        m, c = self._predictors(points)
-        rows = row_curvature(self.data, m, c)
-        weights = (rows.first, rows.first), (rows.observed, rows.bound)
-        return [self._quadratic(k, rows.slopes[k], *weights[k]) for k in range(2)]
-
-    def _averaged(
-        self, points: Sequence[Point], sds: Sequence[Floats]
-    ) -> tuple[list[_Quadratic], Floats]:
-        """Averages over a Gaussian around a point, as the best Gaussian approximation has them.
-
-        The second value is the information between both curves at the rows.
-
-        See Opper and Archambeau (2009). All comes from values by Stein's identity, E(f'(x)) =
-        E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
-        """
-        m, c = self._predictors(points)
-        units = self.data.unit(c), np.ones_like(c)
-        sds = [np.clip(sd / unit, *_SDS) * unit for sd, unit in zip(sds, units, strict=True)]
+    def _quadratic(self) -> _Quadratic:
+        rows = self.rows
+        coefficients = np.concatenate([state.coefficients for state in self.shared])
+        m, c = rows.by_curve(rows.curves(coefficients, self.deviations.ravel()))
+        units = np.stack([self.data.unit(c), np.ones_like(c)])
+        sds = np.clip(rows.by_curve(self._sds) / units, *_SDS) * units
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
         value = self.data.values(m + x * sds[0], c + y * sds[1])
         value = np.outer(_WEIGHTS, _WEIGHTS).reshape(-1, 1) * (value - value[len(x) // 2])
-        slopes = [(z * value).sum(axis=0) / sd for z, sd in zip((x, y), sds, strict=True)]
-        weights = [
-            ((1.0 - z * z) * value).sum(axis=0) / sd**2 for z, sd in zip((x, y), sds, strict=True)
-        ]
-        mixed = -(x * y * value).sum(axis=0) / (sds[0] * sds[1])
-        bounds = self.data.information(m, c)
-        return [self._quadratic(k, slopes[k], weights[k], bounds[k]) for k in range(2)], mixed
+        slope = np.stack([(z * value).sum(axis=0) for z in (x, y)]) / sds
+        weight = np.stack([((1.0 - z * z) * value).sum(axis=0) for z in (x, y)]) / sds**2
+        mixed = -(x * y * value).sum(axis=0)[rows.order] / sds.prod(axis=0)[rows.order]
+        least = np.stack(self.data.information(m, c))
+        slope, weight, least = (part[:, rows.order].ravel() for part in (slope, weight, least))
+        seen, bound = (self._information(sparse.diags_array(part)) for part in (weight, least))
+        seen = seen._replace(levels=floored(bound.levels, seen.levels))
+        sums = rows.shared.T @ slope, (rows.by_level.T @ slope).reshape(self.deviations.shape)
+        return _Quadratic(slope, weight, mixed, *sums, seen, bound)
 
-    def _sds(self, k: int, point: Point, quadratic: _Quadratic) -> Floats:
-        """Posterior sds of the curve at the rows, given the shared one."""
-        own = self.terms[k].design
-        covariance = self._marginal(k, point, quadratic).covariance
-        variance = np.empty(len(self.level))
-        for g, part in enumerate(self.parts):
-            rows = self.order[part]
-            variance[rows] = ((own[rows] @ covariance[g]) * own[rows]).sum(axis=1)
-        return np.sqrt(variance)
+    def _information(self, weight: Any) -> _Information:
+        """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
+        shared, deviations = self.rows.shared, self.rows.by_level
+        weighted, number, size = weight @ shared, *self.deviations.shape
+        blocks = sparse.bsr_array(deviations.T @ (weight @ deviations), blocksize=(size, size))
+        by_level = np.zeros((number, size, size))
+        by_level[blocks.indices] = blocks.data
+        return _Information(
+            shared.T @ weighted, (deviations.T @ weighted).reshape(number, size, -1), by_level
+        )
 
-    # --- steps and scales
-
-    def _marginal(self, k: int, point: Point, quadratic: _Quadratic) -> _Marginal:
-        tau = point.taus[self.terms[k].kind]
-        right = quadratic.own_slope - point.own / tau**2
-        information, covariance = quadratic.seen.marginal(tau)
-        least, _ = quadratic.bound.marginal(tau)
+    def _marginal(self, quadratic: _Quadratic) -> tuple[Floats, Floats, Floats, Floats]:
+        """Slope and information of the shared coefficients; the levels' covariance and slopes."""
+        tau = self.taus[self.rows.kind]
+        covariance = quadratic.seen.covariance(tau)
+        least = quadratic.bound.marginal(quadratic.bound.covariance(tau))
+        information = floored(least, quadratic.seen.marginal(covariance))
+        right = quadratic.level_slope - self.deviations / tau**2
         mean = np.einsum("gkl,gl->gk", covariance, right)
-        slope = quadratic.slope - np.tensordot(quadratic.seen.coupling, mean, ((0, 1), (0, 1)))
-        return _Marginal(slope, floored(least, information), covariance, right)
+        slope = quadratic.shared_slope - np.einsum("gkp,gk->p", quadratic.seen.coupling, mean)
+        return slope, information, covariance, right
 
-    def _scales(self, k: int, point: Point, quadratic: _Quadratic) -> tuple[ScalePosterior, ...]:
-        """Posteriors of the scales, one by one, given the shared curve and the other scales."""
-        term, pull, scales = self.terms[k], _pull(point, quadratic), []
-        for kind, scale in enumerate(term.scales):
-            tau = np.repeat(point.taus[term.kind][:, None], len(_POSITIONS), axis=1)
-            tau[term.kind == kind] = half_normal_scale(_POSITIONS, scale)
-            value = np.empty(len(_POSITIONS))
-            gaussian_marginals(pull, tau, quadratic.seen.own, value)
-            scales.append(scale_posterior(scale, _POSITIONS, value - 0.5 * _POSITIONS**2))
+    def _laplaces(self, quadratic: _Quadratic) -> list[Laplace]:
+        slope, information, *_ = self._marginal(quadratic)
+        return [
+            summary(curve.design, state, slope[columns], information[columns, columns])
+            for curve, state, columns in zip(self.curves, self.shared, self._columns, strict=True)
+        ]
+
+    def _scales(self, quadratic: _Quadratic) -> tuple[LevelScale, ...]:
+        """Scales one by one, given the shared curves and the other scales."""
+        precisions, pull = quadratic.seen.levels, quadratic.level_slope[:, :, None]
+        pull = pull + quadratic.seen.levels @ self.deviations[:, :, None]
+        scales = []
+        for kind, prior in enumerate(self.rows.scales):
+            member = self.rows.kind == kind
+            tau = np.where(member, 0.0, self.taus[self.rows.kind])
+            others = quadratic.seen.covariance(tau)
+            information = (precisions - precisions @ others @ precisions)[:, member][:, :, member]
+            right = (pull - precisions @ others @ pull)[:, member]
+            precision, rotation = np.linalg.eigh(0.5 * (information + information.mT))
+            precision, right = np.maximum(precision, 0.0).ravel(), (rotation.mT @ right).ravel()
+            scales.append(LevelScale(prior, best_tau(prior, precision, right), precision, right))
         return tuple(scales)
 
-    def _shares(self, k: int, point: Point, quadratic: _Quadratic) -> Floats:
-        """`CurveScales.shares`, by differences."""
-        lines = self.curves[k].design.line.shape[1]
-        prior = np.diag(point.shared.prior(self.curves[k].design)[1])
-
-        def variances(taus: Floats) -> Floats:
-            marginal = self._marginal(k, replace(point, taus=taus), quadratic)
-            return np.diagonal(linalg.inv(marginal.information + prior))[-lines:]
-
-        here = variances(point.taus)
-        changes = [
-            variances(point.taus * np.where(np.arange(len(point.taus)) == kind, _WIDER, 1.0)) / here
-            for kind in range(len(point.taus))
-        ]
-        shares = np.clip((np.array(changes).T - 1.0) / (_WIDER**2 - 1.0), 0.0, 1.0)
-        return shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
-
-    def _rescaled(self, k: int, point: Point, quadratic: _Quadratic) -> Point:
-        marginal, design = self._marginal(k, point, quadratic), self.curves[k].design
-        found = summary(design, point.shared, marginal.slope, marginal.information)
-        taus = tuple(map(best_tau, design.blocks, found.blocks))
-        own = np.array([scale.tau for scale in self._scales(k, point, quadratic)])
+    def _rescale(self, quadratic: _Quadratic) -> None:
+        parts = zip(self.curves, self.shared, self._laplaces(quadratic), strict=True)
+        self.shared = [rescaled(curve.design, state, known) for curve, state, known in parts]
         # half a step: the scales of a level's kinds compete, and full steps would go back and forth
-        return Point(replace(point.shared, taus=taus), point.own, np.sqrt(point.taus * own))
+        self.taus = np.sqrt(self.taus * [scale.tau for scale in self._scales(quadratic)])
 
-    def _step(self, k: int, point: Point, quadratic: _Quadratic) -> tuple[Floats, Floats]:
-        """To the mode of the quadratic."""
-        marginal = self._marginal(k, point, quadratic)
-        parts = point.shared, marginal.slope, marginal.information
-        step = scoring_step(self.curves[k].design, *parts)
-        right = marginal.right - quadratic.seen.coupling @ step
-        return step, np.einsum("gkl,gl->gk", marginal.covariance, right)
-
-    def _line_search(
-        self,
-        points: Sequence[Point],
-        steps: Sequence[tuple[Floats, Floats]],
-        quadratics: Sequence[_Quadratic],
-    ) -> tuple[list[Point], float]:
-        """The longest step, by halving, that does not lower the log density.
-
-        The second value is the squared length of the step in the data's information.
-        """
-        rows = [
-            curve.design.whole @ shared + (term.design * own[self.level]).sum(axis=1)
-            for curve, term, (shared, own) in zip(self.curves, self.terms, steps, strict=True)
+    def _step(self, quadratic: _Quadratic, factor: float) -> float:
+        """Move to the mode of the quadratic; returns the squared length in the information."""
+        slope, information, covariance, right = self._marginal(quadratic)
+        shared = np.concatenate(
+            [
+                scoring_step(curve.design, state, slope[part], information[part, part])
+                for curve, state, part in zip(self.curves, self.shared, self._columns, strict=True)
+            ]
+        )
+        seen = quadratic.seen
+        step = np.einsum("gkl,gl->gk", covariance, right - seen.coupling @ shared)
+        moves = np.abs(self.rows.by_curve(self.rows.curves(shared, step.ravel()))).max(axis=1)
+        factor = min(factor, float(1.0 / np.max(moves / self.data.farthest)))
+        self.shared = [
+            state.moved(shared[part], factor)
+            for state, part in zip(self.shared, self._columns, strict=True)
         ]
-        farthest = zip(rows, self.data.farthest, strict=True)
-        excess = max(float(np.abs(move).max()) / most for move, most in farthest)
-        start = self._log_density(points)
-        for halving in range(30):
-            factor = 0.5**halving / max(excess, 1.0)
-            tried = [_moved(point, step, factor) for point, step in zip(points, steps, strict=True)]
-            if self._log_density(tried) >= start - 1e-9 * abs(start):
-                moved = sum(
-                    float(shared @ q.seen.shared @ shared)
-                    + float(np.einsum("gk,gkl,gl->", own, q.seen.own, own))
-                    for q, (shared, own) in zip(quadratics, steps, strict=True)
-                )
-                return tried, factor**2 * moved
-        return list(points), 0.0
+        self.deviations = self.deviations + factor * step
+        number = np.arange(len(covariance) + 1)
+        spread = sparse.bsr_array((covariance, number[:-1], number))
+        self._sds = np.sqrt((self.rows.by_level @ spread).multiply(self.rows.by_level).sum(axis=1))
+        length = shared @ seen.shared @ shared + np.einsum("gk,gkl,gl->", step, seen.levels, step)
+        return factor**2 * float(length)
 
-    def _log_density(self, points: Sequence[Point]) -> float:
-        m, c = self._predictors(points)
-        most = self.data.most
-        if not (np.abs(m).max() <= most[0] and np.abs(c).max() <= most[1]):
-            return -np.inf
-        density = float(self.data.values(m[None], c[None]).sum())
-        for point, curve, term in zip(points, self.curves, self.terms, strict=True):
-            density += point.shared.log_prior(curve.design)
-            density -= 0.5 * float(np.square(point.own / point.taus[term.kind]).sum())
-        return density if np.isfinite(density) else -np.inf
+    def _levels(self, quadratic: _Quadratic) -> Levels:
+        """The sites, with the information between both curves.
 
-
-def _pull(point: Point, quadratic: _Quadratic) -> Floats:
-    """Slopes of the quadratic where the levels' coefficients are 0."""
-    return quadratic.own_slope + np.einsum("gkl,gl->gk", quadratic.seen.own, point.own)
-
-
-def _change(old: Point, new: Point, least: Floats) -> float:
-    """Largest relative change of a scale; those below `least` count as that."""
-    shared = np.log(np.array(new.shared.taus) / old.shared.taus)
-    own = np.log(np.maximum(new.taus, least) / np.maximum(old.taus, least))
-    return float(np.abs(np.concatenate([shared, own])).max())
-
-
-def _blocks(first: Floats, across: Floats, back: Floats, second: Floats) -> Floats:
-    """Stacks of matrices of four blocks."""
-    return np.concatenate(
-        [np.concatenate([first, across], axis=2), np.concatenate([back, second], axis=2)], axis=1
-    )
-
-
-def _moved(point: Point, step: tuple[Floats, Floats], factor: float) -> Point:
-    shared, own = step
-    return Point(point.shared.moved(shared, factor), point.own + factor * own, point.taus)
+        Its expectation is 0, but for one level it is noise that proposals must follow.
+        """
+        middle = sparse.diags_array(quadratic.mixed)
+        between = sparse.block_array([[None, middle], [middle, None]])
+        information = self._information(sparse.diags_array(quadratic.weight) + between)
+        tau = self.taus[self.rows.kind]
+        prior = np.diag((_WIDEST * tau) ** -2.0)
+        site = floored(quadratic.seen.levels + prior, information.levels + prior) - prior
+        unit = tau[:, None] * tau
+        value, vector = np.linalg.eigh(unit * site)
+        site = (vector * np.maximum(value, 0.0)[:, None]) @ vector.mT / unit
+        pull = quadratic.level_slope + np.einsum("gkl,gl->gk", site, self.deviations)
+        centre = np.concatenate([state.coefficients for state in self.shared])
+        scales = self._scales(quadratic)
+        return Levels(self.rows, site, information.coupling, pull, centre, scales)

@@ -12,62 +12,32 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode, optdb
 from pytensor.graph.basic import Apply
-from pytensor.graph.features import ReplaceValidate
 from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
-from pytensor.graph.rewriting.basic import GraphRewriter, SequentialGraphRewriter
+from pytensor.graph.rewriting.basic import SequentialGraphRewriter, in2out, node_rewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.link.vm import VMLinker
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.math import Dot
 
 from .._lib.arrays import Floats, Ints
 from ..families import mixture_rows
 from ..families.row_sums import RowSums
 
 
-class _WholeArrays(GraphRewriter):
-    """Two operations on whole arrays in place of ones that the interpreter does in pieces.
+@node_rewriter([pt.second])
+def _whole_array(fgraph: Any, node: Any) -> list[Any]:
+    """Replace `second(x, y)`, y in the shape of x, which gradients are full of.
 
-    `second(x, y)` is y in the shape of x. Gradients are full of it, and it goes number by number,
-    where `numpy.where` gives the same. The product of a matrix with a vector for each draw goes
-    draw by draw, where one product of two matrices gives the same.
+    The interpreter computes it number by number, where `numpy.where` gives the same at once.
     """
-
-    def add_requirements(self, fgraph: Any) -> None:
-        fgraph.attach_feature(ReplaceValidate())
-
-    def apply(self, fgraph: Any) -> None:
-        for node in fgraph.toposort():
-            if node.op == pt.second:
-                like, values = node.inputs
-                found = pt.switch(np.array(True), values, like).astype(values.dtype)
-            elif _is_matrix_by_vectors(node):
-                matrix, vectors = (
-                    x.squeeze(axis) for x, axis in zip(node.inputs, (0, 2), strict=True)
-                )
-                found = pt.expand_dims(pt.dot(vectors, matrix.T), 2)
-            else:
-                continue
-            fgraph.replace(node.outputs[0], found, reason="whole arrays")
-
-
-def _is_matrix_by_vectors(node: Any) -> bool:
-    """Whether it is the product of one matrix with a vector for each draw."""
-    if not (isinstance(node.op, Blockwise) and isinstance(node.op.core_op, Dot)):
-        return False
-    matrix, vectors = (x.type.shape for x in node.inputs)
-    return len(matrix) == 3 and matrix[0] == 1 and vectors[0] != 1 and vectors[2] == 1
+    like, values = node.inputs
+    return [pt.switch(np.array(True), values, like).astype(values.dtype)]
 
 
 def mode() -> Mode:
-    """The interpreter; equal nodes are merged, and a few operations replaced.
-
-    Other rewrites take ten times as long as they save.
-    """
+    """The interpreter; equal nodes are merged, and other rewrites take longer than they save."""
     merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
-    rewrites = SequentialGraphRewriter(merge, _WholeArrays())
+    rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
     return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
 
 
@@ -100,6 +70,15 @@ def shared(arrays: Any) -> tuple[Any, ...]:
 # --- mixtures -------------------------------------------------------------------------------------
 
 
+def mixture_values(predictors: Floats, arrays: Sequence[Any]) -> tuple[Floats, Floats]:
+    """Log marginals (..., rows) at predictors (..., rows, J), and their slopes in these."""
+    shape = predictors.shape
+    stack = np.ascontiguousarray(predictors).reshape(-1, *shape[-2:])
+    value, slope = np.empty(stack.shape[:2]), np.empty(stack.shape)
+    mixture_rows.all_rows(stack, value, slope, *arrays)
+    return value.reshape(shape[:-1]), slope.reshape(shape)
+
+
 class MixtureLogMarginal(Op):
     """(predictors, *arrays) -> log marginals of all rows, and their slopes in the predictors.
 
@@ -123,11 +102,7 @@ class MixtureLogMarginal(Op):
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Run the compiled kernel."""
         predictors, *arrays = inputs
-        shape = predictors.shape
-        stack = np.ascontiguousarray(predictors).reshape(-1, *shape[-2:])
-        value, slope = np.empty(stack.shape[:2]), np.empty(stack.shape)
-        mixture_rows.all_rows(stack, value, slope, *arrays)
-        outputs[0][0], outputs[1][0] = value.reshape(shape[:-1]), slope.reshape(shape)
+        outputs[0][0], outputs[1][0] = mixture_values(predictors, arrays)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Derivatives are computed with the value, and cannot be differentiated again."""

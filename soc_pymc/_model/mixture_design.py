@@ -7,23 +7,23 @@ of mean and variance, which have the terms and priors of the single family.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import FitError
-from ..data.statistics import NO_JOINT_CELLS, Statistics
+from ..data.statistics import Statistics
 from ..families.components import Components, Frame, cell_points, stretching
-from ..families.mixture_rows import MixtureCells, all_rows, information
+from ..families.mixture_rows import MixtureCells, information
 from ..families.row_sums import Columns
 from ..families.zeros import ZERO
 from .laplace import Curvature, floored
+from .likelihood import mixture_values
 from .rows import Rows, pooled
 from .splines import make_basis, spline_matrix
-from .terms import Block, Curve, Design, State, interleaved
+from .terms import Block, Curve, Design, Output, State, interleaved
 
 # bins are merged while the base distribution hardly changes, but not to fewer than this
 _MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40
@@ -73,7 +73,32 @@ class WeightDesign:
     design: Design
     # the functions' coefficients at `knots` (K F, functions fastest), from those of the line
     at_knots: Floats
-    lines: tuple[int, int]  # columns of the line that belong to each curve, before the others
+    columns: tuple[Ints, Ints]  # of each curve's coefficients in the design
+
+    def outputs(self, curves: Sequence[Curve], names: Sequence[str]) -> list[Output]:
+        """Outputs of both curves, and the functions' coefficients at their knots."""
+        outputs = []
+        for curve, name, columns in zip(curves, names, self.columns, strict=True):
+            for output in curve.outputs(name):
+                wide = np.zeros((len(output.matrix), self.design.whole.shape[1]))
+                wide[:, columns] = output.matrix
+                outputs.append(replace(output, matrix=wide))
+        before = self.design.whole.shape[1] - self.at_knots.shape[1]
+        matrix = np.pad(self.at_knots, ((0, 0), (before, 0)))
+        dims, shape = ("weight_knot", "weight_function"), (-1, len(self.labels))
+        return [*outputs, Output("weight_coefficient", dims, matrix, shape)]
+
+    def start(self, states: Sequence[State]) -> State:
+        """Both curves at states of the single family, whose weights the path gives."""
+        start = State.starting(self.design, np.zeros(self.design.whole.shape[1]))
+        coefficients, _ = start.prior(self.design)
+        for state, columns in zip(states, self.columns, strict=True):
+            coefficients[columns] = state.coefficients
+        return replace(start, coefficients=coefficients)
+
+    def curve_states(self, state: State) -> list[State]:
+        """Both curves of a joint state, the opposite of `start`; their scales are arbitrary."""
+        return [State(state.coefficients[columns], ()) for columns in self.columns]
 
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""
@@ -93,10 +118,7 @@ class MixtureTarget:
         return (self.weights.design,)
 
     def _value_and_slope(self, state: State) -> tuple[Floats, Floats]:
-        predictors = self.weights.predictors(state.coefficients)[None]
-        value, slope = np.empty(predictors.shape[:2]), np.empty(predictors.shape)
-        all_rows(predictors, value, slope, *self.cells.arrays)
-        return value[0], slope[0]
+        return mixture_values(self.weights.predictors(state.coefficients), self.cells.arrays)
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slope and information; the observed one where it exceeds a share of another."""
@@ -132,11 +154,7 @@ def merged(
     raised: Floats,
     within: Floats,
 ) -> MergedRows:
-    """Merge rows of neighbouring bins while their components hardly differ.
-
-    `values` are the Laplace start's curves at the rows, `raised` what the second has more where it
-    places the components, and `within` the variance of the items' first curve within each.
-    """
+    """Merge rows of neighbouring bins while their components hardly differ."""
     fine = components.base(values[0], values[1] + raised)
     within = within * components.rise(fine) ** 2
     n, log_spread = rows.n.astype(float), np.log(fine.spread)
@@ -190,10 +208,7 @@ def make_cells(
     heavy: bool = True,
     zero: bool = False,
 ) -> MixtureCells:
-    """Joint cells, with the curves' row of each, in the form of the likelihood.
-
-    `heavy` is as of `Components.forms`; `zero` lets a share of theta be 0.
-    """
+    """Joint cells, with the curves' row of each, in the form of the likelihood."""
     z, cells = components.z, pooled({**cells, "row": rows.of[cells["row"]]})
     row_of = cells["row"]
     variance = rows.base.width(rows.spread)
@@ -230,11 +245,7 @@ def make_weights(
     names: tuple[str, str],
     n: Floats,
 ) -> WeightDesign:
-    """Predictors and their priors; `n` are the items of the curves' rows.
-
-    Both curves have the terms and priors of the single family. Blocks of curves have the names of
-    their variables.
-    """
+    """Predictors and their priors; `n` are the items of the curves' rows."""
     z = components.z
     priors = {} if components.positions is None else {"path": _path_prior(prior)}
     wiggles = _functions(z, prior.functions) if prior.mixture else np.empty((len(z), 0))
@@ -262,17 +273,25 @@ def make_weights(
     for level, sd, drift in priors.values():
         means.append(np.concatenate([[level], np.zeros(ways.shape[1])]))
         sds.append(np.array([sd, *drift[: ways.shape[1]]]))
-    widths = tuple(curve.design.line.shape[1] for curve in curves)
-    at_knots = np.pad(
-        interleaved(dict.fromkeys(range(number), along), number), ((0, 0), (sum(widths), 0))
-    )
+    at_knots = interleaved(dict.fromkeys(range(number), along), number)
     design = Design(
         interleaved(lines, 2 + number), np.concatenate(means), np.concatenate(sds), tuple(blocks)
     )
+    columns = _columns(*(curve.design for curve in curves))
     # neither the path nor a share of zeros is a function of z
     functions = np.zeros((len(z), number))
     functions[:, [label not in ("path", ZERO) for label in labels]] = wiggles
-    return WeightDesign(rows, functions, labels, knots, design, at_knots, widths)
+    return WeightDesign(rows, functions, labels, knots, design, at_knots, columns)
+
+
+def _columns(first: Design, second: Design) -> tuple[Ints, Ints]:
+    """Columns of both curves where the second's blocks come first, and then the lines."""
+    sizes = [design.whole.shape[1] - design.line.shape[1] for design in (second, first)]
+    lines = [design.line.shape[1] for design in (first, second)]
+    of_second, of_first, line, second_line = np.split(
+        np.arange(sum(sizes) + sum(lines)), np.cumsum([*sizes, lines[0]])
+    )
+    return np.concatenate([of_first, line]), np.concatenate([of_second, second_line])
 
 
 def _path_prior(prior: Any) -> tuple[float, float, tuple[float, ...]]:
@@ -302,41 +321,3 @@ def _drift(rows: MergedRows, number: int) -> tuple[Floats, Floats]:
     ways = np.column_stack([along.line[:, 1:] / max(sd, 1e-300), along.wiggle[:, :_FEW]])
     at_bins = spline_matrix(position, along.knots)
     return along.knots, ways - np.average(at_bins @ ways, axis=0, weights=rows.items)
-
-
-def weight_start(
-    design: WeightDesign, curves: tuple[Curve, Curve], states: Sequence[State]
-) -> State:
-    """Both curves at states of the single family, whose weights the path gives."""
-    linear = design.design
-    split = [np.split(s.coefficients, c.design.ends) for c, s in zip(curves, states, strict=True)]
-    sizes = sum(len(blocks[-1]) for blocks in split)
-    lines = np.concatenate(
-        [np.concatenate([blocks[-1] for blocks in split]), linear.line_mean[sizes:]]
-    )
-    wiggles = [*split[1][:-1], *split[0][:-1]]
-    return State.starting(linear, np.concatenate([*wiggles, lines]))
-
-
-def curve_states(
-    design: WeightDesign, curves: tuple[Curve, Curve], state: State
-) -> tuple[State, State]:
-    """Both curves of a joint state, the opposite of `weight_start`."""
-    *blocks, line = np.split(state.coefficients, design.design.ends)
-    lines = np.split(line, np.cumsum(design.lines))
-    second = len(curves[1].design.blocks)
-    places = {1: slice(second), 0: slice(second, None)}
-    parts = {k: (blocks[place], state.taus[place]) for k, place in places.items()}
-    first, second_state = (
-        State(np.concatenate([*parts[k][0], lines[k]]), tuple(parts[k][1])) for k in (0, 1)
-    )
-    return first, second_state
-
-
-def joint_cells(stats: Statistics, name: str) -> dict[str, NDArray[Any]]:
-    """Joint cells of all groups together, or an error with the remedy; `name` is the prior's."""
-    if not stats.coarse:
-        raise FitError(
-            f"soc.{name} reads joint cells, which these statistics lack: {NO_JOINT_CELLS}"
-        )
-    return stats.cells("joint")

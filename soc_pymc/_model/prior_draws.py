@@ -6,19 +6,16 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arrays import Floats
-from .problem import Coefficients, Problem
+from .coefficients import Coefficients
+from .problem import Problem
 
 
 def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Dataset:
-    """The prior of the variables that `fit` draws from the posterior, (1, draws, ...).
-
-    Terms that a user added are left out. So are the bounds that keep a mixture's curves near what
-    its components can represent.
-    """
+    """The prior of the variables that `fit` draws from the posterior, (1, draws, ...)."""
     drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
     for part in built.coefficients:
         drawn |= _of_coefficients(part, draws, rng)
-    if built.levels:
+    if built.pilot.levels:
         drawn |= _of_levels(built, drawn, draws, rng)
     coords = built.model.coords
     used = {dim for dims, _ in drawn.values() for dim in dims}
@@ -37,24 +34,20 @@ def _of_coefficients(
 ) -> dict[str, tuple[tuple[str, ...], Floats]]:
     """Scales, coefficients and their outputs, by name, with dims."""
     drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
-    turns = part.turns
-    for block in part.design.blocks:
+    coefficients = []
+    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
         name = f"{part.variable}{block.name}"
         scale = np.abs(rng.normal(0.0, block.scale, draws))
         # drawn before the rotation, which the outcomes define, so that curves do not depend on them
         values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
+        coefficients.append(values)
         drawn[f"{name}_sd"] = (), scale
-        drawn[name] = (part.dims[block.name],), values @ turns[block.name]
-    line = rng.normal(
-        part.design.line_mean, part.design.line_sd, (draws, len(part.design.line_mean))
-    )
-    drawn[f"{part.variable}line"] = (part.dims["line"],), line
-    outputs = np.hstack([drawn[name][1] for name in part.names]) @ part.to_outputs.T
-    end = 0
+        drawn[name] = (part.dims[block.name],), values @ laplace.rotation
+    mean, sd = part.design.line_mean, part.design.line_sd
+    coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
+    drawn[f"{part.variable}line"] = (part.dims["line"],), coefficients[-1]
     for output in part.outputs:
-        size = len(next(iter(output.parts.values())))
-        drawn[output.name] = output.dims, outputs[:, end : end + size].reshape(draws, *output.shape)
-        end += size
+        drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
     return drawn
 
 
@@ -63,20 +56,14 @@ def _of_levels(
 ) -> dict[str, tuple[tuple[str, ...], Floats]]:
     """Scales and curves of the levels that are integrated out of the likelihood."""
     drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
-    assert built.levels is not None
-    parts = []
-    for variable, curve, term in zip(
-        built.family.curves, built.curves, built.levels.terms, strict=True
-    ):
+    assert built.pilot.levels is not None
+    grouping, terms = built.pilot.levels.grouping, built.pilot.levels.rows.terms
+    for variable, curve, term in zip(built.family.curves, built.pilot.curves, terms, strict=True):
         scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
-        parts.append(scale)
         for k, name in enumerate(term.names):
             drawn[f"{variable}_{name}_sd"] = (), scale[:, k]
-        levels = len(term.grouping.levels)
-        deviations = scale[:, None, term.kind] * rng.normal(size=(draws, levels, len(term.kind)))
+        noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
+        deviations = scale[:, None, term.kind] * noise
         values = shared[variable][1][:, None] + deviations @ term.values.T
-        name = term.grouping.name
-        drawn[f"{variable}_of_{name}"] = (name, f"{curve.name}_knot"), values
-    name = built.levels.terms[0].grouping.name
-    drawn[f"sd_of_{name}"] = (f"scale_of_{name}",), np.hstack(parts)
+        drawn[f"{variable}_of_{grouping.name}"] = (grouping.name, f"{curve.name}_knot"), values
     return drawn

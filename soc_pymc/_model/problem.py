@@ -7,9 +7,7 @@ predictors: f and g describe its base distribution, and the others are coefficie
 components' log weights.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,114 +15,31 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from scipy import linalg
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..data.groups import Grouping
-from ..data.statistics import NO_JOINT_CELLS, Statistics
+from ..data.statistics import Statistics
 from ..families.family import FAMILIES, Family, family_of_kind
-from ..families.priors import CURVES as NAMES
 from ..families.priors import Prior
 from ..families.row_sums import RowSums
-from .coordinates import add_block, add_line, add_scales, density_shape
+from .coefficients import (
+    Coefficients,
+    add_coefficients,
+    add_level_scales,
+    basis_dim,
+    curve_coefficients,
+)
 from .forward import totals
-from .laplace import (
-    CurveTarget,
-    Laplace,
-    best_start,
-    find_mode,
-)
-from .levels import Levels, LevelSearch, integrated_grouping
 from .likelihood import MixtureLogMarginal, shared, unbatched
-from .mixture_design import (
-    MixtureTarget,
-    WeightDesign,
-    curve_states,
-    joint_cells,
-    make_cells,
-    make_weights,
-    merged,
-    weight_start,
-)
-from .rows import MOST_BINS, Rows, cells_of, check_atoms_apart, position_variances, rows_of
-from .splines import knots_in, spline_matrix
-from .terms import CURVES, SHARED, Curve, Design, State, curve_state, flat_state, make_curve, slopes
+from .mixture_grid import GridMixture, place_mixture
+from .pilot import Pilot, Start, find_pilot
 
 _NO_BATCH_OF_LEVELS = "groups cannot be fitted in minibatches: leave VI(batch=) out"
 _NO_BATCH_OF_MIXTURES = (
     "VI(batch=) does not apply to a mixture, or with zero=True, where bins are merged: leave it out"
 )
 _BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
-_SHIFT, _MOST_SHIFT = 0.7, 1.0  # of a mixture's grid: in sds of the log variance, and the most
-
-_FEWEST_BINS = 100  # to which bins are merged where there are hardly any events
-_MOST_EFFECTS = 40  # of bins of a mixture, whose rows merge about as many
-
-# a grid is moved to the mode until this share of the items has curves this near to its own
-_NEAR, _MOST_NEAR, _MOVES = 0.5, 0.9, 6
-
-Start = Any
-"""An earlier fit: its draws `data`, `prior`, `status` and the axes of its curves."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """A variable that is linear in the coefficients."""
-
-    name: str
-    dims: tuple[str, ...]
-    parts: Mapping[str, Floats]  # matrices (size, k) by block, and by "line"
-    shape: tuple[int, ...] = (-1,)
-    added_to: str = ""  # name of an earlier output that is added to it
-
-    def values(self, coefficients: Mapping[str, Floats]) -> Floats:
-        """Values at coefficients by block, without what is added."""
-        total = sum(matrix @ coefficients[block] for block, matrix in self.parts.items())
-        return np.asarray(total).reshape(self.shape)
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """Coefficients of one design as variables, with their outputs."""
-
-    label: str  # prefix of the names of dimensions and data
-    variable: str  # prefix of the names of its variables
-    design: Design
-    laplace: Laplace
-    dims: Mapping[str, str]  # of the coefficients, by block
-    outputs: tuple[Output, ...]
-    joined: bool = False  # whether one matrix product gives all rows: stacked predictors
-
-    @property
-    def names(self) -> list[str]:
-        """Variables of the coefficients, in the order of the design."""
-        return [f"{self.variable}{name}" for name in self.design.names]
-
-    @property
-    def turns(self) -> dict[str, Floats]:
-        """Matrices from the variables to the coefficients, by block and of the line."""
-        parts = zip(self.design.blocks, self.laplace.blocks, strict=True)
-        return {block.name: known.rotation for block, known in parts} | {
-            "line": np.eye(self.design.line.shape[1])
-        }
-
-    @property
-    def to_outputs(self) -> Floats:
-        """Matrix from the variables, blocks and then the line, to all outputs."""
-        made: dict[str, Floats] = {}
-        for output in self.outputs:
-            size = len(next(iter(output.parts.values())))
-            parts = [
-                output.parts[name] @ turn if name in output.parts else np.zeros((size, len(turn)))
-                for name, turn in self.turns.items()
-            ]
-            made[output.name] = np.hstack(parts)
-            if output.added_to:
-                base = made[output.added_to]
-                made[output.name] += np.tile(base, (size // len(base), 1))
-        return np.vstack(list(made.values()))
 
 
 @dataclass(frozen=True)
@@ -133,46 +48,25 @@ class Problem:
 
     model: pm.Model
     family: Family
-    curves: tuple[Curve, Curve]  # of the score: the prior's, or a mixture's base
+    pilot: Pilot
     coefficients: tuple[Coefficients, ...]
-    rows: Rows  # of the curves
     data: Any  # sums of the likelihood's rows: `RowSums` or `MixtureCells`
     score: Floats  # at the centre of each of the likelihood's rows
     predictors: tuple[str, ...]  # inputs of the likelihood, by row
-    labels: tuple[str, ...] = ()  # groups with their own deviations, by code
-    groupings: tuple[Grouping, ...] = ()  # of these
-    levels: Levels | None = None  # integrated out, so that the model has no observed variable
-    weights: WeightDesign | None = None  # of a mixture
-    extras: xr.Dataset = field(default_factory=xr.Dataset)  # further inputs of scoring
-    no_minibatches: str = ""  # why minibatches are not possible
-    own: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
+    mixture: GridMixture | None = None
+    built_in: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
 
     @property
     def observed(self) -> str:
         """Name of the observed variable."""
         return self.family.outcome.observed
 
-
-@dataclass(frozen=True)
-class _Located:
-    """Both curves of the family with their mode: the whole prior, or a mixture's base."""
-
-    curves: tuple[Curve, Curve]
-    laplaces: Sequence[Laplace]
-    rows: Rows
-    data: RowSums
-    labels: tuple[str, ...]
-    groupings: tuple[Grouping, ...]
-    levels: Levels | None
-
     @property
-    def score(self) -> Floats:
-        mean = self.curves[0]
-        return mean.axis.inverse(mean.position)
-
-
-Link = Callable[[Sequence[Any]], list[Any]]
-"""From values of each design at the rows to what the kernel takes, which it names in the model."""
+    def no_minibatches(self) -> str:
+        """Reason why minibatches are not possible, if so."""
+        if self.mixture:
+            return _NO_BATCH_OF_MIXTURES
+        return _NO_BATCH_OF_LEVELS if self.pilot.levels else ""
 
 
 def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
@@ -240,35 +134,145 @@ def build(
     The coefficients of many levels of groups are integrated out, unless the model is to be `whole`.
     """
     family = family_of_kind(stats.kind)
-    located = _located(stats, family, prior, start, whole)
-    problem, observed, link = (
-        _mixture(stats, family, prior, located) if prior.gridded else _curves(family, located)
-    )
-    data = problem.data
+    pilot = find_pilot(stats, family, prior, start, whole)
+    if prior.gridded:
+        pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
+        problem = _mixture_problem(family, pilot, place_mixture(stats, family, prior, pilot))
+    else:
+        problem = _curve_problem(family, pilot)
     with problem.model:
-        if located.levels:
-            for part, widths in zip(
-                problem.coefficients, _add_level_scales(located.levels, family.curves), strict=True
-            ):
-                _add_coefficients(part, widths)
-            return replace(problem, own=frozenset(v.name for v in problem.model.free_RVs))
-        predictors = link([_add_coefficients(part) for part in problem.coefficients])
-        # sums are inputs, because PyMC never releases the functions of a distribution
-        given: dict[str, Any] = {"observed": observed, "dims": "bin"}
-        if problem.weights is None:
-            sums: type[RowSums] = type(data)
-            cells = data.cells()
-            rule = totals(sums, tuple(x.ndim for x in cells))
-            given |= {"random": rule, "signature": rule.signature}
-            given["logp"] = partial(_row_logp, sums)
-            pm.CustomDist(problem.observed, *predictors, *shared(cells), **given)
-        else:
-            index = pm.Data("bin_index", np.arange(len(problem.score)), dims="bin")
-            given |= {"logp": partial(_mixture_logp, data.signature)}
-            given["signature"] = f"(j),(),{data.signature}->()"
-            pm.CustomDist(problem.observed, *predictors, index, *shared(data.arrays), **given)
+        widths: list[Any] = [None] * len(problem.coefficients)
+        if pilot.levels:
+            parts = pilot.curves, problem.coefficients, family.curves
+            widths = add_level_scales(pilot.levels, *parts)
+        values = list(map(add_coefficients, problem.coefficients, widths))
+        if problem.mixture:
+            _observe_mixture(problem, values[0], stats.data["sum_y"].to_numpy())
+        elif not pilot.levels:
+            _observe_curves(problem, values)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
-    return replace(problem, own=frozenset(v.name for v in terms))
+    return replace(problem, built_in=frozenset(v.name for v in terms))
+
+
+def _coords(pilot: Pilot) -> dict[str, Any]:
+    """Coordinates of both curves and their groupings."""
+    coords: dict[str, Any] = {g.name: list(g.levels) for g in pilot.groupings}
+    for curve in pilot.curves:
+        name = curve.name
+        coords[f"{name}_line_term"] = ["level", "slope"][: curve.basis.line.shape[1]]
+        coords[f"{name}_knot"] = curve.basis.knots
+        for term in curve.terms:
+            coords[basis_dim(name, term.block.name)] = np.arange(term.values.shape[1])
+        if curve.size_knots.size > 1:
+            coords[f"{name}_exposure_knot"] = curve.size_knots
+        if len(curve.atoms):
+            coords["atom"] = curve.atoms
+        if any(term.target == "bin" for term in curve.terms):
+            coords["effect_bin"] = pilot.rows.effect_bins
+    return coords
+
+
+def _curve_problem(family: Family, pilot: Pilot) -> Problem:
+    """The problem of a single family, whose predictors are both curves, without variables."""
+    return Problem(
+        model=pm.Model(coords={"bin": pilot.score, **_coords(pilot)}),
+        family=family,
+        pilot=pilot,
+        coefficients=tuple(map(curve_coefficients, pilot.curves, pilot.laplaces, family.curves)),
+        data=pilot.data,
+        score=pilot.score,
+        predictors=tuple(f"bin_{variable}" for variable in family.curves),
+    )
+
+
+def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Problem:
+    """The problem of a mixture, with coefficients of the log weights as further predictors."""
+    design = mixture.design
+    linear, dims = design.design, {"line": "line_term"}
+    for curve, variable in zip(pilot.curves, family.curves, strict=True):
+        for name in curve.design.names[:-1]:
+            dims[f"{variable}_{name}"] = basis_dim(curve.name, name)
+    coords = {
+        "bin": design.rows.score,
+        **_coords(pilot),
+        "weight_function": list(design.labels),
+        "weight_knot": design.knots,
+        "line_term": np.arange(linear.line.shape[1]),
+    }
+    outputs = tuple(design.outputs(pilot.curves, family.curves))
+    return Problem(
+        model=pm.Model(coords=coords),
+        family=family,
+        pilot=pilot,
+        coefficients=(Coefficients("", "", linear, mixture.laplace, dims, outputs),),
+        data=mixture.target.cells,
+        score=design.rows.score,
+        predictors=("bin_predictor",),
+        mixture=mixture,
+    )
+
+
+def mixture_data(problem: Problem) -> xr.Dataset:
+    """What scoring needs of a mixture besides its draws: its grid and functions."""
+    if problem.mixture is None:
+        return xr.Dataset()
+    mixture, family, coords = problem.mixture, problem.family, problem.model.coords
+    names = zip(problem.pilot.curves, mixture.states, family.curves, strict=True)
+    pilot = {
+        f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
+        for curve, state, name in names
+        for output in curve.outputs(name)
+    }
+    dims = {"weight_function", *(dim for dims, _ in pilot.values() for dim in dims)}
+    return xr.Dataset(
+        {
+            **pilot,
+            "grid_raise": ("variance_knot", mixture.wider),
+            "component_z": ("component", family.components.z),
+            "component_function": (("component", "weight_function"), mixture.design.functions),
+        },
+        {dim: np.asarray(coords[dim]) for dim in dims},
+    )
+
+
+# --- the observed variable, whose sums are inputs: PyMC never releases a distribution's functions
+
+
+def _observe_curves(problem: Problem, values: list[Any]) -> None:
+    """Add the observed variable of a single family, given both curves at the rows."""
+    pairs = zip(problem.predictors, values, strict=True)
+    predictors = [pm.Deterministic(name, curve, dims="bin") for name, curve in pairs]
+    data: RowSums = problem.data
+    cells = data.cells()
+    rule = totals(type(data), tuple(x.ndim for x in cells))
+    pm.CustomDist(
+        problem.observed,
+        *predictors,
+        *shared(cells),
+        observed=data.total,
+        random=rule,
+        signature=rule.signature,
+        logp=partial(_row_logp, type(data)),
+        dims="bin",
+    )
+
+
+def _observe_mixture(problem: Problem, values: Any, sums: Floats) -> None:
+    """Add the observed variable of a mixture, with `sums` of outcomes by bin."""
+    assert problem.mixture is not None
+    rows, cells = problem.mixture.design.rows, problem.data
+    predictors = values.reshape((len(problem.score), -1))
+    pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.handle))
+    pm.CustomDist(
+        problem.observed,
+        pm.Deterministic("bin_predictor", predictors),
+        pm.Data("bin_index", np.arange(len(problem.score)), dims="bin"),
+        *shared(cells.arrays),
+        observed=np.bincount(rows.of, sums[problem.pilot.rows.bin]),
+        signature=f"(j),(),{cells.signature}->()",
+        logp=partial(_mixture_logp, cells.signature),
+        dims="bin",
+    )
 
 
 def _row_logp(sums: type[RowSums], value: Any, *inputs: Any) -> Any:
@@ -281,428 +285,8 @@ def _mixture_logp(signature: str, value: Any, predictors: Any, index: Any, *arra
     return MixtureLogMarginal()(predictors, *unbatched(signature, arrays))[0]
 
 
-# --- the two curves of a family ------------------------------------------------------------------
-
-
-def _curves(family: Family, located: _Located) -> tuple[Problem, Floats, Link]:
-    """Problem without variables, observed sums and link: the predictors are the two curves."""
-    names = tuple(f"bin_{variable}" for variable in family.curves)
-
-    def link(curves: Sequence[Any]) -> list[Any]:
-        return [pm.Deterministic(*pair, dims="bin") for pair in zip(names, curves, strict=True)]
-
-    coords: dict[str, Any] = {g.name: list(g.levels) for g in located.groupings}
-    for curve in located.curves:
-        coords |= _coords(curve, located.rows)
-    problem = Problem(
-        model=pm.Model(coords={"bin": located.score, **coords}),
-        family=family,
-        curves=located.curves,
-        coefficients=tuple(
-            map(_curve_coefficients, located.curves, located.laplaces, family.curves)
-        ),
-        rows=located.rows,
-        data=located.data,
-        score=located.score,
-        predictors=names,
-        labels=located.labels,
-        groupings=located.groupings,
-        levels=located.levels,
-        no_minibatches=_NO_BATCH_OF_LEVELS * bool(located.levels),
-    )
-    return problem, located.data.total, link
-
-
-def _located(
-    stats: Statistics, family: Family, prior: Any, start: Start | None, whole: bool
-) -> _Located:
-    """The mode of the curves, the start of every model."""
-    _check_terms(stats, prior)
-    labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
-    terms = bool(labels), prior.exposure is not None, prior.atoms
-    most_bins = max(_FEWEST_BINS, int(family.rows.events(_totals(stats))))
-    if terms[0] or terms[1] or prior.bin_effects:
-        most = _MOST_EFFECTS if prior.bin_effects and prior.gridded else MOST_BINS
-        most_bins = min(most_bins, most)
-    rows, data = rows_of(stats, family, *terms, most_bins)
-    weak = partial(data.weak, _totals(stats))
-    integrated = None if whole or prior.gridded else integrated_grouping(groupings)
-    given: Any = {"size": prior.exposure, "groupings": groupings, "integrated": integrated}
-    mean = make_curve(
-        CURVES[0], prior.mean, weak, stats, rows, **given, bin_effects=prior.bin_effects
-    )
-    variance = make_curve(CURVES[1], prior.variance, weak, stats, rows, **given)
-    curves, designs = (mean, variance), (mean.design, variance.design)
-    starts = [[flat_state(d, level) for d, level in zip(designs, data.level(), strict=True)]]
-    if start is not None:
-        starts.append([_state_of(start, curve) for curve in curves])
-    begin = best_start(CurveTarget(designs, data), starts)
-    levels, search = None, None
-    laplaces = find_mode(CurveTarget(designs, data), begin)
-    if integrated:
-        search = LevelSearch.of(curves, data, rows.group)
-        flat = search.start([laplace.state for laplace in laplaces])
-        points = search.mode(flat, enough=0.1)  # only its slopes count
-        of_shared, of_levels = points[0].shared.coefficients, points[0].own
-    else:
-        of_shared, of_levels = laplaces[0].state.coefficients, None
-    # the mode's slope gives the spread of theta by the scores in a bin
-    spread = slopes(mean, of_shared, of_levels, groupings, rows.group) ** 2
-    spread = spread * position_variances(mean.axis, rows)
-    data = data.with_spread(np.minimum(spread, data.most_spread))
-    begin = [laplace.state for laplace in laplaces]
-    if search:
-        search = replace(search, data=data)
-        laplaces, levels = search.sites(search.mode(points))
-    else:
-        laplaces = find_mode(CurveTarget(designs, data), begin)
-    return _Located(curves, laplaces, rows, data, labels, groupings, levels)
-
-
-def _totals(stats: Statistics) -> dict[str, float]:
-    """Sums over all items."""
-    names = (name for name in stats.data.data_vars if str(name).startswith(("n", "sum_")))
-    return {str(name): float(stats.data[name].sum()) for name in names}
-
-
-def _check_terms(stats: Statistics, prior: Any) -> None:
-    if prior.gridded:
-        name = type(prior).__name__
-        joint_cells(stats, f"{name}()" if prior.mixture else f"{name}(zero=True)")
-    if prior.atoms and (prior.gridded or prior.exposure is not None):
-        check_atoms_apart(stats)
-    if prior.exposure is not None and not stats.coarse:
-        raise FitError(
-            f"a term in exposure reads joint cells, which these statistics lack: {NO_JOINT_CELLS}"
-        )
-
-
-def _state_of(start: Start, curve: Curve) -> State:
-    """An earlier fit's mean curve, whatever its knots and axis, as a state of this one."""
-    prior = start.prior
-    values = start.data["posterior"][NAMES[prior.family][CURVES.index(curve.name)]]
-    try:
-        position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))
-    except FitError as error:
-        raise FitError(f"start= does not reach these scores ({error}): leave start= out") from error
-    at_knots = spline_matrix(position, knots_in(start.data, f"{curve.name}_knot"))
-    return curve_state(curve, at_knots @ values.mean(("chain", "draw")).to_numpy())
-
-
-def _coords(curve: Curve, rows: Rows) -> dict[str, Any]:
-    name = curve.name
-    coords: dict[str, Any] = {
-        f"{name}_line_term": ["level", "slope"][: curve.basis.line.shape[1]],
-        f"{name}_knot": curve.basis.knots,
-    }
-    for term in curve.terms:
-        coords[_basis_dim(name, term.block.name)] = np.arange(term.values.shape[1])
-    if curve.size_knots.size > 1:
-        coords[f"{name}_exposure_knot"] = curve.size_knots
-    if len(curve.atoms):
-        coords["atom"] = curve.atoms
-    if any(term.target == "bin" for term in curve.terms):
-        coords["effect_bin"] = rows.effect_bins
-    return coords
-
-
-def _basis_dim(curve: str, block: str) -> str:
-    return f"{curve}_basis" if block == "wiggle" else f"{curve}_{block}_basis"
-
-
-def _curve_outputs(curve: Curve, variable: str) -> list[Output]:
-    """The curve's values at knots, those of its groupings, and its terms in exposure and atoms."""
-    name, size = curve.name, len(curve.basis.knots)
-
-    def of(target: str) -> dict[str, Floats]:
-        return {t.block.name: t.values for t in curve.terms if t.target == target}
-
-    knot = f"{name}_knot"
-    outputs = [Output(variable, (knot,), {"line": curve.basis.line, **of("curve")})]
-    others = dict.fromkeys(t.target for t in curve.terms if t.target not in SHARED)
-    for grouping in others:
-        label, dims = f"{variable}_of_{grouping}", (grouping, knot)
-        outputs.append(Output(label, dims, of(grouping), (-1, size), added_to=variable))
-    if parts := of("exposure"):
-        label = f"{variable}_by_exposure"
-        outputs.append(Output(label, (f"{name}_exposure_knot",), parts))
-    if parts := of("atom"):
-        outputs.append(Output(f"{variable}_of_atom", ("atom",), parts))
-    if parts := of("bin"):
-        outputs.append(Output(f"{variable}_of_bin", ("effect_bin",), parts))
-    return outputs
-
-
-def _curve_coefficients(curve: Curve, laplace: Laplace, variable: str) -> Coefficients:
-    """Coefficients of a curve, with their outputs."""
-    basis_dims = {block: _basis_dim(curve.name, block) for block in curve.design.names}
-    basis_dims["line"] = f"{curve.name}_line_term"
-    outputs = tuple(_curve_outputs(curve, variable))
-    prefixes = f"{curve.name}_", f"{variable}_"
-    return Coefficients(*prefixes, curve.design, laplace, basis_dims, outputs)
-
-
-def _of_joint(output: Output, variable: str, before: int, size: int, lines: int) -> Output:
-    """A curve's output from the coefficients of the joint design.
-
-    Its blocks have the curve's name there, and its line is a part of the joint one.
-    """
-    blocks = ((name, matrix) for name, matrix in output.parts.items() if name != "line")
-    parts = {f"{variable}_{name}": matrix for name, matrix in blocks}
-    if "line" in output.parts:
-        parts["line"] = np.pad(output.parts["line"], ((0, 0), (before, lines - before - size)))
-    return replace(output, parts=parts)
-
-
-def _knot_sds(shared: Output, design: Design, laplace: Laplace) -> Floats:
-    """Approximate posterior sd of a shared curve, as an output of a design, at its knots."""
-    line = shared.parts["line"]
-    total = np.square(line @ laplace.line_root).sum(axis=1)
-    shift = np.split(laplace.line_shift, design.ends, axis=1)
-    for block, known, moved, tau in zip(
-        design.blocks, laplace.blocks, shift, laplace.state.taus, strict=False
-    ):
-        if block.name in shared.parts:
-            sd = tau / np.sqrt(1.0 + known.precision * tau**2)
-            turned = shared.parts[block.name] @ known.rotation - line @ moved
-            total += np.square(turned * sd).sum(axis=1)
-    return np.sqrt(total)
-
-
-def _add_coefficients(part: Coefficients, widths: Any = None) -> Any:
-    """Add variables of coefficients and their outputs; returns their values at the rows.
-
-    `widths` are factors on the sds of the line's coordinates.
-    """
-    label, variable, design = part.label, part.variable, part.design
-    variables: dict[str, Any] = {}
-    for block, laplace in zip(design.blocks, part.laplace.blocks, strict=True):
-        before = list(variables.values())
-        names = f"{variable}{block.name}", f"{label}{block.name}"
-        variables[block.name] = add_block(*names, block, laplace, before, part.dims[block.name])
-    before = pt.concatenate(list(variables.values())) if variables else pt.zeros((0,))
-    names = f"{variable}line", f"{label}line"
-    line = add_line(*names, design, part.laplace, before, part.dims["line"], widths)
-    variables = {"line": line, **variables}
-    # a rotation of independent, equal normals does not change the prior
-    turns = part.turns
-
-    def made(name: str, parts: Mapping[str, Floats]) -> Any:
-        total = None
-        for block, values in variables.items():
-            if block in parts:
-                matrix = pm.Data(f"{label}{block}_{name}", parts[block] @ turns[block])
-                product = pt.dot(matrix, values)
-                total = product if total is None else total + product
-        return total
-
-    outputs: dict[str, Any] = {}
-    for output in part.outputs:
-        values = made(f"to_{output.name}", output.parts).reshape(output.shape)
-        if output.added_to:
-            values = outputs[output.added_to][None] + values
-        outputs[output.name] = values
-        pm.Deterministic(output.name, values, dims=output.dims)
-    if part.joined:
-        matrix = pm.Data(f"{label}at_rows", design.whole @ linalg.block_diag(*turns.values()))
-        return pt.dot(matrix, pt.concatenate([before, line]))
-    return made("at_rows", {"line": design.line, **{b.name: b.design for b in design.blocks}})
-
-
-def _add_level_scales(levels: Levels, variables: tuple[str, str]) -> list[Any]:
-    """Add scales of the deviations of levels that are integrated out, as one variable.
-
-    The more levels may deviate, the less is known of their average. Returns what this does to the
-    sds of the lines' coefficients, curve by curve.
-    """
-    grouping = levels.terms[0].grouping
-    names = [
-        f"{variable}_{name}_sd"
-        for variable, term in zip(variables, levels.terms, strict=True)
-        for name in term.names
-    ]
-    scales = [scale for known in levels.scales for scale in known.posteriors]
-    shapes = [density_shape(scale.position, scale.log_density) for scale in scales]
-    dim = f"scale_of_{grouping.name}"
-    pm.modelcontext(None).add_coord(dim, names)
-    prior = np.array([scale.scale for scale in scales])
-    tau = add_scales(f"sd_of_{grouping.name}", prior, np.array(shapes).T, dim)
-    for k, name in enumerate(names):
-        pm.Deterministic(name, tau[k])
-    ratio = pt.sqr(tau / np.array([scale.tau for scale in scales])) - 1.0
-    widths, end = [], 0
-    for variable, known in zip(variables, levels.scales, strict=True):
-        columns, end = slice(end, end + len(known.posteriors)), end + len(known.posteriors)
-        shares = pm.Data(f"{variable}_line_shares", known.shares)
-        widths.append(pt.sqrt(1.0 + pt.dot(shares, ratio[columns])))
-    return widths
-
-
-# --- mixtures ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """Curves that place a mixture's components."""
-
-    states: Sequence[State]
-    wider: Floats  # what the second curve has more, at its knots
-
-
-@dataclass(frozen=True)
-class _OnGrid:
-    """A mixture on one grid, with its mode."""
-
-    target: MixtureTarget
-    laplace: Laplace
-
-    @property
-    def design(self) -> WeightDesign:
-        return self.target.weights
-
-    def outputs(self, curves: tuple[Curve, Curve], names: tuple[str, str], k: int) -> list[Output]:
-        """Outputs of curve k."""
-        lines, size = self.design.design.line.shape[1], self.design.lines
-        before = sum(size[:k])
-        return [
-            _of_joint(output, names[k], before, size[k], lines)
-            for output in _curve_outputs(curves[k], names[k])
-        ]
-
-    def moved(self, curves: tuple[Curve, Curve], names: tuple[str, str]) -> _Grid:
-        """A grid at this mode."""
-        sds = _knot_sds(self.outputs(curves, names, 1)[0], self.design.design, self.laplace)
-        return _grid(curve_states(self.design, curves, self.laplace.state), sds)
-
-
-def _grid(states: Sequence[State], sds: Floats) -> _Grid:
-    """A grid at curves, of which the second has these posterior sds at its knots.
-
-    Small variances are known the least, and the grid is as wide as the larger ones need.
-    """
-    return _Grid(states, np.minimum(_SHIFT * sds, _MOST_SHIFT))
-
-
-def _on_grid(
-    stats: Statistics, family: Family, prior: Any, located: _Located, grid: _Grid
-) -> _OnGrid:
-    components, curves, rows = family.components, located.curves, located.rows
-    at_rows = [state.at(curve.design) for curve, state in zip(curves, grid.states, strict=True)]
-    raised = spline_matrix(curves[1].position, curves[1].basis.knots) @ grid.wider
-    merged_rows = merged(components, stats, rows, curves, at_rows, raised, located.data.spread)
-    design = make_weights(components, prior, merged_rows, curves, family.curves, rows.n)
-    terms = bool(located.labels), prior.exposure is not None
-    joint = cells_of(stats, family, rows, *terms)
-    kinds = {"heavy": prior.mixture, "zero": prior.zero}
-    cells = make_cells(components, joint, merged_rows, design.functions, **kinds)
-    target = MixtureTarget(design, cells)
-    begin = weight_start(design, curves, grid.states)
-    (laplace,) = find_mode(target, [begin], ahead=True)
-    return _OnGrid(target, laplace)
-
-
-def _settled(mixture: _OnGrid) -> bool:
-    """Whether a mode is near the curves that placed its grid."""
-    rows = mixture.design.rows
-    moved = mixture.design.predictors(mixture.laplace.state.coefficients)[:, :2] - rows.start
-    away = np.abs(moved[:, 0]) / rows.base.spread, np.abs(moved[:, 1])
-    return bool(np.average(np.maximum(*away) < _NEAR, weights=rows.items) > _MOST_NEAR)
-
-
-def _placed(
-    stats: Statistics, family: Family, prior: Any, located: _Located
-) -> tuple[_Grid, _OnGrid]:
-    """The grid and the mixture on it."""
-    curves = located.curves
-    sds = _knot_sds(_curve_outputs(curves[1], "")[0], curves[1].design, located.laplaces[1])
-    grid = _grid([laplace.state for laplace in located.laplaces], sds)
-    mixture = _on_grid(stats, family, prior, located, grid)
-    # zeros pull the curves' first mode towards 0 and widen it
-    for _ in range(_MOVES if prior.zero else 0):
-        if _settled(mixture):
-            break
-        grid = mixture.moved(curves, family.curves)
-        mixture = _on_grid(stats, family, prior, located, grid)
-    return grid, mixture
-
-
-def _mixture(
-    stats: Statistics, family: Family, prior: Any, located: _Located
-) -> tuple[Problem, Floats, Link]:
-    """The same of a mixture: predictors are both curves and coefficients of the log weights."""
-    curves, rows = located.curves, located.rows
-    located.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
-    grid, mixture = _placed(stats, family, prior, located)
-    design, cells = mixture.design, mixture.target.cells
-    merged_rows, laplace = design.rows, mixture.laplace
-    linear, dims = design.design, ("weight_knot", "weight_function")
-    outputs: list[Output] = []
-    pilot: dict[str, tuple[tuple[str, ...], Floats]] = {}
-    for k, (curve, state) in enumerate(zip(curves, grid.states, strict=True)):
-        parts = np.split(state.coefficients, curve.design.ends)
-        by_block = dict(zip(curve.design.names, parts, strict=True))
-        for output in _curve_outputs(curve, family.curves[k]):
-            values = output.values(by_block)
-            if output.added_to:
-                values = values + pilot[f"pilot_{output.added_to}"][1]
-            pilot[f"pilot_{output.name}"] = (output.dims, values)
-        outputs += mixture.outputs(curves, family.curves, k)
-    outputs.append(
-        Output("weight_coefficient", dims, {"line": design.at_knots}, (-1, len(design.labels)))
-    )
-    coords: dict[str, Any] = {g.name: list(g.levels) for g in located.groupings}
-    basis_dims = {"line": "line_term"}
-    totals = np.bincount(merged_rows.of, stats.data["sum_y"].to_numpy()[located.rows.bin])
-
-    def link(values: Sequence[Any]) -> list[Any]:
-        predictors = values[0].reshape((len(merged_rows.items), -1))
-        pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.handle))
-        return [pm.Deterministic("bin_predictor", predictors)]
-
-    for curve in curves:
-        coords |= _coords(curve, rows)
-    coords |= {
-        "weight_function": list(design.labels),
-        "weight_knot": design.knots,
-        "line_term": np.arange(linear.line.shape[1]),
-    }
-    for curve, variable in zip(curves, family.curves, strict=True):
-        for name in curve.design.names[:-1]:
-            basis_dims[f"{variable}_{name}"] = _basis_dim(curve.name, name)
-    extras = xr.Dataset(
-        {
-            **pilot,
-            "grid_raise": ("variance_knot", grid.wider),
-            "component_z": ("component", family.components.z),
-            "component_function": (("component", "weight_function"), design.functions),
-        },
-        {name: coords[name] for name in {d for dims, _ in pilot.values() for d in dims}}
-        | {"weight_function": list(design.labels)},
-    )
-    coefficients = Coefficients("", "", linear, laplace, basis_dims, tuple(outputs), True)
-    problem = Problem(
-        model=pm.Model(coords={"bin": merged_rows.score, **coords}),
-        family=family,
-        curves=curves,
-        coefficients=(coefficients,),
-        rows=rows,
-        data=cells,
-        score=merged_rows.score,
-        predictors=("bin_predictor",),
-        labels=located.labels,
-        groupings=located.groupings,
-        weights=design,
-        extras=extras,
-        no_minibatches=_NO_BATCH_OF_MIXTURES,
-    )
-    return problem, totals, link
-
-
 def _within_bounds(predictors: Any, handle: Floats) -> Any:
-    """Log density that keeps curves at rows near what the components can represent.
-
-    Beyond, the likelihood is constant, and so large a region has weight however unlikely it is.
-    """
+    """Log density that keeps curves near what the components can represent: flat beyond it."""
     first, unit, taken, _, far, low, high = handle.T
     scaled = (predictors[:, 0] - first) / unit, predictors[:, 1] - taken
     least, most = np.array([-far, low]), np.array([far, high])
@@ -719,10 +303,7 @@ def _within_bounds(predictors: Any, handle: Floats) -> Any:
 
 
 def extended(built: Problem, model: pm.Model) -> Problem:
-    """The problem with a model to which the user has added terms.
-
-    Refuses a model that does not extend the built one, or has discrete parameters.
-    """
+    """The problem with a model to which the user has added terms."""
     lacking = sorted(v.name for v in built.model.basic_RVs if v.name not in model.named_vars)
     if lacking:
         raise FitError(
@@ -741,28 +322,3 @@ def extended(built: Problem, model: pm.Model) -> Problem:
         names = ", ".join(v.name for v in model.discrete_value_vars)
         raise FitError(f"model= has discrete unknowns ({names}): sum them out")
     return replace(built, model=model)
-
-
-@contextmanager
-def started(built: Problem, start: Start | None) -> Iterator[None]:
-    """Temporarily start parameters that the user added at an earlier fit's means.
-
-    The other coordinates are already centred at their mode. A fit that did not converge is no
-    better start than PyMC's initial point.
-    """
-    initial = built.model.rvs_to_initial_values
-    before = dict(initial)
-    if start is not None and start.status.converged:
-        means = start.data["posterior"].to_dataset().mean(("chain", "draw"))
-        dims, coords = built.model.named_vars_to_dims, built.model.coords
-        for variable in built.model.free_RVs:
-            name, shape = variable.name, variable.type.shape
-            if name in dims:
-                shape = tuple(len(coords.get(d) or ()) for d in dims[name])
-            if name in means and name not in built.own and means[name].shape == shape:
-                initial[variable] = means[name].to_numpy()
-    try:
-        yield
-    finally:
-        initial.clear()
-        initial.update(before)

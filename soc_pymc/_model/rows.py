@@ -4,11 +4,10 @@ Without further terms a row is an occupied bin; with groups it is a group's bin;
 exposure, a bin's items in one half-octave of exposures (or of the noise's sd).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._lib.arguments import digits
 from .._lib.arrays import Floats, Ints
@@ -28,16 +27,33 @@ _SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
 
 
 @dataclass(frozen=True)
+class Keys:
+    """Numbers of rows by group, place along the scores and class of sizes, in this order."""
+
+    grouped: bool
+    size_cell: str  # column of cells with an item's size; empty without classes
+    place_of: Ints  # place of every bin of the statistics; a place may have several bins
+
+    def places(self, table: Columns) -> Ints:
+        """Group and place of each line of a table as one number."""
+        group = table["group"] if self.grouped else 0
+        return np.asarray(group * _CLASSES + self.place_of[table["bin"]], dtype=np.int64)
+
+    def __call__(self, table: Columns) -> Ints:
+        """Number of each line's row."""
+        code = table[self.size_cell] >> CLASS if self.size_cell else 0
+        return np.asarray(self.places(table) * _CLASSES + code + _CLASSES // 2)
+
+
+@dataclass(frozen=True)
 class Rows:
     """Rows with their positions."""
 
-    group: Ints  # code of each row's group, 0 if groups are pooled
+    keys: Keys
+    key: Ints  # rising number of each row
     bin: Ints  # its first bin
-    place: Ints  # number of its bins, which a row may have several of, along the scores
-    place_of: Ints  # the same number for every bin of the statistics
     atom: Ints  # its atom: the k-th from 1, and 0 for other rows
     atoms: Floats  # scores of the atoms
-    size: Ints  # its class of sizes; 0 without classes
     n: Floats  # items of each row
     # over the items of the row's group and bins: `n`, and sums of positions of every scale kept
     sums: Mapping[str, Floats]
@@ -51,9 +67,24 @@ class Rows:
         return len(self.n)
 
     @property
+    def group(self) -> Ints:
+        """Code of each row's group, 0 if groups are pooled."""
+        return self.key // _CLASSES**2
+
+    @property
+    def place(self) -> Ints:
+        """Number of each row's bins along the scores."""
+        return self.key // _CLASSES % _CLASSES
+
+    @property
+    def size(self) -> Ints:
+        """Class of sizes of each row, 0 without classes."""
+        return self.key % _CLASSES - _CLASSES // 2
+
+    @property
     def effect_bins(self) -> Ints:
         """Bins of the statistics whose places have rows."""
-        return np.flatnonzero(np.isin(self.place_of, self.place))
+        return np.flatnonzero(np.isin(self.keys.place_of, self.place))
 
     @property
     def beside(self) -> Floats:
@@ -76,82 +107,83 @@ def rows_of(
     merged to `most_bins` or fewer; by default only those of groups or sizes are.
     """
     family.rows.check(stats.table("part"))
-    tables = ("joint",) if by_size else family.rows.margins
-    rows, cells = make_rows(stats, family, tables, grouped, by_size, atoms, most_bins)
+    rows = make_rows(stats, family, grouped, by_size, atoms, most_bins)
+    names = ("joint",) if by_size else ("part", *family.rows.margins)
+    merged = rows.keys.place_of[-1] + 1 < stats.bins
+    cells = {
+        name: pooled(table) if merged and name != "part" else table
+        for name in names
+        for table in [cells_of(stats, rows, name)]
+    }
     return rows, family.rows.of(rows.number, cells)
 
 
 def make_rows(
     stats: Statistics,
     family: Family,
-    tables: Sequence[str] = (),
     grouped: bool = False,
     by_size: bool = False,
     atoms: bool = False,
     most_bins: int = 0,
-) -> tuple[Rows, dict[str, Columns]]:
-    """Rows of statistics, and the tables of cells with a column ``row``."""
-    part = stats.table("part")
-    width, size_cell = 1, family.rows.size_cell
-    if by_size:
-        width = max(stats.coarse, 1)
+) -> Rows:
+    """Rows of statistics, as in `rows_of`."""
+    width = max(stats.coarse, 1) if by_size else 1
     if not most_bins:
         most_bins = MOST_BINS if by_size or grouped else stats.bins
     while stats.bins > most_bins * width:
         width *= 2
-    cells: dict[str, Columns] = {name: _table(stats, name) for name in tables}
-    base: Columns
-    if by_size:
-        (name,) = tables
-        cells[name] = _chosen(cells[name], cells[name][size_cell] != ZERO_EXPOSURE)
-        base = cells[name]
-        code = base[size_cell] >> CLASS
-    else:
-        base = _chosen(part, part["n"] > 0)
-        code = np.zeros(len(base["n"]), dtype=np.int64)
     at_atoms = atom_bins(stats, atoms)
     place_of = _places(stats.bins, width, at_atoms)
-    place = _row_ids(base, grouped, place_of)
-    key, first, row = np.unique(
-        place * _CLASSES + code + _CLASSES // 2, return_index=True, return_inverse=True
-    )
-    n = np.bincount(row, base["n"])
-    keyed: dict[str, Columns] = {} if by_size else {"part": {**base, "row": row}}
-    for name, table in cells.items():
-        size_of_row = row
-        if table is not base:
-            size_of_row = np.searchsorted(
-                key, _row_ids(table, grouped, place_of) * _CLASSES + _CLASSES // 2
-            )
-        keyed[name] = {**table, "row": size_of_row.astype(np.int64)}
-        if width > 1:
-            keyed[name] = dict(pooled(keyed[name]))
-    log_size = np.zeros(len(key))
+    keys = Keys(grouped, family.rows.size_cell if by_size else "", place_of)
+    base = _table(stats, "joint" if by_size else "part", keys)
+    key, first, row = np.unique(keys(base), return_index=True, return_inverse=True)
+    n, log_size = np.bincount(row, base["n"]), np.zeros(len(key))
     if by_size:
         log_size = np.bincount(row, base["n"] * np.log(family.outcome.forms.mean_size(base))) / n
-    places, row_of = np.unique(place, return_inverse=True)
-    sums = _sums(part, grouped, place_of, places)
+    places, row_of_place = np.unique(keys.places(base)[first], return_inverse=True)
+    part = stats.table("part")
+    inside = np.isin(keys.places(part), places)
+    line = np.searchsorted(places, keys.places(part)[inside])
+    sums = {
+        name: np.bincount(line, part[name][inside], len(places))[row_of_place]
+        for name in _SUMS
+        if name in part
+    }
     items = np.bincount(place_of, items_beside(stats, at_atoms))
-    share = items / items.sum()
-    bins = place[first] % _CLASSES
-    first_bin = np.searchsorted(place_of, bins)
+    share, place = items / items.sum(), key // _CLASSES % _CLASSES
+    first_bin = np.searchsorted(place_of, place)
     atom = np.zeros(stats.bins, dtype=np.int64)
     atom[at_atoms] = 1 + np.arange(len(at_atoms))
-    rows = Rows(
-        place[first] // _CLASSES,
-        first_bin,
-        bins,
-        place_of,
-        atom[first_bin],
-        stats.data["score_min"].to_numpy()[at_atoms],
-        code[first],
-        n,
-        {name: values[row_of[first]] for name, values in sums.items()},
-        ((np.cumsum(items) - 0.5 * items) / items.sum())[bins],
-        share[bins],
-        log_size,
+    return Rows(
+        keys=keys,
+        key=key,
+        bin=first_bin,
+        atom=atom[first_bin],
+        atoms=stats.data["score_min"].to_numpy()[at_atoms],
+        n=n,
+        sums=sums,
+        rank=((np.cumsum(items) - 0.5 * items) / items.sum())[place],
+        rank_width=share[place],
+        log_size=log_size,
     )
-    return rows, keyed
+
+
+def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:
+    """A table of cells with a column ``row``, of the first bin and class of each."""
+    table = _table(stats, name, rows.keys)
+    keys = rows.keys if name == "joint" else replace(rows.keys, size_cell="")
+    return {**table, "row": np.searchsorted(rows.key, keys(table)).astype(np.int64)}
+
+
+def _table(stats: Statistics, name: str, keys: Keys) -> Columns:
+    """A table's occupied lines, with the first bin of each: joint cells may be of several bins."""
+    table = stats.table(name)
+    if name == "joint":
+        table = {**table, "bin": table["bin"] * stats.coarse}
+    chosen = table["n"] > 0
+    if name == "joint" and keys.size_cell:
+        chosen &= table[keys.size_cell] != ZERO_EXPOSURE
+    return {column: values[chosen] for column, values in table.items()}
 
 
 def atom_bins(stats: Statistics, atoms: bool) -> Ints:
@@ -185,28 +217,6 @@ def _places(bins: int, width: int, atoms: Ints) -> Ints:
     return np.cumsum(starts) - 1
 
 
-def _table(stats: Statistics, name: str) -> Columns:
-    """A table of cells, with the first bin of each: joint cells may be of several bins."""
-    table = stats.table(name)
-    return {**table, "bin": table["bin"] * stats.coarse} if name == "joint" else table
-
-
-def cells_of(
-    stats: Statistics, family: Family, rows: Rows, grouped: bool, by_size: bool
-) -> Columns:
-    """Joint cells with a column ``row``: the first row of each cell's group, bins and class."""
-    table: Columns = _table(stats, "joint")
-    code = np.zeros(len(table["n"]), dtype=np.int64)
-    if by_size:
-        size_cell = family.rows.size_cell
-        table = _chosen(table, table[size_cell] != ZERO_EXPOSURE)
-        code = table[size_cell] >> CLASS
-    place = _row_ids(table, grouped, rows.place_of)
-    have = rows.group * _CLASSES + rows.place
-    row = np.searchsorted(have * _CLASSES + rows.size, place * _CLASSES + code)
-    return {**table, "row": row}
-
-
 def pooled(cells: Columns) -> Columns:
     """Cells of rows with those of equal outcomes and sizes added up."""
     keys = {name: cells[name] for name in cells if name == "row" or name.endswith("cell")}
@@ -220,29 +230,6 @@ def pooled(cells: Columns) -> Columns:
         if name == "n" or name.startswith("sum_")
     }
     return {name: values[first] for name, values in ordered.items()} | sums
-
-
-def _chosen(table: Columns, kept: NDArray[np.bool_]) -> Columns:
-    return {name: values[kept] for name, values in table.items()}
-
-
-def _row_ids(table: Columns, grouped: bool, place_of: Ints) -> Ints:
-    """Group and bins of each line of a table as one number."""
-    group = table["group"] if grouped else 0
-    return np.asarray(group * _CLASSES + place_of[table["bin"]], dtype=np.int64)
-
-
-def _sums(part: Columns, grouped: bool, place_of: Ints, places: Ints) -> dict[str, Floats]:
-    """Sums of the scores over places."""
-    rows = np.searchsorted(places, _row_ids(part, grouped, place_of))
-    inside = (rows < len(places)) & (
-        places[np.minimum(rows, len(places) - 1)] == _row_ids(part, grouped, place_of)
-    )
-    return {
-        name: np.bincount(rows[inside], part[name][inside], len(places))
-        for name in _SUMS
-        if name in part
-    }
 
 
 def positions(axis: Axis, rows: Rows) -> Floats:

@@ -6,18 +6,14 @@ whose null space is the straight lines.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 
 from .._lib.arrays import Floats
 from ..families.scales import LINEAR, SCALES, Scale
-
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
 @dataclass(frozen=True)
@@ -53,10 +49,7 @@ POSITION = "_position"
 
 
 def knots_in(tree: Any, dim: str) -> Floats:
-    """Exact positions of the knots of a dim of a fit's `DataTree`, whose labels have few digits.
-
-    Labels of fits that were saved before there were such variables are exact.
-    """
+    """Exact positions of the knots of a dim of a fit's `DataTree`, whose labels have few digits."""
     constant, exact = tree.children.get("constant_data"), f"{dim}{POSITION}"
     if constant is not None and exact in constant:
         return np.asarray(constant[exact].to_numpy())
@@ -78,10 +71,7 @@ def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
 
 
 def _apart(knots: Floats) -> Floats:
-    """Increasing knots without those that differ only by rounding from the one before.
-
-    A spline through two such knots would be unbounded between them and the next.
-    """
+    """Increasing knots without those that differ only by rounding from the one before."""
     keep = np.concatenate([[True], np.diff(knots) > 1e-9 * (knots[-1] - knots[0])])
     return knots[keep]
 
@@ -106,49 +96,12 @@ def natural_spline(position: ArrayLike, knots: ArrayLike, values: ArrayLike) -> 
     if len(k) == 2:
         right = ((u - k[0]) / (k[1] - k[0]))[column]
         return np.asarray((1.0 - right) * v[0] + right * v[1])
-    if v.ndim == 1:
-        return np.asarray(_evaluated(u, k, _coefficients(k.tobytes(), v.tobytes())))
     spline = CubicSpline(k, v, bc_type="natural")
     inside = np.clip(u, k[0], k[-1])
     inner = spline(inside)
     beyond = np.flatnonzero(inside != u)
     inner[beyond] += (u - inside)[beyond][column] * spline(inside[beyond], 1)
     return np.asarray(inner)
-
-
-@_jit
-def intervals(x, edges):  # type: ignore[no-untyped-def]
-    """Number of the last of rising edges that is not above each x, -1 if there is none."""
-    interval, left = np.zeros(len(x), dtype=np.int64), len(edges)
-    while left > 1:  # one step for all, as vector instructions: a tenth of the time of searches
-        half = left >> 1
-        for i in range(len(x)):
-            interval[i] += half * (edges[interval[i] + half] <= x[i])
-        left -= half
-    for i in range(len(x)):
-        interval[i] -= not edges[interval[i]] <= x[i]
-    return interval
-
-
-@_jit
-def _evaluated(u, knots, c):  # type: ignore[no-untyped-def]
-    """Natural cubic spline with coefficients `c`, in a fraction of the time that scipy takes."""
-    out, interval = np.empty(len(u)), intervals(u, knots)
-    for i in range(len(u)):
-        k = min(max(interval[i], 0), len(knots) - 2)
-        inside = min(max(u[i], knots[0]), knots[-1])
-        x = inside - knots[k]
-        slope = (3.0 * c[0, k] * x + 2.0 * c[1, k]) * x + c[2, k]
-        value = ((c[0, k] * x + c[1, k]) * x + c[2, k]) * x + c[3, k]
-        out[i] = value + slope * (u[i] - inside)
-    return out
-
-
-@lru_cache(1 << 10)
-def _coefficients(knots: bytes, values: bytes) -> Floats:
-    """Coefficients of a spline by the bytes of its numbers; finding them takes 0.3 ms."""
-    numbers = (np.frombuffer(x) for x in (knots, values))
-    return np.asarray(CubicSpline(*numbers, bc_type="natural").c)
 
 
 @dataclass(frozen=True)
@@ -179,10 +132,7 @@ def roughness(knots: Floats) -> Floats:
 
 
 def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
-    """Basis for a curve over bins at `position` holding `weight` items, with `number` knots.
-
-    Bins of weight 0 place no knots.
-    """
+    """Basis for a curve over bins at `position` holding `weight` items, with `number` knots."""
     u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
     knots = place_knots(u[w > 0], w[w > 0], number)
     centre = float(np.average(u, weights=w))

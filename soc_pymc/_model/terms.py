@@ -118,10 +118,7 @@ class Term:
 
 @dataclass(frozen=True)
 class LevelTerms:
-    """Deviations of a grouping's levels from a curve that are integrated out of the likelihood.
-
-    Every level has the same K functions. Those of one kind have one scale.
-    """
+    """Deviations of a grouping's levels from a curve that are integrated out of the likelihood."""
 
     grouping: Grouping
     names: tuple[str, ...]  # of the kinds
@@ -146,21 +143,58 @@ class Curve:
     weak: tuple[Weak, Weak]  # weak priors of both curves on this axis
     levels: LevelTerms | None = None  # of the grouping that is integrated out
 
-    def at_knots(self, coefficients: Floats) -> Floats:
-        """The shared curve at its knots."""
-        *blocks, line = np.split(coefficients, self.design.ends)
-        values = self.basis.line @ line
-        for term, block in zip(self.terms, blocks, strict=True):
-            if term.target == "curve":
-                values = values + term.values @ block
-        return np.asarray(values)
+    def outputs(self, variable: str) -> list["Output"]:
+        """The curve at its knots, those of groupings' levels, and what other terms add to it.
+
+        `variable` is the name of the first, with which those of the others begin.
+        """
+        knot, size = f"{self.name}_knot", len(self.basis.knots)
+        shared = self._matrix("curve", self.basis.line)
+        outputs = [Output(variable, (knot,), shared)]
+        targets = dict.fromkeys(term.target for term in self.terms)
+        for grouping in (target for target in targets if target not in SHARED):
+            deviations = self._matrix(grouping)
+            by_level = deviations + np.tile(shared, (len(deviations) // size, 1))
+            name = f"{variable}_of_{grouping}"
+            outputs.append(Output(name, (grouping, knot), by_level, (-1, size)))
+        for target, label, dim in (
+            ("exposure", "by_exposure", f"{self.name}_exposure_knot"),
+            ("atom", "of_atom", "atom"),
+            ("bin", "of_bin", "effect_bin"),
+        ):
+            if target in targets:
+                outputs.append(Output(f"{variable}_{label}", (dim,), self._matrix(target)))
+        return outputs
+
+    def _matrix(self, target: str, line: Floats | None = None) -> Floats:
+        """Values of all functions of the design at the points of a target."""
+        parts = [term.values if term.target == target else None for term in self.terms]
+        size = next(len(part) for part in [*parts, line] if part is not None)
+        widths = [*(term.values.shape[1] for term in self.terms), self.basis.line.shape[1]]
+        return np.hstack(
+            [
+                np.zeros((size, width)) if part is None else part
+                for part, width in zip([*parts, line], widths, strict=True)
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Output:
+    """A quantity that is linear in the coefficients of a design."""
+
+    name: str
+    dims: tuple[str, ...]
+    matrix: Floats  # (size, coefficients)
+    shape: tuple[int, ...] = (-1,)
+
+    def values(self, coefficients: Floats) -> Floats:
+        """Values at coefficients (..., k)."""
+        return (coefficients @ self.matrix.T).reshape(*coefficients.shape[:-1], *self.shape)
 
 
 def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
-    """The curve's axis; refuses scores without a position on it.
-
-    With `atoms` ranks leave the statistics' atoms out, and these need no position.
-    """
+    """The curve's axis; refuses scores without a position on it."""
     data = stats.data
     if spline.scale != RANK:
         scale = SCALES[spline.scale]
@@ -198,12 +232,7 @@ def make_curve(
     integrated: Grouping | None = None,
     bin_effects: bool = False,
 ) -> Curve:
-    """A curve's design with its terms and their priors.
-
-    `weak` gives default priors, `size` configures a term in log exposure, and the levels of
-    `groupings` have their own deviations. Those of the grouping `integrated` are not in the design.
-    With `bin_effects` bins deviate from the curve, each by itself.
-    """
+    """A curve's design with its terms and their priors."""
     axis = axis_of(spline, stats, bool(len(rows.atoms)))
     u = positions(axis, rows)
     basis = make_basis(u, rows.beside, spline.knots)
@@ -258,7 +287,7 @@ def _bin_term(rows: Rows, scale: float) -> Term:
     places = np.unique(rows.place)
     effect = np.eye(len(places))
     at_rows = effect[np.searchsorted(places, rows.place)]
-    at_bins = effect[np.searchsorted(places, rows.place_of[rows.effect_bins])]
+    at_bins = effect[np.searchsorted(places, rows.keys.place_of[rows.effect_bins])]
     return Term(Block("bin_effect", at_rows, scale), "bin", at_bins)
 
 
@@ -291,23 +320,19 @@ def _group_terms(
     kinds: Mapping[str, Floats], at_rows: Floats, grouping: Grouping, group: Ints, unit: float
 ) -> list[Term]:
     """Deviations of a grouping's levels in wiggle, slope and level, each with its own scale."""
-    _check_size(grouping, len(group), sum(functions.shape[1] for functions in kinds.values()))
-    own_level = np.eye(len(grouping.levels))
-    member = own_level[grouping.of[group]]
+    columns = len(grouping.levels) * sum(functions.shape[1] for functions in kinds.values())
+    # matrices of both curves
+    _refuse_levels(grouping, 8.0 * columns * (4.0 * len(group) + columns))
+    indicators = np.eye(len(grouping.levels))
+    member = indicators[grouping.of[group]]
     terms = []
     for kind, functions in kinds.items():
         products = at_rows @ functions
         design = (member[:, :, None] * products[:, None, :]).reshape(len(products), -1)
         block = Block(f"{grouping.name}_{kind}", design, _GROUP_SCALES[kind] * unit)
-        values = np.asarray(np.kron(own_level, functions), dtype=float)
+        values = np.asarray(np.kron(indicators, functions), dtype=float)
         terms.append(Term(block, grouping.name, values))
     return terms
-
-
-def _check_size(grouping: Grouping, rows: int, functions: int) -> None:
-    """Refuse so many levels that the matrices of both curves do not fit in memory."""
-    columns = functions * len(grouping.levels)
-    _refuse_levels(grouping, 8.0 * columns * (4.0 * rows + columns))
 
 
 def _refuse_levels(grouping: Grouping, size: float) -> None:
@@ -357,22 +382,17 @@ def slopes(
 
     `of_levels` (G, K) are the coefficients of the levels that are integrated out.
     """
-    level = {grouping.name: grouping.of[group] for grouping in groupings}
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    blocks = np.split(coefficients, curve.design.ends)
-    total = functions @ (curve.basis.line @ blocks[-1])
-    for term, block in zip(curve.terms, blocks[:-1], strict=True):
-        values = term.values @ block
-        if term.target == "curve":
-            total = total + functions @ values
-        elif term.target in level:
-            by_level = values.reshape(-1, len(curve.basis.knots))
-            total = total + (functions * by_level[level[term.target]]).sum(axis=1)
+    shared, *others = ((o.dims[0], o.values(coefficients)) for o in curve.outputs(""))
+    deviations = {name: values - shared[1] for name, values in others if values.ndim > 1}
     if curve.levels and of_levels is not None:
-        by_level = of_levels @ curve.levels.values.T
-        total = total + (functions * by_level[level[curve.levels.grouping.name]]).sum(axis=1)
+        deviations[curve.levels.grouping.name] = of_levels @ curve.levels.values.T
+    total = functions @ shared[1]
+    for grouping in groupings:
+        by_row = deviations[grouping.name][grouping.of[group]]
+        total = total + (functions * by_row).sum(axis=1)
     return np.asarray(total)
 
 
@@ -384,10 +404,7 @@ def flat_state(design: Design, level: float) -> State:
 
 
 def curve_state(curve: Curve, values: Floats) -> State:
-    """The curve through values at the knots.
-
-    Terms other than the wiggle, the last block, begin at 0.
-    """
+    """The curve through values at the knots."""
     line, wiggle = curve.basis.line, curve.basis.wiggle
     solution = np.linalg.solve(np.column_stack([line, wiggle]), values)
     lines = line.shape[1]

@@ -8,13 +8,13 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import PROGRESS, A, OrNone, checked
+from .._lib.arguments import PROGRESS, A, checked
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks.results import FAIL, OK, WARN, Result, result_table
 from ..data.statistics import Statistics
-from ..inference.draw_densities import MODEL, Model, draw_densities
+from ..inference.draw_densities import draw_densities
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves
@@ -37,7 +37,6 @@ _MEANINGS = {
 @checked(
     fit=FIT,
     stats=A(Statistics, "statistics, from soc.summarize"),
-    model=OrNone(MODEL),
     progress=PROGRESS,
 )
 @one_blas_thread
@@ -48,7 +47,6 @@ def sensitivity(
     *,
     group: object = None,
     exposure: ArrayLike | None = None,
-    model: Model | None = None,
     progress: bool | None = None,
 ) -> Result:
     """Measure how much the curves and R^2 depend on the prior, by power-scaling.
@@ -66,8 +64,8 @@ def sensitivity(
     score, group, exposure
         As in `calibration_curves`; without scores five, below which 5, 25, 50, 75 and 95% of the
         items lie.
-    model, progress
-        The extended model, for a fit with ``model=``; and whether to show progress.
+    progress
+        Whether to show progress.
 
     Returns
     -------
@@ -82,8 +80,8 @@ def sensitivity(
     Raises
     ------
     FitError
-        If the fit has fewer than 100 draws, the statistics or the `model` are not those that made
-        it, or a score, group or exposure is not valid.
+        If the fit has fewer than 100 draws, the statistics are not those that made it, or a score,
+        group or exposure is not valid.
 
     Examples
     --------
@@ -102,7 +100,7 @@ def sensitivity(
     curves = calibration_curves(fit, scores, group, exposure)
     quantities = curves[["mean", "log_variance"] if not fit.mean_only else ["mean"]]
     with phase("sensitivity: densities of the draws", enabled=progress):
-        prior, likelihood = draw_densities(fit, stats, model)
+        prior, likelihood = draw_densities(fit, stats)
     if not fit.mean_only:
         explained = r_squared(fit, stats if fit.groups else None)
         quantities = quantities.assign(r_squared=explained)

@@ -27,19 +27,14 @@ _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 
 
 def arviz_groups(
-    built: Problem, stats: Statistics, posterior: xr.Dataset, widened: bool
+    built: Problem, stats: Statistics, posterior: xr.Dataset, widened: bool, seed: int
 ) -> dict[str, xr.Dataset]:
-    """Log prior, log likelihood, prior and predictive draws, and observed totals of rows, by group.
-
-    Rows are those of the likelihood. Where each is a bin, variables are named like the observed one
-    and have the dim ``bin``; else their names end with ``_by_row`` and the dim is ``row``. Draws
-    whose curves were `widened` are not those of the model's posterior, and have no densities.
-    """
-    prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(0))
+    """Densities, prior and predictive draws, and totals of the likelihood's rows, by group."""
+    prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(seed))
     groups = {"prior": prior, "constant_data": _model_data(built.model)}
     bins = _one_bin_each(built, stats)
     dim, name = ("bin", built.observed) if bins else ("row", f"{built.observed}_by_row")
-    rows = MixtureRows.of(built) if built.weights else RowCurves.of(built)
+    rows = MixtureRows.of(built) if built.mixture else RowCurves.of(built)
     if not widened:
         groups["log_prior"], likelihood = _densities(built, posterior)
         values = partial(rows.log_likelihood, posterior)
@@ -53,45 +48,42 @@ def arviz_groups(
             ("prior_predictive", prior, _PRIOR_TOTALS),
             ("posterior_predictive", posterior, _MOST),
         ):
-            groups[group] = _replicates(rows, draws, most, name, dim)
+            groups[group] = _replicates(rows, draws, most, name, dim, seed)
     return groups
 
 
 def _one_bin_each(built: Problem, stats: Statistics) -> bool:
     """Whether the rows of the likelihood are the occupied bins."""
     n = stats.data["n"].to_numpy()
-    return not built.weights and np.array_equal(built.rows.n, n[n > 0])
+    return not built.mixture and np.array_equal(built.pilot.rows.n, n[n > 0])
 
 
 def _model_data(model: pm.Model) -> xr.Dataset:
     """The `pm.Data` that parameters depend on: `pm.sample_posterior_predictive` compares it."""
-    used, variables = set(ancestors(model.free_RVs)), {}
-    for data in model.data_vars:
-        values = data.get_value() if data in used else None
-        if values is not None:
-            dims = model.named_vars_to_dims.get(data.name)
-            variables[data.name] = (
-                dims or [f"{data.name}_dim_{i}" for i in range(values.ndim)],
-                values,
-            )
+    variables, used = {}, set(ancestors(model.free_RVs))
+    for data in (data for data in model.data_vars if data in used):
+        values = data.get_value()
+        dims = model.named_vars_to_dims.get(data.name)
+        variables[data.name] = dims or [f"{data.name}_dim_{i}" for i in range(values.ndim)], values
     return xr.Dataset(variables)
 
 
 def _observed(built: Problem) -> Any:
     """Observed totals of rows."""
-    model = built.model
-    if built.observed in model.named_vars:
+    values, model = built.data.total if built.pilot.levels else None, built.model
+    if values is None:
         values = model.rvs_to_values[model[built.observed]].eval(mode="FAST_COMPILE")
-    else:
-        values = built.data.total
     return np.asarray(values).astype(built.family.outcome.dtype)
 
 
 def _of_rows(built: Problem) -> xr.Dataset:
     """Scores and groups of rows."""
     columns = {"row_score": ("row", built.score)}
-    if built.labels and len(built.score) == built.rows.number:
-        columns["row_group"] = "row", np.array(built.labels, dtype=object)[built.rows.group]
+    if built.pilot.labels and len(built.score) == built.pilot.rows.number:
+        columns["row_group"] = (
+            "row",
+            np.array(built.pilot.labels, dtype=object)[built.pilot.rows.group],
+        )
     return xr.Dataset(columns)
 
 
@@ -110,14 +102,16 @@ def _block_sums(values: Any, starts: Any) -> Floats:
     return np.asarray(np.add.reduceat(values(), starts, axis=1))
 
 
-def _replicates(rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: str) -> xr.Dataset:
+def _replicates(
+    rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: str, seed: int
+) -> xr.Dataset:
     """Replicates of observed totals, of as many draws as do not take long, evenly spaced."""
     number, cells = rows.rows.number, rows.data.number_of_cells
     most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, _MOST_DRAWN // cells)))
     chains, draws_each = draws.sizes["chain"], draws.sizes["draw"]
     kept = min(draws_each, max(1, most // chains))
     few = draws.isel(draw=np.arange(kept) * draws_each // kept)
-    return _later(name, few, dim, number, rows.dtype, partial(rows.totals, few, most))
+    return _later(name, few, dim, number, rows.dtype, partial(rows.totals, few, [seed, most]))
 
 
 class _Later(BackendArray):
@@ -149,35 +143,29 @@ def _later(
 def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
     """Log prior of top-level parameters, and log likelihood of what a user observed."""
     model = built.model
-    values = {v.name: flat(posterior[v.name]) for v in model.free_RVs}
-    prior = top_level(built)
+    parameters = top_level(built)
     seen = [v for v in model.observed_RVs if v.name != built.observed]
-    bounds = [
-        [v for v in model.potentials if (v.name in built.own) == own] for own in (True, False)
-    ]
-    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    of_model, of_user = (
+        [v for v in model.potentials if (v.name in built.built_in) == own] for own in (True, False)
+    )
 
     def densities(values: Any) -> list[Any]:
-        terms = [pm.logp(v, values[v]).sum() for v in prior]
-        return [
-            *terms,
-            *(v.sum() for v in bounds[0]),
-            *(
-                pm.logp(v, model.rvs_to_values[v]) + 0.0 * next(iter(values.values())).sum()
-                for v in seen
-            ),
-            *(v.sum() for v in bounds[1]),
-        ]
+        # a density without parameters has no draws of its own
+        zero = 0.0 * next(iter(values.values())).sum()
+        prior = [pm.logp(v, values[v]).sum() for v in parameters]
+        likelihood = [pm.logp(v, model.rvs_to_values[v]) + zero for v in seen]
+        sums = ([v.sum() for v in potentials] for potentials in (of_model, of_user))
+        return [*prior, *next(sums), *likelihood, *next(sums)]
 
-    results = at_draws(built, values, densities)
+    values = {v.name: flat(posterior[v.name]) for v in model.free_RVs}
+    results = iter(at_draws(built, values, densities))
     coords = {d: posterior[d] for d in ("chain", "draw")}
-    named = [[*prior, *bounds[0]], [*seen, *bounds[1]]]
+    shape = tuple(len(values) for values in coords.values())
     groups = []
-    for variables in named:
-        own, results = results[: len(variables)], results[len(variables) :]
+    for variables in ([*parameters, *of_model], [*seen, *of_user]):
         data = {}
-        for v, x in zip(variables, own, strict=True):
+        for v, x in zip(variables, results, strict=False):
             dims = [f"{v.name}_dim_{i}" for i in range(x.ndim - 1)]
-            data[v.name] = ("chain", "draw", *dims), x.reshape(*shape, *x.shape[1:])
+            data[v.name] = (*coords, *dims), x.reshape(*shape, *x.shape[1:])
         groups.append(xr.Dataset(data, coords))
     return groups

@@ -15,7 +15,7 @@ ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom f
 powers of the blocks' moves: few, if a few blocks make most of it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,103 +49,90 @@ class Blocks:
 
     slope: Floats  # (blocks, p)
     information: Floats  # (blocks, p, p)
-    whole: Floats  # (p, p): of all data
+    total: Floats  # (p, p): of all data
     precision: Floats  # (p,): of the prior, given the smoothing scales
 
 
-def make_blocks(built: Problem, stats: Statistics) -> Blocks:
-    """The blocks' parts of the log marginal, from the statistics' tables by block."""
-    designs = [part.design for part in built.coefficients]
-    states = [part.laplace.state for part in built.coefficients]
-    m, c = (state.at(design) for state, design in zip(states, designs, strict=True))
-    wholes = [design.whole for design in designs]
-    of_rows, rows, block = _rows_of_blocks(built, stats, m, c)
-    slope, information = [], []
-    for number in np.unique(block):
-        rows_here = block == number
-        sums = of_rows.of_coefficients([matrix[rows] for matrix in wholes], rows_here)
-        slope.append(np.concatenate(sums.slopes))
-        information.append(linalg.block_diag(*sums.information))
-    of_all = row_curvature(built.data, m, c).of_coefficients(wholes)
-    precision = [state.prior(design)[1] for state, design in zip(states, designs, strict=True)]
-    return Blocks(
-        np.array(slope),
-        np.array(information),
-        linalg.block_diag(*of_all.information),
-        np.concatenate(precision),
-    )
+def shared_blocks(built: Problem, stats: Statistics) -> Blocks:
+    """Blocks in the coefficients of both curves, from the statistics' tables by block."""
+    parts = built.coefficients
+    curves = [part.laplace.state.at(part.design) for part in parts]
+    precision = [part.laplace.state.prior(part.design)[1] for part in parts]
+    rows, row, block = _rows_of_blocks(built, stats, *curves)
+    designs = [part.design.whole[row] for part in parts]
+    return _make_blocks(designs, rows, block, np.concatenate(precision))
+
+
+def level_blocks(built: Problem, levels: Levels, stats: Statistics) -> Iterator[Blocks | None]:
+    """Blocks of each level that is integrated out in its coefficients, given the shared curves."""
+    terms = levels.rows.terms
+    deviations = np.split(levels.mode, [len(terms[0].kind)], axis=1)
+    level = levels.grouping.of[built.pilot.rows.group]
+    curves = [
+        part.laplace.state.at(part.design) + (term.design * deviation[level]).sum(axis=1)
+        for part, term, deviation in zip(built.coefficients, terms, deviations, strict=True)
+    ]
+    rows, row, block = _rows_of_blocks(built, stats, *curves)
+    for k in range(levels.rows.number):
+        some = np.flatnonzero(level[row] == k)
+        if len(np.unique(block[some])) < 2:
+            yield None
+            continue
+        designs = [term.design[row[some]] for term in terms]
+        of_level = RowCurvature(*(values[..., some] for values in rows))
+        yield _make_blocks(designs, of_level, block[some], levels.tau**-2.0)
+
+
+def _make_blocks(
+    designs: Sequence[Floats], rows: RowCurvature, block: Ints, precision: Floats
+) -> Blocks:
+    """Blocks from their rows, with the designs of both curves there."""
+
+    def sums(some: Any) -> tuple[Floats, Floats]:
+        slopes, information = [], []
+        for x, slope, *weights in zip(designs, *rows[1:], strict=True):
+            part = x[some]
+            slopes.append(part.T @ slope[some])
+            information.append(floored(*(part.T @ (w[some][:, None] * part) for w in weights)))
+        return np.concatenate(slopes), linalg.block_diag(*information)
+
+    slope, information = zip(*(sums(block == number) for number in np.unique(block)), strict=True)
+    _, total = sums(slice(None))
+    return Blocks(np.array(slope), np.array(information), total, precision)
 
 
 def _rows_of_blocks(
     built: Problem, stats: Statistics, first: Floats, second: Floats
 ) -> tuple[RowCurvature, Ints, Ints]:
     """Rows of every block at both curves at the problem's rows; their rows there, and blocks."""
-    apart, group, block = _by_block(stats, bool(built.labels))
+    apart, group, block = _by_block(stats, bool(built.pilot.labels))
     rows, data = rows_of(apart, built.family, grouped=True)
     code, bins = rows.group, stats.bins
-    row = np.searchsorted(built.rows.group * bins + built.rows.bin, group[code] * bins + rows.bin)
-    of_rows = row_curvature(data.with_spread(built.data.spread[row]), first[row], second[row])
-    return of_rows, row, block[code]
-
-
-def blocks_of_levels(built: Problem, levels: Levels, stats: Statistics) -> Iterator[Blocks | None]:
-    """As `make_blocks`, of each level that is integrated out, given the shared curves.
-
-    None where all of a level's items are in one block, so that nothing shows how they differ.
-    """
-    tau, deviations = levels.mode
-    parts = np.split(deviations, [len(levels.terms[0].kind)], axis=1)
-    level = levels.terms[0].grouping.of[built.rows.group]
-    m, c = (
-        coefficients.laplace.state.at(coefficients.design) + (term.design * part[level]).sum(axis=1)
-        for coefficients, term, part in zip(built.coefficients, levels.terms, parts, strict=True)
+    row = np.searchsorted(
+        built.pilot.rows.group * bins + built.pilot.rows.bin, group[code] * bins + rows.bin
     )
-    of_rows, chosen, block = _rows_of_blocks(built, stats, m, c)
-    order = np.lexsort((block, level[chosen]))
-    ends = np.searchsorted(level[chosen][order], np.arange(len(deviations) + 1))
-    for k in range(len(deviations)):
-        rows = order[ends[k] : ends[k + 1]]
-        starts = np.flatnonzero(np.diff(block[rows], prepend=-1))
-        if len(starts) < 2:
-            yield None
-            continue
-        first, second = (term.design[chosen[rows]] for term in levels.terms)
-        slopes = [
-            np.add.reduceat(x * slope[rows][:, None], starts)
-            for x, slope in zip((first, second), of_rows.slopes, strict=True)
-        ]
-        pairs = (first, of_rows.first), (second, of_rows.bound), (second, of_rows.observed)
-        of_first, bound, seen = (
-            np.add.reduceat(x[:, :, None] * (w[rows][:, None] * x)[:, None], starts)
-            for x, w in pairs
-        )
-        information = np.zeros((len(starts), len(tau), len(tau)))
-        information[:, : first.shape[1], : first.shape[1]] = of_first
-        information[:, first.shape[1] :, first.shape[1] :] = floored(bound, seen)
-        yield Blocks(np.hstack(slopes), information, information.sum(axis=0), tau**-2.0)
+    curvature = row_curvature(data.with_spread(built.data.spread[row]), first[row], second[row])
+    return curvature, row, block[code]
 
 
 def added_to_levels(
     built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
 ) -> dict[str, Floats]:
-    """What clusters add to the levels' curves beside what they add to the shared ones.
-
-    Factors (levels, coordinates of noise, knots).
-    """
-    size = levels.sites.pull.shape[1]
-    factors = np.zeros((len(levels.parts), size, size))
-    for factor, blocks in zip(factors, blocks_of_levels(built, levels, stats), strict=True):
+    """What clusters add to the levels' curves beside what they add to the shared ones."""
+    number, size = levels.pull.shape
+    factors = np.zeros((number, size, size))
+    for factor, blocks in zip(factors, level_blocks(built, levels, stats), strict=True):
         if blocks is not None:
-            covariances = excess(blocks)
-            factor[: covariances.shape[1]] = covariances.T
-    parts = np.split(factors, [len(levels.terms[0].kind)], axis=2)
+            added = excess(blocks).T
+            factor[: len(added)] = added
+    terms, curves_added = levels.rows.terms, {}
+    parts = np.split(factors, [len(terms[0].kind)], axis=2)
     names = built.family.curves
-    added = {}
-    for name, curve, term, part in zip(names, built.curves, levels.terms, parts, strict=True):
+    for name, curve, term, part in zip(names, built.pilot.curves, terms, parts, strict=True):
         name = f"{name}_of_{term.grouping.name}"
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
-        added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
-    return added
+        curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
+    return curves_added
 
 
 def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]:
@@ -170,7 +157,7 @@ def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]
 
 def excess(blocks: Blocks) -> Floats:
     """Factor F, (p, k), of the covariance F F' of coefficients that clusters add to the model's."""
-    root = linalg.cholesky(blocks.whole + np.diag(blocks.precision), lower=True)
+    root = linalg.cholesky(blocks.total + np.diag(blocks.precision), lower=True)
     inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
     moves = np.empty_like(blocks.slope)
     for k, (slope, information) in enumerate(zip(blocks.slope, blocks.information, strict=True)):
@@ -180,7 +167,7 @@ def excess(blocks: Blocks) -> Floats:
     moves -= moves.mean(axis=0)
     number = len(moves)
     jackknife = moves.T @ moves * (number - 1) / number
-    more, direction = linalg.eigh(jackknife - inverse @ blocks.whole @ inverse.T)
+    more, direction = linalg.eigh(jackknife - inverse @ blocks.total @ inverse.T)
     more, direction = more[more > 0], direction[:, more > 0]
     more *= np.square(_t_ratio(np.square(moves @ direction)))
     return np.asarray(inverse.T @ (direction * np.sqrt(more)))
@@ -201,37 +188,25 @@ def plain_of(prior: Any) -> Any:
 
 
 def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -> dict[str, Floats]:
-    """Factors, (k, *shape), of what clusters add to the covariance of curves, by their names.
-
-    `built` has curves of the score and of groups alone. The posterior's are at its own knots.
-    """
+    """Factors, (k, *shape), of what clusters add to the covariance of curves, by their names."""
     if stats.blocks < 2:
         raise FitError(
             "all clusters are in one block, so nothing shows how they differ: give cluster= a "
             "column with more labels, or leave it out"
         )
-    factor = excess(make_blocks(built, stats))
+    factor = excess(shared_blocks(built, stats))
     covariances: dict[str, Floats] = {}
     start = 0
-    for part, curve in zip(built.coefficients, built.curves, strict=True):
-        turn = linalg.block_diag(*part.turns.values())
-        values = part.to_outputs @ turn.T @ factor[start : start + len(turn)]
-        start += len(turn)
-        end = 0
+    for part, curve in zip(built.coefficients, built.pilot.curves, strict=True):
+        size = part.design.whole.shape[1]
+        coefficients, start = factor[start : start + size], start + size
         for output in part.outputs:
-            size = len(next(iter(output.parts.values())))
-            added = values[end : end + size].T
-            end += size
             if output.name not in posterior:  # an atom of these statistics alone
                 continue
-            curve_draws = posterior[output.name]
+            added, curve_draws = output.values(coefficients.T), posterior[output.name]
             if "atom" not in curve_draws.dims:  # atoms shift a curve at one score
-                knots = spline_matrix(
-                    curve_draws[curve_draws.dims[-1]].to_numpy(), curve.basis.knots
-                )
-                added = (
-                    added.reshape(-1, *curve_draws.shape[2:-1], len(curve.basis.knots)) @ knots.T
-                )
+                knots = curve_draws[curve_draws.dims[-1]].to_numpy()
+                added = added @ spline_matrix(knots, curve.basis.knots).T
             covariances[output.name] = added
     return covariances
 
@@ -239,25 +214,19 @@ def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) ->
 def _added(
     plain: Prior, built: Problem, stats: Statistics, posterior: xr.Dataset
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Factors of noise that all curves share, (k, *shape), and of each level's own, by curve.
-
-    The latter are (levels, k, knots), of levels that are integrated out in `built`.
-    """
-    if not built.levels:
+    """Factors of noise that all curves share, (k, *shape), and of each level's own, by curve."""
+    if not built.pilot.levels:
         return added_to_curves(built, stats, posterior), {}
     shared = build(stats, replace(plain, groups=False))
     common = added_to_curves(shared, stats, posterior)
     for curve in built.family.curves:
-        for grouping in built.groupings:
+        for grouping in built.pilot.groupings:
             common[f"{curve}_of_{grouping.name}"] = common[curve][:, None]
-    return common, added_to_levels(built, built.levels, stats, posterior)
+    return common, added_to_levels(built, built.pilot.levels, stats, posterior)
 
 
 def cluster_factor(fit: Fit, items: Any) -> float:
-    """By which factor clusters widen a fit's bands: the largest of all curves' medians.
-
-    Of a fit that was not widened it is that of `items`: statistics with clusters, of any bins.
-    """
+    """By which factor clusters widen a fit's bands: the largest of all curves' medians."""
     if fit.widened:
         widened = fit.data["clusters"].to_dataset()
         return max(float(values.median()) for values in widened.values())
@@ -279,13 +248,13 @@ def cluster_factor(fit: Fit, items: Any) -> float:
 
 
 def for_clusters(
-    built: Problem, stats: Statistics, prior: Prior, posterior: xr.Dataset
+    built: Problem, stats: Statistics, prior: Prior, posterior: xr.Dataset, seed: int
 ) -> tuple[dict[str, xr.Dataset], str]:
     """The posterior with wider curves and by which factor, and words for the fit's status."""
     plain = plain_of(prior)
     same = built if prior == plain else build(stats, plain)
     common, deviations = _added(plain, same, stats, posterior)
-    rng, over = np.random.default_rng(0), ("chain", "draw")
+    rng, over = np.random.default_rng(seed), ("chain", "draw")
     number = [posterior.sizes[dim] for dim in over]
 
     def drawn(*shape: int) -> Floats:
@@ -324,11 +293,8 @@ def for_clusters(
 
 
 def _with_mean_of(narrow: xr.DataArray, wide: xr.DataArray, scale: Scale) -> xr.DataArray:
-    """Draws of a curve moved so that theta's mean is that of the narrow draws.
-
-    Noise on a curved scale, such as the logarithm, moves the mean of theta; clusters do not. The
-    move is a curve of the same knots, by least squares at and between them: the noise varies there.
-    """
+    """Draws of a curve moved so that theta's mean is that of the narrow draws."""
+    # noise on a curved scale moves the mean of theta; least squares at and between the knots
     knots = narrow[narrow.dims[-1]].to_numpy()
     number = np.arange(len(knots))
     weights = spline_matrix(np.interp(np.linspace(0, number[-1], 60), number, knots), knots)

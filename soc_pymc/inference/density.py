@@ -23,6 +23,7 @@ from pytensor.compile.ops import wrap_py
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
+from scipy import linalg, sparse
 
 from .._lib.arrays import Floats
 from .._model.likelihood import mode, shared
@@ -63,11 +64,9 @@ class Space:
         ]
 
     def batched(self, outputs: Any) -> tuple[Any, Any]:
-        """Outputs of the model's value variables, for all rows of a matrix of coordinates.
-
-        PyMC writes a variable's transform anew wherever it is used, so equal nodes are merged
-        first: merged after differentiation, each would still have its own gradient.
-        """
+        """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
+        # PyMC writes a variable's transform anew wherever it is used; merged only after
+        # differentiation, each would still have its own gradient
         outputs = rewrite_graph(outputs, include=("merge",), clone=True)
         rows = pt.matrix("coordinates")
         replace, start = {}, 0
@@ -110,19 +109,6 @@ def _summed(factors: Sequence[Any]) -> Any:
     return reduce(add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors))
 
 
-def _near(built: Problem, curves: Callable[[Floats], list[Floats]], start: Floats) -> NearRows:
-    """Polynomials of all rows, on the range that the draws' curves can reach."""
-    low, high = [], []
-    rng = np.random.default_rng(0)
-    step = _chunk(built)
-    for first in range(0, _PROBES, step):
-        values = curves(rng.normal(start, _WIDE, (min(step, _PROBES - first), len(start))))
-        low.append([v.min(axis=0) for v in values])
-        high.append([v.max(axis=0) for v in values])
-    made = make_surrogates(built.data, np.min(low, axis=0), np.max(high, axis=0))
-    return NearRows(built.data, made)
-
-
 def _chunk(built: Problem) -> int:
     """Draws evaluated at once."""
     return max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
@@ -133,16 +119,24 @@ def near_density(built: Problem, space: Space) -> Evaluate:
 
     Polynomials replace the rows over the curves' range in draws wider than the posterior.
     """
-    if built.weights:  # few cells are summed exactly
-        return density(space, _chunk(built))
+    chunk = _chunk(built)
+    if built.mixture:  # few cells are summed exactly
+        return density(space, chunk)
     model = space.model
     values = model.replace_rvs_by_values([model[name] for name in built.predictors])
     rows, (*at_rows, rest) = space.batched([*values, rest_log_density(built, model)])
-    near = _near(built, pytensor.function([rows], at_rows, mode=mode()), space.start)
+    curves = pytensor.function([rows], at_rows, mode=mode())
+    draws = np.random.default_rng(0).normal(space.start, _WIDE, (_PROBES, space.dim))
+    reached = [curves(draws[i : i + chunk]) for i in range(0, _PROBES, chunk)]
+    low, high = (
+        extreme.reduce([extreme.reduce(part, axis=1) for part in reached])
+        for extreme in (np.minimum, np.maximum)
+    )
+    near = NearRows(built.data, make_surrogates(built.data, low, high))
     likelihood = wrap_py([pt.dmatrix] * 2, [pt.dvector, pt.dmatrix, pt.dmatrix])(near.by_draw)
     value, *slopes = likelihood(*at_rows)
     gradient = pt.grad(rest.sum(), rows, known_grads=dict(zip(at_rows, slopes, strict=True)))
-    return finite(pytensor.function([rows], [rest + value, gradient], mode=mode()), _chunk(built))
+    return finite(pytensor.function([rows], [rest + value, gradient], mode=mode()), chunk)
 
 
 def finite(function: Any, chunk: int = CHUNK) -> Evaluate:
@@ -176,22 +170,20 @@ def kept_variables(model: pm.Model) -> list[Any]:
 def posterior_draws(space: Space, rows: Floats) -> xr.Dataset:
     """Posterior variables at coordinates of shape (chains, draws, dim)."""
     model = space.model
-    kept = kept_variables(model)
-    matrix, outputs = space.batched(model.replace_rvs_by_values(kept))
+    variables_kept = kept_variables(model)
+    matrix, outputs = space.batched(model.replace_rvs_by_values(variables_kept))
     values = pytensor.function([matrix], outputs, mode=mode())(rows.reshape(-1, space.dim))
-    shape = rows.shape[:2]
-    variables, coords = {}, {}
-    for variable, value in zip(kept, values, strict=True):
-        dims = model.named_vars_to_dims.get(variable.name) or tuple(
+    variables = {}
+    for variable, value in zip(variables_kept, values, strict=True):
+        dims = model.named_vars_to_dims.get(variable.name) or [
             f"{variable.name}_dim_{i}" for i in range(value.ndim - 1)
-        )
-        variables[variable.name] = (
-            ("chain", "draw", *dims),
-            value.reshape(*shape, *value.shape[1:]),
-        )
-        coords.update({d: np.asarray(model.coords[d]) for d in dims if model.coords.get(d)})
-    coords.update(chain=np.arange(shape[0]), draw=np.arange(shape[1]))
-    return xr.Dataset(variables, coords)
+        ]
+        drawn = value.reshape(*rows.shape[:2], *value.shape[1:])
+        variables[variable.name] = ("chain", "draw", *dims), drawn
+    posterior = xr.Dataset(variables)
+    coords = {d: np.asarray(model.coords[d]) for d in posterior.dims if model.coords.get(d)}
+    sampled = {d: np.arange(posterior.sizes[d]) for d in ("chain", "draw")}
+    return posterior.assign_coords(coords | sampled)
 
 
 def at_draws(
@@ -221,7 +213,7 @@ def top_level(built: Problem) -> list[Any]:
         v
         for v in built.model.free_RVs
         if v.name not in coefficients
-        and (v.name in built.own or not free & ({*ancestors([v])} - {v}))
+        and (v.name in built.built_in or not free & ({*ancestors([v])} - {v}))
     ]
 
 
@@ -229,10 +221,7 @@ def top_level(built: Problem) -> list[Any]:
 
 
 def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Minibatches (draws, batch or more), each systematic over the score.
-
-    Over the draws every bin is used, and about equally often: a batch grows to bins / draws.
-    """
+    """Minibatches (draws, batch or more), each systematic over the score."""
     stride = min(-(-bins // batch), draws)
     batch = -(-bins // stride)
     offsets = rng.permutation(np.arange(draws) % stride)
@@ -247,51 +236,32 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     minibatch and scaled up (a control variate: Quiroz et al. 2019), so minibatches add almost no
     noise, and a draw costs the same for any number of bins.
     """
-    designs, names = [], []
-    for part in built.coefficients:
-        turned = [
-            block.design @ laplace.rotation
-            for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True)
-        ]
-        designs.append(np.hstack([*turned, part.design.line]))
-        names.append(part.names)
-    variables = space.model.replace_rvs_by_values(
-        [space.model[n] for group in names for n in group]
-    )
-    rows, (*parts, rest) = space.batched([*variables, rest_log_density(built, space.model)])
+    model, number = space.model, len(built.score)
+    names = [name for part in built.coefficients for name in part.names]
+    variables = model.replace_rvs_by_values([model[name] for name in names])
+    rows, (*parts, rest) = space.batched([*variables, rest_log_density(built, model)])
     start = pytensor.function([rows], parts, mode=mode())(space.start[None])
     away = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)
-    split = designs[0].shape[1]
-    centre = np.hstack([s[0] for s in start])
-    m0, c0 = designs[0] @ centre[:split], designs[1] @ centre[split:]
-    value, slopes, *hessian = built.data.expansion(m0, c0)
-    total = _quadratic_form(designs, value, slopes, hessian)
+    # rows of the first curve, then of the second
+    design = linalg.block_diag(*(part.design.whole @ part.turn for part in built.coefficients))
+    first, second = (design @ np.hstack(start)[0]).reshape(2, number)
+    value, slopes, *bends = built.data.expansion(first, second)
+    slope = np.concatenate(slopes)
+    of_first, mixed, of_second = map(sparse.diags_array, bends)
+    bend = sparse.block_array([[of_first, mixed], [mixed, of_second]])
+    square = design.T @ (bend @ design)
+    quadratic = pt.dot(away, design.T @ slope) + 0.5 * (pt.dot(away, square) * away).sum(axis=1)
 
     chosen = pt.as_tensor(bins)[pt.arange(rows.shape[0]) % bins.shape[0]]
-    dm = (pt.as_tensor(designs[0])[chosen] * away[:, None, :split]).sum(axis=-1)
-    dc = (pt.as_tensor(designs[1])[chosen] * away[:, None, split:]).sum(axis=-1)
-    at_mode = [pt.as_tensor(x)[chosen] for x in (m0, c0, value, *slopes, *hessian)]
+    moves = [
+        (pt.as_tensor(part)[chosen] * away[:, None]).sum(axis=-1) for part in np.split(design, 2)
+    ]
+    inputs = first, second, value, *slopes, *bends
+    m, c, near, *by, by_first, by_both, by_second = (pt.as_tensor(x)[chosen] for x in inputs)
     cells = [x[chosen] for x in shared(built.data.cells())]
-    exact = built.data.log_marginal(pt, at_mode[0] + dm, at_mode[1] + dc, *cells)
-    near = at_mode[2] + at_mode[3] * dm + at_mode[4] * dc
-    near += 0.5 * at_mode[5] * dm**2 + at_mode[6] * dm * dc + 0.5 * at_mode[7] * dc**2
-    remainder = len(m0) / bins.shape[1] * (exact - near).sum(axis=1)
-    logp = rest + total(away) + remainder
+    exact = built.data.log_marginal(pt, m + moves[0], c + moves[1], *cells)
+    near += by[0] * moves[0] + by[1] * moves[1] + by_both * moves[0] * moves[1]
+    near += 0.5 * (by_first * moves[0] ** 2 + by_second * moves[1] ** 2)
+    remainder = number / bins.shape[1] * (exact - near).sum(axis=1)
+    logp = rest + value.sum() + quadratic + remainder
     return finite(pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode()))
-
-
-def _quadratic_form(
-    designs: list[Floats],
-    value: Floats,
-    slopes: tuple[Floats, Floats],
-    hessian: Sequence[Floats],
-) -> Callable[[Any], Any]:
-    """Sum over bins of quadratics in the curves as a function of all coefficients' changes."""
-    (x, z), (mm, mc, cc) = designs, (h[:, None] for h in hessian)
-    linear = np.concatenate([x.T @ slopes[0], z.T @ slopes[1]])
-    square = np.block([[x.T @ (mm * x), x.T @ (mc * z)], [z.T @ (mc * x), z.T @ (cc * z)]])
-
-    def total(away: Any) -> Any:
-        return value.sum() + pt.dot(away, linear) + 0.5 * (pt.dot(away, square) * away).sum(axis=1)
-
-    return total

@@ -8,10 +8,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
-from .._model.problem import Problem
+from .._model.problem import Problem, mixture_data
 from .._model.rows import Rows, make_rows, positions
 from .._model.splines import Axis
 from .._model.terms import Curve
+from ..data.groups import Grouping
 from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.monotone import project_monotone
@@ -23,13 +24,14 @@ _PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
 def fit_tree(
-    built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
+    built: Problem,
+    stats: Statistics,
+    groups: dict[str, xr.Dataset],
+    monotone: bool,
+    seed: int,
 ) -> xr.DataTree:
-    """The fit's `DataTree`, from draws and other results of inference, by name of the group.
-
-    `monotone` makes the mean's curves non-decreasing.
-    """
-    further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups)
+    """The fit's `DataTree`, from draws and other results of inference, by name of the group."""
+    further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups, seed)
     tree = tree_of_draws(built, stats, groups, monotone)
     for name, data in further.items():
         known = tree[name].to_dataset() if name in tree.children else xr.Dataset()
@@ -41,45 +43,45 @@ def tree_of_draws(
     built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
     """The tree of draws, from the posterior or another distribution, with what scoring needs."""
-    names = built.family.curves
+    posterior, atoms = groups["posterior"], built.pilot.rows.atoms
     if monotone:
-        groups = {**groups, "posterior": _monotone(groups["posterior"], names[0])}
-    if len(built.groupings) > 1:  # their combinations
-        posterior = groups["posterior"].assign_coords(group=list(built.labels))
-        groups = {**groups, "posterior": posterior}
-    atoms = built.rows.atoms
-    bins, observed = bin_table(stats, built.curves[0].axis, bool(len(atoms)))
-    bins = bins.merge(built.extras)
-    if len(atoms):
-        bins = bins.assign_coords(atom=atoms)
-        first = np.searchsorted(np.sort(built.rows.atom), 1 + np.arange(len(atoms)))
-        row = np.argsort(built.rows.atom, kind="stable")[first]
-        for curve in built.curves:
-            bins[f"{curve.name}_atom_position"] = ("atom", curve.position[row])
-    for curve in built.curves:
-        bins = bins.merge(_of_terms(curve, [grouping.name for grouping in built.groupings]))
-        bins = bins.assign(rank_table(curve.axis).data_vars)
-    if built.curves[0].size_knots.size:
-        bins = bins.merge(_shares(built.rows, built.curves[0].position))
-    if "effect_bin" in groups["posterior"].coords:
+        posterior = _monotone(posterior, built.family.curves[0])
+    if len(built.pilot.groupings) > 1:  # their combinations
+        posterior = posterior.assign_coords(group=list(built.pilot.labels))
+    bins, observed = bin_table(stats, built.pilot.curves[0].axis, bool(len(atoms)))
+    further = [_group_functions(curve, built.pilot.groupings) for curve in built.pilot.curves]
+    bins = bins.merge(mixture_data(built)).merge(rank_table(*(c.axis for c in built.pilot.curves)))
+    bins = xr.merge([bins, *further, _atoms(built)])
+    if built.pilot.curves[0].size_knots.size:
+        bins = bins.merge(_shares(built.pilot.rows, built.pilot.curves[0].position))
+    if "effect_bin" in posterior.coords:
         bins["edge"] = ("edge", stats.edges)
-    tree = xr.DataTree.from_dict({**groups, "observed_data": observed, "constant_data": bins})
+    contents = {"posterior": posterior, "observed_data": observed, "constant_data": bins}
+    tree = xr.DataTree.from_dict({**groups, **contents})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
     if not built.data.informs_variance:
         tree.attrs["mean_only"] = 1
     return tree
 
 
-def _of_terms(curve: Curve, groupings: Sequence[str]) -> xr.Dataset:
+def _atoms(built: Problem) -> xr.Dataset:
+    """Scores of atoms, and their positions on both curves' axes."""
+    atoms = built.pilot.rows.atoms
+    rows = [np.argmax(built.pilot.rows.atom == 1 + k) for k in range(len(atoms))]
+    names = [f"{curve.name}_atom_position" for curve in built.pilot.curves] if rows else []
+    positions = [("atom", curve.position[rows]) for curve in built.pilot.curves]
+    return xr.Dataset(dict(zip(names, positions, strict=False)), {"atom": atoms} if rows else {})
+
+
+def _group_functions(curve: Curve, groupings: Sequence[Grouping]) -> xr.Dataset:
     """Functions at the knots of groups' deviations, with the names of their scales."""
     kinds, functions = [], []
-    knots = len(curve.basis.knots)
+    knots, levels = len(curve.basis.knots), {g.name: len(g.levels) for g in groupings}
     for term in curve.terms:
-        if term.target in groupings:
-            groups = term.values.shape[0] // knots
-            own = term.values[:knots, : term.values.shape[1] // groups]
-            functions.append(own)
-            kinds += [term.block.name] * own.shape[1]
+        if term.target in levels:
+            size = term.values.shape[1] // levels[term.target]
+            functions.append(term.values[:knots, :size])
+            kinds += [term.block.name] * size
     if curve.levels:
         functions.append(curve.levels.values)
         kinds += [curve.levels.names[k] for k in curve.levels.kind]
@@ -109,26 +111,25 @@ def _shares(rows: Rows, position: Floats) -> xr.Dataset:
     middle = np.bincount(part, rows.n * position) / n.sum(axis=1)
     share = n / n.sum(axis=1, keepdims=True)
     last = len(parts) - len(rows.atoms)
-    found = {
+    shares = {
         "share": (("part", "size_class"), share[:last]),
         "share_position": ("part", middle[:last]),
         "share_log_size": ("size_class", size),
     }
     if len(rows.atoms):
-        found["atom_share"] = (("atom", "size_class"), share[last:])
-    return xr.Dataset(found)
+        shares["atom_share"] = (("atom", "size_class"), share[last:])
+    return xr.Dataset(shares)
 
 
 def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
     """Draws with the mean's curves, shared and by level of groups, projected."""
+    names = [name for name in map(str, posterior) if name.startswith(f"{variable}_of_group")]
     projected = {}
-    groups = [name for name in map(str, posterior) if name.startswith(f"{variable}_of_group")]
-    for name in (variable, *groups):
+    for name in (variable, *names):
         values = posterior[name]
-        knots = values[values.dims[-1]].to_numpy()
-        flat = values.to_numpy().reshape(-1, *values.shape[2:])
-        moved = project_monotone(flat, knots)
-        projected[name] = (values.dims, moved.reshape(values.shape))
+        draws = values.to_numpy().reshape(-1, *values.shape[2:])
+        moved = project_monotone(draws, values[values.dims[-1]].to_numpy())
+        projected[name] = values.copy(data=moved.reshape(values.shape))
     return posterior.assign(projected)
 
 
@@ -136,14 +137,11 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
 
 
 def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Dataset, xr.Dataset]:
-    """The occupied bins of all groups together, and their observed sums.
-
-    Scores are averaged on the axis of the mean's curve; with `atoms` those of atoms are exact.
-    """
+    """The occupied bins of all groups together, and their observed sums."""
     data, outcome = stats.data, OUTCOMES[stats.kind]
     at = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[at]
-    rows = make_rows(stats, family_of_kind(stats.kind), atoms=atoms)[0]
+    rows = make_rows(stats, family_of_kind(stats.kind), atoms=atoms)
     score = axis.inverse(positions(axis, rows))
     score[rows.atom > 0] = rows.atoms
     columns: dict[str, NDArray[Any]] = {
@@ -170,13 +168,8 @@ def _sd(stats: Statistics, scale: Scale, at: NDArray[np.intp]) -> Floats:
     return np.sqrt(np.where(variance <= 1e-12 * square, 0.0, variance))
 
 
-def rank_table(axis: Axis) -> xr.Dataset:
-    """The table that `Fit.axis` needs for an axis of ranks; empty for others."""
-    if axis.scale != RANK:
-        return xr.Dataset()
-    return xr.Dataset(
-        {
-            "rank_score": ("rank", np.asarray(axis.score)),
-            "rank_fraction": ("rank", np.asarray(axis.fraction)),
-        }
-    )
+def rank_table(*axes: Axis) -> xr.Dataset:
+    """The table that `Fit.axis` needs for axes of ranks, which are equal; empty without them."""
+    ranks = [axis for axis in axes if axis.scale == RANK]
+    columns = {"rank_score": ranks[0].score, "rank_fraction": ranks[0].fraction} if ranks else {}
+    return xr.Dataset({name: ("rank", np.asarray(values)) for name, values in columns.items()})

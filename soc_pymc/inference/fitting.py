@@ -54,6 +54,8 @@ def fit(
     method = VI() if method is None else method
     problem.check_prior(prior, stats)
     if start is not None:
+        if model is not None:
+            raise FitError("model= has its own start in its coordinates: leave start= out")
         _check_start(start, stats)
     _log.info("fitting %r by %r to %s items in %s bins", prior, method, stats.n_items, stats.bins)
     began = time.perf_counter()
@@ -72,14 +74,14 @@ def fit(
                 built = problem.build(stats, prior, start, whole=isinstance(method, NUTS))
             else:  # recomputes the Laplace start of soc.model, which defined its coordinates
                 built = problem.extended(problem.build(stats, prior, whole=True), model)
-        with problem.started(built, start):
-            run: Any = run_nuts if isinstance(method, NUTS) else run_variational
-            groups, verdict = run(built, method, progress)
+        run: Any = run_nuts if isinstance(method, NUTS) else run_variational
+        groups, verdict = run(built, method, progress)
         if stats.blocks:
-            wider, words = for_clusters(built, stats, prior, groups["posterior"])
+            drawn = groups["posterior"]
+            wider, words = for_clusters(built, stats, prior, drawn, method.seed)
             groups, verdict["reason"] = {**groups, **wider}, verdict["reason"] + words
     status = _status(verdict, began)
-    tree = fit_tree(built, stats, groups, prior.monotone)
+    tree = fit_tree(built, stats, groups, prior.monotone, method.seed)
     if model is not None:
         tree.attrs["own_terms"] = 1
     return Fit(conventional(tree), prior, method, status)

@@ -89,7 +89,9 @@ class Status:
     mc_error: float | None = None
 
     def _repr_html_(self) -> str:
-        return html_table("Status", _status_rows(self))
+        known = ((name, value) for name, value in vars(self).items() if value is not None)
+        numbers = ((n, f"{v:.3g}" if isinstance(v, float) else v) for n, v in known)
+        return html_table("Status", numbers)
 
 
 @dataclass(frozen=True)
@@ -101,16 +103,12 @@ class Fit:
     data
         `xarray.DataTree` in ArviZ's groups, in which an observation is a bin. ``posterior`` holds
         ``log_mean`` (chain, draw, mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the
-        curves' values at their knots (``mean`` and ``log_variance`` for Normal priors), if present,
-        those of groups (``*_of_group``), of a term in exposure (``*_by_exposure``) and of bins
-        (``*_of_bin``), the shifts of scores that many items share (``*_of_atom``), and the model's
-        own variables; ``constant_data`` the bins, and exact positions of the knots, whose labels
-        are short; ``observed_data`` the bins' totals. ``log_prior``, ``log_likelihood``, ``prior``,
-        ``prior_predictive`` and ``posterior_predictive`` are as in ArviZ, and what takes long is
-        computed when it is first read. `VI` has independent draws, which stand in up to four
-        chains. `FiveSteps` adds ``per_bin``, the bins' own estimates; clusters add ``clusters``, by
-        which factor their dependence widened the bands of both curves at the knots. What has been
-        read is kept: a changed tree needs a new fit, ``dataclasses.replace(fit, data=...)``.
+        curves at their knots (``mean`` and ``log_variance`` for Normal priors), those of terms
+        (``*_of_group``, ``*_by_exposure``, ``*_of_bin``, ``*_of_atom``), and the model's variables;
+        ``constant_data`` the bins and the exact positions of the knots. `FiveSteps` adds
+        ``per_bin``, the bins' own estimates; clusters add ``clusters``, the factors by which they
+        widened the bands. What takes long is computed when it is first read, and kept: a changed
+        tree needs a new fit, ``dataclasses.replace(fit, data=...)``.
     prior
         The prior's configuration.
     method
@@ -162,14 +160,13 @@ class Fit:
             return Axis(scale)
 
         def find() -> Axis:
-            bins = self.data["constant_data"]
-            names = "rank_score", "rank_fraction"
-            return Axis(scale, *(tuple(bins[name].to_numpy()) for name in names))
+            table = (self.data["constant_data"][f"rank_{x}"] for x in ("score", "fraction"))
+            return Axis(scale, *(tuple(column.to_numpy()) for column in table))
 
         return self._once(RANK, find)
 
     def _once[Found](self, key: Hashable, find: Callable[[], Found]) -> Found:
-        """What `find` returns, kept by a key: each look-up in the tree takes a third of a ms."""
+        """Result of `find`, kept by a key: each look-up in the tree takes a third of a ms."""
         if key not in self._found:
             self._found[key] = find()
         return self._found[key]
@@ -210,21 +207,13 @@ class Fit:
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
-        """Groups with their own deviations; empty without groups or if they were pooled.
-
-        Of several columns, labels of the combinations of levels that the fit saw, as
-        ``"FR × phone"``.
-        """
+        """Groups with their own deviations; combinations of several columns as ``"FR × phone"``."""
         posterior = self.data["posterior"]
         return tuple(map(str, posterior["group"].to_numpy())) if "group" in posterior.coords else ()
 
     @cached_property
     def groupings(self) -> dict[str, tuple[str, ...]]:
-        """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ...
-
-        One column of groups has the dim group. Five steps fit combinations by themselves, as one
-        grouping.
-        """
+        """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ..."""
         coords = self.data["posterior"].coords
         return {name: tuple(map(str, coords[name].to_numpy())) for name in grouping_dims(coords)}
 
@@ -236,10 +225,8 @@ class Fit:
         pandas.DataFrame
             Columns ``quantity``, ``score`` (NaN for quantities without one), and ``lower``,
             ``median`` and ``upper``, which hold 90% of the draws. E and sd of theta given t are at
-            the scores below which 5, 25, 50, 75 and 95% of the items lie, in events per unit of
-            exposure or the unit of the values; R-squared is the score's share of the variance of
-            theta (without groups alone); the sds about a line are the curves' smoothing, in the
-            unit of the parameter that they name.
+            the scores below which 5, 25, 50, 75 and 95% of the items lie; R-squared is the score's
+            share of the variance of theta; the sds about a line are the curves' smoothing.
 
         Examples
         --------
@@ -273,15 +260,10 @@ class Fit:
         1
         """
         tree = self.data.copy()
-        tree.attrs = {
-            **tree.attrs,
-            "format": FORMAT,
-            "prior": as_json(self.prior),
-            "method": as_json(self.method),
-            "status": as_json(self.status),
-        }
+        records = {name: as_json(getattr(self, name)) for name in ("prior", "method", "status")}
         if self.selection is not None:
-            tree.attrs["selection"] = json.dumps(self.selection.to_dict("list"))
+            records["selection"] = json.dumps(self.selection.to_dict("list"))
+        tree.attrs = {**tree.attrs, **records, "format": FORMAT}
         save_netcdf(tree, path, FitError)
 
     def __repr__(self) -> str:
@@ -318,28 +300,12 @@ def _fit_rows(fit: Fit) -> Rows:
     ]
 
 
-def _status_rows(status: Status) -> Rows:
-    """Verdict and its figures, if known."""
-    rows = [
-        ("converged", "yes" if status.converged else "NO"),
-        ("reason", status.reason),
-        ("Pareto k", "" if status.pareto_k is None else f"{status.pareto_k:.2f}"),
-        ("effective", "" if status.ess_fraction is None else f"{status.ess_fraction:.0%} of draws"),
-        ("MC error", "" if status.mc_error is None else f"{status.mc_error:.2g} posterior sd"),
-        ("seconds", f"{status.seconds:.1f}"),
-    ]
-    return [row for row in rows if row[1]]
-
-
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 """The rule for an argument that is a fit."""
 
 
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
-    """Columns of score and outcome, from the attributes of a fit or of statistics.
-
-    Groups, clusters, ids and folds may differ between a fit and the statistics used with it.
-    """
+    """Columns of score and outcome, from the attributes of a fit or of statistics."""
     names = roles_of(attrs)
     return {r: c for r, c in names.items() if r not in ("id", "fold") and not is_label(r)}
 
@@ -383,15 +349,15 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
 
 def _read(tree: xr.DataTree) -> Fit:
     """A fit from a file's arrays and attributes, if they are consistent."""
-    prior: Prior = read_record(tree.attrs["prior"], *PRIORS)
-    method: Method = read_record(tree.attrs["method"], *METHODS)
-    status: Status = read_record(tree.attrs["status"], Status)
     kept = tree.copy()
-    own = ("format", "prior", "method", "status", "selection")
-    kept.attrs = {name: value for name, value in tree.attrs.items() if name not in own}
-    text = tree.attrs.get("selection")
-    selection = None if text is None else pd.DataFrame(json.loads(text))
-    return Fit(kept, prior, method, status, selection)
+    attrs = dict(tree.attrs)
+    kinds = {"prior": PRIORS, "method": METHODS, "status": (Status,)}
+    records = {name: read_record(attrs.pop(name), *known) for name, known in kinds.items()}
+    table = attrs.pop("selection", None)
+    selection = None if table is None else pd.DataFrame(json.loads(table))
+    del attrs["format"]
+    kept.attrs = attrs
+    return Fit(kept, **records, selection=selection)
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:

@@ -1,21 +1,20 @@
 """Both curves at the rows of the likelihood, draw by draw, and the rows' log marginals there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy import linalg
 
 from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
+from .._model.likelihood import mixture_values
 from .._model.problem import Problem
 from .._model.rows import Rows
 from .._model.splines import spline_matrix
 from .._model.terms import Curve
 from ..data.groups import Grouping
-from ..families.mixture_rows import all_rows
 from ..families.row_sums import RowSums
 
 _CHUNK = 50  # draws evaluated at once
@@ -36,7 +35,7 @@ class RowCurves:
     @staticmethod
     def of(built: Problem) -> "RowCurves":
         """Those of a problem of a single family."""
-        known = built.curves, built.groupings, built.rows, built.data
+        known = built.pilot.curves, built.pilot.groupings, built.pilot.rows, built.data
         family = built.family
         return RowCurves(family.curves, *known, family.outcome.dtype)
 
@@ -71,7 +70,7 @@ class RowCurves:
         first, second = self(draws)
         return _in_chunks(lambda some: self.data.values(first[some], second[some]), len(first))
 
-    def totals(self, draws: xr.Dataset, seed: int) -> Floats:
+    def totals(self, draws: xr.Dataset, seed: Sequence[int]) -> Floats:
         """Replicates of the rows' observed totals, (draws, rows)."""
         first, second = self(draws)
         found = self.data.draw(first, second, np.random.default_rng(seed))
@@ -90,20 +89,18 @@ class MixtureRows:
     def of(built: Problem) -> "MixtureRows":
         """Those of a problem with a mixture."""
         (of,) = built.coefficients
-        turned = of.design.whole @ linalg.block_diag(*of.turns.values())
-        return MixtureRows(tuple(of.names), turned, built.data)
+        return MixtureRows(tuple(of.names), of.design.whole @ of.turn, built.data)
 
     def log_likelihood(self, draws: xr.Dataset) -> Floats:
         """Log marginal of every row, (draws, rows)."""
         coefficients = np.hstack([flat(draws[name]) for name in self.names])
         rows = len(self.data.constant)
-        shape = rows, len(self.design) // rows
 
         def part(some: slice) -> Floats:
-            predictors = (coefficients[some] @ self.design.T).reshape(-1, *shape)
-            value, slope = np.empty(predictors.shape[:2]), np.empty(predictors.shape)
-            all_rows(predictors, value, slope, *self.data.arrays)
-            return value
+            predictors = coefficients[some] @ self.design.T
+            return mixture_values(predictors.reshape(len(predictors), rows, -1), self.data.arrays)[
+                0
+            ]
 
         return _in_chunks(part, len(coefficients))
 

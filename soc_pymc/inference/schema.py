@@ -1,5 +1,6 @@
 """ArviZ's conventions for a fit's tree: chains, coordinates of every dim, labels, attributes."""
 
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -20,20 +21,16 @@ def in_chains(draws: xr.Dataset) -> xr.Dataset:
     number = draws.sizes["draw"]
     chains = next(chains for chains in _CHAINS if number % chains == 0)
     shape = chains, number // chains
-    found = {
+    variables = {
         name: (values.dims, values.to_numpy().reshape(*shape, *values.shape[2:]))
         for name, values in draws.data_vars.items()
     }
-    coords = {name: own for name, own in draws.coords.items() if name not in _SAMPLED}
     sampled = {name: np.arange(size) for name, size in zip(_SAMPLED, shape, strict=True)}
-    return xr.Dataset(found, {**sampled, **coords})
+    return xr.Dataset(variables, {**draws.coords, **sampled})
 
 
 def conventional(tree: xr.DataTree) -> xr.DataTree:
-    """The tree with a coordinate on every dim, short labels of knots, and ArviZ's attributes.
-
-    The exact positions of knots are kept beside their labels.
-    """
+    """The tree with a coordinate on every dim, short labels of knots, and ArviZ's attributes."""
     known: dict[str, Any] = {}
     for node in tree.children.values():
         known |= {str(dim): node.coords[dim].to_numpy() for dim in node.dims if dim in node.coords}
@@ -63,17 +60,16 @@ def _completed(data: xr.Dataset, known: dict[str, Any]) -> xr.Dataset:
 
 @cache
 def _library() -> dict[str, str]:
-    name = "soc_pymc"
-    try:
-        return {"inference_library": name, "inference_library_version": version(name)}
-    except PackageNotFoundError:  # sources that were not installed
-        return {"inference_library": name}
+    library = {"inference_library": "soc_pymc"}
+    with suppress(PackageNotFoundError):  # sources that were not installed
+        library["inference_library_version"] = version("soc_pymc")
+    return library
 
 
 def short(values: Floats) -> Floats:
     """Rising numbers with four significant digits, or as many more as keep them apart."""
     for digits in range(_DIGITS, 17):
-        found = np.array([float(f"{x:.{digits}g}") for x in values])
-        if (np.diff(found) > 0).all():
-            return found
+        rounded = np.array([float(f"{x:.{digits}g}") for x in values])
+        if (np.diff(rounded) > 0).all():
+            return rounded
     return values

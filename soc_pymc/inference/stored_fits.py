@@ -27,11 +27,7 @@ def _plain_number(value: Any) -> Any:
 
 
 def read_record(text: str, *kinds: type[Any]) -> Any:
-    """A configuration of one of the classes from the output of `as_json`.
-
-    It must have exactly the fields of its class, which checks their values. ValueError, TypeError
-    or KeyError names the problem.
-    """
+    """A configuration of one of the classes from the output of `as_json`."""
     given = json.loads(text)
     known = {kind.__name__: kind for kind in kinds}
     return _made(known[given.pop("name")], given)

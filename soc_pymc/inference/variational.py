@@ -9,7 +9,8 @@ is.
 """
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from .density import (
     minibatch_density,
     systematic,
 )
-from .level_density import densities_of
+from .level_density import Densities, densities_of
 from .methods import VI
 from .results import PARETO_K
 from .schema import in_chains
@@ -70,12 +71,17 @@ def _cross(dim: int, rotations: int, rng: np.random.Generator) -> Floats:
 
 def _maximise_bound(
     evaluate: Evaluate,
+    location: Floats,
+    factor: Floats,
     draws: Floats,
     iterations: int,
     report: Callable[[float], None],
     tolerance: float = _FINE,
 ) -> tuple[Floats, Floats, str]:
-    """Means and sds that maximise the evidence bound, and the problem ("" if none)."""
+    """Location and sds of the best Gaussian, mean-field in coordinates, and the problem if any.
+
+    Its draws are location + factor @ (sd * noise).
+    """
     dim = draws.shape[1]
     worst, finite = [0.0], [False]
     seen: list[float] = []
@@ -83,13 +89,14 @@ def _maximise_bound(
     def negative_bound(x: Floats) -> tuple[float, Floats]:
         mean, log_sd = x[:dim], x[dim:]
         sd = np.exp(log_sd)
-        logp, gradient = evaluate(mean + sd * draws)
+        logp, gradient = evaluate(location + (mean + sd * draws) @ factor.T)
         if not np.isfinite(logp).all():  # a step too far; the line search halves it
             return worst[0] + 1e6, np.zeros_like(x)
         finite[0] = True
         value = -(logp.mean() + log_sd.sum())
         worst[0] = max(worst[0], value)
         report(-value)
+        gradient = gradient @ factor
         by_sd = (gradient * draws).mean(axis=0) * sd + 1.0
         return value, -np.concatenate([gradient.mean(axis=0), by_sd])
 
@@ -99,7 +106,7 @@ def _maximise_bound(
             raise StopIteration
 
     bounds = [(None, None)] * dim + [(-16.0, 16.0)] * dim
-    found = optimize.minimize(
+    maximum = optimize.minimize(
         negative_bound,
         np.zeros(2 * dim),
         jac=True,
@@ -108,8 +115,8 @@ def _maximise_bound(
         options={"maxiter": iterations, "maxcor": 30, "ftol": 0.0, "gtol": tolerance},
         callback=stop_where_flat,
     )
-    mean, sd = found.x[:dim], np.exp(found.x[dim:])
-    slope = float(np.abs(found.jac * np.concatenate([sd, np.ones(dim)])).max())
+    mean, sd = maximum.x[:dim], np.exp(maximum.x[dim:])
+    slope = float(np.abs(maximum.jac * np.concatenate([sd, np.ones(dim)])).max())
     problem = ""
     if not finite[0]:
         problem = (
@@ -118,10 +125,10 @@ def _maximise_bound(
         )
     elif not slope < 0.05:
         problem = (
-            f"the evidence bound was still rising after {found.nit} iterations (largest slope "
+            f"the evidence bound was still rising after {maximum.nit} iterations (largest slope "
             f"{slope:.2g} posterior sd, 0.05 allowed): raise VI(max_iterations=) or use soc.NUTS()"
         )
-    return mean, sd, problem
+    return location + factor @ mean, sd, problem
 
 
 def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
@@ -147,28 +154,33 @@ def _gaussian(
     rng: np.random.Generator,
     report: Callable[[float], None],
 ) -> tuple[Floats, Floats, str]:
-    """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem.
-
-    A mean-field Gaussian finds location and widths. The curvature there shows which coordinates are
-    still correlated, and the final Gaussian is mean-field in decorrelated coordinates.
-    (Decorrelating at the start mixes the smoothing scales with the rest and was worse.)
-    """
-    draws = _cross(len(start), method.rotations, rng)
-    rest = (draws, method.max_iterations, report)
-    centre, sd, _ = _maximise_bound(
-        _in_coordinates(evaluate, start, np.eye(len(start))), *rest, tolerance=_ROUGH
-    )
-    factor = _decorrelated(evaluate, start + centre, sd)
-    mean, sd, problem = _maximise_bound(_in_coordinates(evaluate, start + centre, factor), *rest)
-    return start + centre + factor @ mean, factor * sd, problem
+    """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
+    # decorrelating at the start would mix the smoothing scales with the rest, and was worse
+    options = _cross(len(start), method.rotations, rng), method.max_iterations, report
+    unit = np.eye(len(start))
+    centre, sd, _ = _maximise_bound(evaluate, start, unit, *options, tolerance=_ROUGH)
+    factor = _decorrelated(evaluate, centre, sd)
+    location, sd, problem = _maximise_bound(evaluate, centre, factor, *options)
+    return location, factor * sd, problem
 
 
-def _in_coordinates(evaluate: Evaluate, location: Floats, factor: Floats) -> Evaluate:
-    def moved(rows: Floats) -> tuple[Floats, Floats]:
-        logp, gradient = evaluate(location + rows @ factor.T)
-        return logp, gradient @ factor
+@dataclass(frozen=True)
+class _Draws:
+    """Draws of a Gaussian, w = location + factor @ noise, with log importance weights."""
 
-    return moved
+    location: Floats
+    factor: Floats
+    noise: Floats
+    log_weight: Floats
+
+    @property
+    def coordinates(self) -> Floats:
+        return self.location + self.noise @ self.factor.T
+
+    @cached_property
+    def quality(self) -> tuple[float, float]:
+        """Pareto k, and effective sample over their number."""
+        return importance(self.log_weight)[1:]
 
 
 def run_variational(
@@ -176,21 +188,15 @@ def run_variational(
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` except for the seconds."""
     rng = np.random.default_rng(method.seed)
-    bins = len(built.score)
-    if method.batch and built.no_minibatches:
-        raise FitError(built.no_minibatches)
-    batch = method.batch if method.batch is not None else (_BATCH if bins > _MANY_BINS else 0)
-    if built.no_minibatches:
-        batch = 0
     # traces of where nodes were made cost a tenth of a fit
     no_traces = pytensor.config.change_flags(traceback__limit=0)
     with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
         space = make_space(built.model)
         densities = densities_of(built, space, rng, method.draws)
+        bins, batch = len(built.score), _batch(built, method)
+        evaluate = densities.bound
         if 0 < batch < bins:
             evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
-        else:
-            evaluate = densities.bound
     with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
 
         def report(bound: float) -> None:
@@ -199,61 +205,74 @@ def run_variational(
 
         location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        few, effective = (_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS) if built.levels else (_FEW, _MADE)
-        gaussian = location, factor
-        weigh = partial(weighed_draws, densities.weights, *gaussian, method.draws, rng)
-        noise, log_weight = weigh(shown.advance, few, effective)
-        _, k, ess = alone = importance(log_weight)
-        repaired, last = "", alone[1:]
-        for wanted, number in zip((few, _ENOUGH), _ANNEALED, strict=True):
-            if last[0] <= PARETO_K and last[1] >= wanted:
-                break
-            shown.note("annealing")
-            draws = max(method.draws, _FEWEST_DRAWS), number
-            found = annealed(densities.bound, *gaussian, *draws, rng, shown.advance)
-            found = found[0], found[1] + densities.gap(gaussian[0] + found[0] @ gaussian[1].T)
-            last = importance(found[1])[1:]
-            # Effective samples are not compared: draws that missed a tail overstate their own
-            if last[0] <= PARETO_K or last[0] < k:
-                repaired = _REPAIRED.format(k=alone[1], ess=alone[2])
-                (noise, log_weight), (k, ess), (location, factor) = found, last, gaussian
-            if not last[0] <= PARETO_K:
-                gaussian = refined(*found, *gaussian)
-        kept = chosen(log_weight, method.draws, rng)
-        posterior = densities.draws(location + noise[kept] @ factor.T)
-    weights = xr.Dataset({"log_weight": (("chain", "draw"), log_weight[kept][None])})
+        few, effective = (
+            (_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS) if built.pilot.levels else (_FEW, _MADE)
+        )
+        weigh = partial(weighed_draws, densities.weights, location, factor, method.draws, rng)
+        first = _Draws(location, factor, *weigh(shown.advance, few, effective))
+        draws, words = _repaired(densities, first, method, few, rng, shown)
+        numbers = chosen(draws.log_weight, method.draws, rng)
+        posterior = densities.draws(draws.coordinates[numbers])
+    weights = xr.Dataset({"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])})
+    moments = {"mean": draws.location, "sd": np.sqrt((draws.factor**2).sum(axis=1))}
     groups = {
         "posterior": in_chains(posterior),
         "sample_stats": in_chains(weights),
         "variational": xr.Dataset(
-            {
-                "mean": ("coordinate", location),
-                "sd": ("coordinate", np.sqrt((factor**2).sum(axis=1))),
-            },
+            {name: ("coordinate", values) for name, values in moments.items()},
             {"coordinate": space.labels},
         ),
     }
-    return groups, _variational_verdict(problem, k, ess, repaired + _restless(built))
+    return groups, _verdict(built, problem, draws, words)
 
 
-def _restless(built: Problem) -> str:
-    """Words for a search for the mode that ended elsewhere."""
-    if all(of.laplace.converged for of in built.coefficients):
-        return ""
-    return "; the search for the mode, where inference begins, did not come to rest"
+def _batch(built: Problem, method: VI) -> int:
+    """Bins of a minibatch, or 0."""
+    if method.batch and built.no_minibatches:
+        raise FitError(built.no_minibatches)
+    many = len(built.score) > _MANY_BINS and not built.no_minibatches
+    return method.batch if method.batch is not None else _BATCH * many
 
 
-def _variational_verdict(problem: str, k: float, ess: float, repaired: str = "") -> dict[str, Any]:
-    if problem:
-        reason = problem
-    elif not k <= PARETO_K:
+def _repaired(
+    densities: Densities,
+    draws: _Draws,
+    method: VI,
+    few: float,
+    rng: np.random.Generator,
+    shown: Any,
+) -> tuple[_Draws, str]:
+    """Draws, moved by annealing where the Gaussian is poor, with words for the status."""
+    best, last, words, gaussian = draws, draws, "", (draws.location, draws.factor)
+    for wanted, number in zip((few, _ENOUGH), _ANNEALED, strict=True):
+        k, ess = last.quality
+        if k <= PARETO_K and ess >= wanted:
+            break
+        shown.note("annealing")
+        size = max(method.draws, _FEWEST_DRAWS), number
+        moved = _Draws(*gaussian, *annealed(densities.bound, *gaussian, *size, rng, shown.advance))
+        last = replace(moved, log_weight=moved.log_weight + densities.gap(moved.coordinates))
+        k = last.quality[0]
+        # effective samples are not compared: draws that missed a tail overstate their own
+        if k <= PARETO_K or k < best.quality[0]:
+            best, words = last, _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
+        if not k <= PARETO_K:
+            gaussian = refined(last.noise, last.log_weight, *gaussian)
+    return best, words
+
+
+def _verdict(built: Problem, problem: str, draws: _Draws, repaired: str) -> dict[str, Any]:
+    k, ess = draws.quality
+    reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{repaired}"
+    if not all(part.laplace.converged for part in built.coefficients):
+        reason += "; the search for the mode, where inference begins, did not come to rest"
+    if not k <= PARETO_K:
         reason = (
             f"Pareto k of the approximation is {k:.2f}, above {PARETO_K}: its bands may be wrong; "
             "soc.NUTS() on the same statistics takes seconds to minutes"
         )
-    else:
-        reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{repaired}"
     converged = not problem and k <= PARETO_K
+    reason = problem or reason
     return {"converged": converged, "reason": reason, "pareto_k": k, "ess_fraction": ess}
 
 
@@ -331,10 +350,7 @@ def refined(
 
 
 def chosen(log_weight: Floats, wanted: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draws to keep: the first ones or, if weights matter, a sample by smoothed weights.
-
-    Systematic resampling takes every draw in proportion to its weight, up to rounding.
-    """
+    """Draws to keep: the first ones or, if weights matter, a sample by smoothed weights."""
     weight, k, ess = importance(log_weight)
     if ess >= _CLEAR_ESS or not k <= PARETO_K:
         return np.arange(wanted)

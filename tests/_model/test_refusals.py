@@ -52,9 +52,11 @@ def test_what_a_fit_cannot_use_is_named(name, prior, method, word, statistics):
         soc.fit(statistics[name], prior, method, **QUIET)
 
 
-def test_five_steps_take_no_start(small_statistics, small_fit):
+def test_five_steps_and_models_take_no_start(small_statistics, small_fit):
     with pytest.raises(soc.FitError, match="start="):
         soc.fit(small_statistics, method=soc.FiveSteps(), start=small_fit, **QUIET)
+    with pytest.raises(soc.FitError, match="start="):
+        soc.fit(small_statistics, model=soc.model(small_statistics), start=small_fit, **QUIET)
 
 
 @pytest.mark.slow

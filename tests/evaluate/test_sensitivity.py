@@ -54,7 +54,7 @@ def shifts(fits, densities, alpha):
 @pytest.mark.parametrize("alpha", [0.8, 1.25])
 def test_reweighting_agrees_with_a_refit_under_the_scaled_prior(fits, stats, alpha):
     """And would not if prior and likelihood were exchanged."""
-    prior, likelihood = draw_densities.draw_densities(fits[1.0], stats, None)
+    prior, likelihood = draw_densities.draw_densities(fits[1.0], stats)
     truth, found = shifts(fits, prior, alpha)
     assert np.abs(truth).max() > 0.4
     assert np.abs(found - truth).max() < 0.15
@@ -65,7 +65,7 @@ def test_reweighting_agrees_with_a_refit_under_the_scaled_prior(fits, stats, alp
 def test_densities_are_those_of_the_documented_prior_and_the_curves(stats):
     """Normal levels and slopes, half-normal wiggles; the likelihood from curves at bins' scores."""
     fit = soc.fit(stats, informative(1.0), soc.VI(draws=100), **QUIET)
-    prior, likelihood = draw_densities.draw_densities(fit, stats, None)
+    prior, likelihood = draw_densities.draw_densities(fit, stats)
     draws, expected = fit.data["posterior"], 0.0
     for name, spline in (("log_mean", fit.prior.mean), ("log_cv2", fit.prior.variance)):
         wiggle = draws[f"{name}_wiggle_sd"]
@@ -105,20 +105,18 @@ def test_a_tight_wrong_prior_is_a_conflict(stats):
 
 @pytest.mark.slow
 def test_terms_of_ones_own_count(small_fit, stats):
-    """What an audit observes is part of the likelihood; the model must be given again."""
+    """What an audit observes is part of the likelihood."""
     with soc.model(stats) as model:
         bias = pm.Normal("bias", 0.0, 0.1)
         pm.Normal("audit", model["bin_log_mean"][10] + bias, 0.05, observed=-2.8)
     fit = soc.fit(stats, model=model, **QUIET)
-    _, likelihood = draw_densities.draw_densities(fit, stats, model)
-    _, bare = draw_densities.draw_densities(small_fit, stats, None)
+    _, likelihood = draw_densities.draw_densities(fit, stats)
+    _, bare = draw_densities.draw_densities(small_fit, stats)
     draws = fit.data["posterior"]
     curve = soc.calibration_curves(fit, [float(model_score(stats)[10])])["log_mean"][..., 0]
     audit = distributions.norm.logpdf(-2.8, curve + draws["bias"], 0.05)
     assert (likelihood - audit).mean() == pytest.approx(bare.mean(), abs=1.0)
     assert audit.std() > 0.3
-    with pytest.raises(soc.FitError, match="model="):
-        soc.sensitivity(fit, stats, **QUIET)
 
 
 def model_score(stats):

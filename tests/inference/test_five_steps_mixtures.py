@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import integrate, optimize, special
+from scipy import integrate, special
 from scipy import stats as laws
 from scipy.interpolate import CubicSpline
 
@@ -53,20 +53,8 @@ def test_em_ends_near_the_highest_likelihood():
     assert weight.min() >= 0
     assert weight.sum() == pytest.approx(1.0)
     assert value == pytest.approx(items @ np.log(density @ weight))
-    best = optimize.minimize(
-        lambda x: -items @ np.log(density @ special.softmax(x)),
-        np.log(weight + 1e-9),
-        jac=lambda x: negative_slope(density, items, special.softmax(x)),
-        options={"maxiter": 3000, "gtol": 1e-6},
-    )
-    gap = (density.T @ (items / (density @ special.softmax(best.x)))).max() - items.sum()
-    assert gap < 0.1  # the bound shows that the direct search found the maximum
-    assert -best.fun - 3.0 < value <= -best.fun + gap
-
-
-def negative_slope(density, items, weight):
-    """Slope of minus the log likelihood in the logarithms of weights."""
-    return -weight * (density.T @ (items / (density @ weight)) - items.sum())
+    gap = (density.T @ (items / (density @ weight))).max() - items.sum()
+    assert 0 <= gap < 3
 
 
 def test_mixtures_are_more_likely_than_one_gamma(counts, gammas):

@@ -3,9 +3,8 @@
 Source: Muralidharan and Najmi, "Second Order Calibration", Section 3.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import xarray as xr
 
 from ..._lib.arrays import Floats
 from ..._lib.errors import FitError
-from ..._model.mixture_design import joint_cells
+from ..._model.pilot import check_joint_cells
 from ..._model.rows import Rows, positions, rows_of
 from ..._model.terms import axis_of
 from ...data.statistics import Statistics
@@ -25,12 +24,13 @@ from ...families.row_sums import RowSums
 from ..fit_tree import bin_table, rank_table
 from ..methods import FiveSteps
 from .bins import Estimates, maximise
-from .curves import KNOTS, Curves, Pair, make_curves, nearest
+from .curves import KNOTS, Curves, Pair, Smoothing, nearest
 from .mixtures import CURVES, adjusted, place_moments, search
 
 _READ = ("mean", "variance", "monotone", "groups")  # fields of priors that five steps use
 _FEWEST = 4  # fewest bins for curves; a group with fewer takes the curves of all items
 _NARROWEST = 2.0 * float(np.log(1e-3))  # second curve where EM begins, relative to the level
+_SAMPLED = ("chain", "draw")
 
 
 def run_five_steps(
@@ -38,37 +38,36 @@ def run_five_steps(
 ) -> tuple[xr.DataTree, dict[str, Any]]:
     """A fit's `DataTree`, and the fields of its `Status` without the seconds."""
     _check(stats, prior, method)
-    family, posterior = FAMILIES[prior.family], xr.Dataset(coords={"chain": [0], "draw": [0]})
+    family = FAMILIES[prior.family]
     rows, data = rows_of(stats, family)
     data.refuse_mean_only("soc.FiveSteps()")
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
-    places = positions(axes[0], rows), positions(axes[1], rows)
-    make = partial(make_curves, prior, method, axes)
+    smoothing = Smoothing(method, method.monotone or prior.monotone, axes)
     bins = maximise(family, data, rows.n)
     failed, notes = int(bins.failed.sum()), _notes(family, data, bins)
+    places = positions(axes[0], rows), positions(axes[1], rows)
+    components: dict[str, Any] = {}
     if prior.mixture:
-        plain = replace(method, smooth=True, monotone=False, moments="plain")
-        start = make_curves(prior, plain, axes, places, rows.n, bins, data.information)
         curves, moments, parts, failed = _fit_mixtures(
-            stats, prior, method, rows, places, data, start, make
+            stats, family, prior, smoothing, rows, places, data, bins
         )
-        dims = ("chain", "draw", "bin", "component")
-        for name, part in zip(COMPONENTS, parts, strict=True):
-            posterior[name] = dims, part[None, None]
+        named = zip(COMPONENTS, parts, strict=True)
+        components = {name: ((*_SAMPLED, "bin", "component"), x[None, None]) for name, x in named}
         notes = [f"{rows.number - failed:,} bins by EM"]
     else:
-        curves = make(places, rows.n, bins, data.information)
+        curves = smoothing(places, rows.n, bins, data.information)
         logs = moments_of_log(bins.first, bins.second) if family.has_log_moments else ()
         spread = np.where(bins.at_zero, 0.0, np.exp(bins.second))
         moments = _moments(family, bins.first, spread, logs, bins.log_likelihood)
     notes += ["smoothed" if method.smooth else "each as it is"]
+    posterior = xr.Dataset(components, {name: [0] for name in _SAMPLED})
     posterior = posterior.assign(curves.variables(prior))
     if prior.groups and stats.groups:
-        of_groups, number, more = _fit_groups(stats, prior, method, axes, curves)
+        of_groups, number, more = _fit_groups(stats, family, prior, smoothing, curves)
         posterior, failed = posterior.merge(of_groups), failed + more
         notes += [f"{number:,} groups by themselves"]
     constant, observed = bin_table(stats, axes[0])
-    constant = constant.assign({**rank_table(axes[0]), **rank_table(axes[1])})
+    constant = constant.merge(rank_table(*axes))
     occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
     # an empty bin belongs to its nearer neighbour
     constant["edge"] = ("edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2])
@@ -106,26 +105,27 @@ def _moments(
 
 def _fit_mixtures(
     stats: Statistics,
+    family: Family,
     prior: Any,
-    method: FiveSteps,
+    smoothing: Smoothing,
     rows: Rows,
-    positions: Pair,
+    places: Pair,
     data: RowSums,
-    start: Curves,
-    make: Callable[..., Curves],
+    bins: Estimates,
 ) -> tuple[Curves, dict[str, Floats], list[Floats], int]:
-    """Curves, moments by bin, components less the first curve, and how many bins failed.
-
-    EM begins at smooth curves, because estimates of single bins are noisy.
-    """
-    family, cells = FAMILIES[prior.family], joint_cells(stats, type(prior).__name__)
+    """Curves, moments by bin, components less the first curve, and how many bins failed."""
+    check_joint_cells(stats, f"soc.{type(prior).__name__}")
+    method = smoothing.method
+    # EM begins at smooth curves, because estimates of single bins are noisy
+    plain = Smoothing(replace(method, smooth=True, moments="plain"), False, smoothing.axes)
+    start = plain(places, rows.n, bins, data.information)
     # joint cells may have wider bins than the conjugate fit
     numbers, wide = np.unique(rows.bin // max(stats.coarse, 1), return_inverse=True)
     n = np.bincount(wide, rows.n)
-    u, v = (np.bincount(wide, rows.n * x) / n for x in positions)
+    u, v = (np.bincount(wide, rows.n * x) / n for x in places)
     first, second = start.at((u, v))
     begin = first, np.maximum(second, data.level()[1] + _NARROWEST)
-    parts, value, ended = search(family, cells, numbers, begin, method.components)
+    parts, value, ended = search(family, stats.cells("joint"), numbers, begin, method.components)
     if not ended.any():
         raise FitError(f"EM ended in none of {len(n):,} bins: use fewer components, or soc.VI()")
     first, spread = CURVES[family.name](*parts)
@@ -138,13 +138,14 @@ def _fit_mixtures(
         of_first, of_second = data.information(*(x[wide] for x in curves))
         return np.bincount(wide, of_first), np.bincount(wide, of_second)
 
-    bins = Estimates(first, second, value, ~ended, ended, ~ended)
-    curves, known = make((u, v), n, bins, information), np.flatnonzero(ended)
+    estimates = Estimates(first, second, value, ~ended, ended, ~ended)
+    curves, known = smoothing((u, v), n, estimates, information), np.flatnonzero(ended)
     weight, place, sd = (x[known[nearest(u, known)]] for x in parts)
     first, second = curves.at((u, v))
-    target = moments_of_log if method.moments == "log" else lambda a, b: (a, np.exp(b))
-    of_parts = place_moments if method.moments == "log" else CURVES[family.name]
-    weight, place, sd = adjusted(of_parts, (weight, place, sd), *target(first, second))
+    log = method.moments == "log"
+    of_parts = place_moments if log else CURVES[family.name]
+    target = moments_of_log(first, second) if log else (first, np.exp(second))
+    weight, place, sd = adjusted(of_parts, (weight, place, sd), *target)
     if not method.smooth:
         curves = Curves((first[wide], second[wide]))
     moments = {name: x[wide] for name, x in table.items()}
@@ -153,59 +154,60 @@ def _fit_mixtures(
 
 
 def _fit_groups(
-    stats: Statistics, prior: Any, method: FiveSteps, axes: Any, pooled: Curves
+    stats: Statistics, family: Family, prior: Any, smoothing: Smoothing, pooled: Curves
 ) -> tuple[xr.Dataset, int, int]:
     """Curves of all groups at the pooled knots, groups with their own curves, and failed bins."""
-    family, number, fits = FAMILIES[prior.family], 0, []
     rows, data = rows_of(stats, family, grouped=True)
-    places, bins = (
-        (positions(axes[0], rows), positions(axes[1], rows)),
-        maximise(family, data, rows.n),
-    )
+    places = positions(smoothing.axes[0], rows), positions(smoothing.axes[1], rows)
+    bins, number, fits = maximise(family, data, rows.n), 0, []
     for code in range(len(stats.groups)):
         curves, part = pooled.values, bins._replace(fitted=bins.fitted & (rows.group == code))
         if part.fitted.sum() >= _FEWEST:
-            smooth = make_curves(prior, method, axes, places, rows.n, part, data.information)
-            curves, number = smooth.at(pooled.knots), number + 1
-            if method.monotone or prior.monotone:  # between the pooled knots the spline differs
+            curves = smoothing(places, rows.n, part, data.information).at(pooled.knots)
+            number += 1
+            if smoothing.monotone:  # between the pooled knots the spline differs
                 curves = project_monotone(curves[0][None], pooled.knots[0])[0], curves[1]
         fits.append(curves)
-    names = [f"{name}_of_group" for name in prior.curve_names]
-    table = zip(names, KNOTS, map(np.array, zip(*fits, strict=True)), strict=True)
-    variables = {name: (("chain", "draw", "group", dim), x[None, None]) for name, dim, x in table}
+    table = zip(prior.curve_names, KNOTS, map(np.array, zip(*fits, strict=True)), strict=True)
+    variables = {
+        f"{name}_of_group": ((*_SAMPLED, "group", dim), x[None, None]) for name, dim, x in table
+    }
     posterior = xr.Dataset(variables, {"group": list(stats.groups)})
     return posterior, number, int(bins.failed.sum())
 
 
 def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
     """Refuse options that five steps cannot use."""
-    name, plain = type(prior).__name__, type(prior)()
-    changed = [f.name for f in fields(prior) if f.name not in _READ]
-    changed = [n for n in changed if getattr(prior, n) != getattr(plain, n)]
+    name = type(prior).__name__
+    changed = [field for field in _changed(prior, type(prior)()) if field not in _READ]
     for curve in ("mean", "variance"):
         spline = getattr(prior, curve)
-        known = Spline(scale=spline.scale)
-        names = [
-            f.name for f in fields(spline) if getattr(spline, f.name) != getattr(known, f.name)
-        ]
-        changed += [f"{curve}=soc.Spline({n}=)" for n in names]
-    if changed:
-        raise FitError(
-            f"five steps read only scale=, monotone= and groups= of a prior, and cannot use "
-            f"soc.{name}({', '.join(changed)}): leave these out, or use soc.VI()"
-        )
-    if method.components is not None and not prior.mixture:
-        raise FitError(
-            f"FiveSteps(components=) counts a mixture's: use soc.{name}Mixture(), or leave it out"
-        )
-    if prior.groups and stats.groups and not method.smooth:
-        raise FitError(
-            f"curves that are steps are of one category, and the statistics have "
-            f"{len(stats.groups):,} groups: pool them with soc.{name}(groups=False), or smooth"
-        )
-    if method.moments == "log" and not FAMILIES[prior.family].has_log_moments:
-        raise FitError(f'soc.{name}() has no moments of log theta: use moments="plain"')
-    if method.moments == "log" and prior.mixture and method.monotone:
-        raise FitError(
-            f'soc.{name}() cannot be made monotone with moments="log": use moments="plain"'
-        )
+        options = _changed(spline, Spline(scale=spline.scale))
+        changed += [f"{curve}=soc.Spline({option}=)" for option in options]
+    log = method.moments == "log"
+    refusals = {
+        f"five steps read only scale=, monotone= and groups= of a prior, and cannot use "
+        f"soc.{name}({', '.join(changed)}): leave these out, or use soc.VI()": bool(changed),
+        f"FiveSteps(components=) counts a mixture's: use soc.{name}Mixture(), or leave it out": (
+            method.components is not None and not prior.mixture
+        ),
+        "curves that are steps are of one category, and the statistics have "
+        f"{len(stats.groups):,} groups: pool them with soc.{name}(groups=False), or smooth": (
+            bool(prior.groups and stats.groups) and not method.smooth
+        ),
+        f'soc.{name}() has no moments of log theta: use moments="plain"': (
+            log and not FAMILIES[prior.family].has_log_moments
+        ),
+        f'soc.{name}() cannot be made monotone with moments="log": use moments="plain"': (
+            log and prior.mixture and method.monotone
+        ),
+    }
+    for message, refused in refusals.items():
+        if refused:
+            raise FitError(message)
+
+
+def _changed(record: Any, default: Any) -> list[str]:
+    """Fields of a configuration that are not the default's."""
+    names = (field.name for field in fields(record))
+    return [name for name in names if getattr(record, name) != getattr(default, name)]

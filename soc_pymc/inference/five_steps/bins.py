@@ -32,11 +32,7 @@ class Estimates(NamedTuple):
 
 
 def maximise(family: Family, data: RowSums, items: Floats) -> Estimates:
-    """Maximum marginal likelihood of every row that has one.
-
-    For a given second curve the likelihood has one maximum in the first. The slope of that profile
-    has a root next to the best of a few second curves, unless the variance is 0.
-    """
+    """Maximum marginal likelihood of every row that has one."""
     rows, (level, centre) = np.flatnonzero(data.can_fit), data.level()
     unit, all_rows = float(family.unit(np.array(centre))), np.arange(len(rows))
     mean, grid = np.full(len(rows), level), centre + _GRID
@@ -79,10 +75,7 @@ def maximise(family: Family, data: RowSums, items: Floats) -> Estimates:
 def _profile(
     data: RowSums, rows: Ints, first: Floats, second: Floats, unit: float, steps: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Best first curve of rows at a second one, log marginal there, and its slope in the second.
-
-    By Newton's method, with a difference of slopes as second derivative.
-    """
+    """Best first curve of rows at a second one, log marginal there, and its slope in the second."""
     step = _STEP * unit
     for _ in range(steps):
         pair = np.stack([first, first + step]), np.stack([second, second])

@@ -1,6 +1,7 @@
 """Step 3: curves of E(theta | t) and Var(theta | t) through the estimates of bins."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from ...families.family import FAMILIES
 from ...families.monotone import project_monotone
 from ...families.poisson_gamma import match_gammas, moments_of_log
 from ...families.priors import CURVES_BY_BIN
+from ..methods import FiveSteps
 from .bins import Estimates
 
 Pair = tuple[Floats, Floats]
@@ -33,14 +35,14 @@ class Curves(NamedTuple):
     knots: tuple[Floats, ...] = ()  # none of steps
 
     def at(self, positions: tuple[Floats, ...]) -> Pair:
-        """Returns both curves at positions on the two axes; of steps at the bins."""
+        """Both curves at positions on the two axes; of steps at the bins."""
         if not self.knots:
             return self.values
         first, second = map(natural_spline, positions, self.knots, self.values)
         return first, second
 
     def variables(self, prior: Any) -> dict[str, Any]:
-        """Returns variables and coordinates of one draw; of steps, the conjugate parameters."""
+        """Variables and coordinates of one draw; of steps, the conjugate parameters."""
         names, dims, values = prior.curve_names, KNOTS, self.values
         if not self.knots:
             names, dims = CURVES_BY_BIN[prior.family], ("bin", "bin")
@@ -73,54 +75,64 @@ others are those of log theta. Precisions are from both curves and from the info
 """
 
 
-def make_curves(
-    prior: Any,
-    method: Any,
-    axes: tuple[Axis, Axis],
-    positions: Pair,
-    items: Floats,
-    bins: Estimates,
-    information: Callable[[Floats, Floats], Pair],
-) -> Curves:
-    """Smoothing splines through the bins' moments at their positions on the axes, or steps.
+@dataclass(frozen=True)
+class Smoothing:
+    """Smoothing splines through the moments of bins, or steps."""
 
-    Weights are expected informations at the curves, not at the estimates, because those weights
-    would share the estimates' noise. As steps, a bin without an estimate takes that of the nearest
-    one, and means that decrease are pooled (isotonic regression).
-    """
-    fitted = np.flatnonzero(bins.fitted)
-    first, second = bins.first[fitted], bins.second[fitted]
-    monotone = method.monotone or prior.monotone
-    if not method.smooth:
-        nearest_bins = nearest(positions[0], fitted)
-        if monotone:
-            weight = _positive(information(first[nearest_bins], second[nearest_bins])[0][fitted])
+    method: FiveSteps
+    monotone: bool
+    axes: tuple[Axis, Axis]
+
+    def __call__(
+        self,
+        positions: Pair,
+        items: Floats,
+        bins: Estimates,
+        information: Callable[[Floats, Floats], Pair],
+    ) -> Curves:
+        """Curves through the moments of bins at their positions on the axes."""
+        fitted = np.flatnonzero(bins.fitted)
+        if not self.method.smooth:
+            return self._steps(positions[0], fitted, bins, information)
+        to_moments, to_curves, precision = MOMENTS[self.method.moments or "plain"]
+        targets = to_moments(bins.first[fitted], bins.second[fitted])
+        weights = [items[fitted].astype(float)] * 2
+        inner = [u[fitted] for u in positions]
+        # bins that were not fitted are not used, and may be far away
+        within = [np.clip(u, v.min(), v.max()) for u, v in zip(positions, inner, strict=True)]
+
+        def curves(one: Floats, other: Floats) -> Pair:
+            bounded = np.maximum(natural_spline(other, *spread), least)
+            return to_curves(natural_spline(one, *level), bounded)
+
+        # weights are expected informations at the curves, not at the estimates, whose noise those
+        # weights would share
+        for _ in range(_ROUNDS):
+            level, spread = map(smoothing_spline, inner, targets, weights)
+            least = _LEAST * float(np.average(targets[1], weights=weights[1]))
+            smooth = curves(*within)
+            known = [_positive(x[fitted]) for x in information(*smooth)]
+            weights = [_positive(x) for x in precision(*(x[fitted] for x in smooth), *known)]
+        knots, mean = _as_spline(
+            lambda u: curves(u, self.axes[1](self.axes[0].inverse(u)))[0], level[0]
+        )
+        if self.monotone:
+            basis = spline_matrix(inner[0], knots)
+            metric = basis.T @ (weights[0][:, None] * basis)
+            metric += _RIDGE * np.trace(metric) * np.eye(len(metric))
+            mean = project_monotone(mean[None], knots, metric)[0]
+        second_knots, variance = _as_spline(lambda u: curves(np.zeros(len(u)), u)[1], spread[0])
+        return Curves((mean, variance), (knots, second_knots))
+
+    def _steps(
+        self, position: Floats, fitted: Ints, bins: Estimates, information: Callable[..., Pair]
+    ) -> Curves:
+        """Estimates of the nearest bins that have one; means that decrease are pooled."""
+        first, second, near = bins.first[fitted], bins.second[fitted], nearest(position, fitted)
+        if self.monotone:
+            weight = _positive(information(first[near], second[near])[0][fitted])
             first = optimize.isotonic_regression(first, weights=weight).x
-        return Curves((first[nearest_bins], second[nearest_bins]))
-    to_moments, to_curves, precision = MOMENTS[method.moments or "plain"]
-    targets, weights = to_moments(first, second), [items[fitted].astype(float)] * 2
-    inner = [u[fitted] for u in positions]
-    # bins that were not fitted are not used, and may be far away
-    within = [np.clip(u, v.min(), v.max()) for u, v in zip(positions, inner, strict=True)]
-
-    def curves(one: Floats, other: Floats) -> Pair:
-        bounded = np.maximum(natural_spline(other, *spread), least)
-        return to_curves(natural_spline(one, *level), bounded)
-
-    for _ in range(_ROUNDS):
-        level, spread = map(smoothing_spline, inner, targets, weights)
-        least = _LEAST * float(np.average(targets[1], weights=weights[1]))
-        smooth = curves(*within)
-        known = [_positive(x[fitted]) for x in information(*smooth)]
-        weights = [_positive(x) for x in precision(*(x[fitted] for x in smooth), *known)]
-    knots, mean = _as_spline(lambda u: curves(u, axes[1](axes[0].inverse(u)))[0], level[0])
-    if monotone:
-        basis = spline_matrix(inner[0], knots)
-        metric = basis.T @ (weights[0][:, None] * basis)
-        metric += _RIDGE * np.trace(metric) * np.eye(len(metric))
-        mean = project_monotone(mean[None], knots, metric)[0]
-    second_knots, variance = _as_spline(lambda u: curves(np.zeros(len(u)), u)[1], spread[0])
-    return Curves((mean, variance), (knots, second_knots))
+        return Curves((first[near], second[near]))
 
 
 def _positive(weight: Floats) -> Floats:
@@ -138,13 +150,7 @@ def _as_spline(exact: Callable[[Floats], Floats], knots: Floats) -> Pair:
 
 
 def nearest(position: Floats, known: Ints) -> Ints:
-    """For each position, which rise, the index of the nearest in `known`, the lower of two.
-
-    Examples
-    --------
-    >>> nearest(np.array([0.0, 1.0, 2.0, 9.0]), np.array([0, 2]))
-    array([0, 0, 1, 1])
-    """
+    """Index of the nearest in `known` of each rising position, the lower of two."""
     between = np.interp(position, position[known], np.arange(len(known)))
     return np.asarray(np.ceil(between - 0.5).astype(int))
 

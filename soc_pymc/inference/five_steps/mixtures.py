@@ -67,11 +67,7 @@ def search(
 
 
 def fixed_weights(density: Floats, items: Floats, start: Floats) -> tuple[Floats, float, bool]:
-    """Weights that maximise sum n log(density @ weight), that value, and whether EM ended.
-
-    EM with squared extrapolation (SQUAREM: Varadhan and Roland 2008) ends a nat or two below the
-    maximum. `density` (points, R) is up to a factor per point; `start` (R,) are positive weights.
-    """
+    """Weights that maximise sum n log(density @ weight), that value, and whether EM ended."""
 
     def step(weight: Floats) -> tuple[Floats, float]:
         mixed = density @ weight

@@ -1,0 +1,125 @@
+"""The mode of both curves of a family, where every model begins."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .._lib.arrays import Floats
+from .._lib.errors import FitError
+from ..data.groups import Grouping
+from ..data.statistics import NO_JOINT_CELLS, Statistics
+from ..families.family import Family
+from ..families.priors import CURVES as NAMES
+from ..families.row_sums import RowSums
+from .laplace import CurveTarget, Laplace, best_start, find_mode
+from .levels import Levels, LevelSearch, integrated_grouping
+from .rows import MOST_BINS, Rows, check_atoms_apart, position_variances, rows_of
+from .splines import knots_in, spline_matrix
+from .terms import CURVES, Curve, State, curve_state, flat_state, make_curve, slopes
+
+_FEWEST_BINS = 100  # to which bins are merged where there are hardly any events
+_MOST_EFFECTS = 40  # of bins of a mixture, whose rows merge about as many
+
+Start = Any
+"""An earlier fit: its draws `data`, `prior`, `status` and the axes of its curves."""
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """Both curves of the family with their mode: the whole prior, or a mixture's base."""
+
+    curves: tuple[Curve, Curve]
+    laplaces: Sequence[Laplace]
+    rows: Rows
+    data: RowSums
+    labels: tuple[str, ...]  # groups with their own deviations, by code
+    groupings: tuple[Grouping, ...]  # of these
+    levels: Levels | None  # integrated out
+
+    @property
+    def score(self) -> Floats:
+        """Score at the centre of each row."""
+        mean = self.curves[0]
+        return mean.axis.inverse(mean.position)
+
+
+def find_pilot(
+    stats: Statistics, family: Family, prior: Any, start: Start | None, whole: bool
+) -> Pilot:
+    """The mode; the coefficients of many levels are integrated out unless `whole`."""
+    _check_terms(stats, prior)
+    labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
+    rows, data = _rows(stats, family, prior)
+    weak = partial(data.weak, _totals(stats))
+    integrated = None if whole or prior.gridded else integrated_grouping(groupings)
+    known: Any = {"size": prior.exposure, "groupings": groupings, "integrated": integrated}
+    curves = (
+        make_curve("mean", prior.mean, weak, stats, rows, **known, bin_effects=prior.bin_effects),
+        make_curve("variance", prior.variance, weak, stats, rows, **known),
+    )
+    target = CurveTarget((curves[0].design, curves[1].design), data)
+    starts = [list(map(flat_state, target.designs, data.level()))]
+    if start is not None:
+        starts.append([_state_of(start, curve) for curve in curves])
+    laplaces = find_mode(target, best_start(target, starts))
+    states, of_levels, levels = [laplace.state for laplace in laplaces], None, None
+    if integrated:
+        search = LevelSearch(curves, data, rows.group, states)
+        search.run(enough=0.1)  # only its slopes count
+        states, of_levels = search.shared, search.of_first
+    # the mode's slope gives the spread of theta by the scores in a bin
+    slope = slopes(curves[0], states[0].coefficients, of_levels, groupings, rows.group)
+    spread = slope**2 * position_variances(curves[0].axis, rows)
+    data = data.with_spread(np.minimum(spread, data.most_spread))
+    if integrated:
+        search.data = data
+        laplaces, levels = search.run()
+    else:
+        laplaces = find_mode(CurveTarget(target.designs, data), states)
+    return Pilot(curves, laplaces, rows, data, labels, groupings, levels)
+
+
+def _rows(stats: Statistics, family: Family, prior: Any) -> tuple[Rows, RowSums]:
+    """Rows of the likelihood, fewer where there are few events or many classes."""
+    terms = prior.groups and bool(stats.groups), prior.exposure is not None, prior.atoms
+    most_bins = max(_FEWEST_BINS, int(family.rows.events(_totals(stats))))
+    if terms[0] or terms[1] or prior.bin_effects:
+        few = prior.bin_effects and prior.gridded
+        most_bins = min(most_bins, _MOST_EFFECTS if few else MOST_BINS)
+    return rows_of(stats, family, *terms, most_bins)
+
+
+def _totals(stats: Statistics) -> dict[str, float]:
+    """Sums over all items."""
+    names = (name for name in stats.data.data_vars if str(name).startswith(("n", "sum_")))
+    return {str(name): float(stats.data[name].sum()) for name in names}
+
+
+def _check_terms(stats: Statistics, prior: Any) -> None:
+    if prior.gridded:
+        name = type(prior).__name__
+        check_joint_cells(stats, f"soc.{name}()" if prior.mixture else f"soc.{name}(zero=True)")
+    if prior.atoms and (prior.gridded or prior.exposure is not None):
+        check_atoms_apart(stats)
+    if prior.exposure is not None:
+        check_joint_cells(stats, "a term in exposure")
+
+
+def check_joint_cells(stats: Statistics, what: str) -> None:
+    """Refuse statistics without joint cells, with the remedy."""
+    if not stats.coarse:
+        raise FitError(f"{what} reads joint cells, which these statistics lack: {NO_JOINT_CELLS}")
+
+
+def _state_of(start: Start, curve: Curve) -> State:
+    """An earlier fit's mean curve, whatever its knots and axis, as a state of this one."""
+    values = start.data["posterior"][NAMES[start.prior.family][CURVES.index(curve.name)]]
+    try:
+        position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))
+    except FitError as error:
+        raise FitError(f"start= does not reach these scores ({error}): leave start= out") from error
+    at_knots = spline_matrix(position, knots_in(start.data, f"{curve.name}_knot"))
+    return curve_state(curve, at_knots @ values.mean(("chain", "draw")).to_numpy())
