@@ -36,6 +36,9 @@ _KNOTS = 4  # over the score, of a single family's share of zeros
 # prior of the logit of the share of theta that is 0: its level, and sds of its drift
 _ZERO, _ZERO_SD = -3.0, 2.0
 _ZERO_DRIFT = (1.0, 0.5, 0.5)
+# shares and sds of two Normals, whose log ratio to one Normal is a function of values' log weights,
+# and mean and sd of the prior of its coefficient
+_NARROW_AND_WIDE, _NARROW = ((0.6, 0.35), (0.4, 1.5)), (0.6, 0.7)
 _FEW = 2  # number of wiggly functions, the smoothest, for drift beside the straight line
 _FARTHEST = 3.0  # largest step of the log weights' coefficients
 
@@ -247,10 +250,14 @@ def make_weights(
 ) -> WeightDesign:
     """Predictors and their priors; `n` are the items of the curves' rows."""
     z = components.z
-    priors = {} if components.positions is None else {"path": _path_prior(prior)}
-    wiggles = _functions(z, prior.functions) if prior.mixture else np.empty((len(z), 0))
-    for k in range(wiggles.shape[1]):
-        priors[f"z{k + 3}"] = (0.0, prior.shape, (prior.drift,) * (1 + _FEW))
+    path = components.positions is not None
+    priors = {"path": _path_prior(prior)} if path else {}
+    wiggles = np.empty((len(z), 0))
+    if prior.mixture:
+        wiggles = _functions(z, prior.functions, narrow=not path)
+        priors |= {} if path else {"narrow": (*_NARROW, (prior.drift,) * (1 + _FEW))}
+        for k in range(3, 3 + wiggles.shape[1] - (not path)):
+            priors[f"z{k}"] = (0.0, prior.shape, (prior.drift,) * (1 + _FEW))
     if prior.zero:
         priors[ZERO] = (_ZERO, _ZERO_SD, _ZERO_DRIFT)
     labels = tuple(priors)
@@ -300,17 +307,23 @@ def _path_prior(prior: Any) -> tuple[float, float, tuple[float, ...]]:
     return _PATH, sd, (drift,) * (1 + _FEW)
 
 
-def _functions(z: Floats, number: int) -> Floats:
-    """Functions of z that do not change mean and variance to first order: (R, F)."""
+def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
+    """Functions of z that do not change mean and variance to first order: (R, F).
+
+    With `narrow` the first turns a Normal into a mixture of a narrow and a wide one, for theta that
+    lies close to the curve for most items.
+    """
     centre = z[np.abs(z) <= _CENTRE]
     over = make_basis(centre, np.exp(-0.5 * (centre / _CENTRE_SD) ** 2), number)
     # the smoothest is the quadratic, which the base distribution's spread represents
-    wiggles = (spline_matrix(z, over.knots) @ over.wiggle)[:, 1:]
+    functions = (spline_matrix(z, over.knots) @ over.wiggle)[:, 1:]
+    if narrow:
+        parts = [np.log(share / sd) - 0.5 * (z / sd) ** 2 for share, sd in _NARROW_AND_WIDE]
+        functions = np.column_stack([np.logaddexp(*parts) + 0.5 * z**2, functions])
     represented = np.column_stack([np.ones_like(z), z, stretching(z)])
     root = np.exp(-0.25 * z**2)[:, None]
-    return np.asarray(
-        wiggles - represented @ np.linalg.lstsq(root * represented, root * wiggles, rcond=None)[0]
-    )
+    fitted = np.linalg.lstsq(root * represented, root * functions, rcond=None)[0]
+    return np.asarray(functions - represented @ fitted)
 
 
 def _drift(rows: MergedRows, number: int) -> tuple[Floats, Floats]:
