@@ -61,20 +61,6 @@ def test_groups_are_partially_pooled():
     assert inside >= 20
 
 
-def test_items_have_the_curves_of_their_groups(example):
-    """Posterior means by the conjugate formula, averaged over draws; a new group is wider."""
-    fit, frame = example("groups").fit, example("groups").frame
-    items = pd.concat([frame[frame["kind"] == "b"].head(3)] * 2, ignore_index=True)
-    items.loc[3:, "kind"] = "elsewhere"
-    scored = soc.item_posteriors(fit, count_items(items, "kind"), draws="all", **QUIET)
-    for k, item in items.iterrows():
-        curves = soc.calibration_curves(fit, [item["score"]], group=item["kind"])
-        shape, rate = (curves[name].to_numpy().ravel() for name in ("shape", "rate"))
-        expected = ((shape + item["count"]) / (rate + item["exposure"])).mean()
-        assert scored["theta_mean"][k] == pytest.approx(expected, rel=1e-9)
-    assert (scored["theta_sd"][3:].to_numpy() > scored["theta_sd"][:3].to_numpy()).all()
-
-
 @pytest.mark.slow
 def test_a_term_in_exposure_finds_its_slopes():
     """Theta falls as exposure^-0.2 and its cv2 as exposure^-0.3: within 3.5 posterior sd."""

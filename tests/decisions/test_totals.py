@@ -10,7 +10,8 @@ from soc_pymc.checks.observations import thin
 from soc_pymc.families.family import NORMAL
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, COUNT_ROLES, VALUE_ROLES
+from tests.examples import CASES, VALUE_ROLES
+from tests.studies.common import counts, gamma_counts
 from tests.thinning import thinned
 
 QUIET = {"progress": False}
@@ -139,11 +140,9 @@ def value_programmes(rng, n):
 
 def count_programmes(rng, n):
     t, exposure = np.exp(rng.normal(-3.0, 0.5, n)), np.ceil(np.exp(rng.normal(3.5, 1.0, n)))
-    theta = rng.gamma(2.0, t / 2.0)
-    y = rng.poisson(theta * exposure)
-    frame = {"score": t, "count": y, "exposure": exposure, "theta": theta}
-    items = soc.PoissonItems(pd.DataFrame(frame), **COUNT_ROLES)
-    return items, y / exposure, (y + 1) / exposure**2
+    frame = gamma_counts(rng, t, exposure, t, 0.5)
+    y = frame["count"].to_numpy()
+    return counts(frame), y / exposure, (y + 1) / exposure**2
 
 
 @pytest.mark.slow

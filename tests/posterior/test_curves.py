@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
 from soc_pymc._model.splines import knots_in
 from tests.examples import SINGLE_FAMILIES
-from tests.posterior.references import kind_of, prior_parameters
+from tests.family_records import prior_parameters
+from tests.posterior.references import kind_of
 
 # variables at the knots, and the positions of scores on their axis
 CURVES = {
@@ -46,7 +49,9 @@ def assert_curves(curves, kind, first, second):
     np.testing.assert_allclose(curves["variance"].to_numpy().reshape(shape), variance, rtol=1e-8)
     np.testing.assert_allclose(np.log(curves["variance"]), curves["log_variance"], rtol=1e-9)
     names = {"gamma": ("shape", "rate"), "beta": ("a", "b")}.get(kind, ())
-    for name, expected in zip(names, prior_parameters(kind, mean, variance), strict=False):
+    for name, expected in zip(
+        names, prior_parameters(kind.capitalize(), mean, variance), strict=False
+    ):
         np.testing.assert_allclose(
             curves[name].to_numpy().reshape(shape), expected, rtol=1e-6, atol=1e-12
         )
@@ -181,6 +186,24 @@ def test_simultaneous_bands_contain_whole_curves():
         )
         assert abs(float(inside.all("score").mean()) - 0.9) < slack
     assert (banded.sel(bound="upper") > wide.sel(bound="upper")).all()
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.05, 0.95), st.floats(0.01, 0.04))
+def test_bands_are_nested(seed, prob, more):
+    """Wider for more probability, simultaneous ones widest, free of the order of draws."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(1, 60, 5)).cumsum(axis=2)
+    curves = xr.Dataset({"mean": (("chain", "draw", "score"), values)}, {"score": np.arange(5.0)})
+    narrow, wide = (soc.bands(curves, p)["mean"].to_numpy() for p in (prob, prob + more))
+    whole = soc.bands(curves, prob, simultaneous=True)["mean"].to_numpy()
+    axis = next(i for i, n in enumerate(narrow.shape) if n != 5)
+    low, high = (lambda b: b.min(axis=axis)), (lambda b: b.max(axis=axis))
+    assert (low(wide) <= low(narrow) + 1e-12).all()
+    assert (high(wide) >= high(narrow) - 1e-12).all()
+    assert (low(whole) <= low(narrow) + 1e-12).all()
+    assert (high(whole) >= high(narrow) - 1e-12).all()
+    mixed = curves.isel(draw=rng.permutation(60))
+    np.testing.assert_allclose(soc.bands(mixed, prob)["mean"].to_numpy(), narrow, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [*SINGLE_FAMILIES, "exposure", "zeros"])

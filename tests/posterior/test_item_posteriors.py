@@ -10,6 +10,7 @@ from scipy import stats
 
 import soc_pymc as soc
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES
+from tests.family_records import RECORDS, prior_parameters
 from tests.posterior.references import (
     CLOSED_FORM,
     COLUMNS,
@@ -19,14 +20,12 @@ from tests.posterior.references import (
     ThetaGrid,
     assert_quantile,
     averaged_moments,
-    kind_of,
+    family_of,
     outcome_and_size,
     posterior_law,
     prior_moments,
-    prior_parameters,
     score_items,
     some_rows,
-    theta_law,
     thinned_fit,
     with_constant_curves,
 )
@@ -174,8 +173,8 @@ def test_quantiles_of_a_single_family(example, name):
     frame, fit = some_rows(example(name), 40), example(name).fit
     options = {"quantiles": tuple(QUANTILES.values()), "draws": "all", "progress": False}
     scored = soc.item_posteriors(fit, new_items(name, frame), **options)
-    kind = kind_of(name)
-    law = theta_law(kind, *prior_parameters(kind, *prior_moments(name, fit, frame)))
+    prior = prior_parameters(family_of(name), *prior_moments(name, fit, frame))
+    law = RECORDS[family_of(name)].theta(*prior)
     for column, prob in QUANTILES.items():
         slack = 1e-4 * scored["theta_sd"].to_numpy()
         assert_quantile(lambda x: law.cdf(x).mean(axis=0), scored[column], prob, slack)

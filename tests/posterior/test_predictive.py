@@ -7,21 +7,20 @@ import pytest
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, FAMILIES, ROLES
+from tests.family_records import RECORDS, prior_parameters, updated_parameters
 from tests.posterior.references import (
     CLOSED_FORM,
     ON_A_GRID,
     QUICK,
     ThetaGrid,
     columns_of,
+    family_of,
     kind_of,
     outcome_and_size,
-    outcome_law,
     prior_moments,
-    prior_parameters,
     score_items,
     some_rows,
     thinned_fit,
-    updated_parameters,
 )
 from tests.thinning import thinned
 
@@ -38,7 +37,8 @@ def test_outcomes_of_a_single_family(example, name):
     frame, kind = some_rows(example(name), 25), kind_of(name)
     fit, columns = example(name).fit, columns_of(name, frame)
     outcome, size = outcome_and_size(name, frame)
-    law = outcome_law(kind, *prior_parameters(kind, *prior_moments(name, fit, frame)), size)
+    prior = prior_parameters(family_of(name), *prior_moments(name, fit, frame))
+    law = RECORDS[family_of(name)].marginal(*prior, size)
     expected = law.logpdf(outcome) if kind == "normal" else law.logpmf(outcome)
     # SciPy's own log probabilities lose digits for large shapes
     found = posterior_of(fit).log_density(columns)
@@ -60,14 +60,14 @@ def test_further_outcomes_of_a_single_family(example, name):
     With a term in exposure the prior's table is followed to 3e-4. The further outcome's exposure
     does not change the prior; the item's own may.
     """
-    frame, kind = some_rows(example(name), 25), kind_of(name)
+    frame, family = some_rows(example(name), 25), family_of(name)
     fit, columns = example(name).fit, columns_of(name, frame)
-    prior = prior_parameters(kind, *prior_moments(name, fit, frame))
-    after = updated_parameters(kind, *prior, *outcome_and_size(name, frame))
+    prior = prior_parameters(family, *prior_moments(name, fit, frame))
+    after = updated_parameters(family, *prior, *outcome_and_size(name, frame))
     outcome, size = further_outcomes(name, example(name), 25)
-    law = outcome_law(kind, *after, size)
+    law = RECORDS[family].marginal(*after, size)
     below, upto = posterior_of(fit).further_cdf_interval(columns, outcome, size)
-    start, slack = outcome - (kind != "normal"), 3e-4 if name == "exposure" else 1e-4
+    start, slack = outcome - (family != "Normal"), 3e-4 if name == "exposure" else 1e-4
     np.testing.assert_allclose(upto, law.cdf(outcome).mean(axis=0), atol=slack)
     np.testing.assert_allclose(below, law.cdf(start).mean(axis=0), atol=slack)
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
-import ibis
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -32,6 +32,7 @@ from tests.posterior.references import (
     hostile_sizes,
     row_arguments,
     score_items,
+    scored_in_every_form,
     some_rows,
     thinned_fit,
     widened_fit,
@@ -69,29 +70,27 @@ QUICK = ("normal", "groups", "normal_mixture")
 
 @dataclass(frozen=True)
 class Scored:
-    """Rows of a fit, scored over all draws, by `item_posteriors`, by files and by SQL."""
+    """Rows of a fit, half of them with hostile sizes, scored in every form."""
 
     fit: soc.Fit
     frame: pd.DataFrame
     usual: np.ndarray  # rows whose sizes are not multiplied
     arguments: list
-    exact: pd.DataFrame
-    batch: pd.DataFrame
-    parquet: pd.DataFrame
-    json: pd.DataFrame
-    sql: pd.DataFrame
-    path: str
+    forms: dict  # tables by form
+    path: Path
+
+    def __getattr__(self, form):
+        return self.forms[form]
 
     @property
     def clear(self):
         """Rows that are not flagged."""
-        return ~self.parquet["flagged"].to_numpy()
+        return ~self.forms["parquet"]["flagged"].to_numpy()
 
 
 @pytest.fixture(scope="module")
 def scored(kept_fit, tmp_path_factory):
     """Returns 400 rows of a fit of `FITS` by name, half of them with hostile sizes, scored."""
-    folder = tmp_path_factory.mktemp("priors")
 
     @functools.cache
     def by_name(name):
@@ -101,24 +100,10 @@ def scored(kept_fit, tmp_path_factory):
         frame = frame.iloc[:: len(frame) // 400].head(400).reset_index(drop=True)
         sizes = frame[list(ROLES[case.kind].values())[2]]
         frame = hostile_sizes(frame, case.kind).assign(id=np.arange(400))
-        usual = (frame[sizes.name] == sizes).to_numpy()
         items = case.items(frame)
-        paths = [
-            soc.export_prior(fit, folder / f"{name}.{suffix}") for suffix in ("parquet", "json")
-        ]
-        arguments = row_arguments(frame, items.roles)
-        sql = soc.posterior_expression(fit, case.items(ibis.memtable(frame))).to_pandas()
-        return Scored(
-            fit,
-            frame,
-            usual,
-            arguments,
-            soc.item_posteriors(fit, items, draws="all", progress=False),
-            soc.item_posteriors(fit, items, progress=False),
-            *(pd.DataFrame(prior_table.score(path, *arguments)) for path in paths),
-            sql.sort_values("id", ignore_index=True),
-            paths[0],
-        )
+        forms, paths = scored_in_every_form(fit, items, tmp_path_factory.mktemp(name))
+        usual = (frame[sizes.name] == sizes).to_numpy()
+        return Scored(fit, frame, usual, row_arguments(frame, items.roles), forms, paths["parquet"])
 
     return by_name
 

@@ -17,7 +17,17 @@ import pandas as pd
 from scipy import special
 
 import soc_pymc as soc
-from tests.studies.common import Choice, Rows, averages, covered, curves, fitted, options, show
+from tests.studies.common import (
+    Choice,
+    Rows,
+    averages,
+    counts,
+    covered,
+    curves,
+    fitted,
+    options,
+    show,
+)
 
 SHAPE, EFFECT = 4.0, 0.3  # of theta given the score; sd of the clusters' effect on log theta
 CASES = [(number, where) for where in ("spread", "local") for number in (50, 500)]
@@ -41,13 +51,13 @@ def simulated(seed: int, clusters: int, where: str) -> pd.DataFrame:
     z = np.sqrt(_SHARE) * shared + np.sqrt(1.0 - _SHARE) * alone
     factor = special.gammaincinv(SHAPE, special.ndtr(z)) / SHAPE
     count = rng.poisson(np.exp(log_t) * factor * exposure)
-    return pd.DataFrame({"t": np.exp(log_t), "y": count, "N": exposure, "campaign": cluster})
+    table = {"score": np.exp(log_t), "count": count, "exposure": exposure, "campaign": cluster}
+    return pd.DataFrame(table)
 
 
 def one(seed: int, clusters: int, where: str) -> pd.DataFrame:
     """Rows of one data set: for both curves and every score, whether bands cover."""
-    frame = simulated(seed, clusters, where)
-    items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
+    items = counts(simulated(seed, clusters, where))
     model = fitted(items, method=soc.VI(seed=seed), bins=_BINS, cluster="campaign")
     drawn = curves(model, AT)
     tables = []
@@ -77,9 +87,9 @@ def of_levels(seed: int, levels: int, each: int, clustered: bool = True) -> pd.D
     exposure = rng.lognormal(3.0, 1.0, number)
     count = rng.poisson(np.exp(log_mean) * rng.gamma(SHAPE, 1.0 / SHAPE, number) * exposure)
     labels = np.char.add("g", np.char.zfill(group.astype(str), 4))
-    table = {"t": np.exp(log_t), "y": count, "N": exposure, "group": labels, "campaign": cluster}
-    items = soc.PoissonItems(pd.DataFrame(table), score="t", count="y", exposure="N", group="group")
-    model = fitted(items, bins=30, **({"cluster": "campaign"} if clustered else {}))
+    table = {"score": np.exp(log_t), "count": count, "exposure": exposure, "group": labels}
+    items = counts(pd.DataFrame(table).assign(campaign=cluster), group="group")
+    model = fitted(items, bins=30, cluster="campaign" if clustered else None)
     rows = []
     for k, label in enumerate(np.unique(labels)):
         draws = curves(model, [t], group=label)["log mean"]

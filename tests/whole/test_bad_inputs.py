@@ -4,7 +4,6 @@ Each case names what the error must mention: the column or argument, the number 
 offending value, and a few words of the remedy.
 """
 
-import contextlib
 import datetime
 import gzip
 import io
@@ -17,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.front.cli import main
 from tests.tables import COLUMNS, KINDS, ROLES, source_of
 
 NAN, INF = float("nan"), float("inf")
@@ -305,53 +303,6 @@ def test_bad_arguments(call, error, mentioned, given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused(lambda: call(given), error, mentioned)
     assert not list(tmp_path.iterdir())  # nothing half-written
-
-
-# ---------------------------------------------------------------- the command line
-
-COMMANDS = {
-    "": "--help",
-    "frobnicate": "choose from",
-    "summarize a.csv --colour red --out s.nc": "--colour",
-    "summarize a.csv --out s.nc": "say which columns",
-    "summarize a.csv --score t --count y --exposure N --bins 0 --out s.nc": "bins=0",
-    "summarize none.csv --score t --count y --exposure N --out s.nc": "none.csv",
-    "summarize a.csv --score t --count y --exposure N --out no/s.nc": "no/s.nc",
-    "fit a.csv --out f.nc": "soc-pymc summarize",
-    "fit stats.nc --prior normal --out f.nc": "use --prior gamma",
-    "curves stats.nc --out c.csv": "soc-pymc fit",
-    "posteriors fit.nc a.csv --out p.parquet": "'exposure' is missing",
-    "posteriors fit.nc ads.parquet --out ads.parquet": "another name",
-    "compare stats.nc a=fit.nc": "two fits or more",
-}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, given):
-    """A folder with the files that commands name."""
-    made = tmp_path_factory.mktemp("commands")
-    (made / "a.csv").write_text(CSV)
-    given.frame[["score", "count", "exposure"]].to_parquet(made / "ads.parquet")
-    given.stats.save(made / "stats.nc")
-    given.fit.save(made / "fit.nc")
-    return made
-
-
-@pytest.mark.parametrize("words", COMMANDS)
-def test_bad_commands(words, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    files = sorted(path.name for path in folder.iterdir())
-    shown = io.StringIO()
-    with contextlib.redirect_stderr(shown):
-        try:
-            status = main(words.split())
-        except SystemExit as end:
-            status = end.code
-    last = shown.getvalue().splitlines()[-1]
-    assert (status, last.startswith("soc-pymc: error: ")) == (2, True), shown.getvalue()
-    assert COMMANDS[words] in last
-    assert "Traceback" not in shown.getvalue()
-    assert sorted(path.name for path in folder.iterdir()) == files
 
 
 # ---------------------------------------------------------------- odd but right
