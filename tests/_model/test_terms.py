@@ -5,11 +5,10 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from tests.examples import SMALL_MIXTURE
+from tests.examples import QUIET, SMALL_MIXTURE
 from tests.oracles import s1_curves
 from tests.studies import groups as study
 
-QUIET = {"progress": False}
 FEW = {"mean": soc.Spline(knots=4), "variance": soc.Spline(knots=2)}
 
 

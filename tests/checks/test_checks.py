@@ -26,9 +26,8 @@ from tests.checks.hand_made import (
     simulate,
     true_moments,
 )
+from tests.examples import QUIET
 from tests.thinning import thinned
-
-QUIET = {"progress": False}
 
 
 def check_items(fit, frame, kind="counts", **options):

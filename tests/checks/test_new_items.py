@@ -15,10 +15,10 @@ from soc_pymc.checks.pit import (
 )
 from soc_pymc.posterior.item_columns import frame_columns
 from soc_pymc.posterior.predictive import posterior_of
+from tests.examples import QUIET
 from tests.studies.common import counts, gamma_counts
 from tests.thinning import thinned
 
-QUIET = {"progress": False}
 ITEMS = 50_000
 
 

@@ -7,10 +7,9 @@ import pytest
 
 import soc_pymc as soc
 from tests.checks.hand_made import simulate
-from tests.examples import COUNT_ROLES
+from tests.examples import COUNT_ROLES, QUIET
 from tests.thinning import thinned
 
-QUIET = {"progress": False}
 CODE = re.compile(r"soc\.Gamma\w*\((?:[^()]|\([^()]*\))*\)")
 LABEL = re.compile(r"(group|cluster)='(\w+)'")
 STIFF = soc.Gamma(mean=soc.Spline(knots=2))

@@ -10,15 +10,11 @@ from soc_pymc.checks.observations import thin
 from soc_pymc.families.family import NORMAL
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, VALUE_ROLES
+from tests.examples import CASES, QUIET, VALUE_ROLES
 from tests.studies.common import counts, gamma_counts
 from tests.thinning import thinned
 
-QUIET = {"progress": False}
 NAMES = ("gamma", "normal", "beta", "gamma_mixture", "groups", "zeros")
-
-
-# --- against joint draws -------------------------------------------------------------------------
 
 
 def agree_with_draws(fit, items, draws=20_000):
@@ -59,9 +55,6 @@ def test_totals_are_those_of_joint_draws(example, name):
     if name == "groups":  # the curves of a new group are shared by its items too
         frame.loc[::2, "kind"] = "new"
     agree_with_draws(example(name).fit, CASES[name].items(frame))
-
-
-# --- what they are made of -----------------------------------------------------------------------
 
 
 def test_parts_of_the_sd(small_fit, small_items):
@@ -126,9 +119,6 @@ def test_weights_and_labels(small_fit, small_items):
     pd.testing.assert_frame_equal(clicks, dec.total(small_fit, of_role, weights="N", **QUIET))
     none = dec.total(small_fit, items, weights=np.zeros(300), threshold=0.0, **QUIET)
     assert (none.drop(columns="items") == 0.0).all(axis=None)
-
-
-# --- the best of many ----------------------------------------------------------------------------
 
 
 def value_programmes(rng, n):

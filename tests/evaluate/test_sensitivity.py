@@ -9,8 +9,7 @@ import soc_pymc as soc
 from soc_pymc._model.problem import build
 from soc_pymc.inference import draw_densities
 from soc_pymc.inference.variational import importance
-
-QUIET = {"progress": False}
+from tests.examples import QUIET
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +30,6 @@ def informative(power):
 def fits(stats):
     method = soc.VI(draws=4000)
     return {a: soc.fit(stats, informative(a), method, **QUIET) for a in (0.8, 1.0, 1.25)}
-
-
-# --- right numbers -------------------------------------------------------------------------------
 
 
 def shifts(fits, densities, alpha):
@@ -89,9 +85,6 @@ def test_table_is_that_of_arviz(small_fit, stats):
         np.testing.assert_allclose(rows["value"], table[name].astype(float), atol=1e-8)
         assert set(rows["verdict"]) == ({"ok"} if name == "prior" else {None})
         assert len(rows) == 11
-
-
-# --- diagnoses -----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

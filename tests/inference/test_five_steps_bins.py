@@ -7,10 +7,8 @@ from scipy import optimize
 from scipy import stats as laws
 
 import soc_pymc as soc
-from tests.examples import ROLES
+from tests.examples import QUIET, ROLES
 from tests.family_records import RECORDS, prior_parameters
-
-QUIET = {"progress": False}
 
 
 def counts(rng, exposure, log_mean, log_cv2, score=0.5):

@@ -11,9 +11,8 @@ import soc_pymc as soc
 from soc_pymc.families.components import inverse_trigamma
 from soc_pymc.inference.five_steps.mixtures import fixed_weights
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES
+from tests.examples import CASES, QUIET
 
-QUIET = {"progress": False}
 STEPS = soc.FiveSteps()
 
 

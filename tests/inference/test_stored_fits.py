@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
+from tests.examples import QUIET
 from tests.thinning import thinned
-
-QUIET = {"progress": False}
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,10 @@ from scipy import stats as laws
 
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import COUNT_ROLES, SMALL_MIXTURE
+from tests.examples import COUNT_ROLES, OVER, QUIET, SMALL_MIXTURE
 from tests.studies import atoms as study
 from tests.studies.common import counts
 
-QUIET = {"progress": False}
-OVER = ("chain", "draw")
 pytestmark = pytest.mark.filterwarnings("ignore:column .* has scores shared by many items")
 
 

@@ -71,15 +71,13 @@ def test_lognormal_rates(method):
 def test_laplace_effects_by_five_steps():
     """In bins of 1,000 items five steps are 1.4 to 1.7% from the oracle, and their posteriors a
     little too narrow: on three seeds squared errors were 1.04 to 1.08 variances."""
-    by_bin, overall, _ = normal.run(20_000, "five", bins=4)
+    by_bin, overall = normal.run(20_000, "five", bins=4)
     assert (by_bin["regret"] < 0.1).all()
     assert 0 < overall["regret"].iloc[0] < 0.03
     assert 1.0 < overall["expected_ratio"].iloc[0] < 1.2
     assert (np.abs(by_bin["mean"] - by_bin["true_mean"]) < 0.1).all()
     assert (np.abs(by_bin["variance"] / 2 - 1) < 0.25).all()
 
-
-# --- coverage ------------------------------------------------------------------------------------
 
 # limits of coverage of items, of fifths of t, and of the error over the oracle's
 LIMITS = {
@@ -138,8 +136,6 @@ def test_batting_averages_beat_published_rules(real_data):
     assert found < min(batting.PUBLISHED["nonpitchers"].values())
 
 
-# --- simulation-based calibration -----------------------------------------------------------------
-
 CHANGES = {
     "right": lambda draws: draws,
     "narrow": lambda draws: draws.mean() + 0.5 * (draws - draws.mean()),
@@ -182,9 +178,6 @@ def test_what_the_symmetry_of_ranks_sees():
         assert row["p"] > 0.01
         assert abs(row["spread"] - 4 * np.arctan(1 / width) / np.pi) < 3 * row["its error"]
     assert vsbc.table(pd.DataFrame({"z": norm.cdf(z - 0.3)})).loc["z", "p"] < 0.01
-
-
-# --- real data ------------------------------------------------------------------------------------
 
 
 def test_players_of_brown_2008(real_data):
