@@ -53,10 +53,10 @@ def measure(case: str, n_fitted: int, n: int) -> dict[str, float]:
     posterior = posterior_of(model)
     columns = frame_columns(model, posterior, items_of(family, grouped, n, 1))
     few = select(columns, slice(0, _FEW))
-    posterior.scorer(_PROBS, "auto", False)(few)  # compiles
-    score = posterior_of(model).scorer(_PROBS, "auto", False)
+    posterior.scorer(_PROBS, "auto")(few)  # compiles
+    score = posterior_of(model).scorer(_PROBS, "auto")
     first, second = (timed(lambda: score(columns))[1] for _ in range(2))
-    every = posterior.scorer(_PROBS, "all", False)
+    every = posterior.scorer(_PROBS, "all")
     all_draws = timed(lambda: every(few))[1] / _FEW
     return {
         "cells, CPU s": max(first - second, 0.0),
