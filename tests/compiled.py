@@ -12,9 +12,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import soc_pymc as soc
-from tests.examples import CASES, COUNT_ROLES, count_frame
+from tests.examples import CASES, COUNT_ROLES, QUIET, count_frame
 
-QUIET = {"progress": False}
 # what mixtures share takes as long to compile as all single families together
 GROUPS = (
     ("gamma", "groups", "exposure", "zeros", "normal", "beta", "beta_mixture"),

@@ -31,9 +31,6 @@ def prior(family: str, first: float, second: float) -> tuple[Number, Number]:
     return mp.exp(-second) * (1 + mp.exp(first)), mp.exp(-second) * (1 + mp.exp(-first))
 
 
-# --- log marginals -------------------------------------------------------------------------------
-
-
 def _rising(alpha: Number, count: Number) -> Number:
     """Log of Gamma(alpha + count) / (Gamma(alpha) alpha^count)."""
     return mp.loggamma(alpha + count) - mp.loggamma(alpha) - count * mp.log(alpha)
@@ -64,9 +61,6 @@ def log_marginal(
     """Log marginal, and the sum of the absolute values of its terms, which bounds rounding."""
     terms = _log_marginal_terms(family, outcome, size, first, second)
     return mp.fsum(terms), float(mp.fsum(terms, absolute=True))
-
-
-# --- tails ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ import pandas as pd
 
 import soc_pymc as soc
 
+QUIET = {"progress": False}
+OVER = ("chain", "draw")  # of draws
 COUNT_ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
 VALUE_ROLES = {"score": "score", "value": "value", "noise_sd": "noise_sd"}
 TRIAL_ROLES = {"score": "score", "successes": "successes", "trials": "trials"}

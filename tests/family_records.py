@@ -38,6 +38,26 @@ class Record:
         return grid, np.full(len(grid), grid[1] - grid[0])
 
 
+def prior_parameters(name: str, mean: Any, variance: Any) -> tuple[Any, Any]:
+    """Returns the conjugate parameters of the prior with this mean and variance of theta."""
+    if name == "Gamma":
+        return mean**2 / variance, mean / variance
+    if name == "Normal":
+        return mean, variance
+    total = mean * (1.0 - mean) / variance - 1.0
+    return mean * total, (1.0 - mean) * total
+
+
+def updated_parameters(name: str, a: Any, b: Any, outcome: Any, size: Any) -> tuple[Any, Any]:
+    """Returns the conjugate parameters of theta's posterior."""
+    if name == "Gamma":
+        return a + outcome, b + size
+    if name == "Normal":
+        precision = 1.0 / b + 1.0 / size**2
+        return (a / b + outcome / size**2) / precision, 1.0 / precision
+    return a + outcome, b + size - outcome
+
+
 RECORDS = {
     "Gamma": Record(
         FAMILIES["Gamma"],

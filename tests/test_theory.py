@@ -31,9 +31,6 @@ def points(exposure, *pairs):
     )
 
 
-# --- counts ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("exposure", [1e-3, 1.0, 300.0])
 @pytest.mark.parametrize("cv2", [1e-3, 0.3, 10.0])
 def test_moments_and_cumulants_are_those_of_the_conjugate_posterior(exposure, cv2):
@@ -148,8 +145,6 @@ def test_moments_from_the_marginal_are_posteriors_of_a_fit(small_fit, small_fram
     np.testing.assert_allclose(mean, scored["theta_mean"], rtol=1e-8)
     np.testing.assert_allclose(square - mean**2, scored["theta_var"], rtol=1e-8)
 
-
-# --- continuous outcomes --------------------------------------------------------------------------
 
 PARTS = [(0.5, 0.0, 0.3), (0.3, 2.0, 1.0), (0.2, -1.5, 0.1)]  # weight, mean, variance
 

@@ -11,8 +11,7 @@ import pytest
 import soc_pymc as soc
 from soc_pymc import prior_table
 from soc_pymc._lib.files import seal
-
-ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
+from tests.examples import COUNT_ROLES
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def five_steps(example):
 def contents(five_steps, example, tmp_path_factory):
     """The bytes of one saved file of every kind."""
     folder = tmp_path_factory.mktemp("saved")
-    items = soc.PoissonItems(example("gamma").frame[:500], **ROLES)
+    items = soc.PoissonItems(example("gamma").frame[:500], **COUNT_ROLES)
     stats = soc.summarize(items, bins=5, joint=False, progress=False)
     stats.save(folder / "stats.nc")
     five_steps.save(folder / "fit.nc")
@@ -94,7 +93,7 @@ def test_damaged_scored_files_are_made_again(five_steps, example, tmp_path):
     frame = example("gamma").frame
     for k, name in enumerate("ab"):
         frame[300 * k : 300 * (k + 1)].to_parquet(tmp_path / f"{name}.parquet")
-    items = soc.PoissonItems(str(tmp_path / "?.parquet"), **ROLES)
+    items = soc.PoissonItems(str(tmp_path / "?.parquet"), **COUNT_ROLES)
 
     def score():
         return soc.item_posteriors(five_steps, items, out=f"{tmp_path}/scored/", progress=False)

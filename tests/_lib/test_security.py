@@ -48,15 +48,6 @@ def test_nothing_is_unpickled_evaluated_or_started():
     assert not [(path, name) for path in paths for name in dangers(ast.parse(path.read_text()))]
 
 
-@pytest.mark.parametrize(
-    "code", ["import pickle", "from dill import loads", "exec(x)", "os.system('ls')", "np.load(f)"]
-)
-def test_the_search_finds(code):
-    assert list(dangers(ast.parse(code)))
-
-
-# --- hostile names -------------------------------------------------------------------------------
-
 NAME = '<img src=x onerror=alert(1)>";DROP TABLE items;--\x1b[2J{0.__class__}'
 
 

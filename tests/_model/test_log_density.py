@@ -5,16 +5,16 @@ the configuration names. Scores and sizes take few values, so each row of the li
 each, and sums over cells are exact.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 import pytensor
 import pytest
-from scipy import special
 from scipy import stats as laws
 
 import soc_pymc as soc
+from tests.checks.hand_made import KINDS, as_items
 
 SCORES = np.array([0.08, 0.12, 0.2, 0.3, 0.45])
 SIZES = np.array([2.0, 9.0, 40.0])
@@ -34,76 +34,18 @@ def frame():
     return pd.DataFrame(
         {
             "score": score,
-            "size": size,
-            "kind": group,
+            "exposure": size,
+            "noise_sd": size,
+            "trials": size.astype(int),
+            "level": group,
             "count": rng.poisson(theta * size),
             "successes": rng.binomial(size.astype(int), theta),
-            "trials": size.astype(int),
             "value": rng.normal(2.0 * score, 0.5 + 0.1 * np.sqrt(size)),
         }
     )
 
 
-def gamma_marginal(items, log_mean, log_cv2):
-    shape = np.exp(-log_cv2)
-    probability = 1.0 / (1.0 + items["size"] * np.exp(log_mean + log_cv2))
-    return laws.nbinom.logpmf(items["count"], shape, probability)
-
-
-def normal_marginal(items, mean, log_variance):
-    return laws.norm.logpdf(
-        items["value"], mean, np.sqrt(np.exp(log_variance) + items["size"] ** 2)
-    )
-
-
-def beta_marginal(items, logit_mean, log_odds_cv2):
-    mean = special.expit(logit_mean)
-    total = np.exp(-log_odds_cv2) / (mean * (1.0 - mean))
-    a, b = mean * total, (1.0 - mean) * total
-    return laws.betabinom.logpmf(items["successes"], items["trials"], a, b)
-
-
-@dataclass(frozen=True)
-class Model:
-    """One family: its items, prior, marginal of an item, and names of its curves."""
-
-    items: type
-    roles: dict
-    prior: type
-    marginal: object
-    curves: tuple
-    scale: str
-
-    def position(self, score):
-        return {"log": np.log, "logit": special.logit, "linear": np.asarray}[self.scale](score)
-
-
-MODELS = {
-    "gamma": Model(
-        soc.PoissonItems,
-        {"count": "count", "exposure": "size"},
-        soc.Gamma,
-        gamma_marginal,
-        ("log_mean", "log_cv2"),
-        "log",
-    ),
-    "normal": Model(
-        soc.NormalItems,
-        {"value": "value", "noise_sd": "size"},
-        soc.Normal,
-        normal_marginal,
-        ("mean", "log_variance"),
-        "linear",
-    ),
-    "beta": Model(
-        soc.BinomialItems,
-        {"successes": "successes", "trials": "trials"},
-        soc.Beta,
-        beta_marginal,
-        ("logit_mean", "log_odds_cv2"),
-        "logit",
-    ),
-}
+AXES = {"counts": "log", "values": "linear", "trials": "logit"}
 CURVES = (
     soc.Spline(knots=4, level=(-1.5, 0.7), slope=(0.6, 0.4), wiggle=0.3),
     soc.Spline(knots=4, level=(-1.0, 0.5), slope=(0.1, 0.3), wiggle=0.4),
@@ -124,31 +66,30 @@ TERMS = {
     "plain": Term(),
     "groups": Term(
         grouped=True,
-        rows=("kind", GROUPS),
+        rows=("level", GROUPS),
         scales={f"group_{name}": scale for name, scale in SCALES.items()},
     ),
     "exposure": Term(
         {"exposure": soc.Spline(knots=3, wiggle=0.35)},
-        rows=("size", SIZES),
+        rows=("exposure", SIZES),
         scales={"exposure": 0.35},
     ),
     "bin_effects": Term({"bin_effects": True}, scales={"bin_effect": 0.2}),
 }
-CASES = [("gamma", "plain"), ("normal", "plain"), ("beta", "plain")]
+CASES = [(kind, "plain") for kind in KINDS]
 CASES += [
-    pytest.param("gamma", term, marks=pytest.mark.slow)
+    pytest.param("counts", term, marks=pytest.mark.slow)
     for term in ("groups", "exposure", "bin_effects")
 ]
 
 
-def built(model, term, frame):
-    """The PyMC model of a family with a term, whose curves' priors are all given by `CURVES`."""
-    splines = [soc.Spline(s.knots, model.scale, s.level, s.slope, s.wiggle) for s in CURVES]
-    group = "kind" if term.grouped else None
-    items = model.items(frame, score="score", group=group, **model.roles)
+def built(kind, term, frame):
+    """The PyMC model of a kind with a term, whose curves' priors are all given by `CURVES`."""
+    splines = [replace(spline, scale=AXES[kind]) for spline in CURVES]
+    items = as_items(frame, kind, group="level" if term.grouped else None)
     options = {"on_leakage": "ignore", "joint": True, "progress": False}
     stats = soc.summarize(items, edges=EDGES, **options)
-    return stats, soc.model(stats, model.prior(*splines, atoms=False, **term.options))
+    return soc.model(stats, type(KINDS[kind].prior)(*splines, atoms=False, **term.options))
 
 
 class Density:
@@ -197,15 +138,15 @@ class Density:
         return np.linalg.slogdet((ahead - behind) / 2e-5)[1]
 
 
-def log_prior(values, model, term, frame):
+def log_prior(values, kind, term, frame):
     """The priors written out: half-normal scales, Normal terms, and a Normal line."""
-    position = model.position(frame["score"].to_numpy())
+    position = KINDS[kind].position(frame["score"].to_numpy())
     total = 0.0
-    for curve, spline in zip(model.curves, CURVES, strict=True):
+    for curve, spline in zip(KINDS[kind].curves, CURVES, strict=True):
         # the mean of values is in units of their scatter, other curves in logarithms
-        scatter = np.sqrt(frame["score"].var(ddof=0) + (frame["size"] ** 2).mean())
+        scatter = np.sqrt(frame["score"].var(ddof=0) + (frame["noise_sd"] ** 2).mean())
         unit = scatter if curve == "mean" else 1.0
-        per = position.std() if model.scale == "linear" else 1.0
+        per = position.std() if kind == "values" else 1.0
         line_mean, line_sd = np.transpose([spline.level, np.divide(spline.slope, per)])
         total += laws.norm.logpdf(values[f"{curve}_line"], line_mean, line_sd).sum()
         scales = {"wiggle": spline.wiggle, **term.scales}
@@ -218,25 +159,29 @@ def log_prior(values, model, term, frame):
     return total
 
 
-def log_likelihood(values, model, term, frame):
+def log_likelihood(values, kind, term, frame):
     """The sum over items of their log marginal probabilities given the curves of their rows."""
     row = np.searchsorted(EDGES, frame["score"])
     if term.rows:
         column, members = term.rows
         row = row * len(members) + np.searchsorted(members, frame[column])
-    first, second = (values[f"bin_{curve}"][row] for curve in model.curves)
-    return model.marginal(frame, first, second).sum()
+    case = KINDS[kind]
+    _, outcome, size = case.roles
+    curves = (values[f"bin_{curve}"][row] for curve in case.curves)
+    law = case.marginal(*case.moments(*curves), frame[size])
+    log = law.logpdf if kind == "values" else law.logpmf
+    return log(frame[outcome]).sum()
 
 
-@pytest.mark.parametrize(("family", "name"), CASES)
-def test_density_is_that_of_priors_and_items(family, name, frame):
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_density_is_that_of_priors_and_items(kind, name, frame):
     """At the start and at random points of the coordinates, to 1e-4 of about 1,000 nats."""
-    model, term = MODELS[family], TERMS[name]
-    density = Density(built(model, term, frame)[1], [f"bin_{curve}" for curve in model.curves])
+    term, curves = TERMS[name], [f"bin_{curve}" for curve in KINDS[kind].curves]
+    density = Density(built(kind, term, frame), curves)
     rng = np.random.default_rng(0)
     for scale in (0.0, 1.0, 2.0):
         point = scale * rng.normal(size=density.dim)
         values = density.variables(point)
-        plain = log_prior(values, model, term, frame) + log_likelihood(values, model, term, frame)
+        plain = sum(part(values, kind, term, frame) for part in (log_prior, log_likelihood))
         expected = plain + density.log_jacobian(point)
         assert density.log_density(point) == pytest.approx(expected, abs=1e-4)

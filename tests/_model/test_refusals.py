@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
+from tests.examples import QUIET
 
-QUIET = {"progress": False}
 EXPOSURE = soc.Spline()
 
 

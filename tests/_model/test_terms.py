@@ -5,11 +5,10 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from tests.examples import SMALL_MIXTURE
+from tests.examples import QUIET, SMALL_MIXTURE
 from tests.oracles import s1_curves
 from tests.studies import groups as study
 
-QUIET = {"progress": False}
 FEW = {"mean": soc.Spline(knots=4), "variance": soc.Spline(knots=2)}
 
 
@@ -59,20 +58,6 @@ def test_groups_are_partially_pooled():
         low, high = np.quantile(log_mean(fit, score, group=label), [0.05, 0.95], axis=0)
         inside += ((low <= true_curves[0]) & (true_curves[0] <= high)).sum()
     assert inside >= 20
-
-
-def test_items_have_the_curves_of_their_groups(example):
-    """Posterior means by the conjugate formula, averaged over draws; a new group is wider."""
-    fit, frame = example("groups").fit, example("groups").frame
-    items = pd.concat([frame[frame["kind"] == "b"].head(3)] * 2, ignore_index=True)
-    items.loc[3:, "kind"] = "elsewhere"
-    scored = soc.item_posteriors(fit, count_items(items, "kind"), draws="all", **QUIET)
-    for k, item in items.iterrows():
-        curves = soc.calibration_curves(fit, [item["score"]], group=item["kind"])
-        shape, rate = (curves[name].to_numpy().ravel() for name in ("shape", "rate"))
-        expected = ((shape + item["count"]) / (rate + item["exposure"])).mean()
-        assert scored["theta_mean"][k] == pytest.approx(expected, rel=1e-9)
-    assert (scored["theta_sd"][3:].to_numpy() > scored["theta_sd"][:3].to_numpy()).all()
 
 
 @pytest.mark.slow

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import soc_pymc as soc
 from soc_pymc.front.cli import main as command
 from tests.examples import COUNT_ROLES
-from tests.studies.common import counts, fit, options, posteriors, summarize
+from tests.studies.common import counts, fit, options, posteriors, show, summarize
 
 _CHUNK, _BINS = 1_000_000, 1000
 _FEW = 20_000_000  # items, up to which each step runs three times
@@ -118,28 +119,21 @@ def report(step: str, path: Path) -> None:
 # --- the benchmark -------------------------------------------------------------------------------
 
 
-def bench(items: int, folder: Path) -> dict[str, float]:
-    """CPU nanoseconds an item by step, printed."""
+def bench(items: int, folder: Path) -> pd.DataFrame:
+    """CPU nanoseconds an item, plain scans, seconds and peak memory by step."""
     path = folder / f"items_{items}.parquet"
     if not path.exists():
         simulate(items, path)
-    print(f"\n{items:,} items, {path.stat().st_size / 1e9:.2f} GB of Parquet, {_BINS:,} bins")
-    cost: dict[str, float] = {}
-    for name, step in STEPS.items():
-        spent = least(name, path, 3 if items <= _FEW else 2)
-        cost[name] = spent["cpu"] / items * 1e9
-        print(
-            f"  {(step.__doc__ or '').rstrip('.'):52s} {spent['cpu']:8.2f} CPU s "
-            f"{cost[name]:7.1f} ns an item {cost[name] / cost['scan']:6.1f} scans, "
-            f"{spent['wall']:7.1f} s, {spent['peak'] / 1e9:5.2f} GB",
-            flush=True,
-        )
-    print(f"  summarize: {cost['first_pass'] / cost['scan']:.1f} scans (target 6)")
-    both = cost["scan"] + cost["write"]
-    print(f"  scoring: {cost['score'] / both:.2f} times a scan and the write (target 2)")
+    runs = pd.DataFrame({step: least(step, path, 3 if items <= _FEW else 2) for step in STEPS}).T
     for name in ("posteriors", "again", "chain"):
         path.with_name(f"{name}.parquet").unlink()
-    return cost
+    cost = runs["cpu"] / items * 1e9
+    table = pd.DataFrame({"CPU ns an item": cost, "plain scans": cost / cost["scan"]})
+    table = table.assign(**{"seconds": runs["wall"], "peak GB": runs["peak"] / 1e9})
+    show(table, f"{items:,} items, {path.stat().st_size / 1e9:.2f} GB of Parquet, {_BINS:,} bins")
+    scoring = cost["score"] / (cost["scan"] + cost["write"])
+    print(f"scoring: {scoring:.2f} times a scan and the write (target 2)")
+    return table
 
 
 def least(name: str, path: Path, repeats: int) -> dict[str, float]:
@@ -170,9 +164,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        cost = [bench(items, folder) for items in sorted(chosen.items)][-1]
-    minutes = {name: ns * _PAPER[0] / _PAPER[2] * 1e-9 / 60 for name, ns in cost.items()}
-    print("\nMinutes for the paper's 20 billion items on 100 cores, by these CPU times:", minutes)
+        for items in sorted(chosen.items):
+            cost = bench(items, folder)["CPU ns an item"]
+    minutes = cost * _PAPER[0] / _PAPER[2] * 1e-9 / 60
+    show(minutes, "Minutes for the paper's 20 billion items on 100 cores, by these CPU times")
 
 
 if __name__ == "__main__":

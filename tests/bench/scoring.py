@@ -10,12 +10,14 @@ microseconds of an item over all draws, from a few.
 
 from typing import Any
 
+import pandas as pd
+
 import soc_pymc as soc
 from soc_pymc.posterior.interface import select
 from soc_pymc.posterior.item_columns import frame_columns
 from soc_pymc.posterior.predictive import posterior_of
 from tests import examples
-from tests.studies.common import Choice, fit, options, summarize, timed
+from tests.studies.common import Choice, fit, options, show, summarize, timed
 
 TERMS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -42,8 +44,8 @@ def items_of(family: str, grouped: bool, n: int, seed: int) -> Any:
     return case.kind(case.frame(n, seed), **examples.ROLES[case.kind], **group)
 
 
-def measure(case: str, n_fitted: int, n: int) -> str:
-    """One line of the table."""
+def measure(case: str, n_fitted: int, n: int) -> dict[str, float]:
+    """Returns a row of the table."""
     family, term = case.split("-")
     grouped = term == "groups"
     stats = summarize(items_of(family, grouped, n_fitted, 0), bins=100, joint=True)
@@ -51,24 +53,24 @@ def measure(case: str, n_fitted: int, n: int) -> str:
     posterior = posterior_of(model)
     columns = frame_columns(model, posterior, items_of(family, grouped, n, 1))
     few = select(columns, slice(0, _FEW))
-    posterior.scorer(_PROBS, "auto", False)(few)  # compiles
-    score = posterior_of(model).scorer(_PROBS, "auto", False)
+    posterior.scorer(_PROBS, "auto")(few)  # compiles
+    score = posterior_of(model).scorer(_PROBS, "auto")
     first, second = (timed(lambda: score(columns))[1] for _ in range(2))
-    every = posterior.scorer(_PROBS, "all", False)
+    every = posterior.scorer(_PROBS, "all")
     all_draws = timed(lambda: every(few))[1] / _FEW
-    cells = max(first - second, 0.0)
-    cost = f"{second / n * 1e6:.1f} | {all_draws * 1e6:,.0f}"
-    return f"| {family} | {term} | {cells:.1f} | {cost} |"
+    return {
+        "cells, CPU s": max(first - second, 0.0),
+        "us an item": second / n * 1e6,
+        "us an item, all draws": all_draws * 1e6,
+    }
 
 
 def main() -> None:
     """Prints the table."""
     small = {"fitted": 2000, "items": 2000, "only": ["Gamma-plain"]}
     chosen = options(__doc__, small, fitted=50_000, items=20_000, only=Choice(CASES))
-    print("| family | term | cells, CPU s | us an item | us an item, all draws |")
-    print("|---|---|---|---|---|")
-    for case in chosen.only:
-        print(measure(case, chosen.fitted, chosen.items), flush=True)
+    rows = {case: measure(case, chosen.fitted, chosen.items) for case in chosen.only}
+    show(pd.DataFrame(rows).T, digits=3)
 
 
 if __name__ == "__main__":

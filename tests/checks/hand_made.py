@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import special, stats
+from scipy import special
 from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
 from soc_pymc.inference.results import Fit, Status
+from tests.family_records import RECORDS, prior_parameters, updated_parameters
 
 KNOTS = np.log([0.005, 0.02, 0.05, 0.15, 0.5])
 LOG_MEAN = KNOTS - 0.1 * np.tanh(KNOTS + 3)
@@ -35,16 +36,33 @@ class Kind:
     positions: Callable[[Any, int], Any]
     sizes: Callable[[Any, int], Any]
     moments: Callable[[Any, Any], tuple[Any, Any]]  # from both curves to mean and variance of theta
-    theta: Callable[[Any, Any, Any], Any]  # (generator, mean, variance)
-    outcome: Callable[[Any, Any, Any], Any]  # (generator, theta, size)
-    marginal: Callable[[Any, Any, Any], Any]  # (mean, variance of theta, size) -> SciPy's law
-    likelihood: Callable[[Any, Any], Any]  # (theta, size) -> SciPy's law of the outcome
-    update: Callable[..., Any]  # (mean, variance of theta, outcome, size) -> posterior mean
+    family: str  # of `tests.family_records.RECORDS`
 
+    def _prior(self, mean: Any, variance: Any) -> tuple[Any, Any]:
+        return prior_parameters(self.family, mean, variance)
 
-def _beta(mean: Any, variance: Any) -> tuple[Any, Any]:
-    total = mean * (1 - mean) / variance - 1
-    return total * mean, total * (1 - mean)
+    def theta(self, rng: Any, mean: Any, variance: Any) -> Any:
+        """Draws theta with these means and variances."""
+        law = RECORDS[self.family].theta(*self._prior(mean, variance))
+        return law.rvs(np.shape(mean), random_state=rng)
+
+    def likelihood(self, theta: Any, size: Any) -> Any:
+        """Returns SciPy's law of the outcome given theta."""
+        return RECORDS[self.family].outcome(theta, size)
+
+    def outcome(self, rng: Any, theta: Any, size: Any) -> Any:
+        """Draws outcomes given theta."""
+        return self.likelihood(theta, size).rvs(np.shape(theta), random_state=rng)
+
+    def marginal(self, mean: Any, variance: Any, size: Any) -> Any:
+        """Returns SciPy's law of the outcome, theta averaged."""
+        return RECORDS[self.family].marginal(*self._prior(mean, variance), size)
+
+    def update(self, mean: Any, variance: Any, outcome: Any, size: Any) -> Any:
+        """Returns the posterior mean of theta."""
+        prior = self._prior(mean, variance)
+        after = updated_parameters(self.family, *prior, outcome, size)
+        return RECORDS[self.family].theta(*after).mean()
 
 
 def _odds_moments(logit_mean: Any, log_odds_cv2: Any) -> tuple[Any, Any]:
@@ -66,13 +84,7 @@ KINDS = {
         positions=lambda rng, n: np.clip(rng.normal(np.log(0.05), 0.8, n), KNOTS[0], KNOTS[-1]),
         sizes=lambda rng, n: np.ceil(np.exp(rng.normal(np.log(6), 1.8, n))),
         moments=lambda log_mean, log_cv2: (np.exp(log_mean), np.exp(2 * log_mean + log_cv2)),
-        theta=lambda rng, mean, variance: rng.gamma(mean**2 / variance, variance / mean),
-        outcome=lambda rng, theta, size: rng.poisson(theta * size),
-        marginal=lambda mean, variance, size: stats.nbinom(
-            mean**2 / variance, 1 / (1 + size * variance / mean)
-        ),
-        likelihood=lambda theta, size: stats.poisson(theta * size),
-        update=lambda mean, variance, y, size: (mean**2 / variance + y) / (mean / variance + size),
+        family="Gamma",
     ),
     "values": Kind(
         items=soc.NormalItems,
@@ -86,13 +98,7 @@ KINDS = {
         positions=lambda rng, n: rng.uniform(-2, 2, n),
         sizes=lambda rng, n: np.exp(rng.normal(-0.7, 0.7, n)),
         moments=lambda mean, log_variance: (mean, np.exp(log_variance)),
-        theta=lambda rng, mean, variance: rng.normal(mean, np.sqrt(variance)),
-        outcome=lambda rng, theta, size: rng.normal(theta, size),
-        marginal=lambda mean, variance, size: stats.norm(mean, np.sqrt(variance + size**2)),
-        likelihood=stats.norm,
-        update=lambda mean, variance, y, size: (
-            (mean * size**2 + y * variance) / (size**2 + variance)
-        ),
+        family="Normal",
     ),
     "trials": Kind(
         items=soc.BinomialItems,
@@ -106,13 +112,7 @@ KINDS = {
         positions=lambda rng, n: rng.uniform(-2, 2, n),
         sizes=lambda rng, n: 2 * np.ceil(np.exp(rng.normal(np.log(8), 1.2, n))),
         moments=_odds_moments,
-        theta=lambda rng, mean, variance: rng.beta(*_beta(mean, variance)),
-        outcome=lambda rng, theta, size: rng.binomial(np.asarray(size, dtype=int), theta),
-        marginal=lambda mean, variance, size: stats.betabinom(size, *_beta(mean, variance)),
-        likelihood=lambda theta, size: stats.binom(size, theta),
-        update=lambda mean, variance, y, size: (
-            (_beta(mean, variance)[0] + y) / (sum(_beta(mean, variance)) + size)
-        ),
+        family="Beta",
     ),
 }
 

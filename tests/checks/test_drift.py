@@ -14,8 +14,8 @@ from soc_pymc.checks._drift import _scale, _site
 from soc_pymc.checks.observations import curve_rows
 from soc_pymc.checks.walk import SDS, walk
 from soc_pymc.posterior.curves import place_of
+from tests.examples import QUIET
 
-QUIET = {"progress": False}
 COUNTS = {"score": "t", "count": "y", "exposure": "N"}
 VALUES = {"score": "t", "value": "v", "noise_sd": "s"}
 TRIALS = {"score": "p", "successes": "z", "trials": "n"}

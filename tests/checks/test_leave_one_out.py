@@ -15,9 +15,8 @@ from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
 from tests.checks.test_checks import exact_ends, statistics_of
+from tests.examples import QUIET
 from tests.thinning import thinned
-
-QUIET = {"progress": False}
 
 
 def densities(fit, frame, kind="counts"):
@@ -94,9 +93,6 @@ def test_repeated_draws_are_not_vouched_for():
     row = table.loc["leave-one-out"]
     assert np.isinf(row["value"])
     assert row["verdict"] == "warn"
-
-
-# --- comparisons ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Checks of items that had no part in the fit: all of them share the error of its curves."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
@@ -16,9 +15,10 @@ from soc_pymc.checks.pit import (
 )
 from soc_pymc.posterior.item_columns import frame_columns
 from soc_pymc.posterior.predictive import posterior_of
+from tests.examples import QUIET
+from tests.studies.common import counts, gamma_counts
 from tests.thinning import thinned
 
-QUIET = {"progress": False}
 ITEMS = 50_000
 
 
@@ -64,9 +64,7 @@ def simulated(n, seed, factor=1.0):
     rng = np.random.default_rng(seed)
     t, exposure = rng.lognormal(-2.5, 0.8, n), rng.lognormal(4.0, 1.0, n)
     cv2 = 0.3 * (t / 0.08) ** -0.3
-    theta = factor * rng.gamma(1.0 / cv2, 0.9 * t * cv2)
-    frame = pd.DataFrame({"t": t, "y": rng.poisson(theta * exposure), "N": exposure})
-    return soc.PoissonItems(frame, score="t", count="y", exposure="N")
+    return counts(gamma_counts(rng, t, exposure, 0.9 * factor * t, cv2))
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,18 @@ import pytest
 
 import soc_pymc as soc
 from tests.checks.hand_made import simulate
-from tests.checks.test_checks import with_effect
-from tests.examples import COUNT_ROLES
+from tests.examples import COUNT_ROLES, QUIET
+from tests.thinning import thinned
 
-QUIET = {"progress": False}
 CODE = re.compile(r"soc\.Gamma\w*\((?:[^()]|\([^()]*\))*\)")
 LABEL = re.compile(r"(group|cluster)='(\w+)'")
 STIFF = soc.Gamma(mean=soc.Spline(knots=2))
+
+
+def with_effect(frame, effect):
+    """Returns counts whose rates are multiplied by an effect, which no score knows."""
+    rng = np.random.default_rng(0)
+    return frame.assign(count=rng.poisson(frame["theta"] * effect * frame["exposure"]))
 
 
 def lognormal(rng, mean, variance):
@@ -39,19 +44,18 @@ def faulty_frame(fault):
     return with_effect(frame, effects[fault])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "first"),
-    [
-        ("exposure", "soc.Gamma(exposure=soc.Spline())"),
-        ("shape", "soc.GammaMixture()"),
-        ("zeros", "soc.Gamma(zero=True)"),
-        ("level", "group='kind'"),
-        ("cluster", "cluster='shop'"),
-        ("wiggle", "more knots"),
-        ("bias", "fit again"),
-    ],
-)
+REMEDIES = [
+    ("exposure", "soc.Gamma(exposure=soc.Spline())"),
+    ("shape", "soc.GammaMixture()"),
+    ("zeros", "soc.Gamma(zero=True)"),
+    ("level", "group='kind'"),
+    ("cluster", "cluster='shop'"),
+    ("wiggle", "more knots"),
+    ("bias", "fit again"),
+]
+
+
+@pytest.mark.parametrize(("fault", "first"), thinned(REMEDIES, REMEDIES[3:4]))
 def test_the_first_advice_makes_the_check_pass(fault, first):
     roles, prior = dict(COUNT_ROLES), STIFF if fault == "wiggle" else soc.Gamma()
     frame = faulty_frame(fault)

@@ -8,9 +8,8 @@ from scipy.linalg import hadamard
 import soc_pymc as soc
 from soc_pymc.checks import selection
 from soc_pymc.checks.leave_one_out import LeaveOneOut
-from tests.examples import COUNT_ROLES, FAMILIES, count_frame, trial_frame, value_frame
+from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, trial_frame, value_frame
 
-QUIET = {"progress": False}
 FAST = soc.VI(draws=400, seed=1)
 COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
 

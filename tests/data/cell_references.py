@@ -30,8 +30,6 @@ TABLES = {
     },
 }  # fmt: skip
 
-# --- cells ---------------------------------------------------------------------------------------
-
 
 def log_linear(number, steps):
     """Returns the octave of positive numbers times 2^steps, plus the equal step inside it."""
@@ -68,9 +66,6 @@ def score_cell(score):
     return np.where(inside, np.where(np.asarray(score) > 0, cell, -cell), 0)
 
 
-# --- folds ---------------------------------------------------------------------------------------
-
-
 def fold_of_id(identity, folds):
     """Returns the fold of whole-number ids: scrambled modulo a prime, then modulo the folds."""
     number = np.asarray(identity, dtype=np.int64) % PRIME
@@ -86,9 +81,6 @@ def fold_of_item(score, size, folds):
 def block_of_cluster(labels):
     """Returns the block of clusters, of 240, from the CRC-32 of their labels."""
     return fold_of_id([zlib.crc32(label.encode()) for label in labels], 240)
-
-
-# --- sums ----------------------------------------------------------------------------------------
 
 
 def term(column, kind, score, outcome, size):

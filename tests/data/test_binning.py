@@ -74,8 +74,6 @@ def test_bins_at_chosen_edges(name):
     assert_bins(edges, np.concatenate([near(edges), inside]))
 
 
-# --- edges of equal weight -----------------------------------------------------------------------
-
 CONTINUOUS = {
     "lognormal": RNG.lognormal(-3, 1, 50_000),
     "narrow": RNG.uniform(0.5, 0.5001, 50_000),
@@ -126,9 +124,6 @@ def test_equal_scores_stay_together():
     scores = np.repeat([0.1, 0.2, 0.5, 0.9], [1000, 10, 1, 500])
     with pytest.warns(soc.ItemsWarning, match="4 bins instead of 20"):
         assert statistics(scores, bins=20).data["n"].to_numpy().tolist() == [1000, 10, 1, 500]
-
-
-# --- cells ---------------------------------------------------------------------------------------
 
 
 @settings(max_examples=50)

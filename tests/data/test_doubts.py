@@ -10,7 +10,6 @@ from tests.tables import ROLES
 # mean, a + b of the Beta distribution of theta, trials
 CELLS = [(0.26, 500, 50), (0.26, 500, 500), (0.7, 20, 50), (0.7, 200, 500), (0.9, 50, 100)]
 DOUBT = "BinomialItems"
-COUNTS = {"score": "t", "count": "y", "exposure": "N"}
 
 
 def successes(mean, total, trials, n=4000, seed=0):
@@ -36,7 +35,7 @@ def test_successes_as_counts_are_told(cell):
         lambda frame: frame.assign(N=frame["N"] + 0.5),
         lambda frame: frame.assign(y=frame["y"].where(frame.index > 0, frame["N"] + 1)),
         lambda frame: successes(0.03, 200, 50),
-        lambda frame: soc.simulation.s1(2000, seed=0).rename(columns=COUNTS),
+        lambda frame: soc.simulation.s1(2000, seed=0).rename(columns=ROLES),
     ],
     ids=["real exposures", "a count above its exposure", "small rates", "counts"],
 )

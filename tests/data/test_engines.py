@@ -99,8 +99,6 @@ def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on
     assert_as_plain(found, table, kind, task)
 
 
-# --- errors --------------------------------------------------------------------------------------
-
 NAN, INF = float("nan"), float("inf")
 BAD = {
     "numbers": {"t": [0.1, None, INF, 1e101], "y": [-1, 2.5, 1e17, 1.0], "N": [1, -2.0, NAN, 0]},

@@ -7,11 +7,10 @@ import pytest
 
 import soc_pymc as soc
 from tests.data.cell_references import assert_same
-from tests.examples import crossed_frame
+from tests.examples import COUNT_ROLES, crossed_frame
 from tests.tables import BACKENDS, source_of
 from tests.thinning import thinned
 
-COUNTS = {"score": "score", "count": "count", "exposure": "exposure"}
 GROUP = ("country", "device")
 OPTIONS = {"on_leakage": "ignore", "progress": False}
 
@@ -22,7 +21,7 @@ def frame():
 
 
 def statistics(source, group=GROUP, **options):
-    items = soc.PoissonItems(source, **COUNTS, group=group)
+    items = soc.PoissonItems(source, **COUNT_ROLES, group=group)
     options = options if "edges" in options else {"bins": 12} | options
     return soc.summarize(items, **OPTIONS, **options)
 

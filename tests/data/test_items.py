@@ -42,9 +42,6 @@ def test_labels_of_yes_and_no_are_successes(backend, tmp_path):
     assert found.data.equals(expected.data)
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
 def write(path, t, **columns):
     columns = {"t": t, "y": [1] * len(t), "N": [2.0] * len(t)} | columns
     pq.write_table(pa.table(columns), path)

@@ -4,12 +4,11 @@ import ibis
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats as laws
 
 import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
-from soc_pymc.families.binomial_beta import a_b
 from soc_pymc.families.family import family_of_kind
+from tests.checks import hand_made
 from tests.tables import KINDS, ROLES, VALUE_ROLES
 
 QUIET = {"on_leakage": "ignore", "progress": False}
@@ -23,9 +22,6 @@ def test_counts_are_totalled_exactly(source):
     many = pd.DataFrame({"t": 0.5, "y": np.full(600, 2**53 - 1), "N": 1.0})
     with pytest.raises(soc.ItemsError, match="counted exactly"):
         soc.summarize(soc.PoissonItems(source(many), **ROLES), edges=[0.6], **QUIET)
-
-
-# --- values far from 0 ---------------------------------------------------------------------------
 
 
 def values(n=20_000, seed=1):
@@ -67,17 +63,11 @@ def test_precision_is_checked_by_group():
         of_values(frame, group="g")
 
 
-# --- the error of wide cells ---------------------------------------------------------------------
-
-
-def log_marginals(kind, outcome, size, first, second):
-    """Returns the items' exact log marginals at one pair of the curves' levels."""
-    if kind == "counts":
-        shape = np.exp(-second)
-        return laws.nbinom.logpmf(outcome, shape, 1 / (1 + size * np.exp(first + second)))
-    if kind == "values":
-        return laws.norm.logpdf(outcome, first, np.sqrt(np.exp(second) + size**2))
-    return laws.betabinom.logpmf(outcome, size, *a_b(first, second))
+def log_marginals(kind, outcome, size, *curves):
+    """Returns the items' log marginals at one pair of the curves' levels, by SciPy."""
+    case = hand_made.KINDS["trials" if kind == "successes" else kind]
+    law = case.marginal(*case.moments(*curves), size)
+    return law.logpdf(outcome) if kind == "values" else law.logpmf(outcome)
 
 
 def wide_items(kind, n=5000):

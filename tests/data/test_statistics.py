@@ -47,9 +47,6 @@ def test_a_forgotten_exposure_is_warned_of(column, example):
         soc.summarize(replace(items, exposure="exposure"), bins=20, **QUIET)
 
 
-# --- additive ------------------------------------------------------------------------------------
-
-
 @settings(max_examples=4)
 @given(
     st.sampled_from(SINGLE_FAMILIES), st.integers(0, 2**32 - 1), st.integers(2, 5), st.booleans(),
@@ -104,9 +101,6 @@ def test_only_similar_statistics_are_added(example):
         _ = stats + 1
 
 
-# --- joint cells ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("source", [pd.DataFrame, ibis.memtable])
 @pytest.mark.parametrize("family", thinned(SINGLE_FAMILIES, ["gamma"]))
 def test_joint_cells_keep_their_budget(family, source, example):
@@ -143,9 +137,6 @@ def test_values_too_far_apart_for_joint_cells_are_refused(example):
     with pytest.raises(soc.ItemsError, match=r"'value': .*noise sds from 0"):
         statistics("normal", beyond, bins=4, joint=True)
     assert statistics("normal", beyond, bins=4).n_items == 500  # without joint cells
-
-
-# --- other laws ----------------------------------------------------------------------------------
 
 
 def test_empty_bins_are_kept_and_no_item_is_dropped(example):

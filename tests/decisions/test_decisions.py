@@ -13,10 +13,9 @@ from soc_pymc import decisions as dec
 from soc_pymc.checks.observations import thin
 from soc_pymc.decisions import ranking
 from soc_pymc.posterior.curves import with_posterior
-from tests.examples import CASES, COUNT_ROLES
+from tests.examples import CASES, COUNT_ROLES, QUIET
 from tests.thinning import thinned
 
-QUIET = {"progress": False}
 NAMES = ("gamma", "normal", "beta", "normal_mixture", "groups", "zeros")
 
 
@@ -83,9 +82,6 @@ def test_decisions_agree_with_posteriors(example, name):
     assert (np.abs(best["probability"] - hits) < 5 * error).all()
 
 
-# --- curves are shared -------------------------------------------------------------------------
-
-
 def test_shared_curves_matter_for_the_best(small_fit):
     """Two items whose scores agree: which is better hangs on their own theta alone."""
     shift = np.repeat([-2.0, 2.0], 50)
@@ -112,9 +108,6 @@ def test_answers_do_not_depend_on_how_work_is_cut(small_fit, some_items, monkeyp
     again = dec.probability_best(fit, some_items, 3, draws=200, **QUIET)
     pd.testing.assert_frame_equal(best, again, rtol=1e-9)
     assert (draws != dec.thompson_draws(fit, some_items, 70, seed=3, **QUIET)).all()
-
-
-# --- ranking -----------------------------------------------------------------------------------
 
 
 def exact_top(shape, rate, k):
@@ -154,9 +147,6 @@ def test_ties_and_order(small_fit):
     everyone = dec.probability_best(fit, counts([0, 1], 10.0), 2, **QUIET)
     assert (everyone["probability"] == 1).all()
     assert (everyone["error"] == 0).all()
-
-
-# --- laws --------------------------------------------------------------------------------------
 
 
 def test_probability_falls_with_the_threshold(small_fit, some_items):
@@ -215,9 +205,6 @@ def test_sd_after_against_simulation(small_fit):
     # the best linear estimate is no better, and within 2% here; 200,000 draws know it to 0.3%
     assert 0.994 < found["sd_after"] / least < 1.02
     assert found["sd_now"] == pytest.approx(theta.std(), rel=0.01)
-
-
-# --- answers -----------------------------------------------------------------------------------
 
 
 def test_answers_are_indexed_like_the_items(small_fit, small_frame):

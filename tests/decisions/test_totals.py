@@ -10,14 +10,11 @@ from soc_pymc.checks.observations import thin
 from soc_pymc.families.family import NORMAL
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, COUNT_ROLES, VALUE_ROLES
+from tests.examples import CASES, QUIET, VALUE_ROLES
+from tests.studies.common import counts, gamma_counts
 from tests.thinning import thinned
 
-QUIET = {"progress": False}
 NAMES = ("gamma", "normal", "beta", "gamma_mixture", "groups", "zeros")
-
-
-# --- against joint draws -------------------------------------------------------------------------
 
 
 def agree_with_draws(fit, items, draws=20_000):
@@ -58,9 +55,6 @@ def test_totals_are_those_of_joint_draws(example, name):
     if name == "groups":  # the curves of a new group are shared by its items too
         frame.loc[::2, "kind"] = "new"
     agree_with_draws(example(name).fit, CASES[name].items(frame))
-
-
-# --- what they are made of -----------------------------------------------------------------------
 
 
 def test_parts_of_the_sd(small_fit, small_items):
@@ -127,9 +121,6 @@ def test_weights_and_labels(small_fit, small_items):
     assert (none.drop(columns="items") == 0.0).all(axis=None)
 
 
-# --- the best of many ----------------------------------------------------------------------------
-
-
 def value_programmes(rng, n):
     t = rng.normal(0.0, 0.3, n)
     theta, s = rng.normal(0.5 * t, 0.4), rng.choice([0.3, 0.6, 1.0], n)
@@ -139,11 +130,9 @@ def value_programmes(rng, n):
 
 def count_programmes(rng, n):
     t, exposure = np.exp(rng.normal(-3.0, 0.5, n)), np.ceil(np.exp(rng.normal(3.5, 1.0, n)))
-    theta = rng.gamma(2.0, t / 2.0)
-    y = rng.poisson(theta * exposure)
-    frame = {"score": t, "count": y, "exposure": exposure, "theta": theta}
-    items = soc.PoissonItems(pd.DataFrame(frame), **COUNT_ROLES)
-    return items, y / exposure, (y + 1) / exposure**2
+    frame = gamma_counts(rng, t, exposure, t, 0.5)
+    y = frame["count"].to_numpy()
+    return counts(frame), y / exposure, (y + 1) / exposure**2
 
 
 @pytest.mark.slow

@@ -5,9 +5,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import COUNT_ROLES, count_frame
-
-QUIET = {"progress": False}
+from tests.examples import COUNT_ROLES, QUIET, count_frame
 
 
 @pytest.mark.slow

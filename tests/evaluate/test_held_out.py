@@ -17,12 +17,8 @@ from tests.checks.hand_made import (
     simulate,
     true_moments,
 )
+from tests.examples import QUIET
 from tests.thinning import thinned
-
-QUIET = {"progress": False}
-
-
-# --- halves --------------------------------------------------------------------------------------
 
 
 def known_items(case, n=20_000):
@@ -95,9 +91,6 @@ def test_clusters_are_kept_and_warned_of():
         np.testing.assert_array_equal(part.source[part.cluster], frame["campaign"].astype(str))
     with pytest.warns(soc.ItemsWarning, match="standard errors take items as independent"):
         held_out(hand_made_fit("counts"), split, bins=2, **QUIET)
-
-
-# --- gains ---------------------------------------------------------------------------------------
 
 
 def overall(result):
@@ -216,25 +209,6 @@ def test_gains_are_over_the_constant_where_scores_are_no_rates():
     assert "t" not in table.index
     direct = table["log_likelihood"] - table.loc["constant", "log_likelihood"]
     np.testing.assert_allclose(table["gain"], direct, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_gains_are_many_errors():
-    """Posteriors gain most, and baselines gain what E(theta | t) does."""
-    frame = soc.simulation.s1(20_000, seed=4)
-    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    split = split_items(items, fraction=0.2, seed=1)
-    fit = soc.fit(soc.summarize(split.train, **QUIET), **QUIET)
-    table = overall(held_out(fit, split, **QUIET))
-    gain, error = table["gain"], table["standard_error"]
-    assert gain["E(theta | t)"] > 2 * error["E(theta | t)"]
-    assert gain["E(theta | t, y)"] - gain["E(theta | t)"] > 2 * error["E(theta | t, y)"]
-    for name in ("isotonic", "platt", "spline"):
-        assert abs(gain[name] - gain["E(theta | t)"]) < 2 * error[name]
-    assert gain["constant"] < -10 * error["constant"]
-
-
-# --- first-order baselines -----------------------------------------------------------------------
 
 
 def baseline(name, frame):

@@ -2,7 +2,6 @@
 
 import arviz_stats
 import numpy as np
-import pymc as pm
 import pytest
 from scipy import stats as distributions
 
@@ -10,8 +9,7 @@ import soc_pymc as soc
 from soc_pymc._model.problem import build
 from soc_pymc.inference import draw_densities
 from soc_pymc.inference.variational import importance
-
-QUIET = {"progress": False}
+from tests.examples import QUIET
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +30,6 @@ def informative(power):
 def fits(stats):
     method = soc.VI(draws=4000)
     return {a: soc.fit(stats, informative(a), method, **QUIET) for a in (0.8, 1.0, 1.25)}
-
-
-# --- right numbers -------------------------------------------------------------------------------
 
 
 def shifts(fits, densities, alpha):
@@ -92,36 +87,12 @@ def test_table_is_that_of_arviz(small_fit, stats):
         assert len(rows) == 11
 
 
-# --- diagnoses -----------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_tight_wrong_prior_is_a_conflict(stats):
     prior = soc.Gamma(mean=soc.Spline(knots=2, level=(0.0, 0.05)))
     tight = soc.sensitivity(soc.fit(stats, prior, soc.VI(draws=4000), **QUIET), stats, **QUIET)
     assert tight.table["verdict"].iloc[0] == "fail"
     assert "Prior and data disagree on E(theta | t)" in repr(tight)
-
-
-@pytest.mark.slow
-def test_terms_of_ones_own_count(small_fit, stats):
-    """What an audit observes is part of the likelihood."""
-    with soc.model(stats) as model:
-        bias = pm.Normal("bias", 0.0, 0.1)
-        pm.Normal("audit", model["bin_log_mean"][10] + bias, 0.05, observed=-2.8)
-    fit = soc.fit(stats, model=model, **QUIET)
-    _, likelihood = draw_densities.draw_densities(fit, stats)
-    _, bare = draw_densities.draw_densities(small_fit, stats)
-    draws = fit.data["posterior"]
-    curve = soc.calibration_curves(fit, [float(model_score(stats)[10])])["log_mean"][..., 0]
-    audit = distributions.norm.logpdf(-2.8, curve + draws["bias"], 0.05)
-    assert (likelihood - audit).mean() == pytest.approx(bare.mean(), abs=1.0)
-    assert audit.std() > 0.3
-
-
-def model_score(stats):
-    """Returns the scores of the bins of a fit's graph."""
-    return build(stats, soc.Gamma()).score
 
 
 @pytest.mark.slow

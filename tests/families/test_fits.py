@@ -6,10 +6,9 @@ import pytest
 from scipy import special
 
 import soc_pymc as soc
+from tests.examples import OVER, QUIET
 
 ROLES = {"score": "score", "successes": "successes", "trials": "trials"}
-OVER = ("chain", "draw")
-QUIET = {"progress": False}
 TRUTHS = {  # of the frames of `tests.examples`
     "normal": {
         "mean": lambda t: 0.9 * t + 0.2 * np.sin(t),

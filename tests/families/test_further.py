@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from soc_pymc.families.further import expected_variance
 from soc_pymc.posterior.interface import ThetaMixture
@@ -79,13 +78,3 @@ def test_one_component_has_the_closed_form(name):
     }[name]
     np.testing.assert_allclose(result, np.ravel(closed), rtol=1e-4)
     np.testing.assert_allclose(variance / (1.0 + gain), np.ravel(closed), rtol=1e-9)
-
-
-def test_value_of_one_gamma_is_the_textbook_sum():
-    a, b, more, cut = 3.0, 50.0, 40.0, 0.07
-    y = np.arange(500)
-    p = stats.nbinom.pmf(y, a, b / (b + more))
-    value = (p * np.maximum((a + y) / (b + more) - cut, 0)).sum() - max(a / b - cut, 0.0)
-    theta = ThetaMixture(np.array([[a]]), np.array([[b]]))
-    result = RECORDS["Gamma"].family.further.value(theta, theta, np.array([more]), np.array([cut]))
-    assert result == pytest.approx([value], rel=1e-10)

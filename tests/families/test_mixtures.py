@@ -55,19 +55,6 @@ def component_laws(name, base):
     return record.theta(*record.family.mixtures.parameters(places, width))
 
 
-def curves_of_mixture(name, weight, laws):
-    """Both curves of the mean and the variance of mixtures."""
-    means, variances = laws.stats("mv")
-    mean = (weight * means).sum(axis=-1)
-    variance = (weight * (variances + (means - mean[..., None]) ** 2)).sum(axis=-1)
-    if name == "Normal":
-        return mean, np.log(variance)
-    if name == "Gamma":
-        return np.log(mean), np.log(variance) - 2.0 * np.log(mean)
-    most = mean * (1.0 - mean)
-    return special.logit(mean), np.log(variance / (most * (most - variance)))
-
-
 # --- components ----------------------------------------------------------------------------------
 
 
@@ -126,17 +113,6 @@ def test_points_of_cells_keep_means_and_stay_possible():
 
 
 # --- weights -------------------------------------------------------------------------------------
-
-
-def test_weights_have_the_mean_and_variance_of_the_curves(name):
-    base, forms = forms_of(name)
-    predictors = predictors_of(name, 20, 1)
-    weight = solved(predictors, *forms.arrays)[0]
-    assert weight.sum(axis=-1) == pytest.approx(1.0, abs=1e-12)
-    first, second = curves_of_mixture(name, weight, component_laws(name, base))
-    unit = forms.handle[:, 1]
-    assert (first - predictors[..., 0]) / unit == pytest.approx(0.0, abs=1e-6)
-    assert second == pytest.approx(predictors[..., 1], abs=1e-6)
 
 
 def test_functions_tilt_the_weights(name):

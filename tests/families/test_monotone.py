@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
-from scipy.optimize import minimize
 
 from soc_pymc.families.monotone import project_monotone
 
@@ -61,38 +60,6 @@ def test_values_that_rise_between_knots_that_dip_are_moved():
     moved = project_monotone(values, knots, np.eye(4))
     assert (moved != values).any()
     assert least_slope(moved, knots) >= -1e-11
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_nearest_by_a_generic_solver(seed):
-    """SLSQP with the derivative's sign asked for at 400 places, a little looser than everywhere.
-
-    Distances agree to 1e-3 and the ways there to 2%.
-    """
-    knots, values = wild_draws(seed, k=8, draws=300)
-    precision = np.linalg.inv(np.cov(values, rowvar=False) + 1e-3 * np.eye(8))
-    grid = np.linspace(knots[0], knots[-1], 400)
-    slopes = CubicSpline(knots, np.eye(8), bc_type="natural")(grid, 1)
-    moved = project_monotone(values, knots, precision)
-    root = np.linalg.cholesky(np.linalg.inv(precision))
-    for before, after in zip(values[:5], moved[:5], strict=True):
-        step = np.linalg.solve(root, after - before)
-        rising = {
-            "type": "ineq",
-            "fun": lambda w, before=before: slopes @ (before + root @ w),
-            "jac": lambda w: slopes @ root,
-        }
-        answer = minimize(
-            lambda w: 0.5 * w @ w,
-            np.zeros(8),
-            jac=lambda w: w,
-            constraints=rising,
-            method="SLSQP",
-            options={"ftol": 1e-12, "maxiter": 1000},
-        )
-        assert answer.success
-        assert 0.5 * step @ step == pytest.approx(answer.fun, rel=1e-3)
-        assert np.abs(step - answer.x).max() < 0.02 * np.abs(step).max()
 
 
 def test_no_feasible_direction_is_better():

@@ -8,7 +8,6 @@ import pandas as pd
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc._model import problem
@@ -244,15 +243,3 @@ def test_polynomials_stand_for_the_density(example_name, example):
         result, exact_density = near(size * direction), plain(size * direction)
         np.testing.assert_allclose(result[0], exact_density[0], atol=5e-3, rtol=0)
         np.testing.assert_allclose(result[1], exact_density[1], atol=1e-2, rtol=1e-6)
-
-
-def test_small_rates_of_trials_are_those_of_counts():
-    """At rates of 1e-7 rows of trials have the log marginal of rows of counts."""
-    rng = np.random.default_rng(1)
-    n = rng.integers(100_000, 10_000_000, 300).astype(float)
-    y = rng.poisson(n * 1e-7 * rng.gamma(2.0, 0.5, 300)).astype(float)
-    first, second = np.full(3, np.log(1e-7)), np.array([-9.0, -0.7, 1.0])
-    counts, trials = (values(made_rows(x, [(y, n)]), first, second)[0] for x in ("Gamma", "Beta"))
-    np.testing.assert_allclose(trials, counts, rtol=1e-5, atol=1e-4)
-    gamma = stats.nbinom(np.exp(0.7), 1.0 / (1.0 + n * 1e-7 * np.exp(-0.7)))
-    assert counts[1, 0] == pytest.approx(gamma.logpmf(y).sum(), abs=0.01)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from soc_pymc.families import zeros
 from soc_pymc.families.mixtures import summaries
 from soc_pymc.posterior.interface import ThetaMixture
 from tests.family_records import RECORDS
@@ -64,29 +63,6 @@ def test_summaries_by_the_cdf(record, shares):
             assert theta == pytest.approx(exact, abs=5e-4 * result[1, i])
 
 
-def test_median_of_one_normal_component():
-    result = summaries("Normal", np.ones((1, 1)), np.array([[0.2]]), np.array([[0.3]]), (0.5,))
-    assert result[3, 0] == pytest.approx(0.2)
-
-
-def test_the_component_that_stands_for_0(record):
-    """Its outcomes are those of theta = 0, before and after conjugate updates."""
-    family = record.family
-    a, b = zeros.with_zero(family, *PARAMETERS[family.name])
-    y, size = np.array([0.0, 3.0]), np.array([7.0, 20.0])
-    last = tuple(x[None, :, -1] for x in (a, b))
-    log = family.log_density(y, size, *family.to_curves(*last))[0]
-    likelihood = family.outcome.forms.log_likelihood(y, size, np.zeros(2))
-    possible = np.isfinite(likelihood)
-    assert log[possible] == pytest.approx(likelihood[possible], abs=1e-12)
-    assert (log[~possible] < -200.0).all()
-    after = family.update(*last, y, size)
-    for moment in (family.mean(*after), family.variance(*after)):
-        assert np.abs(moment).max() < zeros.NEAR_ZERO
-    generators = [np.random.default_rng(s) for s in (0, 1)]
-    assert np.abs(family.natural(family.draw(*after, generators))).max() < zeros.NEAR_ZERO
-
-
 def test_averages_with_zero(record):
     family = record.family
     a, b = np.broadcast_arrays(*PARAMETERS[family.name])
@@ -101,12 +77,3 @@ def test_averages_with_zero(record):
     over = theta.average(family.excess(cut, a.T, b.T), 0.0)
     short = theta.average(family.shortfall(cut, a.T, b.T), cut)
     assert over - short == pytest.approx(mean - cut)
-
-
-def test_whole_moments():
-    mean, variance = zeros.whole_moments(np.array([0.0, 0.25]), np.array([2.0, 2.0]), np.ones(2))
-    assert mean == pytest.approx([2.0, 1.5])
-    assert variance[0] == 1.0
-    draws = np.array([0.0, 1.0, 2.0, 3.0])  # mean 2 and variance 2/3 without the 0
-    result = zeros.whole_moments(np.array([0.25]), np.array([2.0]), np.array([2.0 / 3.0]))
-    assert result[1] == pytest.approx(draws.var())

@@ -34,6 +34,7 @@ def files(example, tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     gamma, normal = example("gamma"), example("normal")
     gamma.frame.to_parquet(folder / "items.parquet")
+    gamma.frame[["score", "exposure"]].to_csv(folder / "scores.csv")
     for name, joint in (("plain", False), ("joint", True)):
         stats = soc.summarize(gamma.items, bins=20, joint=joint, progress=False)
         stats.save(folder / f"{name}.nc")
@@ -228,6 +229,14 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
         (["summarize", "items.parquet", "--out", "new.nc"], "--score, --count, --exposure"),
         (["summarize", "items.parquet", *ROLES, "--edges", "plain.nc", "--bins", "5",
           "--out", "new.nc"], "not both"),
+        (["summarize", "items.parquet", *ROLES, "--bins", "0", "--out", "new.nc"], "bins=0"),
+        (["summarize", "none.csv", *ROLES, "--out", "new.nc"], "none.csv"),
+        (["summarize", "items.parquet", *ROLES, "--out", "no/s.nc"], "no/s.nc"),
+        (["fit", "items.parquet", "--out", "new.nc"], "soc-pymc summarize"),
+        (["curves", "plain.nc", "--out", "new.csv"], "soc-pymc fit"),
+        (["posteriors", "values.nc", "items.parquet", "--out", "p.parquet"], "soc-pymc fit"),
+        (["posteriors", "gamma_fit.nc", "scores.csv", "--out", "p.parquet"], "'count' is missing"),
+        (["compare", "joint.nc", "a=gamma_fit.nc"], "two fits or more"),
         (["demo", "--items", "3"], "1000"),
         (["sql", "absent.nc", "--table", "ads"], "absent.nc"),
         (["compare", "joint.nc", "a=gamma_fit.nc", "gamma_fit.nc"], "NAME=fit.nc"),
@@ -252,6 +261,17 @@ def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
     assert text in error
     assert "\n" not in error
     assert set(files.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [("", "--help"), ("frobnicate", "choose from"), ("fit s.nc --out f.nc --colour", "--colour")],
+)
+def test_unknown_words_are_one_line_after_the_usage(words, text, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert (end.value.code, last.startswith("soc-pymc: error: "), text in last) == (2, True, True)
 
 
 def test_warnings_are_lines_and_settings_are_restored(files, small_frame, folder, capsys):

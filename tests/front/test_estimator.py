@@ -68,9 +68,6 @@ def test_auto_chooses_the_prior_as_the_function_does(ads):
     assert fit.selection["elpd"].notna().any()  # the statistics have joint cells
 
 
-# --- the same numbers as the functions' ----------------------------------------------------------
-
-
 @pytest.mark.parametrize("family", SINGLE_FAMILIES)
 def test_numbers_are_those_of_the_functions(family, example, fitted):
     known, calibrator = example(family), fitted(family)
@@ -174,9 +171,6 @@ def test_clusters_widen_the_fit(example):
         calibrator.fit(*known, cluster=np.arange(2))
 
 
-# --- conventions ----------------------------------------------------------------------------------
-
-
 def _one_column(estimator, X, X_test=None, kernel=None):
     """Returns data of the checks as one column."""
     return X[:, :1] if X_test is None else (X[:, :1], X_test[:, :1])
@@ -204,9 +198,6 @@ def test_scikit_learns_own_checks(monkeypatch):
     assert failed == {}
     assert {r["check_name"] for r in results if r["status"] == "xfail"} == set(EXPECTED)
     assert sum(r["status"] == "passed" for r in results) > 40
-
-
-# --- pipelines and cross-validation ---------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 from scipy import special
 
 from soc_pymc.inference.annealing import _WIDER, annealed
-from soc_pymc.inference.variational import importance, refined
+from soc_pymc.inference.variational import importance
 
 BEND, NARROW = 0.5, 0.4
 # of the banana: 1, x, y, x^2, y^2 and x^2 y
@@ -19,12 +19,6 @@ def banana(rows):
     away = (y - BEND * (x**2 - 1.0)) / NARROW
     gradient = np.column_stack([-x + 2.0 * BEND * x * away / NARROW, -away / NARROW])
     return -0.5 * (x**2 + away**2) - np.log(2.0 * np.pi * NARROW), gradient
-
-
-def wide_normal(rows):
-    """N(1, 2.2^2) in each dimension."""
-    z = (rows - 1.0) / 2.2
-    return -0.5 * (z**2).sum(axis=1), -z / 2.2
 
 
 def ignore(_):
@@ -69,22 +63,6 @@ def test_draws_are_better_than_those_of_the_gaussian(wide):
         mean = weight @ function
         error = np.sqrt(weight**2 @ (function - mean) ** 2)
         assert abs(mean - expected) < 4.0 * error
-
-
-def test_a_second_try_starts_from_the_moments_of_a_bad_one():
-    """The target in five dimensions, from N(0, 1)."""
-    rng, start = np.random.default_rng(0), (np.zeros(5), np.eye(5))
-    noise, log_weight = annealed(wide_normal, *start, 1000, 12, rng, ignore)
-    assert importance(log_weight)[2] < 0.2
-    location, factor = refined(noise, log_weight, *start)
-    noise, log_weight = annealed(wide_normal, location, factor, 1000, 24, rng, ignore)
-    draws = location + noise @ factor.T
-    weight, k, ess = importance(log_weight)
-    assert k < 0.5
-    assert ess > 0.7
-    mean, error = weight @ draws, 2.2 / np.sqrt(1000 * ess)
-    np.testing.assert_allclose(mean, 1.0, atol=4.0 * error)
-    np.testing.assert_allclose(np.sqrt(weight @ (draws - mean) ** 2), 2.2, atol=4.0 * error)
 
 
 def test_an_exact_gaussian_stays_as_it_is():

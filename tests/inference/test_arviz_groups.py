@@ -12,11 +12,9 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import ROLES, SMALL_MIXTURE
+from tests.examples import OVER, QUIET, ROLES, SMALL_MIXTURE
 from tests.thinning import thinned
 
-QUIET = {"progress": False}
-OVER = ("chain", "draw")
 GROUPS = {"prior", "log_prior", "log_likelihood", "prior_predictive", "posterior_predictive"}
 SCORES, SIZES = np.array([0.03, 0.06, 0.12, 0.25, 0.5]), np.array([2.0, 9.0, 40.0])
 FEW = {"mean": soc.Spline(knots=4), "variance": soc.Spline(knots=3)}

@@ -10,10 +10,8 @@ import soc_pymc as soc
 from soc_pymc._model.splines import spline_matrix
 from soc_pymc.families.scales import LOG
 from soc_pymc.inference.clusters import Blocks, _with_mean_of, excess
-from tests.examples import ROLES, SMALL_MIXTURE
+from tests.examples import OVER, QUIET, ROLES, SMALL_MIXTURE
 
-OVER = ("chain", "draw")
-QUIET = {"progress": False}
 SHARE, CLUSTERS = 0.32, 60  # of the normal variance between clusters: an sd of 0.3 in log theta
 
 

@@ -3,10 +3,6 @@
 from collections import Counter
 from contextlib import contextmanager
 
-import numba
-import numpy as np
-import pytensor
-import pytensor.tensor as pt
 import pytest
 from numba.core import event
 from pytensor.link.basic import JITLinker
@@ -62,19 +58,3 @@ def test_a_second_data_set_compiles_nothing(small_fit, compilations, items, bins
     sizes = fit.data["posterior"].sizes
     assert sizes["chain"] * sizes["draw"] == method.draws
     assert counts.total() == 0, counts
-
-
-@pytest.mark.slow
-def test_the_counters_count(compilations):
-    """The counters detect a kernel for other types, and two compiled graphs."""
-    kernel = numba.njit(lambda x: x + 1.0)  # without a cache on disk that would spare it
-    for argument, number in ((0.5, 1), (0.25, 0), (np.float32(0.5), 1)):
-        with compilations() as counts:
-            kernel(argument)
-        assert counts["numba"] == number
-    x = pt.vector("x")
-    for linker, kind in (("numba", "pytensor jit"), ("c", "pytensor c")):
-        mode = pytensor.compile.mode.Mode(linker=linker, optimizer="fast_compile")
-        with compilations() as counts:
-            pytensor.function([x], pt.exp(x), mode=mode)
-        assert counts[kind] >= 1, linker

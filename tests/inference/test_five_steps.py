@@ -12,10 +12,9 @@ from soc_pymc._model.splines import spline_matrix
 from soc_pymc.families.poisson_gamma import match_gammas
 from soc_pymc.inference.five_steps import curves as step_curves
 from soc_pymc.inference.five_steps.curves import smoothing_spline
-from tests.examples import CASES, value_frame
+from tests.examples import CASES, QUIET, value_frame
 from tests.oracles import s1_curves
 
-QUIET = {"progress": False}
 count_items = CASES["gamma"].items
 
 
@@ -106,16 +105,6 @@ def test_posteriors_are_near_those_of_the_hierarchical_model(frame, statistics, 
     difference = (steps["theta_mean"] - whole["theta_mean"]).abs() / whole["theta_sd"]
     assert difference.mean() < 0.03
     assert np.log(steps["theta_sd"] / whole["theta_sd"]).abs().mean() < 0.04
-
-
-@pytest.mark.parametrize("name", ["smooth", "steps"])
-def test_items_are_scored_by_the_curves(frame, fits, name):
-    some = frame.head(2000)
-    scored = soc.item_posteriors(fits[name], count_items(some), **QUIET)
-    curves = soc.calibration_curves(fits[name], some["score"])
-    shape, rate = (curves[key].to_numpy().ravel() for key in ("shape", "rate"))
-    expected = (shape + some["count"]) / (rate + some["exposure"])
-    np.testing.assert_allclose(scored["theta_mean"], expected, rtol=1e-6)
 
 
 def test_steps_are_the_bins_own_estimates(frame, statistics, fits):

@@ -7,9 +7,8 @@ from scipy import optimize
 from scipy import stats as laws
 
 import soc_pymc as soc
-from tests.examples import ROLES
-
-QUIET = {"progress": False}
+from tests.examples import QUIET, ROLES
+from tests.family_records import RECORDS, prior_parameters
 
 
 def counts(rng, exposure, log_mean, log_cv2, score=0.5):
@@ -28,20 +27,15 @@ def per_bin(frame, edges=(), kind=soc.PoissonItems):
     return fit, fit.data["per_bin"].to_dataset()
 
 
-def gamma_marginal(frame, mean, variance):
-    shape, rate = mean**2 / variance, mean / variance
-    return laws.nbinom.logpmf(frame["count"], shape, rate / (rate + frame["exposure"]))
+FAMILIES = {soc.PoissonItems: "Gamma", soc.NormalItems: "Normal", soc.BinomialItems: "Beta"}
 
 
-def normal_marginal(frame, mean, variance):
-    sd = np.sqrt(variance + frame["noise_sd"] ** 2)
-    return laws.norm.logpdf(frame["value"], mean, sd)
-
-
-def beta_marginal(frame, mean, variance):
-    total = mean * (1.0 - mean) / variance - 1.0
-    a, b = mean * total, (1.0 - mean) * total
-    return laws.betabinom.logpmf(frame["successes"], frame["trials"], a, b)
+def marginal(frame, mean, variance, kind=soc.PoissonItems):
+    """Log marginals of items under one mean and variance of theta."""
+    outcome, size = (frame[column] for column in list(ROLES[kind].values())[1:])
+    prior = prior_parameters(FAMILIES[kind], mean, variance)
+    law = RECORDS[FAMILIES[kind]].marginal(*prior, size)
+    return law.logpdf(outcome) if kind is soc.NormalItems else law.logpmf(outcome)
 
 
 def count_bin(rng):
@@ -61,14 +55,14 @@ def trial_bin(rng):
 
 
 @pytest.mark.parametrize(
-    ("kind", "make", "marginal", "start"),
+    ("kind", "make", "start"),
     [
-        (soc.PoissonItems, count_bin, gamma_marginal, (0.2, 0.02)),
-        (soc.NormalItems, value_bin, normal_marginal, (2.0, 0.6)),
-        (soc.BinomialItems, trial_bin, beta_marginal, (0.3, 0.03)),
+        (soc.PoissonItems, count_bin, (0.2, 0.02)),
+        (soc.NormalItems, value_bin, (2.0, 0.6)),
+        (soc.BinomialItems, trial_bin, (0.3, 0.03)),
     ],
 )
-def test_estimates_are_those_of_a_direct_search(kind, make, marginal, start):
+def test_estimates_are_those_of_a_direct_search(kind, make, start):
     """Sizes of few values have exact cells: estimates to 1e-4, log likelihoods to 1e-6.
 
     The search on the items, whose derivatives are zero there, finds the maximum to 1e-5.
@@ -77,7 +71,7 @@ def test_estimates_are_those_of_a_direct_search(kind, make, marginal, start):
     _, estimates = per_bin(frame, kind=kind)
 
     def minus(x):
-        return -marginal(frame, x[0], np.exp(x[1])).sum()
+        return -marginal(frame, x[0], np.exp(x[1]), kind).sum()
 
     begin = [start[0], np.log(start[1])]
     options = {"xatol": 1e-8, "fatol": 1e-10}
@@ -97,7 +91,7 @@ def test_wide_cells_agree_to_their_error(scale):
     mean, variance = (float(estimates[name][0]) for name in ("mean", "variance"))
 
     def total(x):
-        return gamma_marginal(frame, mean * np.exp(x[0]), variance * np.exp(x[1])).sum()
+        return marginal(frame, mean * np.exp(x[0]), variance * np.exp(x[1])).sum()
 
     # slopes over information: how far the items' own maximum is
     step = 1e-3
@@ -175,7 +169,7 @@ def test_the_search_finds_the_higher_of_two_maxima():
     )
     _, estimates = per_bin(frame)
     grid = [
-        gamma_marginal(frame, mean, cv2 * mean**2).sum()
+        marginal(frame, mean, cv2 * mean**2).sum()
         for mean in np.exp(np.linspace(-3, 4, 36))
         for cv2 in np.exp(np.linspace(-6, 6, 31))
     ]

@@ -9,12 +9,10 @@ from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
 from soc_pymc.families.components import inverse_trigamma
-from soc_pymc.inference.five_steps.mixtures import CURVES, adjusted, fixed_weights
+from soc_pymc.inference.five_steps.mixtures import fixed_weights
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES
-from tests.family_records import RECORDS
+from tests.examples import CASES, QUIET
 
-QUIET = {"progress": False}
 STEPS = soc.FiveSteps()
 
 
@@ -67,21 +65,6 @@ def test_mixtures_are_more_likely_than_one_gamma(counts, gammas):
     few = soc.fit(counts, soc.GammaMixture(), soc.FiveSteps(components=30), **QUIET)
     assert few.data["posterior"].sizes["component"] == 30
     assert (few.data["per_bin"]["log_likelihood"].to_numpy() > alone - 0.5).all()
-
-
-@pytest.mark.parametrize("name", RECORDS)
-def test_components_move_to_both_curves(name):
-    """Means and variances of SciPy's laws of theta, to 1e-6."""
-    rng, record = np.random.default_rng(2), RECORDS[name]
-    weight = rng.dirichlet(np.ones(12), 6)
-    place, sd = np.tile(np.linspace(-3.0, 2.0, 12), (6, 1)), np.full((6, 12), 0.5)
-    first, spread = np.linspace(-4.0, 4.0, 6), np.geomspace(0.01, 3.0, 6)
-    weight, places, sds = adjusted(CURVES[name], (weight, place, sd), first, spread)
-    means, variances = record.theta(*record.family.mixtures.parameters(places, sds**2)).stats("mv")
-    mean, variance = record.family.natural_moments(first, spread)
-    assert (weight * means).sum(axis=1) == pytest.approx(mean, rel=1e-6)
-    within = variances + (means - mean[:, None]) ** 2
-    assert (weight * within).sum(axis=1) == pytest.approx(variance, rel=1e-5)
 
 
 def components(fit, at):

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
-from tests.examples import CASES, SMALL_MIXTURE, count_frame, value_frame
-
-OVER = ("chain", "draw")
-QUIET = {"progress": False}
+from tests.examples import CASES, OVER, QUIET, SMALL_MIXTURE, count_frame, value_frame
 
 
 def gamma_statistics():

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
+from tests.examples import QUIET
 from tests.thinning import thinned
-
-QUIET = {"progress": False}
 
 
 @pytest.mark.parametrize(
@@ -26,19 +25,3 @@ def test_fits_come_back_exactly(example, name, tmp_path):
     for column in scored[0].columns:
         np.testing.assert_array_equal(scored[0][column], scored[1][column])
     assert [path.name for path in tmp_path.iterdir()] == ["fit.nc"]
-
-
-def test_files_that_are_not_fits(small_fit, tmp_path):
-    with pytest.raises(soc.FitError, match="absent"):
-        soc.load_fit(tmp_path / "absent.nc")
-    (tmp_path / "text.nc").write_text("score,count\n")
-    small_fit.save(tmp_path / "fit.nc")
-    content = (tmp_path / "fit.nc").read_bytes()
-    (tmp_path / "cut.nc").write_bytes(content[: len(content) // 2])
-    flipped = bytearray(content)
-    flipped[len(content) // 2] ^= 1
-    (tmp_path / "flipped.nc").write_bytes(bytes(flipped))
-    small_fit.data["posterior"].to_dataset().to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
-    for name in ("text.nc", "cut.nc", "flipped.nc", "other.nc"):
-        with pytest.raises(soc.FitError, match=name):
-            soc.load_fit(tmp_path / name)

@@ -6,18 +6,22 @@ a mixture, or one with a spike at zero, is the density of nearly noiseless outco
 theta, draw by draw; the rest is quadrature.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+import ibis
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import special, stats
+from scipy import special
 
 import soc_pymc as soc
+from soc_pymc import prior_table
 from soc_pymc.data.groups import CROSS
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES
+from tests.family_records import RECORDS, prior_parameters, updated_parameters
 
 CLOSED_FORM = (*SINGLE_FAMILIES, "groups", "exposure", "five_steps")
 ON_A_GRID = tuple(name for name in CASES if name not in CLOSED_FORM)
@@ -25,6 +29,7 @@ QUICK = (*CLOSED_FORM, "normal_mixture", "zeros")  # the cases that are tested b
 KINDS = {soc.PoissonItems: "gamma", soc.NormalItems: "normal", soc.BinomialItems: "beta"}
 QUANTILES = {"theta_q05": 0.05, "theta_q50": 0.5, "theta_q95": 0.95}
 MOMENTS = ["theta_mean", "theta_sd"]
+FORMS = ("parquet", "json", "sql")
 COLUMNS = [*MOMENTS, *QUANTILES]
 _NOISELESS = 1e10  # exposures or trials, or one over the noise sd
 
@@ -32,6 +37,11 @@ _NOISELESS = 1e10  # exposures or trials, or one over the noise sd
 def kind_of(name):
     """Returns the single family with the same kind of items: gamma, normal or beta."""
     return KINDS[CASES[name].kind]
+
+
+def family_of(name):
+    """Returns the name of that family in `tests.family_records.RECORDS`."""
+    return kind_of(name).capitalize()
 
 
 def some_rows(example, number):
@@ -63,6 +73,24 @@ def row_arguments(frame, roles):
     if groups:
         arguments.append([CROSS.join(map(str, labels)) for labels in frame[groups].to_numpy()])
     return arguments
+
+
+def scored_in_every_form(fit, items, folder):
+    """Scores items over all draws, by `item_posteriors`, by both exported files, and by SQL.
+
+    Returns tables by form, whose items have whole numbers as `id`, and the files' paths.
+    """
+    options = {"progress": False}
+    paths = {form: soc.export_prior(fit, Path(folder) / f"prior.{form}") for form in FORMS[:2]}
+    arguments = row_arguments(items.source, items.roles)
+    table = replace(items, source=ibis.memtable(items.source))
+    forms = {
+        "exact": soc.item_posteriors(fit, items, draws="all", **options),
+        "batch": soc.item_posteriors(fit, items, **options),
+        **{form: pd.DataFrame(prior_table.score(path, *arguments)) for form, path in paths.items()},
+    }
+    sql = soc.posterior_expression(fit, table).to_pandas()
+    return forms | {"sql": sql.sort_values("id", ignore_index=True)}, paths
 
 
 def hostile_sizes(frame, kind):
@@ -138,49 +166,12 @@ def prior_moments(name, fit, frame):
     return mean, variance
 
 
-def prior_parameters(kind, mean, variance):
-    """Shape and rate, mean and variance, or a and b of the prior with these moments."""
-    if kind == "gamma":
-        return mean**2 / variance, mean / variance
-    if kind == "normal":
-        return mean, variance
-    total = mean * (1.0 - mean) / variance - 1.0
-    return mean * total, (1.0 - mean) * total
-
-
-def updated_parameters(kind, first, second, outcome, size):
-    """Parameters of theta's posterior."""
-    if kind == "gamma":
-        return first + outcome, second + size
-    if kind == "normal":
-        precision = 1.0 / second + 1.0 / size**2
-        return (first / second + outcome / size**2) / precision, 1.0 / precision
-    return first + outcome, second + size - outcome
-
-
-def theta_law(kind, first, second):
-    """SciPy's distribution of theta."""
-    if kind == "gamma":
-        return stats.gamma(first, scale=1.0 / second)
-    if kind == "normal":
-        return stats.norm(first, np.sqrt(second))
-    return stats.beta(first, second)
-
-
-def outcome_law(kind, first, second, size):
-    """SciPy's distribution of an outcome, theta integrated out."""
-    if kind == "gamma":
-        return stats.nbinom(first, second / (second + size))
-    if kind == "normal":
-        return stats.norm(first, np.sqrt(second + size**2))
-    return stats.betabinom(size, first, second)
-
-
 def posterior_law(name, fit, frame):
     """SciPy's distributions of theta given score and outcome, one for each draw and row."""
-    kind = kind_of(name)
-    prior = prior_parameters(kind, *prior_moments(name, fit, frame))
-    return theta_law(kind, *updated_parameters(kind, *prior, *outcome_and_size(name, frame)))
+    family = family_of(name)
+    prior = prior_parameters(family, *prior_moments(name, fit, frame))
+    after = updated_parameters(family, *prior, *outcome_and_size(name, frame))
+    return RECORDS[family].theta(*after)
 
 
 def averaged_moments(mean, variance):
@@ -242,19 +233,12 @@ class ThetaGrid:
 
     def likelihood(self, outcome, size, theta):
         """Probability or density of an outcome given theta."""
-        if self.kind == "gamma":
-            return stats.poisson.pmf(outcome, theta * size)
-        if self.kind == "normal":
-            return stats.norm.pdf(outcome, theta, size)
-        return stats.binom.pmf(outcome, size, theta)
+        law = RECORDS[self.kind.capitalize()].outcome(theta, size)
+        return law.pdf(outcome) if self.kind == "normal" else law.pmf(outcome)
 
     def outcome_cdf(self, outcome, size, theta):
         """P(Y <= outcome) given theta."""
-        if self.kind == "gamma":
-            return stats.poisson.cdf(outcome, theta * size)
-        if self.kind == "normal":
-            return stats.norm.cdf(outcome, theta, size)
-        return stats.binom.cdf(outcome, size, theta)
+        return RECORDS[self.kind.capitalize()].outcome(theta, size).cdf(outcome)
 
     def density(self, outcome, size):
         """Marginal probability or density of an outcome, by draw."""

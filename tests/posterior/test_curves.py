@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
 from soc_pymc._model.splines import knots_in
+from tests.checks.hand_made import KINDS
 from tests.examples import SINGLE_FAMILIES
-from tests.posterior.references import kind_of, prior_parameters
+from tests.family_records import prior_parameters
+from tests.posterior.references import kind_of
 
-# variables at the knots, and the positions of scores on their axis
-CURVES = {
-    "gamma": ("log_mean", "log_cv2", np.log),
-    "normal": ("mean", "log_variance", np.asarray),
-    "beta": ("logit_mean", "log_odds_cv2", lambda t: np.log(t) - np.log1p(-t)),
-}
+# kinds of items by family, with their curves and what these mean
+LAWS = {"gamma": KINDS["counts"], "normal": KINDS["values"], "beta": KINDS["trials"]}
 
 
 def spline_draws(fit, variable, knot, position, **chosen):
@@ -27,26 +27,17 @@ def spline_draws(fit, variable, knot, position, **chosen):
     return spline(inside) + spline(inside, 1) * (position - inside)
 
 
-def moments_of_curves(kind, first, second):
-    """Mean and variance of theta from both curves, as the page on the model defines them."""
-    if kind == "gamma":
-        return np.exp(first), np.exp(second + 2 * first)
-    if kind == "normal":
-        return first, np.exp(second)
-    mean = 1 / (1 + np.exp(-first))
-    odds_variance = mean * (1 - mean) * np.exp(second)
-    return mean, mean * (1 - mean) * odds_variance / (1 + odds_variance)
-
-
 def assert_curves(curves, kind, first, second):
     """Checks mean, variance, and the conjugate parameters where there are any."""
-    mean, variance = moments_of_curves(kind, first, second)
+    mean, variance = LAWS[kind].moments(first, second)
     shape = mean.shape
     np.testing.assert_allclose(curves["mean"].to_numpy().reshape(shape), mean, rtol=1e-8)
     np.testing.assert_allclose(curves["variance"].to_numpy().reshape(shape), variance, rtol=1e-8)
     np.testing.assert_allclose(np.log(curves["variance"]), curves["log_variance"], rtol=1e-9)
     names = {"gamma": ("shape", "rate"), "beta": ("a", "b")}.get(kind, ())
-    for name, expected in zip(names, prior_parameters(kind, mean, variance), strict=False):
+    for name, expected in zip(
+        names, prior_parameters(kind.capitalize(), mean, variance), strict=False
+    ):
         np.testing.assert_allclose(
             curves[name].to_numpy().reshape(shape), expected, rtol=1e-6, atol=1e-12
         )
@@ -57,15 +48,15 @@ def assert_curves(curves, kind, first, second):
 def test_curves_are_splines_through_the_draws_at_the_knots(example, name):
     """Between the knots and, straight, far beyond them."""
     fit, scores = example(name).fit, example(name).frame["score"]
-    first, second, position = CURVES[kind_of(name)]
+    law = LAWS[kind_of(name)]
     score = np.quantile(scores, np.linspace(0.0, 1.0, 17))
     outside = (score[[0, -1]] - 20.0) if name == "normal" else score[[0, 0]] / [50.0, 1e6]
     score = np.concatenate([score, outside])
     curves = soc.calibration_curves(fit, score)
     assert curves["mean"].dims == ("chain", "draw", "score")
     at = [
-        spline_draws(fit, variable, knot, position(score))
-        for variable, knot in ((first, "mean_knot"), (second, "variance_knot"))
+        spline_draws(fit, variable, knot, law.position(score))
+        for variable, knot in zip(law.curves, ("mean_knot", "variance_knot"), strict=True)
     ]
     assert_curves(curves, kind_of(name), *at)
 
@@ -154,9 +145,6 @@ def test_default_scores_span_the_bins(small_fit):
     np.testing.assert_allclose(score[[0, -1]], centre[[0, -1]])
 
 
-# --- bands ---------------------------------------------------------------------------------------
-
-
 def _walks(rng, draws=4000, points=30):
     values = np.cumsum(rng.normal(size=(draws, points)), axis=1)
     return xr.Dataset({"log_mean": (("chain", "draw", "score"), values[None])})
@@ -181,6 +169,24 @@ def test_simultaneous_bands_contain_whole_curves():
         )
         assert abs(float(inside.all("score").mean()) - 0.9) < slack
     assert (banded.sel(bound="upper") > wide.sel(bound="upper")).all()
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.05, 0.95), st.floats(0.01, 0.04))
+def test_bands_are_nested(seed, prob, more):
+    """Wider for more probability, simultaneous ones widest, free of the order of draws."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(1, 60, 5)).cumsum(axis=2)
+    curves = xr.Dataset({"mean": (("chain", "draw", "score"), values)}, {"score": np.arange(5.0)})
+    narrow, wide = (soc.bands(curves, p)["mean"].to_numpy() for p in (prob, prob + more))
+    whole = soc.bands(curves, prob, simultaneous=True)["mean"].to_numpy()
+    axis = next(i for i, n in enumerate(narrow.shape) if n != 5)
+    low, high = (lambda b: b.min(axis=axis)), (lambda b: b.max(axis=axis))
+    assert (low(wide) <= low(narrow) + 1e-12).all()
+    assert (high(wide) >= high(narrow) - 1e-12).all()
+    assert (low(whole) <= low(narrow) + 1e-12).all()
+    assert (high(whole) >= high(narrow) - 1e-12).all()
+    mixed = curves.isel(draw=rng.permutation(60))
+    np.testing.assert_allclose(soc.bands(mixed, prob)["mean"].to_numpy(), narrow, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [*SINGLE_FAMILIES, "exposure", "zeros"])

@@ -7,9 +7,7 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from tests.examples import COUNT_ROLES
-
-QUIET = {"progress": False}
+from tests.examples import COUNT_ROLES, QUIET
 
 
 @pytest.fixture(scope="module")

@@ -10,55 +10,34 @@ from scipy import stats
 
 import soc_pymc as soc
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES
-from tests.posterior.references import (
-    CLOSED_FORM,
-    COLUMNS,
-    ON_A_GRID,
-    QUANTILES,
-    QUICK,
-    ThetaGrid,
-    assert_quantile,
-    averaged_moments,
-    kind_of,
-    outcome_and_size,
-    posterior_law,
-    prior_moments,
-    prior_parameters,
-    score_items,
-    some_rows,
-    theta_law,
-    thinned_fit,
-    with_constant_curves,
-)
+from tests.family_records import RECORDS, prior_parameters
+from tests.posterior import references as ref
 from tests.tables import BACKENDS, source_of
 from tests.thinning import thinned
 
 KINDS_OF_TABLES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "duckdb": ibis.Table}
 
 
-# --- all draws -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CLOSED_FORM)
+@pytest.mark.parametrize("name", ref.CLOSED_FORM)
 def test_all_draws_are_updated_in_closed_form_and_averaged(example, name):
     """Moments to rounding; a root of the averaged cdf is within 1e-5 sd of each quantile."""
-    frame = some_rows(example(name), 50)
-    scored = score_items(example(name), frame, draws="all")
-    law = posterior_law(name, example(name).fit, frame)
-    mean, sd = averaged_moments(law.mean(), law.var())
+    frame = ref.some_rows(example(name), 50)
+    scored = ref.score_items(example(name), frame, draws="all")
+    law = ref.posterior_law(name, example(name).fit, frame)
+    mean, sd = ref.averaged_moments(law.mean(), law.var())
     np.testing.assert_allclose(scored["theta_mean"], mean, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(scored["theta_sd"], sd, rtol=1e-6)
     np.testing.assert_allclose(scored["theta_var"], scored["theta_sd"] ** 2, rtol=1e-12)
-    for column, prob in QUANTILES.items():
-        assert_quantile(lambda x: law.cdf(x).mean(axis=0), scored[column], prob, 1e-5 * sd)
+    for column, prob in ref.QUANTILES.items():
+        ref.assert_quantile(lambda x: law.cdf(x).mean(axis=0), scored[column], prob, 1e-5 * sd)
 
 
 def assert_agrees_with_grid(name, fit, frame, scored):
     """Checks scored rows against quadrature over theta, draw by draw: 1e-3 posterior sd."""
     for score, rows in frame.groupby("score"):
-        grid = ThetaGrid.at(name, fit, score)
+        grid = ref.ThetaGrid.at(name, fit, score)
         for row, (outcome, size) in zip(
-            rows.index, np.transpose(outcome_and_size(name, rows)), strict=True
+            rows.index, np.transpose(ref.outcome_and_size(name, rows)), strict=True
         ):
             weight, zero = grid.posterior(outcome, size)
             mean = weight @ grid.theta
@@ -68,37 +47,36 @@ def assert_agrees_with_grid(name, fit, frame, scored):
             if CASES[name].prior.zero:
                 assert scored["p_zero"][row] == pytest.approx(zero, abs=1e-4)
             cdf = np.cumsum(weight) - 0.5 * weight + zero * (grid.theta > 0.0)
-            for column, prob in QUANTILES.items():
+            for column, prob in ref.QUANTILES.items():
                 # with a spike at zero a quantile may be 0
                 quantile = np.interp(prob, cdf, grid.theta) if prob > zero else 0.0
                 assert scored[column][row] == pytest.approx(quantile, abs=2e-3 * sd), column
 
 
-@pytest.mark.parametrize("name", thinned(ON_A_GRID, QUICK))
+@pytest.mark.parametrize("name", thinned(ref.ON_A_GRID, ref.QUICK))
 def test_all_draws_of_mixtures_against_quadrature(example, name):
     """Three items at each of two scores, with 20 draws of the fit."""
-    fit, frame = thinned_fit(example(name).fit, 20), some_rows(example(name), 6)
+    fit, frame = ref.thinned_fit(example(name).fit, 20), ref.some_rows(example(name), 6)
     frame["score"] = np.repeat(example(name).frame["score"].quantile([0.3, 0.8]).to_numpy(), 3)
-    scored = score_items(example(name), frame, fit, draws="all")
+    scored = ref.score_items(example(name), frame, fit, draws="all")
     assert_agrees_with_grid(name, fit, frame, scored)
 
 
 @pytest.mark.parametrize("log_cv2", [-27.0, -14.0, -1.0, 4.0, 9.0])
 def test_extreme_shapes_and_exposures(example, log_cv2):
     """Prior shapes from 1e-4 to 5e11, exposures from 0 to 1e9: SciPy's own quantiles."""
-    fit = with_constant_curves(example("five_steps").fit, log_mean=np.log(0.05), log_cv2=log_cv2)
+    fit = ref.with_constant_curves(
+        example("five_steps").fit, log_mean=np.log(0.05), log_cv2=log_cv2
+    )
     frame = pd.DataFrame({"score": 0.05, "exposure": [0.0, 1e-3, 1e-3, 10.0, 10.0, 1e9, 1e9]})
     frame["count"] = [0, 0, 3, 0, 8, 0, 50_000_000]
-    scored = score_items(example("five_steps"), frame, fit, draws="all")
+    scored = ref.score_items(example("five_steps"), frame, fit, draws="all")
     shape = np.exp(-log_cv2) + frame["count"]
     law = stats.gamma(shape, scale=1.0 / (np.exp(-log_cv2) / 0.05 + frame["exposure"]))
     np.testing.assert_allclose(scored["theta_mean"], law.mean(), rtol=1e-10)
     np.testing.assert_allclose(scored["theta_sd"], law.std(), rtol=1e-10)
-    for column, prob in QUANTILES.items():
+    for column, prob in ref.QUANTILES.items():
         np.testing.assert_allclose(scored[column], law.ppf(prob), rtol=1e-6, atol=1e-290)
-
-
-# --- items ---------------------------------------------------------------------------------------
 
 
 def surprising_rows(name, example, number):
@@ -118,15 +96,15 @@ def surprising_rows(name, example, number):
 
 
 def test_an_item_does_not_depend_on_those_beside_it(example):
-    frame = some_rows(example("gamma"), 200)
-    scored = score_items(example("gamma"), frame)
+    frame = ref.some_rows(example("gamma"), 200)
+    scored = ref.score_items(example("gamma"), frame)
     shuffled = frame.sample(frac=1.0, random_state=0)
-    again = score_items(example("gamma"), shuffled)
+    again = ref.score_items(example("gamma"), shuffled)
     assert list(again.index) == list(shuffled.index)
-    np.testing.assert_allclose(again.sort_index()[COLUMNS], scored[COLUMNS], rtol=1e-9)
+    np.testing.assert_allclose(again.sort_index()[ref.COLUMNS], scored[ref.COLUMNS], rtol=1e-9)
     for row in (0, 57, 199):
-        alone = score_items(example("gamma"), frame.iloc[[row]])
-        np.testing.assert_allclose(alone[COLUMNS], scored[COLUMNS].iloc[[row]], rtol=1e-9)
+        alone = ref.score_items(example("gamma"), frame.iloc[[row]])
+        np.testing.assert_allclose(alone[ref.COLUMNS], scored[ref.COLUMNS].iloc[[row]], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", SINGLE_FAMILIES)
@@ -135,17 +113,14 @@ def test_shrinkage_stays_between_the_curve_and_the_items_own_rate(example, name)
 
     The own rate is count / exposure, the value, or successes / trials; 1,000 random items.
     """
-    fit, frame = thinned_fit(example(name).fit, 1), surprising_rows(name, example(name), 1000)
-    found = score_items(example(name), frame, fit, draws="all")["theta_mean"].to_numpy()
+    fit, frame = ref.thinned_fit(example(name).fit, 1), surprising_rows(name, example(name), 1000)
+    found = ref.score_items(example(name), frame, fit, draws="all")["theta_mean"].to_numpy()
     curve = soc.calibration_curves(fit, frame["score"])["mean"].to_numpy().ravel()
-    outcome, size = outcome_and_size(name, frame)
+    outcome, size = ref.outcome_and_size(name, frame)
     rate = outcome if name == "normal" else outcome / size
     slack = 1e-9 * (np.abs(curve) + np.abs(rate))
     assert (found >= np.minimum(curve, rate) - slack).all()
     assert (found <= np.maximum(curve, rate) + slack).all()
-
-
-# --- items without outcomes: theta given the score ------------------------------------------------
 
 
 def new_items(name, frame):
@@ -158,35 +133,35 @@ def new_items(name, frame):
 
 
 @pytest.mark.parametrize("draws", ["all", "auto"])
-@pytest.mark.parametrize("name", thinned(CASES, QUICK))
+@pytest.mark.parametrize("name", thinned(CASES, ref.QUICK))
 def test_moments_are_those_of_the_curves_over_all_draws(example, name, draws):
     """Total variance over the draws; few nodes are within 2e-3 sd (terms and mixtures 5e-3)."""
-    frame, fit = some_rows(example(name), 40), example(name).fit
+    frame, fit = ref.some_rows(example(name), 40), example(name).fit
     scored = soc.item_posteriors(fit, new_items(name, frame), draws=draws, progress=False)
-    mean, sd = averaged_moments(*prior_moments(name, fit, frame))
+    mean, sd = ref.averaged_moments(*ref.prior_moments(name, fit, frame))
     bound = 1e-3 if draws == "all" else 5e-3
     assert (np.abs(scored["theta_mean"] - mean) < bound * sd).all()
     assert (np.abs(scored["theta_sd"] - sd) < bound * sd).all()
 
 
-@pytest.mark.parametrize("name", CLOSED_FORM)
+@pytest.mark.parametrize("name", ref.CLOSED_FORM)
 def test_quantiles_of_a_single_family(example, name):
-    frame, fit = some_rows(example(name), 40), example(name).fit
-    options = {"quantiles": tuple(QUANTILES.values()), "draws": "all", "progress": False}
+    frame, fit = ref.some_rows(example(name), 40), example(name).fit
+    options = {"quantiles": tuple(ref.QUANTILES.values()), "draws": "all", "progress": False}
     scored = soc.item_posteriors(fit, new_items(name, frame), **options)
-    kind = kind_of(name)
-    law = theta_law(kind, *prior_parameters(kind, *prior_moments(name, fit, frame)))
-    for column, prob in QUANTILES.items():
+    prior = prior_parameters(ref.family_of(name), *ref.prior_moments(name, fit, frame))
+    law = RECORDS[ref.family_of(name)].theta(*prior)
+    for column, prob in ref.QUANTILES.items():
         slack = 1e-4 * scored["theta_sd"].to_numpy()
-        assert_quantile(lambda x: law.cdf(x).mean(axis=0), scored[column], prob, slack)
+        ref.assert_quantile(lambda x: law.cdf(x).mean(axis=0), scored[column], prob, slack)
 
 
 @pytest.mark.parametrize("name", ["normal_mixture", "zeros"])
 def test_quantiles_of_a_mixture(example, name):
-    fit, frame = thinned_fit(example(name).fit, 20), some_rows(example(name), 3)
+    fit, frame = ref.thinned_fit(example(name).fit, 20), ref.some_rows(example(name), 3)
     scored = soc.item_posteriors(fit, new_items(name, frame), draws="all", progress=False)
     for row, score in enumerate(frame["score"]):
-        grid = ThetaGrid.at(name, fit, score)
+        grid = ref.ThetaGrid.at(name, fit, score)
         weight, zero = grid.weight.mean(axis=0), grid.zero.mean()
         cdf = np.cumsum(weight) - 0.5 * weight + zero * (grid.theta > 0.0)
         for column, prob in (("theta_q05", 0.05), ("theta_q95", 0.95)):
@@ -204,11 +179,8 @@ def test_intervals_cover_new_items(small_fit):
     assert abs(inside.mean() - 0.9) < 0.016
 
 
-# --- tables --------------------------------------------------------------------------------------
-
-
 def test_quantiles_beside_0_and_1(example):
-    found = score_items(
+    found = ref.score_items(
         example("five_steps"), example("five_steps").frame[:3], quantiles=(1e-100, 1 - 1e-12)
     )
     assert list(found.columns[-2:]) == ["theta_q1e-98", "theta_q99_9999999999"]
@@ -218,13 +190,13 @@ def test_quantiles_beside_0_and_1(example):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_kind_of_table(example, backend, tmp_path):
     """The same numbers beside the user's columns, in the user's order; files become Arrow."""
-    frame = some_rows(example("five_steps"), 60)[["kind", "score", "count", "exposure"]]
-    expected = score_items(example("five_steps"), frame)
+    frame = ref.some_rows(example("five_steps"), 60)[["kind", "score", "count", "exposure"]]
+    expected = ref.score_items(example("five_steps"), frame)
     beside = frame.assign(count=frame["count"] + 3e-10)  # are read as whole numbers
     source = source_of(backend, pa.Table.from_pandas(beside), tmp_path)
-    found = score_items(example("five_steps"), source)
+    found = ref.score_items(example("five_steps"), source)
     assert isinstance(found, KINDS_OF_TABLES.get(backend, pa.Table))
     table = found if isinstance(found, pd.DataFrame) else found.to_pandas()
     assert list(table.columns) == list(expected.columns)
     assert list(table["kind"]) == list(frame["kind"])
-    np.testing.assert_allclose(table[COLUMNS], expected[COLUMNS], rtol=1e-9)
+    np.testing.assert_allclose(table[ref.COLUMNS], expected[ref.COLUMNS], rtol=1e-9)

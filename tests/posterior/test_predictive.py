@@ -7,38 +7,25 @@ import pytest
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, FAMILIES, ROLES
-from tests.posterior.references import (
-    CLOSED_FORM,
-    ON_A_GRID,
-    QUICK,
-    ThetaGrid,
-    columns_of,
-    kind_of,
-    outcome_and_size,
-    outcome_law,
-    prior_moments,
-    prior_parameters,
-    score_items,
-    some_rows,
-    thinned_fit,
-    updated_parameters,
-)
+from tests.family_records import RECORDS, prior_parameters, updated_parameters
+from tests.posterior import references as ref
 from tests.thinning import thinned
 
 
 def further_outcomes(name, example, number):
     """Returns outcomes and sizes of other rows, as further outcomes of the first ones."""
-    other = some_rows(example, number).iloc[::-1].reset_index(drop=True)
-    return outcome_and_size(name, other)
+    other = ref.some_rows(example, number).iloc[::-1].reset_index(drop=True)
+    return ref.outcome_and_size(name, other)
 
 
-@pytest.mark.parametrize("name", CLOSED_FORM)
+@pytest.mark.parametrize("name", ref.CLOSED_FORM)
 def test_outcomes_of_a_single_family(example, name):
     """Densities by draw to rounding; distribution functions, over few nodes, to 1e-3."""
-    frame, kind = some_rows(example(name), 25), kind_of(name)
-    fit, columns = example(name).fit, columns_of(name, frame)
-    outcome, size = outcome_and_size(name, frame)
-    law = outcome_law(kind, *prior_parameters(kind, *prior_moments(name, fit, frame)), size)
+    frame, kind = ref.some_rows(example(name), 25), ref.kind_of(name)
+    fit, columns = example(name).fit, ref.columns_of(name, frame)
+    outcome, size = ref.outcome_and_size(name, frame)
+    prior = prior_parameters(ref.family_of(name), *ref.prior_moments(name, fit, frame))
+    law = RECORDS[ref.family_of(name)].marginal(*prior, size)
     expected = law.logpdf(outcome) if kind == "normal" else law.logpmf(outcome)
     # SciPy's own log probabilities lose digits for large shapes
     found = posterior_of(fit).log_density(columns)
@@ -53,41 +40,41 @@ def test_outcomes_of_a_single_family(example, name):
     np.testing.assert_allclose(ends, expected, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", CLOSED_FORM)
+@pytest.mark.parametrize("name", ref.CLOSED_FORM)
 def test_further_outcomes_of_a_single_family(example, name):
     """The distribution of a further outcome given the item's own, over all draws: to 1e-4.
 
     With a term in exposure the prior's table is followed to 3e-4. The further outcome's exposure
     does not change the prior; the item's own may.
     """
-    frame, kind = some_rows(example(name), 25), kind_of(name)
-    fit, columns = example(name).fit, columns_of(name, frame)
-    prior = prior_parameters(kind, *prior_moments(name, fit, frame))
-    after = updated_parameters(kind, *prior, *outcome_and_size(name, frame))
+    frame, family = ref.some_rows(example(name), 25), ref.family_of(name)
+    fit, columns = example(name).fit, ref.columns_of(name, frame)
+    prior = prior_parameters(family, *ref.prior_moments(name, fit, frame))
+    after = updated_parameters(family, *prior, *ref.outcome_and_size(name, frame))
     outcome, size = further_outcomes(name, example(name), 25)
-    law = outcome_law(kind, *after, size)
+    law = RECORDS[family].marginal(*after, size)
     below, upto = posterior_of(fit).further_cdf_interval(columns, outcome, size)
-    start, slack = outcome - (kind != "normal"), 3e-4 if name == "exposure" else 1e-4
+    start, slack = outcome - (family != "Normal"), 3e-4 if name == "exposure" else 1e-4
     np.testing.assert_allclose(upto, law.cdf(outcome).mean(axis=0), atol=slack)
     np.testing.assert_allclose(below, law.cdf(start).mean(axis=0), atol=slack)
 
 
-@pytest.mark.parametrize("name", thinned(ON_A_GRID, QUICK))
+@pytest.mark.parametrize("name", thinned(ref.ON_A_GRID, ref.QUICK))
 def test_outcomes_of_a_mixture_against_quadrature(example, name):
     """Densities by draw to 1e-4, distribution functions to 1e-4, for six items at one score.
 
     The grid has the mean and variance of the calibration curves in every draw.
     """
-    fit, frame = thinned_fit(example(name).fit, 20), some_rows(example(name), 6)
+    fit, frame = ref.thinned_fit(example(name).fit, 20), ref.some_rows(example(name), 6)
     frame["score"] = example(name).frame["score"].median()
-    grid = ThetaGrid.at(name, fit, frame["score"][0])
-    mean, variance = (moment[:, 0] for moment in prior_moments(name, fit, frame))
+    grid = ref.ThetaGrid.at(name, fit, frame["score"][0])
+    mean, variance = (moment[:, 0] for moment in ref.prior_moments(name, fit, frame))
     found_mean, found_variance = grid.prior_moments()
     np.testing.assert_allclose(found_mean, mean, atol=1e-4 * np.sqrt(variance.mean()))
     np.testing.assert_allclose(found_variance, variance, rtol=2e-4)
 
-    columns, law = columns_of(name, frame), posterior_of(fit)
-    outcomes, sizes = outcome_and_size(name, frame)
+    columns, law = ref.columns_of(name, frame), posterior_of(fit)
+    outcomes, sizes = ref.outcome_and_size(name, frame)
     further = further_outcomes(name, example(name), 6)
     log_density, (_, upto) = law.log_density(columns), law.cdf_interval(columns)
     further_below, further_upto = law.further_cdf_interval(columns, *further)
@@ -105,22 +92,22 @@ def test_outcomes_of_a_mixture_against_quadrature(example, name):
             return inside + zero * grid.outcome_cdf(value, next_size, 0.0)
 
         assert further_upto[row] == pytest.approx(cdf(next_outcome), abs=5e-4)
-        if kind_of(name) != "normal":
+        if ref.kind_of(name) != "normal":
             assert further_below[row] == pytest.approx(cdf(next_outcome - 1), abs=5e-4)
 
 
-@pytest.mark.parametrize("name", thinned(FAMILIES, QUICK))
+@pytest.mark.parametrize("name", thinned(FAMILIES, ref.QUICK))
 def test_simulated_outcomes_have_the_moments_of_the_curves(example, name):
     """200 copies of three items under every draw: means to 5 standard errors, variances to 8%."""
     fit, copies = example(name).fit, 200
-    rows = some_rows(example(name), 3)
+    rows = ref.some_rows(example(name), 3)
     frame = rows.loc[np.repeat(rows.index, copies)].reset_index(drop=True)
-    drawn = posterior_of(fit).simulate(columns_of(name, frame), np.random.default_rng(0))
-    mean, variance = prior_moments(name, fit, rows)
-    size = outcome_and_size(name, rows)[1]
-    if kind_of(name) == "gamma":
+    drawn = posterior_of(fit).simulate(ref.columns_of(name, frame), np.random.default_rng(0))
+    mean, variance = ref.prior_moments(name, fit, rows)
+    size = ref.outcome_and_size(name, rows)[1]
+    if ref.kind_of(name) == "gamma":
         expected, within = size * mean, size * mean + size**2 * variance
-    elif kind_of(name) == "normal":
+    elif ref.kind_of(name) == "normal":
         expected, within = mean, variance + size**2
     else:
         expected = size * mean
@@ -132,12 +119,12 @@ def test_simulated_outcomes_have_the_moments_of_the_curves(example, name):
     np.testing.assert_allclose(drawn.var(axis=1), total, rtol=0.08)
 
 
-@pytest.mark.parametrize("name", thinned(CASES, QUICK))
+@pytest.mark.parametrize("name", thinned(CASES, ref.QUICK))
 def test_moments_and_whole_posteriors_are_those_of_the_scores(example, name):
     """Moments by draw, the mixture over draws, and parameters drawn at random (to chance)."""
-    fit, frame = example(name).fit, some_rows(example(name), 40)
-    scored = score_items(example(name), frame, draws="all", quantiles=())
-    columns, posterior = columns_of(name, frame), posterior_of(fit)
+    fit, frame = example(name).fit, ref.some_rows(example(name), 40)
+    scored = ref.score_items(example(name), frame, draws="all", quantiles=())
+    columns, posterior = ref.columns_of(name, frame), posterior_of(fit)
     mean, variance, _ = posterior.moments(columns)
     np.testing.assert_allclose(mean.mean(axis=0), scored["theta_mean"], rtol=1e-6, atol=1e-9)
     total = variance.mean(axis=0) + mean.var(axis=0)
@@ -163,7 +150,7 @@ def items_in_exact_cells(name):
     rng, number = np.random.default_rng(6), 3000
     case = CASES[name]
     scores = rng.choice(np.linspace(0.1, 0.6, 12), number)
-    if kind_of(name) == "gamma":
+    if ref.kind_of(name) == "gamma":
         size = rng.choice([4.0, 10.0, 30.0], number)
         outcome = rng.poisson(scores * rng.gamma(2.0, 0.5, number) * size)
         outcome[rng.random(number) < 0.2] = 0
@@ -185,6 +172,6 @@ def test_items_are_scored_with_the_likelihood_that_was_fitted(example, name):
     fit = soc.fit(statistics, example(name).case.prior, soc.VI(draws=50), progress=False)
     (by_bin,) = fit.data["log_likelihood"].data_vars.values()
     fitted = by_bin.sum(by_bin.dims[2:]).to_numpy()
-    scored = posterior_of(fit).log_density(columns_of(name, items.source)).sum(axis=1)
+    scored = posterior_of(fit).log_density(ref.columns_of(name, items.source)).sum(axis=1)
     difference = scored - fitted.ravel()
     assert difference.std() < 0.02 * scored.std()

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
-
-ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
+from tests.examples import COUNT_ROLES
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +21,7 @@ def fit(example):
 @pytest.fixture
 def files(tmp_path):
     """A folder of three files of 400 items with a column of names."""
-    frame = soc.simulation.s1(1200, seed=7)[list(ROLES)]
+    frame = soc.simulation.s1(1200, seed=7)[list(COUNT_ROLES)]
     frame["name"] = [f"item {i}" for i in range(len(frame))]
     folder = tmp_path / "items"
     folder.mkdir()
@@ -33,7 +32,7 @@ def files(tmp_path):
 
 
 def score(fit, source, out, **options):
-    items = soc.PoissonItems(str(source), **ROLES)
+    items = soc.PoissonItems(str(source), **COUNT_ROLES)
     return soc.item_posteriors(fit, items, out=out, progress=False, **options)
 
 
@@ -50,7 +49,7 @@ def test_a_folder_holds_what_one_file_holds(small_fit, files, tmp_path):
     assert score(small_fit, files / "*.parquet", out) == out
     whole = pq.read_table(out)
     assert whole["name"].to_pylist() == [f"item {i}" for i in range(1200)]
-    items = soc.PoissonItems(str(files / "*.parquet"), **ROLES)
+    items = soc.PoissonItems(str(files / "*.parquet"), **COUNT_ROLES)
     in_memory = soc.item_posteriors(small_fit, items, progress=False)
     parts = [pq.read_table(folder / f"{letter}.parquet") for letter in "abc"]
     assert [part.num_rows for part in parts] == [400] * 3
@@ -127,7 +126,7 @@ def test_items_are_never_overwritten(fit, files, tmp_path):
     (files / "more").mkdir()
     (files / "more" / "a.parquet").write_bytes((files / "a.parquet").read_bytes())
     twice = [str(files / "a.parquet"), str(files / "more" / "a.parquet")]
-    items = soc.PoissonItems(twice, **ROLES)
+    items = soc.PoissonItems(twice, **COUNT_ROLES)
     with pytest.raises(soc.ItemsError):
         soc.item_posteriors(fit, items, out=f"{tmp_path}/scored/", progress=False)
     before = (files / "a.parquet").read_bytes()

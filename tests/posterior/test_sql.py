@@ -67,9 +67,6 @@ def assert_close(found, exact):
         assert apart[~flagged].max() < (5e-9 if column in MOMENTS else 1e-6), column
 
 
-# --- hostile names and labels --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("engine", ["duckdb", "polars"])
 def test_expression_with_hostile_names_and_labels(fit, rows, exact, engine):
     connection = getattr(ibis, engine).connect()
@@ -147,8 +144,6 @@ def test_text_over_a_loaded_prior(fit, rows, exact, tmp_path):
     assert len(connection.execute(text).df()) == 0
 
 
-# --- rows that cannot be scored ------------------------------------------------------------------
-
 BAD_COUNTS = [
     (None, 1, 9.0), (np.nan, 1, 9.0), (np.inf, 1, 9.0), (0.1, None, 9.0), (0.1, -1, 9.0),
     (0.1, 1.5, 9.0), (0.1, np.nan, 9.0), (0.1, 1, None), (0.1, 1, -9.0), (0.1, 1, 0.0),
@@ -198,9 +193,6 @@ def test_rows_that_would_be_refused_are_null(example, name, engine):
     assert len(found) == len(rows)
     assert np.isfinite(found[MOMENTS].iloc[: len(good)].to_numpy(dtype=float)).all()
     assert found[NEW].iloc[len(good) :].isna().all(axis=None)
-
-
-# --- engines -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

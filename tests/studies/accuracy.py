@@ -14,41 +14,33 @@ TRUTH = ("theta", "true_mean", "true_variance", "oracle_mean", "oracle_variance"
 """Columns of simulated truth."""
 
 
-def accuracy(
-    fits: Mapping[str, soc.Fit], items: Any, bins: int = 20, **labels: float
-) -> pd.DataFrame:
-    """One row for each method and bin: averages of theta given t, true and fitted, and ratios.
+def scored(fit: soc.Fit, items: Any) -> pd.DataFrame:
+    """Scores items with and without their outcomes, which have columns by their role."""
+    columns = {r: c for r, c in items.roles.items() if r in ("score", "group")}
+    scores = type(items)(items.source[list(columns.values())], **columns)
+    options = {"quantiles": (), "progress": False}
+    given_t, after = (soc.item_posteriors(fit, each, **options) for each in (scores, items))
+    table = items.source[list(TRUTH)].assign(
+        mean=given_t["theta_mean"].to_numpy(), variance=given_t["theta_var"].to_numpy()
+    )
+    table[["theta_mean", "theta_var"]] = after[["theta_mean", "theta_var"]].to_numpy()
+    for role in ("score", OUTCOMES[items.kind].observed):
+        table[role] = items.source[items.roles[role]].to_numpy(dtype=float)
+    return table
+
+
+def accuracy(table: pd.DataFrame, bins: int, outcome: Outcome) -> pd.DataFrame:
+    """One row for each bin: averages of theta given t, true and fitted, and ratios.
 
     Errors of the mean and the variance given t and y are over E(theta | t)^2 and its square (of
     values over Var(theta | t)); `mse_` are mean squared errors over the oracle's; `error_ratio` is
     the squared error over the fitted variance; `regret` and `expected_ratio` are the same without
     the luck of the draw. Standard errors over items are under the names' `_se`.
     """
-    outcome = OUTCOMES[items.kind]
-    roles = {role: items.roles[role] for role in ("score", outcome.observed)}
-    tables = []
-    for method, fit in fits.items():
-        columns = {r: c for r, c in items.roles.items() if r in ("score", "group")}
-        scores = type(items)(items.source[list(columns.values())], **columns)
-        given_t, scored = (
-            soc.item_posteriors(fit, each, quantiles=(), progress=False) for each in (scores, items)
-        )
-        table = items.source[list(TRUTH)].assign(
-            mean=given_t["theta_mean"].to_numpy(), variance=given_t["theta_var"].to_numpy()
-        )
-        table[["theta_mean", "theta_var"]] = scored[["theta_mean", "theta_var"]].to_numpy()
-        for role, column in roles.items():
-            table[role] = items.source[column].to_numpy(dtype=float)
-        tables.append(accuracy_by_bin(table, bins, outcome).assign(method=method, **labels))
-    return pd.concat(tables, ignore_index=True)
-
-
-def accuracy_by_bin(table: pd.DataFrame, bins: int, outcome: Outcome) -> pd.DataFrame:
-    """Rows of `accuracy` of items already scored, with outcomes by their role."""
     number = equal_parts(table["score"].to_numpy(dtype=float), bins)
-    own = {str(c): table[c].to_numpy(dtype=float) for c in table}
+    columns = {str(c): table[c].to_numpy(dtype=float) for c in table}
     rows = [
-        {"bin": k, **_one_bin({c: v[number == k] for c, v in own.items()}, outcome)}
+        {"bin": k, **_one_bin({c: v[number == k] for c, v in columns.items()}, outcome)}
         for k in range(int(number.max()) + 1)
     ]
     return pd.DataFrame(rows)

@@ -27,19 +27,12 @@ def simulated(n_items: int, seed: int) -> pd.DataFrame:
     default = rng.random(n_items) < 0.2
     score[default] = DEFAULT
     mean, cv2 = np.where(default, MEAN, score), np.where(default, CV2, SPREAD)
-    theta = rng.gamma(1.0 / cv2, mean * cv2)
-    columns = {"t": score, "y": rng.poisson(theta * exposure), "N": exposure}
-    return pd.DataFrame({**columns, "theta": theta, "default": default})
-
-
-def items_of(frame: pd.DataFrame) -> soc.PoissonItems:
-    """The items of a simulated table."""
-    return soc.PoissonItems(frame, score="t", count="y", exposure="N")
+    return common.gamma_counts(rng, score, exposure, mean, cv2).assign(default=default)
 
 
 def figures(frame: pd.DataFrame, prior: soc.Gamma) -> dict[str, float]:
     """Figures of one fit."""
-    items = items_of(frame)
+    items = common.counts(frame)
     stats = summarize(items)
     model, seconds = timed(lambda: fit(stats, prior))
     inside = common.items_covered(common.posteriors(model, items))

@@ -17,7 +17,8 @@ import pandas as pd
 from scipy import special
 
 import soc_pymc as soc
-from tests.studies.common import Choice, Rows, averages, covered, curves, fitted, options, show
+from tests.studies import common
+from tests.studies.common import covered, curves, fitted, show
 
 SHAPE, EFFECT = 4.0, 0.3  # of theta given the score; sd of the clusters' effect on log theta
 CASES = [(number, where) for where in ("spread", "local") for number in (50, 500)]
@@ -41,13 +42,13 @@ def simulated(seed: int, clusters: int, where: str) -> pd.DataFrame:
     z = np.sqrt(_SHARE) * shared + np.sqrt(1.0 - _SHARE) * alone
     factor = special.gammaincinv(SHAPE, special.ndtr(z)) / SHAPE
     count = rng.poisson(np.exp(log_t) * factor * exposure)
-    return pd.DataFrame({"t": np.exp(log_t), "y": count, "N": exposure, "campaign": cluster})
+    table = {"score": np.exp(log_t), "count": count, "exposure": exposure, "campaign": cluster}
+    return pd.DataFrame(table)
 
 
 def one(seed: int, clusters: int, where: str) -> pd.DataFrame:
     """Rows of one data set: for both curves and every score, whether bands cover."""
-    frame = simulated(seed, clusters, where)
-    items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
+    items = common.counts(simulated(seed, clusters, where))
     model = fitted(items, method=soc.VI(seed=seed), bins=_BINS, cluster="campaign")
     drawn = curves(model, AT)
     tables = []
@@ -77,9 +78,9 @@ def of_levels(seed: int, levels: int, each: int, clustered: bool = True) -> pd.D
     exposure = rng.lognormal(3.0, 1.0, number)
     count = rng.poisson(np.exp(log_mean) * rng.gamma(SHAPE, 1.0 / SHAPE, number) * exposure)
     labels = np.char.add("g", np.char.zfill(group.astype(str), 4))
-    table = {"t": np.exp(log_t), "y": count, "N": exposure, "group": labels, "campaign": cluster}
-    items = soc.PoissonItems(pd.DataFrame(table), score="t", count="y", exposure="N", group="group")
-    model = fitted(items, bins=30, **({"cluster": "campaign"} if clustered else {}))
+    table = {"score": np.exp(log_t), "count": count, "exposure": exposure, "group": labels}
+    items = common.counts(pd.DataFrame(table).assign(campaign=cluster), group="group")
+    model = fitted(items, bins=30, cluster="campaign" if clustered else None)
     rows = []
     for k, label in enumerate(np.unique(labels)):
         draws = curves(model, [t], group=label)["log mean"]
@@ -101,13 +102,12 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
 def main() -> None:
     """Prints coverage by case."""
     small = {"simulations": 1, "where": ["spread"], "clusters": [50]}
-    where = Choice(("spread", "local"))
-    chosen = options(
+    chosen = common.options(
         __doc__,
         small,
         simulations=10,
         first=0,
-        where=where,
+        where=common.Choice(("spread", "local")),
         clusters=(50, 500),
         levels=int,
         out=Path,
@@ -117,10 +117,10 @@ def main() -> None:
         for clustered in (True, False):
             each = chosen.clusters[0]
             found = pd.concat(of_levels(s, chosen.levels, each, clustered) for s in seeds)
-            show(averages(found), f"clusters known: {clustered}", digits=3)
+            show(common.averages(found), f"clusters known: {clustered}", digits=3)
             print(f"root mean squared error {np.sqrt((found['error'] ** 2).mean()):.3f}")
         return
-    rows = Rows(chosen.out)
+    rows = common.Rows(chosen.out)
     for number, where in CASES:
         for seed in seeds if number in chosen.clusters and where in chosen.where else ():
             labels = {"seed": seed, "clusters": number, "where": where}

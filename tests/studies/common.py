@@ -74,6 +74,18 @@ def _option(default: Any) -> dict[str, Any]:
     return {"type": kind, "default": default}
 
 
+# --- items ---------------------------------------------------------------------------------------
+
+
+def gamma_counts(
+    rng: np.random.Generator, score: Any, exposure: Any, mean: Any, cv2: Any
+) -> pd.DataFrame:
+    """Items with a Gamma theta of this mean and cv2, by item or for all, and their counts."""
+    theta = rng.gamma(1.0 / np.broadcast_to(cv2, np.shape(score)), mean * cv2)
+    count = rng.poisson(theta * exposure)
+    return pd.DataFrame({"score": score, "exposure": exposure, "count": count, "theta": theta})
+
+
 # --- fits and their coverage ---------------------------------------------------------------------
 
 

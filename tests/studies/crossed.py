@@ -37,15 +37,13 @@ def simulate(
     cell = np.repeat(np.indices(sizes).reshape(2, -1), items, axis=1)
     score = np.exp(rng.normal(np.log(0.05), 0.8, cell.shape[1]))
     exposure = np.ceil(np.exp(rng.normal(np.log(30), 1.5, cell.shape[1])))
-    log_mean, log_cv2 = curves_of(score, *cell)
-    theta = rng.gamma(np.exp(-log_cv2), np.exp(log_mean + log_cv2))
-    table = {"score": score, "exposure": exposure, "count": rng.poisson(theta * exposure)}
+    frame = common.gamma_counts(rng, score, exposure, *np.exp(curves_of(score, *cell)))
     labels = {
         name: np.char.add(name[0], np.char.mod("%02d", k))
         for name, k in zip(GROUP, cell, strict=True)
     }
     truth = [[curves_of(SCORES, i, j) for j in range(sizes[1])] for i in range(sizes[0])]
-    return pd.DataFrame({**table, **labels, "theta": theta}), np.array(truth)
+    return frame.assign(**labels), np.array(truth)
 
 
 def effects_of(truth: np.ndarray) -> np.ndarray:

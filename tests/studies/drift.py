@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from tests.studies.common import Choice, Rows, options, show, summarize
+from tests.studies.common import Choice, Rows, counts, gamma_counts, options, show, summarize
 
 DAYS, CHANGED, STEP = 60, 40, 0.10
 BINS, CV2, TOGETHER = 20, 0.3, 10
@@ -33,8 +33,7 @@ def day_of_items(n: int, mean: float, rng: np.random.Generator) -> pd.DataFrame:
     """One day's items, with their mean `mean` times the score."""
     score = np.exp(rng.normal(-3.0, 1.0, n))
     exposure = np.ceil(rng.gamma(1.0, 20.0, n))
-    theta = rng.gamma(1 / CV2, mean * score * CV2)
-    return pd.DataFrame({"t": score, "y": rng.poisson(theta * exposure), "N": exposure})
+    return gamma_counts(rng, score, exposure, mean * score, CV2)
 
 
 def series(kind: str, seed: int) -> soc.Statistics:
@@ -48,7 +47,7 @@ def series(kind: str, seed: int) -> soc.Statistics:
         frame = pd.concat([day_of_items(n, np.exp(log_mean[k]), rng) for k in days])
         dates = np.datetime64("2026-01-01") + days.repeat(n).astype("timedelta64[D]")
         frame = frame.assign(day=dates.astype("datetime64[us]"))
-        items = soc.PoissonItems(frame, score="t", count="y", exposure="N", date="day")
+        items = counts(frame, date="day")
         bins = {"bins": BINS} if total is None else {"edges": total.edges}
         more = summarize(items, **bins, joint=joint)
         total = more if total is None else total + more

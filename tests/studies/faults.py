@@ -9,6 +9,7 @@ run to its end, after which all files must be those and no temporary file may be
 """
 
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -66,21 +67,16 @@ def _to_end(words: str) -> float:
     return time.monotonic() - start
 
 
-def _killed(words: str, wait: float | None, window: float, out: Path) -> str:
-    """Kills a run after some seconds, or where None when it writes; returns the stage it was at."""
+def _kill(words: str, wait: float | None, window: float, out: Path) -> None:
+    """Kills a run after some seconds, or where None soon after it begins to write."""
     child, start = _start(words), time.monotonic()
-    while child.exitcode is None:
-        if wait is not None and time.monotonic() - start >= wait:
-            break
+    while child.exitcode is None and (wait is None or time.monotonic() - start < wait):
         if wait is None and _parts(out):
             time.sleep(window)
             break
         time.sleep(0.0005)
     child.kill()
     child.join()
-    if child.exitcode == 0:
-        return "after the end"
-    return "while writing" if _parts(out) else "before writing"
 
 
 def _parts(out: Path) -> list[Path]:
@@ -88,13 +84,12 @@ def _parts(out: Path) -> list[Path]:
 
 
 def _empty(out: Path) -> None:
-    out.mkdir(exist_ok=True)
-    for path in out.iterdir():
-        path.unlink()
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
 
 
 def content(path: Path) -> bytes:
-    """What a file says, but for dates and durations."""
+    """Returns the content of a file but for dates and durations."""
     if path.suffix == ".parquet":
         return repr(pd.read_parquet(path).to_dict("list")).encode()
     if path.suffix != ".nc":
@@ -116,9 +111,9 @@ def _state(path: Path, expected: bytes) -> str:
 
 
 def torture(name: str, kills: int, rng: np.random.Generator) -> Counter[str]:
-    """Kills one command so often; counts stages, states of files and faults."""
+    """Kills one command so often; counts states of files and faults."""
     words, targets = COMMANDS[name]
-    out, found = Path("out"), Counter()
+    out, counts = Path("out"), Counter(kills=kills)
     for _ in range(2):  # the first compiles what is not yet compiled
         _empty(out)
         seconds = _to_end(words)
@@ -128,16 +123,15 @@ def torture(name: str, kills: int, rng: np.random.Generator) -> Counter[str]:
         if rng.random() < 0.5:
             for target in targets:
                 (out / target).write_bytes(_OLD)
-        wait = rng.random() * seconds if kill % 2 else None
-        found[_killed(words, wait, rng.random() * _WINDOW, out)] += 1
-        found["left a temporary file"] += bool(_parts(out))
-        found.update(_state(out / target, expected[target]) for target in targets)
+        _kill(words, rng.random() * seconds if kill % 2 else None, rng.random() * _WINDOW, out)
+        counts["while writing"] += bool(_parts(out))
+        counts.update(_state(out / target, expected[target]) for target in targets)
         if kill % _RERUN_EVERY == 0:
             _to_end(words)
             states = {_state(out / target, expected[target]) for target in targets}
-            found["reruns"] += 1
-            found["faulty"] += states != {"new"} or bool(_parts(out))
-    return found
+            counts["reruns"] += 1
+            counts["faulty"] += states != {"new"} or bool(_parts(out))
+    return counts
 
 
 def main() -> None:

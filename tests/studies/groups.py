@@ -28,13 +28,10 @@ def simulate(seed: int, sizes: np.ndarray = SIZES) -> tuple[pd.DataFrame, np.nda
     group = np.repeat(np.arange(len(sizes)), sizes)
     score = np.exp(rng.normal(np.log(0.05), 0.8, len(group)))
     exposure = np.ceil(np.exp(rng.normal(np.log(6), 1.8, len(group))))
-    log_mean, log_cv2 = curves_of(score, group)
-    theta = rng.gamma(np.exp(-log_cv2), np.exp(log_mean + log_cv2))
+    frame = common.gamma_counts(rng, score, exposure, *np.exp(curves_of(score, group)))
     labels = np.array([f"g{k:02d}" for k in range(len(sizes))])
-    table = {"score": score, "exposure": exposure, "count": rng.poisson(theta * exposure)}
-    frame = pd.DataFrame({**table, "group": labels[group], "theta": theta})
     truth = [curves_of(SCORES, np.full(len(SCORES), k)) for k in range(len(sizes))]
-    return frame, np.array(truth)
+    return frame.assign(group=labels[group]), np.array(truth)
 
 
 def summarize(frame: pd.DataFrame, group: str | None = "group") -> soc.Statistics:

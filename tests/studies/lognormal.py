@@ -9,6 +9,8 @@ Rows by bin of score go to ``--out``, rows over all items to ``lognormal_all.par
 makes what is missing.
 """
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
+from soc_pymc.families.outcomes import OUTCOMES
 from tests.oracles import lognormal_oracle
-from tests.studies.accuracy import accuracy
+from tests.studies.accuracy import accuracy, scored
 from tests.studies.common import Choice, Rows, counts, fit, options, real_counts, show, summarize
 
 METHODS = {  # name in tables, prior, items in a bin of five steps
@@ -69,8 +72,11 @@ def judged(
 
     ``ratio`` is ``error_ratio`` over that of the oracle on the same items.
     """
-    by_bin, overall = (accuracy({method: model}, items, b, **cell) for b in (bins, 1))
-    frame = items.source
+    frame, table = items.source, scored(model, items)
+    by_bin, overall = (
+        accuracy(table, number, OUTCOMES[items.kind]).assign(method=method, **cell)
+        for number in (bins, 1)
+    )
     oracle = ((frame["oracle_mean"] - frame["theta"]) ** 2 / frame["oracle_variance"]).mean()
     status = model.status
     return by_bin, overall.assign(
@@ -92,32 +98,36 @@ def one_cell(
     return judged(items, model, name, bins, delta=delta, sigma=sigma)
 
 
-def main() -> None:
-    """Runs the grid, saves rows after every cell and method, and prints the table."""
-    small = {"items": 20_000, "cells": ["delta=0,sigma=0.5"], "prior": ["five", "gamma"]}
-    chosen = options(
-        __doc__,
-        small,
-        items=1_000_000,
-        prior=Choice(METHODS),
-        cells=Choice(["all", *CELLS], ["all"]),
-        bins=20,
-        seed=0,
-        out=Path,
-    )
-    keywords = real_counts("adwords")
+def collected(chosen: Any, work: Mapping[tuple[Any, ...], Callable[[], Any]]) -> pd.DataFrame:
+    """Returns rows over all items; the work of methods and cells that are missing is done.
+
+    Work is by the method, delta and sigma, or by the method alone.
+    """
     run = {"n_items": chosen.items, "seed": chosen.seed}
     everything = chosen.out and chosen.out.with_stem(chosen.out.stem + "_all")
     by_bin, overall = Rows(chosen.out, **run), Rows(everything, **run)
-    for method in chosen.prior:
-        for cell in CELLS if "all" in chosen.cells else chosen.cells:
-            delta, sigma = CELLS[cell]
-            if not overall.has(method=METHODS[method][0], delta=delta, sigma=sigma):
-                rows = one_cell(keywords, chosen.items, cell, method, chosen.seed, chosen.bins)
-                by_bin.add(rows[0])
-                overall.add(rows[1])
-    cells = overall.table.set_index(["delta", "sigma", "method"]).sort_index()
-    show(cells[SUMMARY])
+    for labels, make in work.items():
+        if not overall.has(**dict(zip(("method", "delta", "sigma"), labels, strict=False))):
+            rows = make()
+            by_bin.add(rows[0])
+            overall.add(rows[1])
+    return overall.table
+
+
+def main() -> None:
+    """Runs the grid, saves rows after every cell and method, and prints the table."""
+    small = {"items": 20_000, "cells": ["delta=0,sigma=0.5"], "prior": ["five", "gamma"]}
+    cells = Choice(["all", *CELLS], ["all"])
+    numbers = {"items": 1_000_000, "bins": 20, "seed": 0}
+    chosen = options(__doc__, small, prior=Choice(METHODS), cells=cells, out=Path, **numbers)
+    settings = real_counts("adwords"), chosen.items
+    work = {
+        (METHODS[m][0], *CELLS[c]): partial(one_cell, *settings, c, m, chosen.seed, chosen.bins)
+        for m in chosen.prior
+        for c in (CELLS if "all" in chosen.cells else chosen.cells)
+    }
+    table = collected(chosen, work)
+    show(table.set_index(["delta", "sigma", "method"]).sort_index()[SUMMARY])
 
 
 if __name__ == "__main__":

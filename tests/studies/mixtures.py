@@ -10,18 +10,16 @@ Real data are read from the folder that SOC_PYMC_DATA names.
 """
 
 import dataclasses
-import time
 from collections.abc import Iterator
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
-from tests.studies import common, sbc
+from tests.studies import agreement, common, sbc
 from tests.studies.common import Choice, counts, fit, options, posteriors, real_counts, show
 
 DATA = ("adwords", "fremtpl2", "homeruns", "upworthy thinned", "upworthy")
@@ -38,7 +36,6 @@ NARROW = {
     "mean": soc.Spline(level=(float(np.log(0.05)), 0.3), slope=(1.0, 0.1), wiggle=0.1),
     "variance": soc.Spline(level=(float(np.log(0.3)), 0.3), slope=(0.0, 0.15), wiggle=0.1),
 }
-_DRAWS = {"draws": 1000, "tune": 1000, "chains": 2}
 
 
 def table_of(name: str) -> pd.DataFrame:
@@ -79,30 +76,24 @@ def _curves(model: soc.Fit, score: np.ndarray) -> xr.Dataset:
     return _log_cv2(soc.calibration_curves(model, score))
 
 
-def agreement(frame: pd.DataFrame, draws: int) -> dict[str, Any]:
-    """VI against NUTS: the farthest of 20 scores, and of items."""
-    stats, prior, start = summarized(frame), soc.GammaMixture(), time.perf_counter()
-    nuts = fit(stats, prior, soc.NUTS(draws=draws, tune=draws, chains=2, seed=1))
-    row: dict[str, Any] = {"minutes": (time.perf_counter() - start) / 60.0}
-    vi = fit(stats, prior, soc.VI(draws=4 * draws))
+def against_nuts(frame: pd.DataFrame, draws: int) -> pd.DataFrame:
+    """Compares VI with NUTS on the curves at 20 scores and on the posteriors of 300 items."""
+    stats, prior = summarized(frame), soc.GammaMixture()
+    method = soc.NUTS(draws=draws, tune=draws, chains=2, seed=1)
+    nuts, seconds = common.timed(lambda: fit(stats, prior, method))
+    models = fit(stats, prior, soc.VI(draws=4 * draws)), nuts
     score = np.quantile(frame["score"], np.linspace(0.01, 0.99, 20))
-    truth, drawn = (_curves(model, score) for model in (nuts, vi))
-    row["rhat"] = max(float(v.max()) for v in az.rhat(truth).data_vars.values())
-    row["ess"] = min(float(v.min()) for v in az.ess(truth).data_vars.values())
-    row["divergences"] = int(nuts.data["sample_stats"]["diverging"].sum())
-    for k in truth:
-        flat = (x[k].to_numpy().reshape(-1, len(score)) for x in (drawn, truth))
-        row |= {f"{k}: {name}": value for name, value in common.against(*flat).items()}
-        widths = (x[k].quantile([0.05, 0.95], ("chain", "draw")) for x in (drawn, truth))
-        row[f"{k}: band ratios"] = np.divide(*(np.diff(w, axis=0) for w in widths)).round(2)
+    drawn = [_curves(model, score) for model in models]
+    rhat, ess = agreement.sampling_quality(drawn[1])
+    divergences = int(nuts.data["sample_stats"]["diverging"].sum())
+    print(f"{seconds:.0f} CPU s, R-hat {rhat:.3f}, ESS {ess:.0f}, {divergences} divergences")
+    table = agreement.compared(*drawn)
     some = counts(frame.sample(300, random_state=0))
-    true, found = (posteriors(model, some) for model in (nuts, vi))
-    apart = (found["theta_mean"] - true["theta_mean"]) / true["theta_sd"]
-    ratio = found["theta_sd"] / true["theta_sd"]
-    return row | {
-        "item means apart": apart.abs().max(),
-        "item sd ratios": (ratio.min(), ratio.max()),
-    }
+    ours, reference = (posteriors(model, some) for model in models)
+    ratio = ours["theta_sd"] / reference["theta_sd"]
+    apart = (ours["theta_mean"] - reference["theta_mean"]).abs() / reference["theta_sd"]
+    table.loc["items"] = [ratio.min(), ratio.max(), apart.max()]
+    return table
 
 
 def compared(frame: pd.DataFrame) -> pd.DataFrame:
@@ -166,7 +157,7 @@ def main() -> None:
         if chosen.part == "fits":
             show(pd.DataFrame(fits(frame, chosen.seeds)), name)
         elif chosen.part == "nuts":
-            show(pd.Series(agreement(frame, chosen.draws)), name)
+            show(against_nuts(frame, chosen.draws), name)
         else:
             show({"compare": compared, "terms": held_out}[chosen.part](frame), name)
 

@@ -9,14 +9,15 @@ Rows by bin of score go to ``--out``, rows over all items to a file beside it (`
 run makes what is missing. All items are held in memory.
 """
 
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 import soc_pymc as soc
 from tests.oracles import laplace_oracle
-from tests.studies.common import Choice, Rows, options, show, values
-from tests.studies.lognormal import SUMMARY, fitted, judged
+from tests.studies.common import Choice, options, show, values
+from tests.studies.lognormal import SUMMARY, collected, fitted, judged
 
 METHODS = {  # name in tables, prior, items in a bin of five steps
     "five": ("five steps", soc.NormalMixture(), 15_000),  # fewer give variances too small
@@ -39,32 +40,24 @@ def simulated(n_items: int, seed: int = 0) -> pd.DataFrame:
 
 def run(
     n_items: int, method: str, seed: int = 0, bins: int = 20
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Rows by bin of score, the row over all items, and the PIT tests of `soc.check`."""
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows by bin of score and the row over all items; prints the PIT by slice of `soc.check`."""
     items = values(simulated(n_items, seed))
     name, prior, items_in_bin = METHODS[method]
     model = fitted(items, prior, items_in_bin)
-    checked = soc.check(model, items, subset=1000, progress=False).table
-    pit = checked.loc[checked["what"] == "PIT", ["where", "value", "p"]]
-    return *judged(items, model, name, bins), pit
+    checked = soc.check(model, items, subset=1000, progress=False).table.set_index("where")
+    show(checked.loc[checked["what"] == "PIT", ["value", "p"]], f"PIT, {name}")
+    return judged(items, model, name, bins)
 
 
 def main() -> None:
-    """Runs the methods; prints their figures and the PIT by slice."""
+    """Runs the methods and prints their figures."""
     small = {"items": 20_000, "prior": ["five", "normal"]}
-    chosen = options(
-        __doc__, small, items=1_000_000, prior=Choice(METHODS), bins=20, seed=0, out=Path
-    )
-    labels = {"n_items": chosen.items, "seed": chosen.seed}
-    everything = chosen.out and chosen.out.with_stem(chosen.out.stem + "_all")
-    by_bin, overall = Rows(chosen.out, **labels), Rows(everything, **labels)
-    for method in chosen.prior:
-        if not overall.has(method=METHODS[method][0]):
-            *rows, pit = run(chosen.items, method, chosen.seed, chosen.bins)
-            by_bin.add(rows[0])
-            overall.add(rows[1])
-            show(pit.set_index("where"), f"PIT, {METHODS[method][0]}")
-    show(overall.table.set_index("method")[[*SUMMARY, "mse_y"]])
+    numbers = {"items": 1_000_000, "bins": 20, "seed": 0}
+    chosen = options(__doc__, small, prior=Choice(METHODS), out=Path, **numbers)
+    settings = {"seed": chosen.seed, "bins": chosen.bins}
+    work = {(METHODS[m][0],): partial(run, chosen.items, m, **settings) for m in chosen.prior}
+    show(collected(chosen, work).set_index("method")[[*SUMMARY, "mse_y"]])
 
 
 if __name__ == "__main__":

@@ -14,14 +14,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import ibis
 import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
 from tests.examples import FAMILIES, ROLES
-from tests.posterior.references import hostile_sizes, row_arguments
-from tests.studies.common import Choice, Rows, fitted, options, posteriors, show
+from tests.posterior.references import FORMS, KINDS, hostile_sizes, scored_in_every_form
+from tests.studies.common import Choice, Rows, fitted, options, show
 
 COLUMNS = {"mean": "theta_mean", "sd": "theta_sd", "lower": "theta_q05", "upper": "theta_q95"}
 BY_SIZE = {"exposure": soc.Spline(knots=4)}
@@ -41,7 +40,6 @@ PRIORS |= {
     "BetaMixture-plain": (soc.BetaMixture(), {}),
     "GammaMixture-groups": (soc.GammaMixture(), {"group": "kind"}),
 }
-KINDS = {soc.PoissonItems: "gamma", soc.NormalItems: "normal", soc.BinomialItems: "beta"}
 
 
 def frame_of(case: str, number: int, seed: int) -> tuple[Any, pd.DataFrame]:
@@ -63,19 +61,12 @@ def errors(case: str, number: int, n_fitted: int) -> dict[str, Any]:
     by_size = {"joint": True} if "exposure" in case else {}
     fit = fitted(kind(frame, **roles), prior, **by_size)
     frame = hostile_sizes(frame_of(case, number, 1)[1], kind)
-    items = kind(frame, **roles)
-    exact, batch = posteriors(fit, items, draws="all"), posteriors(fit, items)
-    arguments = row_arguments(frame, items.roles)
+    items = kind(frame.assign(id=np.arange(number)), **roles)
     with tempfile.TemporaryDirectory() as folder:
-        files = {
-            form: soc.export_prior(fit, Path(folder) / f"prior.{form}")
-            for form in ("parquet", "json")
-        }
-        forms = {form: soc.prior_table.score(path, *arguments) for form, path in files.items()}
+        forms, files = scored_in_every_form(fit, items, folder)
         row: dict[str, Any] = {f"kB {f}": path.stat().st_size // 1000 for f, path in files.items()}
-    numbered = kind(ibis.memtable(frame.assign(id=np.arange(len(frame)))), **roles)
-    forms["sql"] = soc.posterior_expression(fit, numbered).to_pandas().sort_values("id")
-    clear = ~forms["parquet"]["flagged"]
+    exact, batch = forms["exact"], forms["batch"]
+    clear = ~forms["parquet"]["flagged"].to_numpy()
     row["flagged"] = 1.0 - clear.mean()
     row["flags differ"] = int((forms["sql"]["flagged"].to_numpy() != ~clear).sum())
     sd = exact["theta_sd"].to_numpy()[clear]
@@ -84,8 +75,8 @@ def errors(case: str, number: int, n_fitted: int) -> dict[str, Any]:
         expected = batch[column].to_numpy()[clear]
         error = np.abs(expected - exact[column].to_numpy()[clear]) / sd
         row |= {name: np.quantile(error, 0.99), f"{name} most": error.max()}
-        for form in forms.values():
-            other = np.asarray(form[column], dtype=float)[clear]
+        for form in FORMS:
+            other = forms[form][column].to_numpy(dtype=float)[clear]
             unit = np.maximum(np.abs(expected), sd)
             apart[name] = np.fmax(apart[name], np.nanmax(np.abs(other - expected) / unit))
         row[f"null {name}"] = int(np.isnan(other).sum())  # of SQL, the last form

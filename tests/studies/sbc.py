@@ -34,21 +34,6 @@ PRIOR = soc.Gamma(
 _QUANTILES = (0.02, 0.25, 0.5, 0.75, 0.98)
 
 
-def _counts(rng, log_mean, log_cv2, frame):
-    theta = rng.gamma(np.exp(-log_cv2), np.exp(log_mean + log_cv2))
-    return frame.assign(count=rng.poisson(theta * frame["exposure"]))
-
-
-def _successes(rng, logit_mean, log_odds_cv2, frame):
-    theta = rng.beta(*family_of(soc.Beta()).to_parameters(logit_mean, log_odds_cv2))
-    return frame.assign(successes=rng.binomial(frame["trials"], theta))
-
-
-def _values(rng, mean, log_variance, frame):
-    theta = rng.normal(mean, np.exp(0.5 * log_variance))
-    return frame.assign(value=rng.normal(theta, frame["noise_sd"]))
-
-
 def _effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     """Items: t ~ Normal(0, 1), theta ~ Normal(t, 0.5), log sd of the noise ~ Normal(0, 0.5)."""
     rng = np.random.default_rng([seed, 1])  # not the stream that theta is drawn from
@@ -59,16 +44,15 @@ def _effects(n_items: int, seed: int = 0) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Setting:
-    """A prior, items with its scores and sizes, and outcomes given both curves at the items."""
+    """A prior, a table of scores and sizes, and what makes items of it."""
 
     prior: Any
     frame: Callable[[int, int], pd.DataFrame]
     items: Callable[[pd.DataFrame], Any]
-    outcomes: Callable[..., pd.DataFrame]
 
 
 SETTINGS = {
-    "poisson": Setting(PRIOR, soc.simulation.s1, counts, _counts),
+    "poisson": Setting(PRIOR, soc.simulation.s1, counts),
     "binomial": Setting(
         soc.Beta(
             mean=soc.Spline(scale="logit", level=(float(special.logit(0.3)), 0.7), slope=(1, 0.3)),
@@ -76,7 +60,6 @@ SETTINGS = {
         ),
         binomial.simulated,
         binomial.ITEMS["binomial"],
-        _successes,
     ),
     "normal": Setting(
         soc.Normal(
@@ -85,7 +68,6 @@ SETTINGS = {
         ),
         _effects,
         values,
-        _values,
     ),
 }
 
@@ -113,9 +95,12 @@ def replicates(
     The last entry is uniform on (0, 1) and breaks ties of ranks.
     """
     setting = SETTINGS[kind]
-    prior = setting.prior
+    prior, family = setting.prior, family_of(setting.prior)
     rng = np.random.default_rng(seed)
     frame = setting.frame(items, seed=seed)
+    observed, size = (
+        setting.items(frame).roles[role] for role in (family.outcome.observed, family.outcome.size)
+    )
     first = summarize(setting.items(frame))
     truth = _prior_curves(first, prior, fits, seed)
     score = frame["score"].to_numpy()
@@ -124,8 +109,12 @@ def replicates(
     some = score[:: max(1, items // 500)]
     for i in range(fits):
         curves = (matrix @ truth[name][i] for name, matrix in at_items.items())
-        outcomes = setting.items(setting.outcomes(rng, *curves, frame))
-        stats = summarize(outcomes, edges=first.edges, on_leakage="ignore")
+        outcomes = family.simulate(*curves, frame[size].to_numpy(dtype=float), rng)
+        stats = summarize(
+            setting.items(frame.assign(**{observed: outcomes})),
+            edges=first.edges,
+            on_leakage="ignore",
+        )
         fit = fit_quietly(stats, prior, soc.VI(seed=i))
         yield fit, [(*one, rng.random()) for one in _quantities(fit, truth, i, points, some)]
 

@@ -38,15 +38,14 @@ def simulated(kind: str, n_items: int, share: float, seed: int) -> tuple[Items, 
         theta = np.where(zero, 0.0, t * rng.gamma(_SHAPE, 1.0 / _SHAPE, n_items))
         y = rng.poisson(theta * size)
         prior = np.full(n_items, _SHAPE), _SHAPE / t
-        frame = pd.DataFrame({"t": t, "y": y, "N": size})
-        items: Items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
+        frame = pd.DataFrame({"score": t, "count": y, "exposure": size})
+        items: Items = common.counts(frame)
     else:
         t, size = rng.normal(size=n_items), np.exp(rng.normal(np.log(0.4), 0.5, n_items))
         theta = np.where(zero, 0.0, 0.5 + 0.8 * t + _SD * rng.normal(size=n_items))
         y = theta + size * rng.normal(size=n_items)
         prior = 0.5 + 0.8 * t, np.full(n_items, _SD**2)
-        frame = pd.DataFrame({"t": t, "y": y, "s": size})
-        items = soc.NormalItems(frame, score="t", value="y", noise_sd="s")
+        items = common.values(pd.DataFrame({"score": t, "value": y, "noise_sd": size}))
     return items, oracle(FAMILIES[FAMILY[kind]], prior, y, size, share).assign(theta=theta)
 
 
@@ -89,7 +88,7 @@ def compared(
     scored = common.posteriors(model, items)
     plain = common.posteriors(common.fit(stats, prior()), items)
     theta = truth["theta"].to_numpy()
-    middle = [float(np.median(scored["t"]))]
+    middle = [float(np.median(scored["score"]))]
     low, median, high = soc.bands(soc.calibration_curves(model, middle))["p_zero"].to_numpy()[:, 0]
     moved = (scored["theta_mean"] - plain["theta_mean"]) / plain["theta_sd"]
 

@@ -6,11 +6,10 @@ from scipy import stats as laws
 
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import SMALL_MIXTURE
+from tests.examples import COUNT_ROLES, OVER, QUIET, SMALL_MIXTURE
 from tests.studies import atoms as study
+from tests.studies.common import counts
 
-QUIET = {"progress": False}
-OVER = ("chain", "draw")
 pytestmark = pytest.mark.filterwarnings("ignore:column .* has scores shared by many items")
 
 
@@ -21,7 +20,7 @@ def frame():
 
 @pytest.fixture(scope="module")
 def statistics(frame):
-    return soc.summarize(study.items_of(frame), joint=True, **QUIET)
+    return soc.summarize(counts(frame), joint=True, **QUIET)
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +62,10 @@ def test_only_the_score_itself_has_the_shifts(fit):
 def test_item_posteriors_are_those_of_the_draws(fit, frame, draws):
     """Against the closed form, averaged over the draws by hand: 2e-3 posterior sd."""
     some = frame.iloc[:300]
-    scored = soc.item_posteriors(fit, study.items_of(some), draws=draws, **QUIET)
-    curves = soc.calibration_curves(fit, some["t"])
+    scored = soc.item_posteriors(fit, counts(some), draws=draws, **QUIET)
+    curves = soc.calibration_curves(fit, some["score"])
     shape, rate = (curves[name].to_numpy().reshape(300, -1) for name in ("shape", "rate"))
-    mean = (shape + some["y"].to_numpy()) / (rate + some["N"].to_numpy())
+    mean = (shape + some["count"].to_numpy()) / (rate + some["exposure"].to_numpy())
     away = (scored["theta_mean"].to_numpy() - mean.mean(axis=0)) / scored["theta_sd"].to_numpy()
     assert np.abs(away).max() < 2e-3
 
@@ -81,8 +80,8 @@ def test_checks_have_a_slice_for_each_atom(fit, statistics):
 @pytest.mark.slow
 def test_an_atom_far_from_other_scores_does_not_bend_the_line(frame):
     """Its shift says nothing of the slope, and the range of scores is that of the others."""
-    moved = frame.assign(t=np.where(frame["default"], 1e9, frame["t"]))
-    stats = soc.summarize(study.items_of(moved), **QUIET)
+    moved = frame.assign(score=np.where(frame["default"], 1e9, frame["score"]))
+    stats = soc.summarize(counts(moved), **QUIET)
     fit = soc.fit(stats, soc.Gamma(), soc.VI(draws=100), **QUIET)
     assert float(soc.calibration_curves(fit)["score"].max()) < 10.0
     mean = soc.calibration_curves(fit, [study.BESIDE, 1e9])["mean"].mean(OVER)
@@ -95,7 +94,7 @@ def test_atoms_can_be_left_out(frame, statistics):
     """With `atoms=False`, and where merged joint cells hold other scores too."""
     assert "atom" in soc.model(statistics, soc.Gamma()).coords
     assert "atom" not in soc.model(statistics, soc.Gamma(atoms=False)).coords
-    merged = soc.summarize(study.items_of(frame), joint=3000, **QUIET)
+    merged = soc.summarize(counts(frame), joint=3000, **QUIET)
     assert merged.coarse > 1
     with pytest.raises(soc.FitError, match=r"0\.05"):
         soc.model(merged, soc.Gamma(exposure=soc.Spline()))
@@ -103,8 +102,8 @@ def test_atoms_can_be_left_out(frame, statistics):
 
 
 def pit_of(fit, frame):
-    columns = {"score": frame["t"], "count": frame["y"].astype(float), "exposure": frame["N"]}
-    low, high = posterior_of(fit).cdf_interval({k: v.to_numpy() for k, v in columns.items()})
+    columns = {role: frame[role].to_numpy(dtype=float) for role in COUNT_ROLES}
+    low, high = posterior_of(fit).cdf_interval(columns)
     return low + (high - low) * np.random.default_rng(0).random(len(low))
 
 
@@ -122,7 +121,6 @@ def test_mixtures_have_atoms_too(frame, statistics):
 @pytest.mark.slow
 def test_clusters_widen_atoms_too(frame):
     clusters = frame.assign(c=np.random.default_rng(0).integers(0, 60, len(frame)))
-    items = soc.PoissonItems(clusters, score="t", count="y", exposure="N", cluster="c")
-    fit = soc.fit(soc.summarize(items, bins=30, **QUIET), **QUIET)
+    fit = soc.fit(soc.summarize(counts(clusters, cluster="c"), bins=30, **QUIET), **QUIET)
     assert fit.atoms == (study.DEFAULT,)
     assert fit.widened

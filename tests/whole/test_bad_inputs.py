@@ -4,7 +4,6 @@ Each case names what the error must mention: the column or argument, the number 
 offending value, and a few words of the remedy.
 """
 
-import contextlib
 import datetime
 import gzip
 import io
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.front.cli import main
+from tests.examples import QUIET
 from tests.tables import COLUMNS, KINDS, ROLES, source_of
 
 NAN, INF = float("nan"), float("inf")
@@ -229,13 +228,12 @@ def given(example):
     grouped = example("groups").statistics
     return types.SimpleNamespace(
         items=gamma.items, stats=gamma.statistics, fit=gamma.fit, frame=gamma.frame,
-        values=normal.items, value_stats=normal.statistics, value_fit=normal.fit,
+        values=normal.items, value_stats=normal.statistics,
         grouped_stats=grouped, grouped_fit=soc.fit(grouped, method=soc.FiveSteps(), progress=False),
     )  # fmt: skip
 
 
 ITEMS, STATISTICS, FIT = soc.ItemsError, soc.StatisticsError, soc.FitError
-QUIET = {"progress": False}
 CALLS = [
     (lambda g: soc.PoissonItems(g.frame, score="t", count=3, exposure="N"), ITEMS, "count=3"),
     (lambda g: soc.PoissonItems(g.frame, score="t\0", count="y", exposure="N"), ITEMS,
@@ -248,7 +246,6 @@ CALLS = [
     (lambda g: soc.summarize(soc.PoissonItems("a\0.csv", **ROLES), **QUIET), ITEMS, "a\\x00.csv"),
     (lambda g: soc.summarize(g.frame, **QUIET), ITEMS, "not DataFrame"),
     (lambda g: soc.summarize(g.items, bins="ten", **QUIET), STATISTICS, "bins='ten'"),
-    (lambda g: soc.summarize(g.items, bins=0, **QUIET), STATISTICS, "bins=0"),
     (lambda g: soc.summarize(g.items, bins=2, edges=[1], **QUIET), STATISTICS, "not both"),
     (lambda g: soc.summarize(g.items, edges=[2, 1], **QUIET), STATISTICS, "increase strictly"),
     (lambda g: soc.summarize(g.items, edges=[INF], **QUIET), STATISTICS, "must be finite"),
@@ -257,20 +254,14 @@ CALLS = [
     (lambda g: g.stats.of_fold(300), STATISTICS, "no fold 300"),
     (lambda g: g.stats.window("7d"), STATISTICS, "date= a column of dates"),
     (lambda g: g.stats + g.value_stats, STATISTICS, "different kind"),
-    (lambda g: soc.drift(g.stats, **QUIET), STATISTICS, "date= a column of dates"),
     (lambda g: soc.fit(g.items, **QUIET), FIT, "call soc.summarize(items) first"),
-    (lambda g: soc.fit(g.stats, "gamma", **QUIET), FIT, "soc.Gamma(...)"),
-    (lambda g: soc.fit(g.stats, soc.Normal(), **QUIET), FIT, "soc.Gamma"),
     (lambda g: soc.fit(g.stats, method="vi", **QUIET), FIT, "soc.VI(...)"),
     (lambda g: soc.fit(g.stats, start="fit.nc", **QUIET), FIT, "start must be a fit"),
-    (lambda g: soc.fit(g.value_stats, soc.NormalMixture(), start=g.fit, **QUIET), FIT, "start"),
     (lambda g: soc.VI(draws=-1), FIT, "draws=-1"),
-    (lambda g: soc.VI(seed="x"), FIT, "seed='x'"),
     (lambda g: soc.Spline(knots=2.5), FIT, "knots=2.5"),
     (lambda g: soc.Spline(scale="square"), FIT, "'log', 'logit', 'linear'"),
     (lambda g: soc.Spline(level=(NAN, 1)), FIT, "finite number"),
     (lambda g: soc.Gamma(mean="log"), FIT, "soc.Spline(...)"),
-    (lambda g: soc.GammaMixture(functions=2), FIT, "functions=2"),
     (lambda g: soc.calibration_curves("fit.nc"), FIT, "soc.load_fit"),
     (lambda g: soc.calibration_curves(g.fit, [NAN]), FIT, "finite numbers"),
     (lambda g: soc.calibration_curves(g.fit, [-1.0]), FIT, "scale"),
@@ -283,19 +274,14 @@ CALLS = [
     (lambda g: soc.item_posteriors(g.fit, g.items, out="no/a.parquet", **QUIET), ITEMS,
      "make it first"),
     (lambda g: soc.check(g.fit, g.items, by="nope", **QUIET), ITEMS, "'nope' is missing"),
-    (lambda g: soc.compare({"a": g.fit}, g.stats, **QUIET), FIT, "two fits or more"),
     (lambda g: soc.evaluate.split_items(g.items, 1.0), FIT, "fraction=1.0"),
     (lambda g: soc.decisions.probability_above(g.fit, g.items, NAN, **QUIET), FIT, "threshold"),
     (lambda g: soc.decisions.probability_best(g.fit, g.items, 0, **QUIET), FIT, "k=0"),
     (lambda g: soc.decisions.total(g.fit, g.items, weights=[1.0, 2.0], **QUIET), FIT, "shape (2,)"),
-    (lambda g: soc.report(g.fit, g.items, out="a.txt", **QUIET), FIT, "*.html"),
     (lambda g: soc.export_prior(g.fit, "prior.csv"), FIT, "*.parquet or *.json"),
-    (lambda g: soc.posterior_sql(g.fit, ""), ITEMS, "table=''"),
-    (lambda g: soc.load_fit("none.nc"), FIT, "no such file"),
     (lambda g: soc.load_statistics(""), STATISTICS, "='' must be"),
     (lambda g: soc.SecondOrderCalibrator().fit([0.1, 0.2], [1, 2], [1, 2, 3]), ITEMS, "shape (3,)"),
     (lambda g: soc.plots.plot_calibration([2, 1], [0.1, 0.2]), ITEMS, "neither 0 nor 1"),
-    (lambda g: soc.plots.plot_curves("fit.nc"), FIT, "soc.load_fit"),
     (lambda g: soc.simulation.s1("ten"), FIT, "n_items='ten'"),
 ]  # fmt: skip
 
@@ -305,53 +291,6 @@ def test_bad_arguments(call, error, mentioned, given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused(lambda: call(given), error, mentioned)
     assert not list(tmp_path.iterdir())  # nothing half-written
-
-
-# ---------------------------------------------------------------- the command line
-
-COMMANDS = {
-    "": "--help",
-    "frobnicate": "choose from",
-    "summarize a.csv --colour red --out s.nc": "--colour",
-    "summarize a.csv --out s.nc": "say which columns",
-    "summarize a.csv --score t --count y --exposure N --bins 0 --out s.nc": "bins=0",
-    "summarize none.csv --score t --count y --exposure N --out s.nc": "none.csv",
-    "summarize a.csv --score t --count y --exposure N --out no/s.nc": "no/s.nc",
-    "fit a.csv --out f.nc": "soc-pymc summarize",
-    "fit stats.nc --prior normal --out f.nc": "use --prior gamma",
-    "curves stats.nc --out c.csv": "soc-pymc fit",
-    "posteriors fit.nc a.csv --out p.parquet": "'exposure' is missing",
-    "posteriors fit.nc ads.parquet --out ads.parquet": "another name",
-    "compare stats.nc a=fit.nc": "two fits or more",
-}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, given):
-    """A folder with the files that commands name."""
-    made = tmp_path_factory.mktemp("commands")
-    (made / "a.csv").write_text(CSV)
-    given.frame[["score", "count", "exposure"]].to_parquet(made / "ads.parquet")
-    given.stats.save(made / "stats.nc")
-    given.fit.save(made / "fit.nc")
-    return made
-
-
-@pytest.mark.parametrize("words", COMMANDS)
-def test_bad_commands(words, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    files = sorted(path.name for path in folder.iterdir())
-    shown = io.StringIO()
-    with contextlib.redirect_stderr(shown):
-        try:
-            status = main(words.split())
-        except SystemExit as end:
-            status = end.code
-    last = shown.getvalue().splitlines()[-1]
-    assert (status, last.startswith("soc-pymc: error: ")) == (2, True), shown.getvalue()
-    assert COMMANDS[words] in last
-    assert "Traceback" not in shown.getvalue()
-    assert sorted(path.name for path in folder.iterdir()) == files
 
 
 # ---------------------------------------------------------------- odd but right

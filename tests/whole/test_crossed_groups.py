@@ -8,13 +8,11 @@ import pytest
 import soc_pymc as soc
 from soc_pymc.front.cli import main
 from soc_pymc.posterior.curves import curve_draws
-from tests.examples import CROSSED
+from tests.examples import COUNT_ROLES, CROSSED, QUIET
 from tests.studies import crossed
 
-COUNTS = {"score": "score", "count": "count", "exposure": "exposure"}
 GROUP = ("country", "device")
 PRIOR = CROSSED.prior
-QUIET = {"progress": False}
 OPTIONS = {"bins": 12, "on_leakage": "ignore", **QUIET}
 pytestmark = pytest.mark.filterwarnings("ignore:exposures are whole numbers")
 
@@ -92,7 +90,7 @@ def test_items_are_scored_with_both_effects(fit, items, frame):
     assert error.max() < 1e-3
     # 90% intervals of 420 items: sd 0.016
     assert every["theta"].between(every["theta_q05"], every["theta_q95"]).mean() > 0.83
-    new = soc.PoissonItems(frame[:20].assign(device="new"), **COUNTS, group=GROUP)
+    new = soc.PoissonItems(frame[:20].assign(device="new"), **COUNT_ROLES, group=GROUP)
     wider = soc.item_posteriors(fit, new, **QUIET)["theta_sd"]
     assert wider.mean() > every["theta_sd"][:20].mean()
     # items of a group each cannot be learnt from, but can be read by a fit
@@ -104,7 +102,7 @@ def test_items_are_scored_with_both_effects(fit, items, frame):
 @pytest.mark.slow
 @pytest.mark.parametrize("group", [("device", "country"), "country", None])
 def test_other_columns_of_groups_are_refused(fit, frame, group):
-    other = soc.PoissonItems(frame, **COUNTS, group=group)
+    other = soc.PoissonItems(frame, **COUNT_ROLES, group=group)
     with pytest.raises(soc.ItemsError, match="group"):
         soc.item_posteriors(fit, other, **QUIET)
     with pytest.raises(soc.StatisticsError, match="group"):

@@ -71,9 +71,6 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
-# ---------------------------------------------------------------- the site
-
-
 def test_every_public_name_is_in_the_reference():
     reference = (ROOT / "docs/reference/index.rst").read_text()
     entries = set(re.findall(r"^   ([\w.]+)$", reference, re.M))
@@ -107,9 +104,6 @@ def test_versions_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert f"\nversion: {project['version']}\n" in (ROOT / "CITATION.cff").read_text()
     assert project["version"] == soc.__version__
-
-
-# ---------------------------------------------------------------- examples
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -196,9 +190,6 @@ def test_the_page_on_libraries_runs_without_warnings():
         for call in calls:
             assert eval(call, names) is not None, call
             mpl.pyplot.close("all")
-
-
-# ---------------------------------------------------------------- notebooks
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=page_name)

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from tests.examples import QUIET
 
 pytestmark = pytest.mark.slow
-QUIET = {"progress": False}
 
 
 def counts(t, n, y):

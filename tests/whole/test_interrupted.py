@@ -66,21 +66,6 @@ def test_links_and_permissions_stay(tmp_path):
     assert (target.read_text(), target.stat().st_mode & 0o777) == ("new", 0o640)
 
 
-def test_a_failed_writer_leaves_the_old_file(tmp_path):
-    target = tmp_path / "out.txt"
-    target.write_text("old")
-
-    def fail():
-        with replacing(target) as temporary:
-            temporary.write_text("half")
-            raise RuntimeError("in the middle")
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert target.read_text() == "old"
-    assert os.listdir(tmp_path) == ["out.txt"]
-
-
 TWO_WRITERS = """
 import sys
 from soc_pymc._lib.files import replacing
@@ -179,6 +164,14 @@ def test_a_terminated_command_says_one_line(folder):
     assert temporary_files(folder) == []
 
 
+@pytest.fixture
+def ctrl_c():
+    """Lets Ctrl-C interrupt, which a process in the background of a shell ignores."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
 def _interrupt_at(monkeypatch, call):
     """Sends Ctrl-C when progress is reported for the n-th time."""
     advance, calls = Phase.advance, []
@@ -193,7 +186,7 @@ def _interrupt_at(monkeypatch, call):
 
 
 def _settings():
-    """What a call must leave as it was."""
+    """Returns what a call must leave as it was."""
     return numba.get_num_threads(), pytensor.config.mode, signal.getsignal(signal.SIGINT)
 
 
@@ -206,26 +199,22 @@ def _settings():
     ids=["fit", "item_posteriors"],
 )
 @pytest.mark.slow
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_leaves_a_notebook_usable(
     call, task, monkeypatch, tmp_path, small_items, small_statistics, small_fit
 ):
     arguments = (small_items, small_statistics, small_fit, tmp_path / "out.parquet")
     expected = task(*arguments)
     (tmp_path / "out.parquet").unlink(missing_ok=True)
-    # a process in the background of a shell ignores the signal
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        before = _settings()
-        with monkeypatch.context() as patch:
-            _interrupt_at(patch, call)
-            with pytest.raises(KeyboardInterrupt):
-                task(*arguments)
-        assert _settings() == before
-        assert os.listdir(tmp_path) == []
-        again = task(*arguments)
-        assert again == expected if isinstance(again, bytes) else again.equals(expected)
-    finally:
-        signal.signal(signal.SIGINT, inherited)
+    before = _settings()
+    with monkeypatch.context() as patch:
+        _interrupt_at(patch, call)
+        with pytest.raises(KeyboardInterrupt):
+            task(*arguments)
+    assert _settings() == before
+    assert os.listdir(tmp_path) == []
+    again = task(*arguments)
+    assert again == expected if isinstance(again, bytes) else again.equals(expected)
 
 
 def _fails_after_ctrl_c(*_, **__):
@@ -236,6 +225,7 @@ def _fails_after_ctrl_c(*_, **__):
         raise RuntimeError("Query interrupted") from interrupt
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_a_library_stays_ctrl_c(monkeypatch, folder, small_items, small_fit):
     items = soc.PoissonItems(str(folder / "items.parquet"), **small_items.roles)
     places = {
@@ -246,16 +236,13 @@ def test_ctrl_c_in_a_library_stays_ctrl_c(monkeypatch, folder, small_items, smal
     for place, task in places.items():
         with monkeypatch.context() as patch:
             patch.setattr(place, _fails_after_ctrl_c)
-            inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
-            try:
-                with pytest.raises(KeyboardInterrupt):
-                    task()
-            finally:
-                signal.signal(signal.SIGINT, inherited)
+            with pytest.raises(KeyboardInterrupt):
+                task()
     assert not (folder / "new.nc").exists()
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_nuts_does_not_return_fewer_draws(small_statistics, monkeypatch):
     from soc_pymc.inference import sampling
 
@@ -270,12 +257,8 @@ def test_ctrl_c_in_nuts_does_not_return_fewer_draws(small_statistics, monkeypatc
         return sample(callback=callback, **words)
 
     monkeypatch.setattr(sampling.pm, "sample", interrupted)
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            soc.fit(small_statistics, method=soc.NUTS(draws=100, tune=100, chains=1))
-    finally:
-        signal.signal(signal.SIGINT, inherited)
+    with pytest.raises(KeyboardInterrupt):
+        soc.fit(small_statistics, method=soc.NUTS(draws=100, tune=100, chains=1))
     assert len(draws) == 150
 
 

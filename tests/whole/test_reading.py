@@ -15,14 +15,10 @@ import pytest
 import soc_pymc as soc
 from soc_pymc._lib.threads import VARIABLE
 from soc_pymc.data.sources import connect
+from tests.examples import COUNT_ROLES, QUIET
 from tests.thinning import thinned
 
-ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
-QUIET = {"progress": False}
 TASKS = "/proc/self/task"  # has an entry for each thread of the process
-
-
-# --- columns -------------------------------------------------------------------------------------
 
 
 def mixed(number):
@@ -67,12 +63,12 @@ def first_columns(table, number):
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_columns_without_a_role_come_back_unchanged(kind, small_fit, small_frame):
-    frame = small_frame[:60][list(ROLES)].set_index(np.arange(60)[::-1])
-    expected = soc.item_posteriors(small_fit, soc.PoissonItems(frame, **ROLES), **QUIET)
+    frame = small_frame[:60][list(COUNT_ROLES)].set_index(np.arange(60)[::-1])
+    expected = soc.item_posteriors(small_fit, soc.PoissonItems(frame, **COUNT_ROLES), **QUIET)
     source = TABLES[kind](frame)
-    scored = soc.item_posteriors(small_fit, soc.PoissonItems(source, **ROLES), **QUIET)
+    scored = soc.item_posteriors(small_fit, soc.PoissonItems(source, **COUNT_ROLES), **QUIET)
     assert type(scored) is type(source)
-    added = [name for name in expected.columns if name not in ROLES]
+    added = [name for name in expected.columns if name not in COUNT_ROLES]
     assert list(getattr(scored, "column_names", scored.columns))[-len(added) :] == added
     before = first_columns(scored, source.shape[1])
     if kind == "polars":
@@ -88,9 +84,9 @@ def test_columns_without_a_role_come_back_unchanged(kind, small_fit, small_frame
 
 @pytest.mark.parametrize("kind", thinned(TABLES, ["polars"]))
 def test_no_verb_reads_columns_without_a_role(kind, small_fit, small_frame):
-    frame = small_frame[:400][list(ROLES)]
+    frame = small_frame[:400][list(COUNT_ROLES)]
     source = TABLES[kind](frame)
-    tame, items = (soc.PoissonItems(table, **ROLES) for table in (frame, source))
+    tame, items = (soc.PoissonItems(table, **COUNT_ROLES) for table in (frame, source))
     stats, expected = (soc.summarize(each, bins=20, **QUIET) for each in (items, tame))
     assert stats.data.identical(expected.data)
     results = [soc.check(small_fit, each, **QUIET).table for each in (items, tame)]
@@ -101,12 +97,10 @@ def test_no_verb_reads_columns_without_a_role(kind, small_fit, small_frame):
 
 
 def test_a_new_column_must_not_be_there(small_fit, small_frame):
-    items = soc.PoissonItems(small_frame.assign(theta_sd=mixed(len(small_frame))), **ROLES)
+    items = soc.PoissonItems(small_frame.assign(theta_sd=mixed(len(small_frame))), **COUNT_ROLES)
     with pytest.raises(soc.ItemsError, match="already has the columns 'theta_sd'"):
         soc.item_posteriors(small_fit, items, **QUIET)
 
-
-# --- files ---------------------------------------------------------------------------------------
 
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.glob/2", "pathlib.Path.glob")
 _counted = []  # folder and counts in use; an audit hook stays for ever
@@ -159,9 +153,9 @@ def test_work_is_linear_in_the_number_of_files(hook, example, small_frame, tmp_p
         folder = tmp_path / str(number)
         folder.mkdir()
         for file in range(number):
-            part = small_frame[list(ROLES)][40 * file : 40 * (file + 1)]
+            part = small_frame[list(COUNT_ROLES)][40 * file : 40 * (file + 1)]
             part.to_parquet(folder / f"{file}.parquet", index=False)
-        items = soc.PoissonItems(f"{folder}/*.parquet", **ROLES)
+        items = soc.PoissonItems(f"{folder}/*.parquet", **COUNT_ROLES)
         tasks = verbs(fit, items, tmp_path / f"scored{number}")
         work[number] = {
             name: counts_of_work(tmp_path, monkeypatch, task) for name, task in tasks.items()
@@ -170,9 +164,6 @@ def test_work_is_linear_in_the_number_of_files(hook, example, small_frame, tmp_p
         twice = work[8][name]
         assert 0 < twice["listings"] == counts["listings"], name
         assert 0 < twice["footers"] == 2 * counts["footers"] <= 8 * 4, name
-
-
-# --- threads -------------------------------------------------------------------------------------
 
 
 def most_threads(task):
@@ -224,8 +215,8 @@ def test_files_scored_at_once_do_not_multiply_threads(example, small_frame, tmp_
     monkeypatch.setenv(VARIABLE, "6")
     monkeypatch.setattr("soc_pymc.posterior.items._BATCH_OF_FEW", 100)
     for file in range(12):
-        small_frame[list(ROLES)][:1500].to_parquet(tmp_path / f"{file}.parquet", index=False)
-    items = soc.PoissonItems(f"{tmp_path}/*.parquet", **ROLES)
+        small_frame[list(COUNT_ROLES)][:1500].to_parquet(tmp_path / f"{file}.parquet", index=False)
+    items = soc.PoissonItems(f"{tmp_path}/*.parquet", **COUNT_ROLES)
 
     def task():
         soc.item_posteriors(example("five_steps").fit, items, out=f"{tmp_path}/scored/", **QUIET)
