@@ -290,9 +290,10 @@ class Gains:
         return self._certain(self._best(np.zeros(len(self.items.n), dtype=np.int64)), 2)
 
     def mixture(self) -> float:
-        """Gain from a free shape of theta."""
+        """Gain from a free shape of theta, beyond one shift of both curves for all items."""
         shifted = [self._density(*pair) for pair in product(_PLACES, _SPREADS)]
-        return self._certain(self._mixed([self._base, *shifted]), 4)
+        alone = self._best(np.zeros(len(self.items.n), dtype=np.int64))
+        return self._certain(self._mixed([self._base, *shifted]) - alone, 4)
 
     def zero(self) -> float:
         """Gain from a share of theta that is 0, beside one shift of both curves."""
