@@ -52,10 +52,10 @@ def ordered_map[Block, Result](
     """
     number = 1 if getattr(_worker, "busy", False) else threads()
     remaining = iter(blocks)
-    first = list(islice(remaining, 2))
-    remaining = chain(first, remaining)
+    head = list(islice(remaining, 2))
+    remaining = chain(head, remaining)
     function = one_blas_thread(function)  # for each block: a suspended generator holds no limit
-    if number == 1 or len(first) < 2:
+    if number == 1 or len(head) < 2:
         yield from map(function, remaining)
         return
     waiting: deque[Future[Result]] = deque()

@@ -91,10 +91,10 @@ class RowCurvature(NamedTuple):
     observed: Floats  # information; of the first parameter the expected one
 
 
-def row_curvature(data: RowSums, first: Floats, second: Floats) -> RowCurvature:
+def row_curvature(data: RowSums, location: Floats, dispersion: Floats) -> RowCurvature:
     """Slopes and information of all rows; where a value is not finite, they may not be either."""
-    expansion = data.expansion(first, second)
-    expected = np.stack(data.information(first, second))
+    expansion = data.expansion(location, dispersion)
+    expected = np.stack(data.information(location, dispersion))
     observed = np.stack([expected[0], -expansion.by_second])
     return RowCurvature(expansion.value, np.stack(expansion.slopes), expected, observed)
 
@@ -128,8 +128,8 @@ class CurveTarget:
         pairs = zip(curves, self.data.most, strict=True)
         if not all(np.abs(curve).max() <= most for curve, most in pairs):
             return -np.inf
-        first, second = curves
-        return float(self.data.values(first[None], second[None]).sum())
+        location, dispersion = curves
+        return float(self.data.values(location[None], dispersion[None]).sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
         """As in `Target`."""
@@ -208,9 +208,9 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
         states = [rescaled(*part) for part in zip(designs, states, laplaces, strict=True)]
         parts = zip(designs, states, curvature.slopes, curvature.information, strict=True)
         steps = [scoring_step(*part) for part in parts]
-        states, moved = _line_search(target, states, steps, curvature.information)
+        states, length = _line_search(target, states, steps, curvature.information)
         change = np.log(np.concatenate([s.taus for s in states]) / before)
-        converged = moved < 1e-3 and float(np.abs(change).max(initial=0.0)) < 1e-2
+        converged = length < 1e-3 and float(np.abs(change).max(initial=0.0)) < 1e-2
         if converged:
             break
     if ahead:
@@ -253,13 +253,13 @@ def _solved(matrix: Floats, right: Floats) -> Floats:
 
 
 def _integrated(
-    information: Floats, slope: Floats, precision: Floats, away: Floats, size: int
+    information: Floats, slope: Floats, precision: Floats, deviation: Floats, size: int
 ) -> tuple[Floats, Floats]:
     """Information and slope of the first coefficients, the others integrated out at their taus."""
     integrated, remaining = slice(size, len(slope)), slice(size)
     block = information[integrated, integrated] + np.diag(precision[integrated])
     solved = _solved(block, information[integrated, remaining])
-    right = slope[integrated] - precision[integrated] * away[integrated]
+    right = slope[integrated] - precision[integrated] * deviation[integrated]
     reduced = information[remaining, remaining] - information[remaining, integrated] @ solved
     return reduced, slope[remaining] - solved.T @ right
 

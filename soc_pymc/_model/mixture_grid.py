@@ -40,24 +40,24 @@ class GridMixture:
     def is_settled(self) -> bool:
         """Whether the mode is near the curves that placed the grid."""
         rows = self.design.rows
-        moved = self.design.predictors(self.laplace.state.coefficients)[:, :2] - rows.start
-        away = np.abs(moved[:, 0]) / rows.base.spread, np.abs(moved[:, 1])
-        return bool(np.average(np.maximum(*away) < _NEAR, weights=rows.items) > _MOST_NEAR)
+        shift = self.design.predictors(self.laplace.state.coefficients)[:, :2] - rows.start
+        distance = np.abs(shift[:, 0]) / rows.base.spread, np.abs(shift[:, 1])
+        return bool(np.average(np.maximum(*distance) < _NEAR, weights=rows.items) > _MOST_NEAR)
 
 
 def place_mixture(stats: Statistics, family: Family, prior: Any, pilot: Pilot) -> GridMixture:
     """The mixture around the pilot's curves; with zeros these are moved to its mode."""
     # zeros pull the pilot towards 0 and widen it
-    second = pilot.curves[1].outputs("")[0].matrix
-    sds = _sds(second, pilot.laplaces[1])
+    basis = pilot.curves[1].outputs("")[0].matrix
+    sds = _sds(basis, pilot.laplaces[1])
     states = [laplace.state for laplace in pilot.laplaces]
     mixture = _on_grid(stats, family, prior, pilot, states, sds)
     for _ in range(_MOVES if prior.zero else 0):
         if mixture.is_settled:
             break
         states = mixture.design.curve_states(mixture.laplace.state)
-        wide = np.zeros((len(second), mixture.design.design.whole.shape[1]))
-        wide[:, mixture.design.columns[1]] = second
+        wide = np.zeros((len(basis), mixture.design.design.whole.shape[1]))
+        wide[:, mixture.design.columns[1]] = basis
         mixture = _on_grid(stats, family, prior, pilot, states, _sds(wide, mixture.laplace))
     return mixture
 

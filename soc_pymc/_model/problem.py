@@ -110,7 +110,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     A(Statistics, "statistics: soc.summarize(items) makes them")(stats, "stats")
     if prior is not None:
         check_prior(prior, stats)
-    return build(stats, prior or family_of_kind(stats.kind).prior(), whole=True).model
+    return build(stats, prior or family_of_kind(stats.kind).prior(), full=True).model
 
 
 def check_prior(prior: Any, stats: Statistics) -> None:
@@ -127,14 +127,14 @@ def check_prior(prior: Any, stats: Statistics) -> None:
 
 
 def build(
-    stats: Statistics, prior: Prior, start: Start | None = None, *, whole: bool = False
+    stats: Statistics, prior: Prior, start: Start | None = None, *, full: bool = False
 ) -> Problem:
     """The problem for inference; the search for the mode may begin at an earlier fit's curves.
 
-    The coefficients of many levels of groups are integrated out, unless the model is to be `whole`.
+    The coefficients of many levels of groups are integrated out, unless `full`.
     """
     family = family_of_kind(stats.kind)
-    pilot = find_pilot(stats, family, prior, start, whole)
+    pilot = find_pilot(stats, family, prior, start, full)
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
         problem = _mixture_problem(family, pilot, place_mixture(stats, family, prior, pilot))
@@ -287,16 +287,16 @@ def _mixture_logp(signature: str, value: Any, predictors: Any, index: Any, *arra
 
 def _within_bounds(predictors: Any, handle: Floats) -> Any:
     """Log density that keeps curves near what the components can represent: flat beyond it."""
-    first, unit, taken, _, far, low, high = handle.T
-    scaled = (predictors[:, 0] - first) / unit, predictors[:, 1] - taken
+    centre, unit, taken, _, far, low, high = handle.T
+    scaled = (predictors[:, 0] - centre) / unit, predictors[:, 1] - taken
     least, most = np.array([-far, low]), np.array([far, high])
     least[np.isnan(least)], most[np.isnan(most)] = -np.inf, np.inf  # where there is no bound
     # not clip, which the interpreter does number by number
-    away = [
+    excess = [
         x - pt.minimum(pt.maximum(x, low), high)
         for x, low, high in zip(scaled, least, most, strict=True)
     ]
-    return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in away)
+    return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess)
 
 
 # --- models with terms added by the user ---------------------------------------------------------

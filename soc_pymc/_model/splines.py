@@ -144,8 +144,8 @@ def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
     value, vector = np.linalg.eigh(roughness(knots) * scale)
     wiggle = vector[:, 2:] / np.sqrt(value[2:])
     at_bins = spline_matrix(u, knots) @ wiggle
-    away = _without_line(at_bins, u - centre, w)
-    spread = np.sqrt(np.average((away**2).sum(axis=1), weights=w))
+    residual = _without_line(at_bins, u - centre, w)
+    spread = np.sqrt(np.average((residual**2).sum(axis=1), weights=w))
     return Basis(knots, centre, line, wiggle / spread)
 
 

@@ -278,8 +278,8 @@ def make_curve(
         np.array([level[1], slope[1] / of_slope])[:lines],
         tuple(term.block for term in terms),
     )
-    kept = rows.atoms, weak_priors, levels
-    return Curve(name, axis, basis, design, tuple(terms), u, size_knots, *kept)
+    others = rows.atoms, weak_priors, levels
+    return Curve(name, axis, basis, design, tuple(terms), u, size_knots, *others)
 
 
 def _bin_term(rows: Rows, scale: float) -> Term:

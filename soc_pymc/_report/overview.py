@@ -64,8 +64,8 @@ class _Largest:
         self._place: Ints = np.empty(0, dtype=np.int64)
         self._rows: Any = None
 
-    def add(self, key: Floats, first: int, batch: Any) -> None:
-        """Adds a batch whose first row is row `first` of the items."""
+    def add(self, key: Floats, start: int, batch: Any) -> None:
+        """Adds a batch whose first row is row `start` of the items."""
         import pyarrow as pa
 
         least = self._key.min() if len(self._key) == self._most else -np.inf
@@ -77,7 +77,7 @@ class _Largest:
         table = pa.Table.from_batches([batch.take(pa.array(rows))])
         table = table if self._rows is None else pa.concat_tables([self._rows, table])
         keys = np.concatenate([self._key, key[rows]])
-        places = np.concatenate([self._place, first + rows])
+        places = np.concatenate([self._place, start + rows])
         # of equal keys the first rows stay, for batches of any size
         order = np.lexsort((places, -keys))[: self._most]
         self._key, self._place = keys[order], places[order]

@@ -251,16 +251,17 @@ class Gains:
         """Average curves at the items, and the sd of theta in units of the first curve."""
         columns, family = self.items.columns, self._posterior.family
         places = columns["score"], columns.get("group"), self._outcomes[1]
-        first, second = (curve[None] for curve in average_curves(self._fit, *places))
+        location, dispersion = (curve[None] for curve in average_curves(self._fit, *places))
         if "spread" in columns:
-            first, second = family.widened(first, second, columns["spread"])
+            location, dispersion = family.widened(location, dispersion, columns["spread"])
         linear = self._posterior.outcome.theta is LINEAR
-        return first, second, np.exp(second / 2) if linear else np.sqrt(np.log1p(np.exp(second)))
+        sd = np.exp(dispersion / 2) if linear else np.sqrt(np.log1p(np.exp(dispersion)))
+        return location, dispersion, sd
 
     def _density(self, place: float, spread: float) -> Floats:
         """Log density of the items under shifts of both curves."""
-        first, second, sd = self._curves
-        curves = first + place * sd, second + spread
+        location, dispersion, sd = self._curves
+        curves = location + place * sd, dispersion + spread
         return np.asarray(self._posterior.family.log_density(*self._outcomes, *curves))[0]
 
     @cached_property

@@ -143,7 +143,7 @@ def elpd_table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
     names = sorted(loos, key=lambda name: -loos[name].elpd)
     ordered = [loos[name] for name in names]
     n = ordered[0].n if ordered else np.empty(0, dtype=np.int64)
-    elpds = np.reshape([loo.each for loo in ordered], (len(names), len(n)))
+    elpds = np.reshape([loo.by_row for loo in ordered], (len(names), len(n)))
     lost = [repr(name) for name, x in zip(names, elpds, strict=True) if not np.isfinite(x).all()]
     if lost:
         raise FitError(

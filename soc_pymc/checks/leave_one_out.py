@@ -36,7 +36,7 @@ class LeaveOneOut:
     standard_error: float  # of the sum, over items
     p_loo: float  # effective number of parameters
     pareto_k: float  # the largest
-    each: Floats  # of one item of each row, (rows,)
+    by_row: Floats  # of one item of each row, (rows,)
     k: Floats  # Pareto k by row; NaN where weights are so nearly equal that they stay as they are
     n: Ints  # items of each row
     draws: int
@@ -69,7 +69,7 @@ class LeaveOneOut:
             good_k=self.good_k,
             warning=self.pareto_k > self.good_k,
             pareto_k=xr.DataArray(self.k[smoothed], {"cell": smoothed}, "cell"),
-            elpd_i=xr.DataArray(np.repeat(self.each, self.n), dims="item"),
+            elpd_i=xr.DataArray(np.repeat(self.by_row, self.n), dims="item"),
         )
 
 
@@ -88,19 +88,20 @@ def leave_one_out(
     thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
     posterior, sizes = posterior_of(thinned), thinned.data["posterior"].sizes
     draws = sizes["chain"] * sizes["draw"]
-    each, full, sway = np.empty((3, len(n)))
+    by_row, full, sway = np.empty((3, len(n)))
     for rows in parts(title, len(n), max(1, _NUMBERS // draws), progress):
         density = posterior.log_density(select(items.columns, rows))
-        each[rows], full[rows] = -_log_mean(-density), _log_mean(density)
+        by_row[rows], full[rows] = -_log_mean(-density), _log_mean(density)
         sway[rows] = density.var(axis=0)
     worst = np.argsort(-sway)[:_SMOOTHED]
     worst = worst[: max(_LEAST_SMOOTHED, int((sway[worst] > _SWAY).sum()))]
     density, k = posterior.log_density(select(items.columns, worst)), np.full(len(n), np.nan)
     log_weight, k[worst] = _smoothed(density)
-    each[worst] = _log_sum(log_weight + density)
-    elpd = float(n @ each)
-    error, parameters = float(np.sqrt(n @ (each - elpd / n.sum()) ** 2)), float(n @ (full - each))
-    return LeaveOneOut(elpd, error, parameters, float(np.nanmax(k)), each, k, n, draws)
+    by_row[worst] = _log_sum(log_weight + density)
+    elpd = float(n @ by_row)
+    error = float(np.sqrt(n @ (by_row - elpd / n.sum()) ** 2))
+    parameters = float(n @ (full - by_row))
+    return LeaveOneOut(elpd, error, parameters, float(np.nanmax(k)), by_row, k, n, draws)
 
 
 def _log_sum(values: Floats) -> Floats:

@@ -146,8 +146,8 @@ class CurveRows:
     sums: RowSums
     score: Floats
     n: Floats
-    first: Floats
-    second: Floats
+    location: Floats
+    dispersion: Floats
 
 
 def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:

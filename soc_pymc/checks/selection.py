@@ -40,7 +40,7 @@ class _Candidate:
     @property
     def is_trusted(self) -> bool:
         """True if leave-one-out is finite, and unsure of a few cells at most."""
-        if self.loo is None or not np.isfinite(self.loo.each).all():
+        if self.loo is None or not np.isfinite(self.loo.by_row).all():
             return False
         return self.loo.doubtful <= _FEW * len(self.loo.n)
 

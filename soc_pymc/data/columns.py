@@ -151,10 +151,10 @@ def exact(number: float) -> Any:
     """A literal that no engine rounds: an odd integer times 2^e."""
     import ibis
 
-    whole, below = float(number).as_integer_ratio()
-    shift = (whole & -whole).bit_length() - 1 if whole else 0
-    exponent = shift - (below.bit_length() - 1)
-    odd = ibis.literal(whole >> shift, type="int64").cast("float64")
+    numerator, denominator = float(number).as_integer_ratio()
+    shift = (numerator & -numerator).bit_length() - 1 if numerator else 0
+    exponent = shift - (denominator.bit_length() - 1)
+    odd = ibis.literal(numerator >> shift, type="int64").cast("float64")
     return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")
 
 
@@ -166,7 +166,7 @@ def with_cells(table: Any, outcome: Outcome) -> Any:
     names = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
     for name in dict.fromkeys(names):
         y, size, cell = table[outcome.observed], table[outcome.size], CELLS[name]
-        number = {"outcome": y, "size": size, "rest": size - y}[cell.of]
+        number = {"outcome": y, "size": size, "rest": size - y}[cell.role]
         if cell.grid == "value":
             number = functions()["without_small"](y, outcome.validity.outcome.negligible)
         beside = (table.noise_cell,) if cell.grid == "value" else ()
@@ -190,7 +190,7 @@ def lookup_rows(edges: Floats, prefix: str = "") -> dict[str, Any]:
     if len(edges) == 0:
         return {}
     lookup = make_lookup(edges)
-    cell = lookup.first + np.arange(len(lookup.below))
+    cell = lookup.lowest + np.arange(len(lookup.below))
     ends = np.minimum(lookup.edges, _BEYOND)
     cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
     return {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}

@@ -155,20 +155,20 @@ def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, A
     """Term of each item in a column of sums, from columns by role."""
     t, y, size = columns["score"], columns[outcome.observed], columns[outcome.size]
     y, size = functions["real"](y), functions["real"](size)
-    of = outcome.sums_of.get(name)
-    if of is None:  # a sum of positions of the scores
+    term = outcome.sums_of.get(name)
+    if term is None:  # a sum of positions of the scores
         (scale,) = (scale for scale in SCALES.values() if name in scale.sums)
         position = t if scale is LINEAR else functions[f"{scale.name}_position"](t)
         return position if name == scale.sums[0] else functions["square"](position)
-    if of.of == "log":
+    if term.form == "log":
         return functions["times_log"](y, size)
-    if of.of == "above":
+    if term.form == "above":
         return functions["real"](functions["where"](y > size, 1, 0))
-    factors = [functions["without_small"](y, outcome.validity.outcome.negligible)] * of.outcome
-    if of.size:
+    factors = [functions["without_small"](y, outcome.validity.outcome.negligible)] * term.outcome
+    if term.size:
         sized = size if outcome.size_power == 1 else functions["square"](size)
-        factors += [functions["without_small"](sized, _TINY)] * of.size
-    return reduce(operator.mul, [*factors, *[size - y] * of.rest])
+        factors += [functions["without_small"](sized, _TINY)] * term.size
+    return reduce(operator.mul, [*factors, *[size - y] * term.complement])
 
 
 # --- folds ---------------------------------------------------------------------------------------

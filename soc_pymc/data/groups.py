@@ -89,11 +89,11 @@ def joined(columns: Mapping[str, Any]) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     keys = key_roles(columns)
-    kept = {role: column for role, column in columns.items() if role not in keys}
+    others = {role: column for role, column in columns.items() if role not in keys}
     groups = list(keys.values())
     if len(groups) > 1:
         groups = [pc.binary_join_element_wise(*groups, CROSS)]
-    return kept | ({"group": groups[0]} if groups else {})
+    return others | ({"group": groups[0]} if groups else {})
 
 
 def label_of(levels: Any) -> str:

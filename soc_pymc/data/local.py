@@ -176,9 +176,9 @@ class _RunningSums:
                 self._move(name, part_sums(self._outcome, number, items))
             elif name == "joint":  # without folds, and with the first of the bins that are merged
                 bin_number = number % self._bins
-                first = bin_number - bin_number % self.piles.coarse
+                merged = bin_number - bin_number % self.piles.coarse
                 group = number // (self._folds * self._bins)
-                self._cells[name].add(group * self._bins + first, items)
+                self._cells[name].add(group * self._bins + merged, items)
             else:
                 self._cells[name].add(number, items)
 

@@ -79,13 +79,13 @@ class DecisionItems:
         return replace(self, columns=select(self.columns, chosen), index=self.index[chosen])
 
     def numbers(
-        self, values: ArrayLike, name: str, least: float = -np.inf, each: bool = False
+        self, values: ArrayLike, name: str, least: float = -np.inf, per_item: bool = False
     ) -> Floats:
-        """A number, or one for `each` item, as an array (n,) of numbers > `least`."""
+        """A number, or one for `per_item` item, as an array (n,) of numbers > `least`."""
         n = len(self)
-        array = numbers_of(values, name, wanted="a number or an array of numbers")
-        if array.shape != (n,) and (each or array.shape != ()):
-            scalar = "" if each else "one number, or "
+        array = numbers_of(values, name, expected="a number or an array of numbers")
+        if array.shape != (n,) and (per_item or array.shape != ()):
+            scalar = "" if per_item else "one number, or "
             raise FitError(
                 f"{name} has the shape {array.shape}: give {scalar}one number for each of {n:,} "
                 "items"

@@ -119,8 +119,8 @@ class _Block:
     def draw(self, curves: Ints) -> tuple[Floats, Floats, Floats]:
         """Next draws on the scale of the family, (draws, n), and theta's parameters behind them."""
         uniform = self._rngs[0].random((len(curves), self.n))
-        first, second = self._posterior.theta_given(self._columns, curves, uniform)
-        return self._posterior.family.draw(first, second, self._rngs[1:]), first, second
+        a, b = self._posterior.theta_given(self._columns, curves, uniform)
+        return self._posterior.family.draw(a, b, self._rngs[1:]), a, b
 
 
 def _blocks(items: DecisionItems, seed: int) -> list[_Block]:
@@ -212,12 +212,12 @@ def _top(
     for start in range(0, number, step):
         draws = curves[start : start + step]
         drawings = ordered_map(methodcaller("draw", draws), blocks)
-        drawn, first, second = (np.hstack(parts) for parts in zip(*drawings, strict=True))
+        drawn, a, b = (np.hstack(parts) for parts in zip(*drawings, strict=True))
         # the k-th largest of the others: of an item among the k, it is the one that follows
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)
         following, last = order[:, [n - size - 1]], order[:, [n - size]]
         rivals = np.where(drawn >= last, following, last)
-        probability = items.posterior.family.above_drawn(rivals, first, second)
+        probability = items.posterior.family.above_drawn(rivals, a, b)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
         bar.advance(probability.size)
     mean = sums[0] / number

@@ -49,13 +49,13 @@ class Further(Protocol):
     def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
         """By how much, minus 1, the best linear estimate divides the variance of theta."""
 
-    def mean_variance(self, weight: Floats, first: Floats, second: Floats, more: Floats) -> Floats:
+    def mean_variance(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
         """E Var(theta | t, y, y') of mixtures, (n,)."""
 
-    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """Expected value of a choice at `cut` with the further outcome less that without, (n,).
 
-        `few` are the components on which the least further outcome to choose is found.
+        `coarse` are the components on which the least further outcome to choose is found.
         """
 
 
@@ -135,11 +135,11 @@ class _AfterCount:
         means = (shape[:, None] + count) / after[:, None]
         return _averaged(weight, log_p, width, means, means / after[:, None])
 
-    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """Sum over the further counts that change the choice, by the cdf and one probability."""
         shape, rate = theta.first, theta.second
         above = theta.average(shape / rate) > cut
-        least = _gamma_cut_off(few, more, cut)
+        least = _gamma_cut_off(coarse, more, cut)
         ratio = more / rate
         at_least_one = np.maximum(least, 1.0)
         tail = np.empty_like(rate)  # of the counts that change the choice, with their sign
@@ -151,8 +151,8 @@ class _AfterCount:
             np.where(least > 0, least * np.exp(_log_pmf(at_least_one, shape, rate, more)), 0.0)
             / rate
         )
-        away = shape / rate - cut
-        return np.maximum(theta.average(probability + away * tail), 0.0)
+        gap = shape / rate - cut
+        return np.maximum(theta.average(probability + gap * tail), 0.0)
 
 
 AFTER_COUNT: Further = _AfterCount()
@@ -243,12 +243,12 @@ class _AfterSuccess:
         variances = means * (1.0 - means) / (total + more + 1.0)[:, None]
         return _averaged(weight, log_p, width, means, variances)
 
-    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """E[(theta - cut) if the choice changes], by two Beta-Binomials' cdfs."""
         a, b, more = theta.first, theta.second, np.rint(more)
         mean = a / (a + b)
         above = theta.average(mean) > cut
-        least = _beta_cut_off(few, more, cut)
+        least = _beta_cut_off(coarse, more, cut)
         inside = np.clip(least, 0.0, more)
         never, always = least > more, least <= 0
         # P(Y' < least), under theta's prior and under that weighted by theta
@@ -297,16 +297,16 @@ class _AfterValue:
         remaining = np.broadcast_to((more**2 * (variance / total))[:, None], gap.shape)
         return _averaged(weight, log_p, 1.0, mean[:, None] + pull * gap, remaining)
 
-    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """Integral over the further values that change the choice."""
         mean, variance = theta.first, theta.second
         above = theta.average(mean) > cut
-        least = _value_cut_off(few, more, cut)
+        least = _value_cut_off(coarse, more, cut)
         sd = np.sqrt(variance + more**2)
         z = (mean - least) / sd
         bell = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (variance / sd)
-        away = mean - cut
-        gained = np.where(above, bell - away * special.ndtr(-z), bell + away * special.ndtr(z))
+        gap = mean - cut
+        gained = np.where(above, bell - gap * special.ndtr(-z), bell + gap * special.ndtr(z))
         return np.maximum(theta.average(gained), 0.0)
 
 

@@ -77,7 +77,7 @@ class NormalCells(RowSums):
         if joint is not None:
             return make_normal_cells(rows, joint["row"], _joint_sums(joint))
         noise = cells["noise"]
-        sums = [np.stack([noise[name].astype(float) for name in of], axis=1) for of in _NOISE_SUMS]
+        sums = [np.stack([noise[c].astype(float) for c in names], axis=1) for names in _NOISE_SUMS]
         return make_normal_cells(rows, noise["row"], np.stack(sums, axis=1))
 
     @staticmethod

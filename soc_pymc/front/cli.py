@@ -107,6 +107,6 @@ def _fail(text: str, status: int = 2) -> int:
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
     if issubclass(category, _FOR_DEVELOPERS):
         return
-    own = category.__module__.startswith("soc_pymc")
+    prefix = "" if category.__module__.startswith("soc_pymc") else f"{category.__name__}: "
     text = " ".join(str(message).split())
-    print(f"soc-pymc: warning: {text if own else f'{category.__name__}: {text}'}", file=sys.stderr)
+    print(f"soc-pymc: warning: {prefix}{text}", file=sys.stderr)

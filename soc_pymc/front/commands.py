@@ -113,8 +113,8 @@ def _command(example: str, *options: Option) -> Callable[[Run], Run]:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line that says why."""
-        named = self.prog if " " in self.prog else f"{self.prog} run"
-        self.exit(2, f"soc-pymc: error: {message}; {named} --help lists all options\n")
+        command = self.prog if " " in self.prog else f"{self.prog} run"
+        self.exit(2, f"soc-pymc: error: {message}; {command} --help lists all options\n")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -139,8 +139,8 @@ def make_parser() -> argparse.ArgumentParser:
 def _call(function: Callable[..., Any], chosen: Chosen, *arguments: Any, **options: Any) -> Any:
     """Calls a function with the options that have the names of its parameters."""
     names = list(inspect.signature(function).parameters)[len(arguments) :]
-    given = {k: v for k, v in vars(chosen).items() if k in names and v is not None}
-    return function(*arguments, **(given | options))
+    selected = {k: v for k, v in vars(chosen).items() if k in names and v is not None}
+    return function(*arguments, **(selected | options))
 
 
 def _write_csv(table: Any, out: str) -> None:

@@ -41,8 +41,8 @@ def run(folder: Path, items: int = 200_000, seed: int = 0) -> pd.DataFrame:
         before = soc.check(gamma, clicks, subset=500)
     advised = any("GammaMixture" in line for line in before.advice)
     failed = "fail" in set(before.table["verdict"])
-    found = "No remedy stands out" if failed else "Nothing fails on so few items"
-    reason = "The advice names" if advised else f"{found}: try"
+    summary = "No remedy stands out" if failed else "Nothing fails on so few items"
+    reason = "The advice names" if advised else f"{summary}: try"
     print(f"{before}\n\nThe true rates are lognormal. {reason} a mixture of Gammas:")
     with _timed(seconds, "fit a mixture"):
         mixture = soc.fit(stats, soc.GammaMixture(), soc.VI(seed=seed))

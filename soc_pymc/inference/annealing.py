@@ -85,10 +85,10 @@ def _moved(target: Evaluate, share: float, old: _State, rng: np.random.Generator
     with np.errstate(invalid="ignore"):
         gain = new.energy(share) - old.energy(share)
         accepted = inside & (np.log(rng.random(len(gain))) < gain)
-    each = accepted[:, None]
+    column = accepted[:, None]
     return _State(
-        np.where(each, noise, old.noise),
-        np.where(each, new.momentum, -old.momentum),
+        np.where(column, noise, old.noise),
+        np.where(column, new.momentum, -old.momentum),
         np.where(accepted, new.logp, old.logp),
-        np.where(each, new.gradient, old.gradient),
+        np.where(column, new.gradient, old.gradient),
     )

@@ -102,7 +102,7 @@ def _make_blocks(
 
 
 def _rows_of_blocks(
-    built: Problem, stats: Statistics, first: Floats, second: Floats
+    built: Problem, stats: Statistics, location: Floats, dispersion: Floats
 ) -> tuple[RowCurvature, Ints, Ints]:
     """Rows of every block at both curves at the problem's rows; their rows there, and blocks."""
     apart, group, block = _by_block(stats, bool(built.pilot.labels))
@@ -111,8 +111,8 @@ def _rows_of_blocks(
     row = np.searchsorted(
         built.pilot.rows.group * bins + built.pilot.rows.bin, group[code] * bins + rows.bin
     )
-    curvature = row_curvature(data.with_spread(built.data.spread[row]), first[row], second[row])
-    return curvature, row, block[code]
+    data = data.with_spread(built.data.spread[row])
+    return row_curvature(data, location[row], dispersion[row]), row, block[code]
 
 
 def added_to_levels(
@@ -162,8 +162,8 @@ def excess(blocks: Blocks) -> Floats:
     moves = np.empty_like(blocks.slope)
     for k, (slope, information) in enumerate(zip(blocks.slope, blocks.information, strict=True)):
         share, vector = linalg.eigh(inverse @ information @ inverse.T)
-        left = 1.0 - np.clip(share, 0.0, _MOST_SHARE)
-        moves[k] = vector @ ((vector.T @ (inverse @ slope)) / left)
+        complement = 1.0 - np.clip(share, 0.0, _MOST_SHARE)
+        moves[k] = vector @ ((vector.T @ (inverse @ slope)) / complement)
     moves -= moves.mean(axis=0)
     number = len(moves)
     jackknife = moves.T @ moves * (number - 1) / number
@@ -276,7 +276,7 @@ def for_clusters(
             if "atom" not in posterior[name].dims
         }
     )
-    first, second = (float(factors[name].median()) for name in built.family.curves)
+    mean_factor, variance_factor = (float(factors[name].median()) for name in built.family.curves)
     own_scale = built.family.outcome.theta
     for name in map(str, factors):
         if name.startswith(built.family.curves[0]):
@@ -284,10 +284,10 @@ def for_clusters(
     effects = f"{built.family.curves[0]}_of_bin"
     if effects in posterior:
         centre = posterior[effects].mean(over)
-        wider[effects] = first * (posterior[effects] - centre) + centre
+        wider[effects] = mean_factor * (posterior[effects] - centre) + centre
     words = (
         f"; bands widened for {stats.blocks} blocks of clusters, at the median knot by "
-        f"{first:.2f} (mean) and {second:.2f} (variance)"
+        f"{mean_factor:.2f} (mean) and {variance_factor:.2f} (variance)"
     )
     return {"posterior": wider, "clusters": factors}, words
 
@@ -298,8 +298,8 @@ def _with_mean_of(narrow: xr.DataArray, wide: xr.DataArray, scale: Scale) -> xr.
     knots = narrow[narrow.dims[-1]].to_numpy()
     number = np.arange(len(knots))
     weights = spline_matrix(np.interp(np.linspace(0, number[-1], 60), number, knots), knots)
-    moved = wide.to_numpy()
-    sd = np.array([(moved @ weight).std(axis=(0, 1)).mean() for weight in weights])
+    shifted = wide.to_numpy()
+    sd = np.array([(shifted @ weight).std(axis=(0, 1)).mean() for weight in weights])
     to_knots = (np.linalg.pinv(weights / sd[:, None]) / sd).T
 
     def level(values: Floats) -> Floats:
@@ -308,5 +308,5 @@ def _with_mean_of(narrow: xr.DataArray, wide: xr.DataArray, scale: Scale) -> xr.
 
     target = level(narrow.to_numpy())
     for _ in range(3):  # the logit needs several, the other scales one
-        moved = moved + (target - level(moved)) @ to_knots
-    return wide.copy(data=moved)
+        shifted = shifted + (target - level(shifted)) @ to_knots
+    return wide.copy(data=shifted)

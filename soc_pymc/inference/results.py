@@ -349,23 +349,23 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
 
 def _read(tree: xr.DataTree) -> Fit:
     """A fit from a file's arrays and attributes, if they are consistent."""
-    kept = tree.copy()
+    data = tree.copy()
     attrs = dict(tree.attrs)
     kinds = {"prior": PRIORS, "method": METHODS, "status": (Status,)}
     records = {name: read_record(attrs.pop(name), *known) for name, known in kinds.items()}
     table = attrs.pop("selection", None)
     selection = None if table is None else pd.DataFrame(json.loads(table))
     del attrs["format"]
-    kept.attrs = attrs
-    return Fit(kept, **records, selection=selection)
+    data.attrs = attrs
+    return Fit(data, **records, selection=selection)
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
     """Fits by name; a single fit gets the name `alone`."""
     A(Fit | Mapping, "a fit, or a dict of them by name")(fits, "fits")
-    named = {alone: fits} if isinstance(fits, Fit) else dict(fits)
-    if not named:
+    by_name = {alone: fits} if isinstance(fits, Fit) else dict(fits)
+    if not by_name:
         raise FitError("there is no fit to judge: give one, or a dict of them by name")
-    for name, fit in named.items():
+    for name, fit in by_name.items():
         FIT(fit, f"fits[{shown(name)}]")
-    return named
+    return by_name

@@ -50,10 +50,10 @@ class RowCurves:
         shared, at_rows = flat(draws[name]), spline_matrix(curve.position, curve.basis.knots)
         values = shared @ at_rows.T
         for grouping in self.groupings:
-            own = flat(draws[f"{name}_of_{grouping.name}"]) - shared[:, None]
+            deviations = flat(draws[f"{name}_of_{grouping.name}"]) - shared[:, None]
             level = grouping.of[self.rows.group]
             for k in range(len(grouping.levels)):
-                values[:, level == k] += own[:, k] @ at_rows[level == k].T
+                values[:, level == k] += deviations[:, k] @ at_rows[level == k].T
         if curve.size_knots.size:
             at_sizes = spline_matrix(self.rows.log_size, curve.size_knots)
             values += flat(draws[f"{name}_by_exposure"]) @ at_sizes.T
@@ -61,20 +61,20 @@ class RowCurves:
             effects = flat(draws[f"{name}_of_bin"])
             values += effects[:, np.searchsorted(self.rows.effect_bins, self.rows.bin)]
         if len(curve.atoms):
-            at = np.flatnonzero(self.rows.atom)
-            values[:, at] += flat(draws[f"{name}_of_atom"])[:, self.rows.atom[at] - 1]
+            atoms = np.flatnonzero(self.rows.atom)
+            values[:, atoms] += flat(draws[f"{name}_of_atom"])[:, self.rows.atom[atoms] - 1]
         return np.asarray(values)
 
     def log_likelihood(self, draws: xr.Dataset) -> Floats:
         """Log marginal of every row, (draws, rows)."""
-        first, second = self(draws)
-        return _in_chunks(lambda some: self.data.values(first[some], second[some]), len(first))
+        m, c = self(draws)
+        return _in_chunks(lambda some: self.data.values(m[some], c[some]), len(m))
 
     def totals(self, draws: xr.Dataset, seed: Sequence[int]) -> Floats:
         """Replicates of the rows' observed totals, (draws, rows)."""
-        first, second = self(draws)
-        found = self.data.draw(first, second, np.random.default_rng(seed))
-        return found if self.dtype is np.float64 else np.clip(found, 0.0, _LARGEST)
+        location, dispersion = self(draws)
+        drawn = self.data.draw(location, dispersion, np.random.default_rng(seed))
+        return drawn if self.dtype is np.float64 else np.clip(drawn, 0.0, _LARGEST)
 
 
 @dataclass(frozen=True)

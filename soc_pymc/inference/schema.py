@@ -51,9 +51,9 @@ def _completed(data: xr.Dataset, known: dict[str, Any]) -> xr.Dataset:
 
     coords: dict[str, Any] = {}
     for dim, size in data.sizes.items():
-        own = data.coords[dim].to_numpy() if dim in data.coords else np.arange(size)
-        values = known.get(str(dim), own)
-        coords[str(dim)] = own if dim in _SAMPLED or len(values) != size else values
+        labels = data.coords[dim].to_numpy() if dim in data.coords else np.arange(size)
+        values = known.get(str(dim), labels)
+        coords[str(dim)] = labels if dim in _SAMPLED or len(values) != size else values
     sampled = [dim for dim in _SAMPLED if dim in data.dims]
     return data.assign_coords(coords).assign_attrs(make_attrs(_library(), sample_dims=sampled))
 

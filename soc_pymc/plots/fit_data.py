@@ -93,11 +93,11 @@ def merged_outcomes(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Fl
 
 def drawn_at(fit: Fit, score: Floats) -> Floats:
     """Where scores are drawn: those at the ends of the axis, such as 0 and 1, beside all others."""
-    axis, seen = fit.axis("mean"), fit.data["constant_data"]["score"].to_numpy()
+    axis, bin_scores = fit.axis("mean"), fit.data["constant_data"]["score"].to_numpy()
     scale, places = axis.local, np.array(score, dtype=float)
     if scale.holds(places).all():
         return places
-    low, high = axis([(inner := seen[scale.holds(seen)]).min(), inner.max()])
+    low, high = axis([(inner := bin_scores[scale.holds(bin_scores)]).min(), inner.max()])
     margin = _END_MARGIN * (high - low)
     for end, place in ((places <= scale.low, low - margin), (places >= scale.high, high + margin)):
         places[end] = axis.inverse(place)
@@ -107,10 +107,10 @@ def drawn_at(fit: Fit, score: Floats) -> Floats:
 def _words(fit: Fit) -> tuple[str, str, str]:
     """Returns the user's name of the outcome, and what outcomes and sizes are called in units."""
     outcome, roles = outcome_of(fit), outcome_roles(fit.data.attrs)
-    named = (roles.get(role, role) for role in (outcome.observed, outcome.size))
+    columns = (roles.get(role, role) for role in (outcome.observed, outcome.size))
     name, size = (
         "" if name == role else style.escaped(name, 24)
-        for name, role in zip(named, (outcome.observed, outcome.size), strict=True)
+        for name, role in zip(columns, (outcome.observed, outcome.size), strict=True)
     )
     events = name or outcome.words.events
     if outcome.direct and name:
