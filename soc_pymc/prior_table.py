@@ -49,7 +49,7 @@ def __dir__() -> list[str]:
 
 
 def _stirling(z: Any) -> Any:
-    """What Stirling's formula adds to (z - 1/2) log z - z + log(2 pi) / 2."""
+    """Remainder of Stirling's formula beyond (z - 1/2) log z - z + log(2 pi) / 2."""
     return (1 / 12 - (1 / 360 - 1 / (1260 * z * z)) / (z * z)) / z
 
 
@@ -136,13 +136,13 @@ def _log_cumulants(a: Any, xp: Any) -> tuple[Any, Any, Any]:
 
 
 def _gamma_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
-    one, two, three = _log_cumulants(a, xp)
-    return one - xp.log(b), two, three
+    mean, variance, third = _log_cumulants(a, xp)
+    return mean - xp.log(b), variance, third
 
 
 def _beta_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
-    one, two = _log_cumulants(a, xp), _log_cumulants(b, xp)
-    return one[0] - two[0], one[1] + two[1], one[2] - two[2]
+    log_a, log_b = _log_cumulants(a, xp), _log_cumulants(b, xp)
+    return log_a[0] - log_b[0], log_a[1] + log_b[1], log_a[2] - log_b[2]
 
 
 FAMILIES = {
@@ -501,15 +501,15 @@ def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
     return cell, (u - edges[cell]) / (edges[cell + 1] - edges[cell])
 
 
-def _parameters(family: Any, first: Any, second: Any) -> tuple[Any, Any]:
+def _parameters(family: Any, location: Any, dispersion: Any) -> tuple[Any, Any]:
     """Conjugate parameters of both curves, whose logarithms are bounded."""
-    second = np.clip(second, -LARGEST_LOG, LARGEST_LOG)
-    first = np.clip(first, -LARGEST_LOG, LARGEST_LOG) if family.positive else first
-    return family.parameters(first, second, ARRAYS)
+    dispersion = np.clip(dispersion, -LARGEST_LOG, LARGEST_LOG)
+    location = np.clip(location, -LARGEST_LOG, LARGEST_LOG) if family.positive else location
+    return family.parameters(location, dispersion, ARRAYS)
 
 
 def _updated(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
-    """How far the nodes' means are apart given outcomes; weights and parameters; None."""
+    """Distance of the nodes' means given outcomes; weights and parameters; None."""
     family, weight = table.family, nodes[0] / nodes[0].sum(axis=0)
     a, b = family.update(*_parameters(family, *nodes[1:]), y, n)
     mean, variance = family.mean(a, b), family.variance(a, b)
@@ -519,7 +519,7 @@ def _updated(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[
 
 
 def _reweighted(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
-    """How far a mixture's weights are moved by their uncertainty; as `_updated`, and p_zero."""
+    """Shift of a mixture's weights by their uncertainty; as `_updated`, and p_zero."""
     family, zero = table.family, None
     weight = np.maximum(nodes[0], 0.0)  # polynomials may be below where there is next to none
     a, b = _parameters(family, *nodes[1:])
@@ -529,10 +529,10 @@ def _reweighted(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tup
     p = np.exp(log_p - log_p.max(axis=0))
     total = (weight * p).sum(axis=0)
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
-    moved = (ways * p).sum(axis=1) / total
-    change = (ways * moved[:, None]).sum(axis=0) / np.maximum(weight, 1e-100)
+    shift = (ways * p).sum(axis=1) / total
+    change = (ways * shift[:, None]).sum(axis=0) / np.maximum(weight, 1e-100)
     apart = (weight * p * change**2).sum(axis=0) / total
-    weight = weight * p * (1.0 + (moved * moved).sum(axis=0)) / np.maximum(1.0 + change, 0.1)
+    weight = weight * p * (1.0 + (shift * shift).sum(axis=0)) / np.maximum(1.0 + change, 0.1)
     weight /= weight.sum(axis=0)
     if table.meta["zero"]:
         zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
@@ -558,9 +558,9 @@ def mixture_rows(
     means, variances = family.mean(a, b), family.variance(a, b)
     mean = means[0] + (weight * (means - means[0])).sum(axis=0)  # exact where all are equal
     variance = (weight * (variances + (means - mean) ** 2)).sum(axis=0)
-    rest = 1.0 if zero is None else 1.0 - zero
+    nonzero = 1.0 if zero is None else 1.0 - zero
     spread = variance if zero is None else variance + zero * mean * mean
-    out = [rest * mean, np.sqrt(rest * spread), rest * spread]
+    out = [nonzero * mean, np.sqrt(nonzero * spread), nonzero * spread]
     counts = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
     if len(probs) and weight.shape[1] > 1 and not counts.all():
         weight, a, b = weight[counts], a[counts], b[counts]
@@ -589,9 +589,9 @@ def mixture_rows(
 
 def split_level(level: Any, zero: Any, below: Any, xp: Any) -> tuple[Any, Any]:
     """The level among thetas that are not 0, of which a part is below 0; and whether it is at 0."""
-    rest = xp.high(1.0 - zero, 1e-290)
-    under = rest * below
-    share = xp.where(level < under, level, xp.high(level - zero, under)) / rest
+    nonzero = xp.high(1.0 - zero, 1e-290)
+    under = nonzero * below
+    share = xp.where(level < under, level, xp.high(level - zero, under)) / nonzero
     at_zero = (level >= under) & (level < under + zero)
     return xp.low(xp.high(share, 1e-300), 1.0 - 1e-16), at_zero
 

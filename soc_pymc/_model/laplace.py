@@ -110,7 +110,7 @@ class CurveTarget:
         return [state.at(design) for state, design in zip(states, self.designs, strict=True)]
 
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """As in `Target`; the second curve's information is the observed one, with a floor."""
+        """Expand as `Target` does; the second curve's is the observed information, with a floor."""
         rows = row_curvature(self.data, *self._curves(states))
         if not np.isfinite(rows.value).all():
             return Curvature(rows.value, [], [])
@@ -123,7 +123,7 @@ class CurveTarget:
         return Curvature(rows.value, slopes, information)
 
     def value(self, states: Sequence[State]) -> float:
-        """As in `Target`."""
+        """Sum over rows as in `Target`."""
         curves = self._curves(states)
         pairs = zip(curves, self.data.most, strict=True)
         if not all(np.abs(curve).max() <= most for curve, most in pairs):
@@ -132,7 +132,7 @@ class CurveTarget:
         return float(self.data.values(location[None], dispersion[None]).sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
-        """As in `Target`."""
+        """Relative step length as in `Target`."""
         # far above the data the log marginal is very flat, and the way back takes many steps
         moves = (float(np.abs(d.whole @ s).max()) for d, s in zip(self.designs, steps, strict=True))
         return max(move / most for move, most in zip(moves, self.data.farthest, strict=True))

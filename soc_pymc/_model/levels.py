@@ -48,7 +48,7 @@ class LevelRows:
     def of(curves: Sequence[Curve], group: Ints) -> "LevelRows":
         """Rows from the group of each."""
         mean, variance = (curve.levels for curve in curves if curve.levels)
-        level = mean.grouping.of[group]
+        level = mean.grouping.code[group]
         order = np.argsort(level, kind="stable")
         starts = np.searchsorted(level[order], np.arange(len(mean.grouping.levels) + 1))
         shared = linalg.block_diag(*(curve.design.whole[order] for curve in curves))

@@ -56,7 +56,7 @@ def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
 
 
 def exact_slopes(data: RowSums, location: Floats, dispersion: Floats, rows: Ints) -> Floats:
-    """As `RowSums.value_and_gradient`, to all digits: (3, draws, k)."""
+    """Return what `RowSums.value_and_gradient` does, to all digits: (3, draws, k)."""
     cells = data.cells(rows)
     with np.errstate(all="ignore"):
         function = _compiled(type(data), tuple(x.ndim for x in cells))

@@ -38,7 +38,7 @@ class GridMixture:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the mode is near the curves that placed the grid."""
+        """True if the mode is near the curves that placed the grid."""
         rows = self.design.rows
         shift = self.design.predictors(self.laplace.state.coefficients)[:, :2] - rows.start
         distance = np.abs(shift[:, 0]) / rows.base.spread, np.abs(shift[:, 1])

@@ -1,4 +1,4 @@
-"""From a prior and statistics to the `pymc.Model`.
+"""Building of the `pymc.Model` from a prior and statistics.
 
 For row b (a bin, or a group's or an exposure class's part of one) with centre u_b on a curve's axis
 the model has f(u_b) and g(u_b): log mean and log cv2 of Gamma priors, mean and log variance of
@@ -213,7 +213,7 @@ def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Prob
 
 
 def mixture_data(problem: Problem) -> xr.Dataset:
-    """What scoring needs of a mixture besides its draws: its grid and functions."""
+    """Grid and functions of a mixture, which scoring needs besides its draws."""
     if problem.mixture is None:
         return xr.Dataset()
     mixture, family, coords = problem.mixture, problem.family, problem.model.coords

@@ -57,7 +57,7 @@ def knots_in(tree: Any, dim: str) -> Floats:
 
 
 def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
-    """At most `number` distinct knots at weighted quantiles of `position`, the ends included."""
+    """Return up to `number` distinct knots at weighted quantiles of `position`, ends included."""
     u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
     order = np.argsort(u)
     u, w = u[order], w[order]

@@ -303,7 +303,7 @@ def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
 def _level_terms(
     kinds: Mapping[str, Floats], at_rows: Floats, grouping: Grouping, unit: float
 ) -> LevelTerms:
-    """The same deviations for every level, to be integrated out."""
+    """Deviations of every level, which will be integrated out."""
     values = np.hstack(list(kinds.values()))
     _refuse_levels(grouping, 8.0 * _DRAWS * _COPIES * len(grouping.levels) * len(values))
     return LevelTerms(
@@ -324,7 +324,7 @@ def _group_terms(
     # matrices of both curves
     _refuse_levels(grouping, 8.0 * columns * (4.0 * len(group) + columns))
     indicators = np.eye(len(grouping.levels))
-    member = indicators[grouping.of[group]]
+    member = indicators[grouping.code[group]]
     terms = []
     for kind, functions in kinds.items():
         products = at_rows @ functions
@@ -391,7 +391,7 @@ def slopes(
         deviations[curve.levels.grouping.name] = of_levels @ curve.levels.values.T
     total = functions @ shared[1]
     for grouping in groupings:
-        by_row = deviations[grouping.name][grouping.of[group]]
+        by_row = deviations[grouping.name][grouping.code[group]]
         total = total + (functions * by_row).sum(axis=1)
     return np.asarray(total)
 

@@ -56,7 +56,7 @@ def curve_table(fit: Fit, score: Any) -> Markup:
 
 
 def in_short(fit: Fit, stats: Statistics, overview: Overview, threshold: float | None) -> list[str]:
-    """What the score explains, what outcomes add, and how many items lie above the threshold."""
+    """Sentences on what the score explains, what outcomes add, and items above the threshold."""
     outcomes = posterior_of(fit).outcome.words.outcomes
     reduction = quantities.variance_reduction(fit, stats, weight="items", progress=False)
     explained = _percent(fit, quantities.r_squared(fit, stats))
@@ -121,7 +121,7 @@ def _ranked(
 
 
 def same_items(fit: Fit, stats: Statistics) -> bool:
-    """Whether these are the items that made the fit, as far as totals tell."""
+    """True if these items made the fit, as far as totals tell."""
     outcome = posterior_of(fit).outcome
     n_items = fit.data["constant_data"]["n_items"]
     if int(n_items.sum()) != stats.n_items:

@@ -130,7 +130,7 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     if fit.groups:
         columns["group"] = np.array(stats.groups, dtype=object)[code]
     labels = {
-        grouping.column: pd.Series(np.array(grouping.levels, dtype=object)[grouping.of[code]])
+        grouping.column: pd.Series(np.array(grouping.levels, dtype=object)[grouping.code[code]])
         for grouping in stats.groupings
     }
     return Observations(columns, cells["n"], labels, roles_of(stats.data.attrs))

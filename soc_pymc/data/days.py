@@ -30,7 +30,7 @@ _IS_DAY = re.compile(DAY)
 
 
 def is_day(text: str) -> bool:
-    """Whether a text is a calendar day."""
+    """True if a text is a calendar day."""
     return bool(_IS_DAY.match(text)) and not text.endswith("\n")
 
 

@@ -27,7 +27,7 @@ class Grouping:
     name: str  # its role, which names variables and dims: "group", or "group_1", "group_2"
     column: str
     levels: tuple[str, ...]  # sorted
-    of: Ints  # code of the level of every group of the statistics
+    code: Ints  # of the level of every group of the statistics
 
 
 def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
@@ -36,12 +36,12 @@ def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def is_group(role: str) -> bool:
-    """Whether a role is that of a column of groups."""
+    """True for the role of a column of groups."""
     return role == "group" or role.startswith("group_")
 
 
 def is_label(role: str) -> bool:
-    """Whether a role is that of a column of labels: of dates, groups or clusters."""
+    """True for the role of a column of labels: dates, groups or clusters."""
     return is_group(role) or role in ("date", "cluster")
 
 

@@ -147,7 +147,7 @@ class Statistics:
 
     @property
     def weights(self) -> str:
-        """How days are weighted, in words; empty where every item counts once."""
+        """Weights of days, in words; empty where every item counts once."""
         return str(self.data.attrs.get("weights", ""))
 
     @property

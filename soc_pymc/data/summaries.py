@@ -1,4 +1,4 @@
-"""From items to statistics: choice of bins, sums of cells, checks of totals and leakage."""
+"""Summaries of items as statistics: choice of bins, sums, checks of totals and leakage."""
 
 import json
 import logging

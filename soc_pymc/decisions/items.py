@@ -68,7 +68,7 @@ class DecisionItems:
         """P(theta > threshold) of every item, averaged over the draws of the curves."""
 
         def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
-            tail = self.posterior.family.above(columns["threshold"], theta.first, theta.second)
+            tail = self.posterior.family.above(columns["threshold"], theta.a, theta.b)
             return [theta.average(tail, np.where(columns["threshold"] < 0.0, 1.0, 0.0))]
 
         (tail,) = self.each("probabilities", answer, progress, threshold=threshold)

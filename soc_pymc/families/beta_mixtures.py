@@ -105,7 +105,7 @@ def _own_betas(frame: Frame) -> tuple[Floats, Floats]:
 
 
 def _beta_rise(frame: Frame) -> Floats:
-    """With mu = a/(a + b): d log a = mu df and d log b = -(1 - mu) df."""
+    """Slope where, with mu = a/(a + b), d log a = mu df and d log b = -(1 - mu) df."""
     a, b = _own_betas(frame)
     successes, failures = a / (a + b), b / (a + b)
     return np.asarray(

@@ -134,7 +134,7 @@ class BetaRows(RowSums):
 
     @staticmethod
     def log_marginal(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
-        """As in `RowSums`; both curves are moved to those of theta over the row first."""
+        """Log marginal as in `RowSums`, at the curves of theta over the row."""
         total, failures, constant, spread = cells[12:]
         mean, size = _over_row(xp, location, dispersion, spread)
         up, down = _softplus(xp, mean), _softplus(xp, -mean)  # -log(1 - mu), -log(mu)
@@ -151,7 +151,7 @@ class BetaRows(RowSums):
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BetaRows":
-        """From tables of cells with a column ``row``: joint cells, or the three margins."""
+        """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
         joint = cells.get("joint")
         tables = (joint or cells[name] for name in _SUMS)
         return make_beta_rows(

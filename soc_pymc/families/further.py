@@ -32,10 +32,10 @@ class Mixed(Protocol):
     """Theta of n items as mixtures of K components: two parameters and weights, each (K, n)."""
 
     @property
-    def first(self) -> Floats: ...  # noqa: D102
+    def a(self) -> Floats: ...  # noqa: D102
 
     @property
-    def second(self) -> Floats: ...  # noqa: D102
+    def b(self) -> Floats: ...  # noqa: D102
 
     @property
     def weight(self) -> Floats | None: ...  # noqa: D102
@@ -47,7 +47,7 @@ class Further(Protocol):
     """Further outcomes of one kind, of theta under its conjugate family."""
 
     def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
-        """By how much, minus 1, the best linear estimate divides the variance of theta."""
+        """Factor, minus 1, by which the best linear estimate divides the variance of theta."""
 
     def mean_variance(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
         """E Var(theta | t, y, y') of mixtures, (n,)."""
@@ -67,7 +67,7 @@ def expected_variance(further: Further, theta: Mixed, more: Floats) -> Floats:
     for start in range(0, len(more), step):
         part = slice(start, start + step)
         expected[part] = further.mean_variance(
-            theta.weight[:, part], theta.first[:, part], theta.second[:, part], more[part]
+            theta.weight[:, part], theta.a[:, part], theta.b[:, part], more[part]
         )
     return expected
 
@@ -118,7 +118,7 @@ class _AfterCount:
         return variance / mean * more
 
     def mean_variance(self, weight: Floats, shape: Floats, rate: Floats, more: Floats) -> Floats:
-        """By the negative binomials of further counts; of many counts a grid."""
+        """Sum over the negative binomials of further counts; a grid stands for many counts."""
         ratio = more / rate
         mean, scale = shape * ratio, 1.0 + ratio
         reach = np.sqrt(mean * scale)
@@ -137,7 +137,7 @@ class _AfterCount:
 
     def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """Sum over the further counts that change the choice, by the cdf and one probability."""
-        shape, rate = theta.first, theta.second
+        shape, rate = theta.a, theta.b
         above = theta.average(shape / rate) > cut
         least = _gamma_cut_off(coarse, more, cut)
         ratio = more / rate
@@ -205,7 +205,7 @@ def _count_cut_off(theta: Mixed, cut_offs: Floats, log_pmf: _OfCount, after: _Of
 
 
 def _gamma_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
-    shape, rate = theta.first, theta.second
+    shape, rate = theta.a, theta.b
     return _count_cut_off(
         theta,
         np.maximum(np.floor(cut * (rate + more) - shape) + 1.0, 0.0),
@@ -224,7 +224,7 @@ class _AfterSuccess:
         return variance / np.maximum(mean * (1.0 - mean) - variance, 1e-300) * more
 
     def mean_variance(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
-        """By the Beta-Binomials of further successes or, if fewer, failures; of many a grid."""
+        """Sum over the Beta-Binomials of further outcomes; a grid stands for many."""
         more = np.rint(more)
         # what is rare is counted: the grid is finer near 0
         swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
@@ -245,7 +245,7 @@ class _AfterSuccess:
 
     def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """E[(theta - cut) if the choice changes], by two Beta-Binomials' cdfs."""
-        a, b, more = theta.first, theta.second, np.rint(more)
+        a, b, more = theta.a, theta.b, np.rint(more)
         mean = a / (a + b)
         above = theta.average(mean) > cut
         least = _beta_cut_off(coarse, more, cut)
@@ -266,7 +266,7 @@ AFTER_SUCCESS: Further = _AfterSuccess()
 
 
 def _beta_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
-    a, b = theta.first, theta.second
+    a, b = theta.a, theta.b
     total = a + b + more
     return _count_cut_off(
         theta,
@@ -286,7 +286,7 @@ class _AfterValue:
         return variance / more / more
 
     def mean_variance(self, weight: Floats, mean: Floats, variance: Floats, more: Floats) -> Floats:
-        """By the Normals of a further value."""
+        """Integrate over the Normals of a further value."""
         total = variance + more**2
         reach = _REACH * np.sqrt(total)
         low, high = _grid_ends(weight, mean - reach, mean + reach)
@@ -299,7 +299,7 @@ class _AfterValue:
 
     def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """Integral over the further values that change the choice."""
-        mean, variance = theta.first, theta.second
+        mean, variance = theta.a, theta.b
         above = theta.average(mean) > cut
         least = _value_cut_off(coarse, more, cut)
         sd = np.sqrt(variance + more**2)
@@ -315,7 +315,7 @@ AFTER_VALUE: Further = _AfterValue()
 
 def _value_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
     """Further value with E(theta | y, y') = cut, by bisection between the components' own."""
-    mean, variance = theta.first, theta.second
+    mean, variance = theta.a, theta.b
     noise = more**2
     total = variance + noise
     sd = np.sqrt(total).max(axis=0)

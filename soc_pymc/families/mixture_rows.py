@@ -180,7 +180,7 @@ def _gamma_terms(inner, mean_curve, spread_curve, base, normal, family):  # type
 
 @_jit
 def _beta_terms(middle, inner, mean_curve, spread_curve, start, base, normal, family):  # type: ignore[no-untyped-def]
-    """The same for Betas, with logits in the place of logarithms.
+    """Fill the terms of Betas as `_gamma_terms` does, with logits in place of logarithms.
 
     Those of Betas are `base[3]` where the curves are the pilot's, whose mean is `middle` and whose
     second curve is `start`, and elsewhere nearly.
@@ -204,7 +204,7 @@ def _beta_terms(middle, inner, mean_curve, spread_curve, start, base, normal, fa
 
 @_jit
 def _floored(terms, floor):  # type: ignore[no-untyped-def]
-    """In place: log weights and derivatives (3, R), with weights of sum 1 and a floor."""
+    """Normalise log weights and derivatives (3, R) in place, to weights of sum 1 with a floor."""
     top, total, mean_slope, spread_slope = terms[0].max(), 0.0, 0.0, 0.0
     for r in range(len(floor)):
         weight = np.exp(max(terms[0, r] - top, LOWEST))
@@ -480,7 +480,7 @@ def _at_one_draw(predictors, base, basis, mean, variance, handle, centre, guess)
 
 
 def _moving(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats, Floats, Floats]:
-    """At predictors (n, P): weights, what was found, and derivatives of log weights (n, R, P).
+    """Weights at predictors (n, P), solutions, and derivatives of log weights (n, R, P).
 
     These are in the bounded curves and the further predictors, without what the coefficients that
     shift and stretch add; the fourth are the derivatives of these (n, 2, P).

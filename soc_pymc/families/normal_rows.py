@@ -59,7 +59,7 @@ class NormalCells(RowSums):
     def log_marginal(
         xp: Any, location: Any, dispersion: Any, noise: Any, moments: Any, centre: Any, spread: Any
     ) -> Any:
-        """As in `RowSums`."""
+        """Log marginal as in `RowSums`."""
         inverse = 1.0 / ((xp.exp(dispersion) + spread)[..., None] + noise)
         gap = (location - centre)[..., None]
         n, plain, square = (moments[..., k, :] for k in range(3))
@@ -72,7 +72,7 @@ class NormalCells(RowSums):
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalCells":
-        """From tables of cells with a column ``row``: joint cells, or those over the noise."""
+        """Build from tables of cells with a column ``row``: joint cells, or those of the noise."""
         joint = cells.get("joint")
         if joint is not None:
             return make_normal_cells(rows, joint["row"], _joint_sums(joint))

@@ -75,7 +75,7 @@ class Rising(NamedTuple):
 
 
 def make_rising(rows: int, cells: Sequence[NDArray[Any]]) -> tuple[Rising, Floats]:
-    """From cells (row, n, and sums of y, y^2, y^3); also the sum of log y! of each row, (rows,)."""
+    """Build from cells (row, n, sums of y, y^2, y^3); also returns each row's sum of log y!."""
     point_row, y, weight = two_points(*cells)
     above = np.zeros((rows, EXACT_COUNTS))
     for j in range(EXACT_COUNTS):

@@ -222,7 +222,7 @@ class RowSums(ABC):
         return drawn.T.reshape(location.shape)
 
     def with_spread(self, spread: Floats) -> Self:
-        """The same rows with other spreads."""
+        """Return these rows with other spreads."""
         return replace(self, spread=spread)  # type: ignore[type-var]
 
     def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
@@ -236,7 +236,7 @@ class RowSums(ABC):
     @classmethod
     @abstractmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "RowSums":
-        """From tables of cells with a column ``row``: joint cells, or all margins."""
+        """Build from tables of cells with a column ``row``: joint cells, or all margins."""
 
     @staticmethod
     @abstractmethod

@@ -45,7 +45,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Validity:
-    """Which items of one kind are valid."""
+    """Rules for valid items of one kind."""
 
     score: Bounds
     outcome: Bounds

@@ -159,7 +159,7 @@ def _write_csv(table: Any, out: str) -> None:
     _option("--keep", "folder for the statistics and the fit"),
 )  # fmt: skip
 def run(chosen: Chosen) -> None:
-    """From items to their posteriors in one command, and a check of the fit."""
+    """Fit items, check the fit and write their posteriors in one command."""
     from ..posterior.scored_files import is_folder
 
     items = items_of(chosen)
@@ -325,7 +325,7 @@ def sql(chosen: Chosen) -> None:
     *_COLUMNS, _CLUSTER, _BY,
 )  # fmt: skip
 def check(chosen: Chosen) -> None:
-    """Whether the fit describes the items."""
+    """Check whether the fit describes the items."""
     fitted = soc.load_fit(chosen.fit)
     print(_call(soc.check, chosen, fitted, statistics_of(chosen) or items_of(chosen, fitted)))
 
@@ -371,7 +371,7 @@ def compare(chosen: Chosen) -> None:
     _option("--out", "CSV file to write", required=True),
 )  # fmt: skip
 def drift(chosen: Chosen) -> None:
-    """What moved from day to day, and the days on which outcomes no longer fitted, as CSV."""
+    """Print what moved from day to day, and the days that the fit no longer describes, as CSV."""
     check_out(chosen.out, [chosen.statistics, *([chosen.fit] if chosen.fit else [])])
     stats = soc.load_statistics(chosen.statistics)
     result = _call(soc.drift, chosen, stats, soc.load_fit(chosen.fit) if chosen.fit else None)

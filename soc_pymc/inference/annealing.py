@@ -37,7 +37,7 @@ class _State:
         return share * self.logp - gaussian - 0.5 * (self.momentum**2).sum(axis=1)
 
     def slope(self, share: float) -> Floats:
-        """Its gradient."""
+        """Gradient of that log density in the noise."""
         return share * self.gradient - (1.0 - share) * self.noise
 
 

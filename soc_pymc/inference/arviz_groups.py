@@ -53,7 +53,7 @@ def arviz_groups(
 
 
 def _one_bin_each(built: Problem, stats: Statistics) -> bool:
-    """Whether the rows of the likelihood are the occupied bins."""
+    """True if the rows of the likelihood are the occupied bins."""
     n = stats.data["n"].to_numpy()
     return not built.mixture and np.array_equal(built.pilot.rows.n, n[n > 0])
 

@@ -67,7 +67,7 @@ def level_blocks(built: Problem, levels: Levels, stats: Statistics) -> Iterator[
     """Blocks of each level that is integrated out in its coefficients, given the shared curves."""
     terms = levels.rows.terms
     deviations = np.split(levels.mode, [len(terms[0].kind)], axis=1)
-    level = levels.grouping.of[built.pilot.rows.group]
+    level = levels.grouping.code[built.pilot.rows.group]
     curves = [
         part.laplace.state.at(part.design) + (term.design * deviation[level]).sum(axis=1)
         for part, term, deviation in zip(built.coefficients, terms, deviations, strict=True)
@@ -118,7 +118,7 @@ def _rows_of_blocks(
 def added_to_levels(
     built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
 ) -> dict[str, Floats]:
-    """What clusters add to the levels' curves beside what they add to the shared ones."""
+    """Factors that clusters add to the levels' curves besides those of the shared curves."""
     number, size = levels.pull.shape
     factors = np.zeros((number, size, size))
     for factor, blocks in zip(factors, level_blocks(built, levels, stats), strict=True):
@@ -226,7 +226,7 @@ def _added(
 
 
 def cluster_factor(fit: Fit, items: Any) -> float:
-    """By which factor clusters widen a fit's bands: the largest of all curves' medians."""
+    """Factor by which clusters widen a fit's bands: the largest of all curves' medians."""
     if fit.widened:
         widened = fit.data["clusters"].to_dataset()
         return max(float(values.median()) for values in widened.values())

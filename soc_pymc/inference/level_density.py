@@ -47,7 +47,7 @@ class Densities:
     draws: Callable[[Floats], xr.Dataset]  # from coordinates (draws, dim)
 
     def gap(self, rows: Floats) -> Floats | float:
-        """What weights have more than the bound's density."""
+        """Excess of the weights' log density over the bound's."""
         if self.weights is self.bound:
             return 0.0
         return np.asarray(self.weights(rows)[0] - self.bound(rows)[0])

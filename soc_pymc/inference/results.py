@@ -54,7 +54,7 @@ def _number(value: Any, name: str, error: Refusal = FitError) -> Any:
 )
 @dataclass(frozen=True)
 class Status:
-    """How a fit ended.
+    """Outcome of the search for a fit.
 
     Attributes
     ----------
@@ -180,23 +180,23 @@ class Fit:
 
     @property
     def by_bin(self) -> bool:
-        """Whether curves are steps, one number for each bin."""
+        """True if curves are steps, one number for each bin."""
         return isinstance(self.method, FiveSteps) and not self.method.smooth
 
     @property
     def one_draw(self) -> bool:
-        """Whether there is only one draw, without uncertainty and leave-one-out."""
+        """True if there is only one draw, without uncertainty and leave-one-out."""
         sizes = self.data["posterior"].sizes
         return bool(sizes["chain"] * sizes["draw"] == 1)
 
     @property
     def mean_only(self) -> bool:
-        """Whether the items said nothing of the variance of theta, as labels do."""
+        """True if the items, such as labels, do not inform the variance of theta."""
         return bool(self.data.attrs.get("mean_only", False))
 
     @property
     def widened(self) -> bool:
-        """Whether curves were given wider bands for clusters of items."""
+        """True if bands of the curves were widened for clusters of items."""
         return "clusters" in self.data.children
 
     @cached_property

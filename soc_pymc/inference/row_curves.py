@@ -23,7 +23,7 @@ _LARGEST = 2.0**62  # a count that an integer can hold
 
 @dataclass(frozen=True)
 class RowCurves:
-    """What the curves at the rows are made of; it holds no model, and can be pickled."""
+    """Evaluation of the curves at the rows; holds no model, so it can be pickled."""
 
     names: tuple[str, str]
     curves: tuple[Curve, Curve]
@@ -34,7 +34,7 @@ class RowCurves:
 
     @staticmethod
     def of(built: Problem) -> "RowCurves":
-        """Those of a problem of a single family."""
+        """Return those of a problem of a single family."""
         known = built.pilot.curves, built.pilot.groupings, built.pilot.rows, built.data
         family = built.family
         return RowCurves(family.curves, *known, family.outcome.dtype)
@@ -51,7 +51,7 @@ class RowCurves:
         values = shared @ at_rows.T
         for grouping in self.groupings:
             deviations = flat(draws[f"{name}_of_{grouping.name}"]) - shared[:, None]
-            level = grouping.of[self.rows.group]
+            level = grouping.code[self.rows.group]
             for k in range(len(grouping.levels)):
                 values[:, level == k] += deviations[:, k] @ at_rows[level == k].T
         if curve.size_knots.size:
@@ -79,7 +79,7 @@ class RowCurves:
 
 @dataclass(frozen=True)
 class MixtureRows:
-    """The same of a mixture, whose predictors are linear in its coefficients."""
+    """Evaluation of a mixture at the rows; its predictors are linear in its coefficients."""
 
     names: tuple[str, ...]  # of the coefficients
     design: Floats
@@ -87,9 +87,9 @@ class MixtureRows:
 
     @staticmethod
     def of(built: Problem) -> "MixtureRows":
-        """Those of a problem with a mixture."""
-        (of,) = built.coefficients
-        return MixtureRows(tuple(of.names), of.design.whole @ of.turn, built.data)
+        """Return those of a problem with a mixture."""
+        (part,) = built.coefficients
+        return MixtureRows(tuple(part.names), part.design.whole @ part.turn, built.data)
 
     def log_likelihood(self, draws: xr.Dataset) -> Floats:
         """Log marginal of every row, (draws, rows)."""

@@ -1,4 +1,4 @@
-"""What pictures read from a fit: curves with bands, outcomes by bin, axes, units and titles."""
+"""Data of a fit for pictures: curves with bands, outcomes by bin, axes, units and titles."""
 
 from collections.abc import Sequence
 
@@ -92,7 +92,7 @@ def merged_outcomes(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Fl
 
 
 def drawn_at(fit: Fit, score: Floats) -> Floats:
-    """Where scores are drawn: those at the ends of the axis, such as 0 and 1, beside all others."""
+    """Positions to draw scores at; those at the ends of the axis, such as 0 and 1, lie outside."""
     axis, bin_scores = fit.axis("mean"), fit.data["constant_data"]["score"].to_numpy()
     scale, places = axis.local, np.array(score, dtype=float)
     if scale.holds(places).all():

@@ -1,4 +1,4 @@
-"""What a fit says of theta given the score, and what a prior says before any outcome is seen."""
+"""Pictures of theta given the score under a fit, and of a prior before any outcome."""
 
 from collections.abc import Sequence
 from typing import Any

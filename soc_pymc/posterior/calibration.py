@@ -221,10 +221,10 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     >>> bool((banded["mean"].sel(bound="lower") < banded["mean"].sel(bound="upper")).all())
     True
     """
-    wanted = "curves, from soc.calibration_curves(fit)"
-    A(xr.Dataset, wanted)(curves, "curves")
+    expected = "curves, from soc.calibration_curves(fit)"
+    A(xr.Dataset, expected)(curves, "curves")
     if lack := {"chain", "draw", "score"} - set(curves.dims):
-        raise FitError(f"curves must be {wanted}: they have no dimension {min(lack)!r}")
+        raise FitError(f"curves must be {expected}: they have no dimension {min(lack)!r}")
     PROBABILITY(prob, "prob")
     switch(simultaneous, "simultaneous")
     return curves.map(_band, prob=prob, simultaneous=simultaneous)

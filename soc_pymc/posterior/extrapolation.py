@@ -42,13 +42,13 @@ class Extrapolation:
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
         self._total += low.size
-        away = (low < self._low) | (high > self._high)
+        outside = (low < self._low) | (high > self._high)
         if self._fit.atoms:  # these the fit knows, however far they are
-            away &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
-        if away.any():
-            self._far += int(away.sum())
-            self._least = min(self._least, float(low[away].min()))
-            self._most = max(self._most, float(high[away].max()))
+            outside &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
+        if outside.any():
+            self._far += int(outside.sum())
+            self._least = min(self._least, float(low[outside].min()))
+            self._most = max(self._most, float(high[outside].max()))
 
     def warn(self, what: str = "items have scores") -> None:
         """Warn if any were counted; `what` includes the verb."""
@@ -71,7 +71,7 @@ class Extrapolation:
         )
 
     def _rule(self) -> str:
-        """How the curves are extrapolated."""
+        """Rule of extrapolation, in words."""
         if self._fit.by_bin:
             return "they count as scores of the outermost bins"
         if {self._fit.prior.mean.scale, self._fit.prior.variance.scale} == {RANK}:

@@ -216,17 +216,17 @@ def _rules(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Flo
         part = select(columns, slice(start, start + step))
         terms = part.get("group"), part.get(family.outcome.size)
         curves = curve_draws(fit, part["score"], *terms)
-        first, second = (np.ascontiguousarray(v.T).reshape(-1, points, len(v)) for v in curves)
+        values = [np.ascontiguousarray(v.T).reshape(-1, points, len(v)) for v in curves]
         spread = _curve_spread(family, *curves).reshape(-1, points).max(axis=1)
         number = np.minimum(np.array(numbers)[np.searchsorted(tops, spread)], len(curves[0]))
-        for a, b, k, sd in zip(first, second, number.tolist(), spread, strict=True):
+        for a, b, k, sd in zip(*values, number.tolist(), spread, strict=True):
             yield gauss_rules(a, b, k), np.zeros((k**2, 0)), bool(sd > _WIDEST)
 
 
-def _curve_spread(family: Family, first: Floats, second: Floats) -> Floats:
+def _curve_spread(family: Family, location: Floats, dispersion: Floats) -> Floats:
     """Sd of draws (draws, n) of the second curve, or the weighted sd of the first if larger."""
-    sds = first.std(axis=0), second.std(axis=0)
-    return np.asarray(np.maximum(_MEAN_SPREAD * sds[0] / family.unit(second.mean(axis=0)), sds[1]))
+    scaled = _MEAN_SPREAD * location.std(axis=0) / family.unit(dispersion.mean(axis=0))
+    return np.asarray(np.maximum(scaled, dispersion.std(axis=0)))
 
 
 def _components(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:
@@ -241,7 +241,7 @@ def _components(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats
 
 def _ways(weights: Floats) -> Floats:
     """Ways (nodes, k) in which weights (draws, nodes) vary, whose products are their covariance."""
-    away = (weights - weights.mean(axis=0)) / np.sqrt(len(weights))
-    _, size, directions = np.linalg.svd(away, full_matrices=False)
-    few = min(int((np.cumsum(size**2) < (1.0 - _FAINT) * (size @ size)).sum()) + 1, _MOST_WAYS)
-    return np.asarray((size[:few, None] * directions[:few]).T)
+    residual = (weights - weights.mean(axis=0)) / np.sqrt(len(weights))
+    _, size, directions = np.linalg.svd(residual, full_matrices=False)
+    rank = min(int((np.cumsum(size**2) < (1.0 - _FAINT) * (size @ size)).sum()) + 1, _MOST_WAYS)
+    return np.asarray((size[:rank, None] * directions[:rank]).T)

@@ -115,13 +115,13 @@ def _columns(table: PriorTable) -> dict[str, NDArray[Any]]:
 def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
     """Largest errors in posterior sd, of items simulated from the fit that are not flagged."""
     posterior, rng = posterior_of(fit), np.random.default_rng(0)
-    outcome, kept = posterior.outcome, fit.data["constant_data"]
-    n = kept["n_items"].to_numpy()
+    outcome, bins = posterior.outcome, fit.data["constant_data"]
+    n = bins["n_items"].to_numpy()
     probes = rng.choice(len(n), _PROBES, p=n / n.sum())
-    size = kept[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
+    size = bins[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
     size = size[probes] * rng.choice(_TIMES, _PROBES)
     size = np.where(size < 1.0, size, np.round(size))  # trials are whole
-    columns: dict[str, Any] = {"score": kept["score"].to_numpy()[probes], outcome.size: size}
+    columns: dict[str, Any] = {"score": bins["score"].to_numpy()[probes], outcome.size: size}
     columns[outcome.observed] = np.zeros(_PROBES)  # without outcomes, sizes would not count
     if fit.groups:
         columns["group"] = rng.choice(np.array(fit.groups, dtype=object), _PROBES)

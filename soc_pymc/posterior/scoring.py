@@ -91,7 +91,7 @@ class Posterior:
         """E and Var(theta | t, y) and the third central moment of the items, each (draws, n)."""
         theta, family = self.theta(columns), self.family
         moments = family.mean, family.variance, family.third
-        return tuple(moment(theta.first, theta.second) for moment in moments)
+        return tuple(moment(theta.a, theta.b) for moment in moments)
 
     # --- over all draws --------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Posterior:
     def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
         """Rows of a `Scorer` over all draws of the curves."""
         theta = self.theta(columns)
-        return over_draws(self.family.name, theta.first, theta.second, probs)
+        return over_draws(self.family.name, theta.a, theta.b, probs)
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous.
@@ -119,7 +119,7 @@ class Posterior:
         ends = np.empty((2, len(outcome)))
         for items, mixture in self._thetas(columns):
             theta = mixture.listed(self.family)
-            curves = self.family.to_curves(theta.first, theta.second)
+            curves = self.family.to_curves(theta.a, theta.b)
             if "spread" in columns:
                 curves = self.family.widened(*curves, columns["spread"][items])
             below, upto = self.family.cdf_interval(outcome[items], size[items], *curves)

@@ -92,7 +92,7 @@ def prior_of(fit: Fit, levels: Sequence[float]) -> Prior:
 
 
 def _places(meta: Mapping[str, Any], inner: Floats) -> dict[str, NDArray[Any]]:
-    """By bin of the inner edges: the cell, and the line that gives the place from 0 to 1 in it."""
+    """Cell of each bin of the inner edges, and the line that gives the place from 0 to 1 in it."""
     edges, axis = np.array(meta["edges"]), meta["axis"]
     if axis["scale"] == RANK:
         start, end = np.append(inner[0] - 1.0, inner), np.append(inner, inner[-1] + 1.0)
@@ -279,8 +279,8 @@ def _nodes(items: _Sheet, prior: Prior, table: Any) -> _Sheet:
     values = {name: _polynomial(sheet, name, meta["terms"]) for name in ("first", "second")}
     sheet.add(doubt=doubt, u=_polynomial(sheet, "weight", meta["terms"]), **values)
     xp = sheet.only("node", "doubt", "u", *values, *prior.ways).functions
-    first, second = (xp.low(xp.high(sheet[c], -LARGEST_LOG), LARGEST_LOG) for c in values)
-    sheet.add(first=first if family.positive else sheet["first"], second=second)
+    location, dispersion = (xp.low(xp.high(sheet[c], -LARGEST_LOG), LARGEST_LOG) for c in values)
+    sheet.add(first=location if family.positive else sheet["first"], second=dispersion)
     a, b = family.parameters(sheet["first"], sheet["second"], xp)
     sheet.add(a=a, b=b)
     if mixture:
@@ -395,8 +395,8 @@ def _with_quantiles(nodes: _Sheet, prior: Prior, levels: Any) -> _Sheet:
     summary = sheet.sums(*moments, **quantiles, flagged=sheet["flagged"].max())
     mean, variance = summary["mean"], summary["middle"]
     if zero:
-        rest = 1.0 - summary["p_zero"]
-        mean, variance = rest * mean, rest * (variance + summary["p_zero"] * mean * mean)
+        nonzero = 1.0 - summary["p_zero"]
+        mean, variance = nonzero * mean, nonzero * (variance + summary["p_zero"] * mean * mean)
     return summary.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt())
 
 
