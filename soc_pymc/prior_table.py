@@ -377,7 +377,7 @@ def score(
 
 
 def _labels(table: PriorTable, group: Any, n: int) -> Any:
-    """Labels of groups as str, (n,), all of which the table knows."""
+    """Labels of groups as str, (n,); raises if the table does not know them all."""
     labels = [] if group is None else [group] if isinstance(group, str) else [*map(str, group)]
     if len(labels) != n:
         raise ValueError(f"{len(labels)} groups for {n} scores: give group= of each")
@@ -415,7 +415,7 @@ def posterior_rows(
 ) -> tuple[Any, Any]:
     """Mean, sd, variance, quantiles and, with zeros, p_zero (rows, n), and flags of items (n,).
 
-    With `skip`, rows of items that are flagged whatever their outcome are NaN.
+    With `skip`, rows of items that are flagged for any outcome are NaN.
     """
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged = np.ones(len(items.score), dtype=bool)
@@ -521,7 +521,7 @@ def _updated(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[
 def _reweighted(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
     """Shift of a mixture's weights by their uncertainty; as `_updated`, and p_zero."""
     family, zero = table.family, None
-    weight = np.maximum(nodes[0], 0.0)  # polynomials may be below where there is next to none
+    weight = np.maximum(nodes[0], 0.0)  # polynomials may fall below 0 where weights nearly vanish
     a, b = _parameters(family, *nodes[1:])
     log_p = family.log_density(a, b, y, n, ARRAYS)
     if table.meta["zero"]:
@@ -588,7 +588,7 @@ def mixture_rows(
 
 
 def split_level(level: Any, zero: Any, below: Any, xp: Any) -> tuple[Any, Any]:
-    """The level among thetas that are not 0, of which a part is below 0; and whether it is at 0."""
+    """Level among thetas that are not 0, a part of which is below 0; and whether it is at 0."""
     nonzero = xp.high(1.0 - zero, 1e-290)
     under = nonzero * below
     share = xp.where(level < under, level, xp.high(level - zero, under)) / nonzero

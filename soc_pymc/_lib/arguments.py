@@ -34,7 +34,7 @@ def shown(value: object) -> str:
 
 
 def digits(value: float) -> str:
-    """A number with as many digits as tell it apart from every other one."""
+    """A number with enough digits to tell it from every other one."""
     return repr(float(value)).removesuffix(".0")
 
 

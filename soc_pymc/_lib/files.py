@@ -76,7 +76,7 @@ def _open_alone(path: Path) -> int:
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """The file to write, of a link its target; OSError says why it cannot be written."""
+    """The file to write, or a link's target; raises OSError if it cannot be written."""
     name, target = os.fspath(path), Path(os.path.realpath(path))
     folder, exists = target.parent, target.exists()
     if target.is_dir():

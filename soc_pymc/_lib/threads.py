@@ -116,7 +116,7 @@ def _limit(call: object) -> None:
 
 
 def _restore(call: object) -> None:
-    """Give BLAS its threads back after the last call; nothing to do where that is done."""
+    """Give BLAS its threads back after the last call, unless that has been done."""
     global _before
     with _lock:
         _limited.discard(call)
@@ -126,7 +126,7 @@ def _restore(call: object) -> None:
 
 
 def _after_fork() -> None:
-    """Forget the parent's calls in a child, where their threads are not."""
+    """Forget the parent's calls in a forked child, which lacks their threads."""
     global _lock
     _lock = threading.Lock()
     _limited.clear()

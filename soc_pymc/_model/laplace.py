@@ -133,7 +133,7 @@ class CurveTarget:
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
         """Relative step length as in `Target`."""
-        # far above the data the log marginal is very flat, and the way back takes many steps
+        # far above the data the log marginal is very flat, so returning takes many steps
         moves = (float(np.abs(d.whole @ s).max()) for d, s in zip(self.designs, steps, strict=True))
         return max(move / most for move, most in zip(moves, self.data.farthest, strict=True))
 
@@ -187,7 +187,7 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
 
 
 def rescaled(design: Design, state: State, laplace: Laplace) -> State:
-    """The state with smoothing scales estimated anew."""
+    """The state with re-estimated smoothing scales."""
     known = zip(design.blocks, laplace.blocks, strict=True)
     return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in known))
 

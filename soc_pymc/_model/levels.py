@@ -46,7 +46,7 @@ class LevelRows:
 
     @staticmethod
     def of(curves: Sequence[Curve], group: Ints) -> "LevelRows":
-        """Rows from the group of each."""
+        """Rows from their groups."""
         mean, variance = (curve.levels for curve in curves if curve.levels)
         level = mean.grouping.code[group]
         order = np.argsort(level, kind="stable")
@@ -154,7 +154,7 @@ class _Information(NamedTuple):
 
 
 class _Quadratic(NamedTuple):
-    """The log likelihood near a point; both curves have no information in common."""
+    """Log likelihood near a point, without information between the two curves."""
 
     slope: Floats  # (2 rows,): in the curves
     weight: Floats  # (2 rows,): information of the curves
@@ -176,7 +176,7 @@ class LevelSearch:
 
     Slopes and information are such averages (Opper and Archambeau 2009), from values alone by
     Stein's identity: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
-    A step goes to the mode of the quadratic, with all scales estimated anew.
+    A step goes to the mode of the quadratic, after which all scales are re-estimated.
     """
 
     def __init__(

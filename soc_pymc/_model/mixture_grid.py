@@ -86,7 +86,7 @@ def _on_grid(
 
 
 def _sds(matrix: Floats, laplace: Laplace) -> Floats:
-    """Approximate posterior sds of what is linear in the coefficients of a design."""
+    """Approximate posterior sds of linear functions of a design's coefficients."""
     ends = np.cumsum([len(block.precision) for block in laplace.blocks], dtype=int)
     *parts, line = np.split(matrix, ends, axis=1)
     total = np.square(line @ laplace.line_root).sum(axis=1)

@@ -115,7 +115,7 @@ def check_joint_cells(stats: Statistics, what: str) -> None:
 
 
 def _state_of(start: Start, curve: Curve) -> State:
-    """An earlier fit's mean curve, whatever its knots and axis, as a state of this one."""
+    """An earlier fit's mean curve, on any knots and axis, as a state of this curve."""
     values = start.data["posterior"][NAMES[start.prior.family][CURVES.index(curve.name)]]
     try:
         position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))

@@ -286,12 +286,12 @@ def _mixture_logp(signature: str, value: Any, predictors: Any, index: Any, *arra
 
 
 def _within_bounds(predictors: Any, handle: Floats) -> Any:
-    """Log density that keeps curves near what the components can represent: flat beyond it."""
+    """Log density that penalises curves beyond what the components can represent."""
     centre, unit, taken, _, far, low, high = handle.T
     scaled = (predictors[:, 0] - centre) / unit, predictors[:, 1] - taken
     least, most = np.array([-far, low]), np.array([far, high])
     least[np.isnan(least)], most[np.isnan(most)] = -np.inf, np.inf  # where there is no bound
-    # not clip, which the interpreter does number by number
+    # not clip, which the interpreter applies number by number
     excess = [
         x - pt.minimum(pt.maximum(x, low), high)
         for x, low, high in zip(scaled, least, most, strict=True)
@@ -317,7 +317,7 @@ def extended(built: Problem, model: pm.Model) -> Problem:
         m.rvs_to_values[m[built.observed]].eval(mode="FAST_COMPILE") for m in (built.model, model)
     )
     if not (same and np.array_equal(*observed)):
-        raise FitError("model= is of other statistics or knots than stats and prior: build it anew")
+        raise FitError("model= is of other statistics or knots than stats and prior: rebuild it")
     if model.discrete_value_vars:
         names = ", ".join(v.name for v in model.discrete_value_vars)
         raise FitError(f"model= has discrete unknowns ({names}): sum them out")

@@ -88,7 +88,7 @@ class Rows:
 
     @property
     def beside(self) -> Floats:
-        """Items of each row that are beside the atoms: they place knots and the average."""
+        """Items of each row outside the atoms, which place the knots and the average."""
         return np.where(self.atom > 0, 0.0, self.n)
 
 
@@ -203,7 +203,7 @@ def check_atoms_apart(stats: Statistics) -> None:
 
 
 def items_beside(stats: Statistics, atoms: Ints) -> Floats:
-    """Items of every bin, without those of some."""
+    """Items of every bin, 0 in the bins of atoms."""
     n = stats.data["n"].to_numpy().copy()
     n[atoms] = 0
     return n

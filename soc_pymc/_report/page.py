@@ -33,9 +33,9 @@ def render(
     fit: Fit, items: Items, stats: Statistics, overview: Overview, check: CheckResult,
     options: Mapping[str, Any],
 ) -> str:  # fmt: skip
-    """Returns the page; all text in it is escaped, invisible characters too.
+    """Return the page; all text in it is escaped, invisible characters too.
 
-    `options` are the arguments of `report` beside the fit and the items.
+    `options` are the arguments of `report` besides the fit and the items.
     """
     environment = Environment(
         loader=PackageLoader(__name__.rpartition(".")[0]),

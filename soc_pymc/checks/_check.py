@@ -199,7 +199,7 @@ def checks_of(
     bins_rng = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
     groups["pit_by_score"] = binned_dataset(tests.ends, n, items.columns["score"], bins_rng)
-    # draws that were widened for clusters are no posterior from which to leave an item out
+    # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
     sample, where, thinned, loo = items, ALL, fit, None
     if not isinstance(data, Statistics):

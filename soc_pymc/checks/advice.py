@@ -35,12 +35,12 @@ _PARTS = 20  # of the scores and of the sizes, which have shifts for themselves
 _NEARLY = 0.8  # of two gains, where the simpler remedy is the better one
 _ATOM = 0.2  # share of items of one size, which is then a group
 _FEWEST = 5  # items of a level, on average
-_MOST_GROUPS = 50  # levels, of more of which items are clustered
+_MOST_GROUPS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
 _ROWS = 20_000  # of more, a random subset is looked at
 _SIZES = 0.02 * 1.5 ** np.arange(14)  # of shifts, in sds of theta and of the second curve
-_DRAWS = 8  # of a fit on a grid, whose density is no closed form of the average curves
+_DRAWS = 8  # of a fit on a grid, whose density has no closed form in the average curves
 _PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)  # of components, in sds of theta
 _SPREADS = (-3.0, -1.0, -0.5, 0.0, 1.0)  # logarithms of their variances over that of theta
 _RISES = (0.0, 0.3)  # of theta that is not 0, in sds
@@ -147,7 +147,7 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     prior, outcome, atoms = fit.prior, posterior_of(fit).outcome, np.array(fit.atoms)
     columns, n = gains.items.columns, gains.items.n
     mixture = 0.0 if prior.mixture else gains.mixture()
-    # values may be zero effects too, which no outcome tells from small ones
+    # values may be zero effects too, which outcomes cannot tell from small ones
     zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
     if zero > _NEARLY * mixture:
         code = as_code(prior, zero=True)
@@ -266,7 +266,7 @@ class Gains:
 
     @cached_property
     def _base(self) -> Floats:
-        """Log density under the fit; of one on a grid it is no closed form of the curves."""
+        """Log density under the fit; on a grid it has no closed form in the curves."""
         if not self._fit.prior.gridded:
             return self._density(0.0, 0.0)
         thinned = posterior_of(thin(self._fit, _DRAWS))
@@ -296,7 +296,7 @@ class Gains:
         return self._certain(self._mixed([self._base, *shifted]), 4)
 
     def zero(self) -> float:
-        """Gain from a share of theta that is 0, beside one shift of both curves."""
+        """Gain from a share of theta that is 0, on top of one shift of both curves."""
         y, size = self._outcomes
         zero = self._posterior.outcome.forms.log_likelihood(y, size, np.zeros(len(y)))
         shifted = (self._density(*pair) for pair in product(_RISES, _SPREADS))

@@ -147,7 +147,7 @@ def elpd_table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
     lost = [repr(name) for name, x in zip(names, elpds, strict=True) if not np.isfinite(x).all()]
     if lost:
         raise FitError(
-            f"leave-one-out of {', '.join(lost)} has no value: draws differ so much in what they "
+            f"leave-one-out of {', '.join(lost)} is undefined: draws differ so much in what they "
             "say of single items that none can stand for a fit without them; compare by "
             "soc.evaluate.cross_validate, on statistics with folds"
         )

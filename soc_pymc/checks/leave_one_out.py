@@ -137,7 +137,7 @@ def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
 
 
 def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -> Floats:
-    """P(Y < y) and P(Y <= y), (2, n), of items that the fit has seen, as if it had not.
+    """P(Y < y) and P(Y <= y), (2, n), of items in the fit, as if they were not in it.
 
     The exact cdf over all draws (`ends`) is moved by the difference that an item's weights make
     among 32 draws: it is small, so that few draws do. `log_density` is (draws, n).

@@ -70,7 +70,7 @@ def _number_of_text(text: Any) -> Any:
 
 
 def near_whole(role: str, values: Floats) -> Floats:
-    """Numbers of a role; near a whole number that number, where the role holds whole numbers."""
+    """Numbers of a role, without the rounding errors of roles that hold whole numbers."""
     holds_whole = role in NUMBERS and NUMBERS[role].whole
     return np.asarray(formulas.near_whole(values)) if holds_whole else values
 
@@ -175,7 +175,7 @@ def with_cells(table: Any, outcome: Outcome) -> Any:
 
 
 def with_blocks(table: Any, labels: Sequence[str]) -> Any:
-    """The table with blocks of its clusters in place of their labels, which are all given."""
+    """The table with blocks of its clusters in place of their labels, none missing."""
     import ibis
     import pyarrow as pa
 

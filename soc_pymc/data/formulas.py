@@ -113,7 +113,7 @@ def value_cell(value: Any, noise: Any) -> Any:
 
 
 def near_whole(number: Any) -> Any:
-    """Numbers; the whole number in the place of those that differ from it by rounding."""
+    """Numbers, rounded where they differ from a whole number only by rounding error."""
     countable = (number >= -LARGEST_COUNT) & (number <= LARGEST_COUNT)
     nearest = real(floor(where(countable, number, 0.0) + 0.5))
     near = (number - nearest <= _ROUNDING) & (nearest - number <= _ROUNDING)
@@ -124,17 +124,17 @@ def near_whole(number: Any) -> Any:
 
 
 def without_small(number: Any, least: Any) -> Any:
-    """Numbers, 0 in the place of those smaller in size than `least`, whose powers vanish."""
+    """Numbers, with 0 for those smaller in size than `least`, whose powers vanish."""
     return where((number > -least) & (number < least), 0.0, number)
 
 
 def log_position(score: Any) -> Any:
-    """Logarithm of scores; NaN of those that have none."""
+    """Logarithm of scores; NaN where it does not exist."""
     return where(score > 0, log(where(score > 0, score, 1.0)), _NAN)
 
 
 def logit_position(score: Any) -> Any:
-    """Logit of scores; NaN of those that have none."""
+    """Logit of scores; NaN where it does not exist."""
     inside = (score > 0) & (score < 1)
     share = where(inside, score, 0.5)
     return where(inside, log(share) - log(1.0 - share), _NAN)
@@ -222,7 +222,7 @@ _FORMULAS = (
 def rebound(
     functions: Mapping[str, Any], compiler: Callable[[Any], Any] = lambda formula: formula
 ) -> dict[str, Any]:
-    """The formulas by name, with other `functions` in the place of NumPy's, each compiled."""
+    """The formulas by name, with other `functions` in place of NumPy's, each compiled."""
     names = {**globals(), **functions}
     for formula in _FORMULAS:
         name = formula.__name__

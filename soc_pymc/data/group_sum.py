@@ -121,7 +121,7 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
         if key != last:
             row, last = _row_of(index, counts, key, used, shift), key
             used += row == used
-        r = np.uint64(row)  # as numbers without a sign are no places from the end
+        r = np.uint64(row)  # unsigned, as negative indices count from the end
         counts[r, 1] += 1
         counts[r, 2] += np.int64(y)
         sized = x if size_power == 1 else _square(x)

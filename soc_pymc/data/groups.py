@@ -74,7 +74,7 @@ def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
 
 
 def grouping_dims(names: Iterable[Any]) -> list[str]:
-    """Dims of the levels of groups among names; beside several, group has their combinations."""
+    """Dims of the levels of groups among names; besides several, group has their combinations."""
     dims = sorted(filter(is_group, map(str, names)), key=lambda name: (len(name), name))
     return [name for name in dims if name != "group"] or dims
 
@@ -97,7 +97,7 @@ def joined(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def label_of(levels: Any) -> str:
-    """A group's label from its levels, or from the label itself; None is no level."""
+    """A group's label from its levels, or from the label itself; None is not a level."""
     if isinstance(levels, list | tuple):
         return CROSS.join(MARK if level is None else str(level) for level in levels)
     return str(levels)

@@ -192,12 +192,12 @@ def paths_of(source: Any) -> list[str]:
     paths: list[str] = []
     for entry in [source] if isinstance(source, str | os.PathLike) else source:
         name = os.path.expanduser(path_of(entry, "source", ItemsError))
-        # the name of an existing file is no pattern, whatever wildcards it contains
+        # the name of an existing file is not a pattern, even if it contains wildcards
         matches = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
         if "://" in name:
             raise ItemsError(f"{name}: remote files are read through an Ibis table; pass one")
         if not matches:
-            what = "no file matches" if glob.has_magic(name) else "there is no such file"
+            what = "no file matches" if glob.has_magic(name) else "no such file"
             raise ItemsError(f"{name}: {what}")
         paths += matches
     for name in paths:

@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 _SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
-_OWN_GROUPS = 50  # items of which not each may be a group of its own
+_OWN_GROUPS = 50  # items from which on not every one may be a group of its own
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _AUTO_BYTES = 64e6  # of joint cells that are kept without being asked for
 _LEAKAGE = -6.0  # honest scores stay above this z
@@ -102,7 +102,7 @@ def summarize(
     cluster: str | None = None, date: str | None = None,
     on_leakage: Literal["raise", "warn", "ignore"] = "raise", progress: bool | None = None,
 ) -> Statistics:  # fmt: skip
-    """Sufficient statistics of items, whatever their outcomes, in bins of the score.
+    """Sufficient statistics of items of any kind, in bins of the score.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def totals_of(
         budget = Joint(_MOST_JOINT if joint is True else int(joint))
     rule = _fold_rule(items, folds)
     on_engine = kind_of(items.source) == "ibis"
-    # ids and folds that are not used are not read, whatever their type
+    # ids and folds of any type are not read unless they are used
     unused = rule.by in ("none", "cluster")
     read = replace(items, id=None, fold=None) if unused else items
     reader = (Grouped if on_engine else Local)(read, rule, progress)
@@ -378,7 +378,7 @@ def _warn_of_atoms(stats: Statistics, items: Items) -> None:
         warn_user(
             f"column {items.score!r} has scores shared by many items, such as a default score: "
             f"{shares}. A fit gives each its own mean and variance, so that it does not bend the "
-            "curves beside it; a prior with atoms=False treats it as any other score",
+            "curves next to it; a prior with atoms=False treats it as any other score",
             ItemsWarning,
         )
 
@@ -387,7 +387,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
     outcome, bins = OUTCOMES[items.kind], stats.cells("part")
     if not outcome.sizes_add or bins["score_min"].min() <= 0:
-        return  # such scores are no rates
+        return  # such scores are not rates
     fifth = (5 * (np.cumsum(bins["n"]) - 0.5 * bins["n"]) / bins["n"].sum()).astype(int)
     n, t, size, events = (
         np.bincount(fifth, bins[name]) for name in ("n", "sum_t", "sum_N", "sum_y")

@@ -62,7 +62,7 @@ def leakage(
         least ratio of outcomes' variance to their noise among octaves of exposure (NaN where no
         items of a bin and an octave have two events); the calibration slope on fresh outcomes over
         that on the items' own; and the extra log-likelihood as a share of the out-of-fold scores'
-        gain, of which up to 5% is no alarm. ``data`` has ``z`` by evidence.
+        gain, of which up to 5% is not an alarm. ``data`` has ``z`` by evidence.
 
     Raises
     ------

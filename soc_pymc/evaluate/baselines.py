@@ -19,7 +19,7 @@ from ..families.scales import LINEAR, LOG
 Predict = Callable[[Floats], Floats]
 
 _KNOTS = 6  # of the spline, at quantiles of the scores by weight
-_RIDGE = 0.01  # precision of the spline's coefficients: they exist where there are no events too
+_RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
 
 
 class _Cells(NamedTuple):
@@ -92,7 +92,7 @@ def _regression(cells: _Cells, knots: Floats, degree: int, ridge: float) -> Pred
     average = cells.average()
     if len(knots) < 2 or average != float(cells.weight @ cells.mean) / float(cells.weight.sum()):
         return _constant(cells)  # no regression ends at a rate of 0, or at a probability of 1
-    # outcomes in units of their mean and weights in events, whatever the unit of exposure is
+    # outcomes in units of their mean and weights in events, for any unit of exposure
     unit = average if cells.outcome.theta is LOG else 1.0
     weight = cells.weight * unit
     options = {"extrapolation": "linear", "include_bias": False}

@@ -1,4 +1,4 @@
-"""Successes y ~ Binomial(n, theta): what holds of them whatever the prior of theta is."""
+"""Successes y ~ Binomial(n, theta): functions that do not depend on the prior of theta."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ class _BinomialForms(OutcomeForms):
     # --- outcomes given the first two moments of theta
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        # as of counts: weights that no few items drown
+        # weights as for counts, so that a few items cannot dominate
         expected = size * mean * (1.0 - mean)
         extra = (size - 1.0) * variance / (mean * (1.0 - mean))  # Var(y) = expected (1 + extra)
         extra = np.maximum(extra, 0.0)

@@ -37,7 +37,7 @@ _SUMS = {
 
 
 def _softplus(xp: Any, x: Any) -> Any:
-    """log(1 + exp(x)), of which derivatives are right at 0 too."""
+    """log(1 + exp(x)), with correct derivatives at 0 too."""
     return 0.5 * (x + abs(x)) + xp.log1p(xp.exp(-abs(x)))
 
 
@@ -93,7 +93,7 @@ def draw_row(  # type: ignore[no-untyped-def]
 class BetaRows(RowSums):
     """The three histograms of all rows: of successes y, failures z and trials n."""
 
-    y_step_start: Ints  # as of `Rising`
+    y_step_start: Ints  # as in `Rising`
     y_step: Floats
     y_over: Floats
     y_start: Ints

@@ -244,7 +244,7 @@ def _value_sharpness(cells: Mapping[str, NDArray[Any]], variance: Floats) -> Flo
 
 
 def _merged_gammas(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
-    """Exp(mean log) of shapes, of which the others are functions."""
+    """Exp(mean log) of shapes, which determine the other fields."""
     return _gamma_frame(mean(fine.mean_curve), np.exp(mean(np.log(fine.shape))))
 
 
@@ -268,7 +268,7 @@ class Components:
     # have no path
     positions: Callable[[Frame, Floats], Floats] | None
     # (bases, z, curves (n, 2)) -> weights (n, R) that make the family's own distribution, where
-    # these have no closed form
+    # which have no closed form
     anchor: Callable[[Frame, Floats, Floats], Floats] | None
     merged: Callable[..., Frame]  # (location, bases, averages over merged bins) -> their base
     log_density: Callable[[Floats, Floats, Floats, Floats], Floats]

@@ -1,7 +1,7 @@
 """Value of a further outcome before it is seen: less variance of theta, and better choices.
 
 The expected posterior variance of mixtures is a sum over a grid of further outcomes, all terms
-positive. E(theta | t, y, y') rises with a further outcome y', whatever the prior, so that with more
+positive. E(theta | t, y, y') rises with a further outcome y' under any prior, so that with more
 data an item is chosen if y' is at least a cut-off; the value is then a sum over y' in closed form.
 """
 

@@ -72,11 +72,11 @@ class Words:
     worth: str  # heading for the items whose further observation is worth most
     events: str  # name of unnamed outcomes in units and totals
     noise: str  # noise of outcomes about theta
-    leak: str  # meaning of a too small variation of outcomes around their scores, {z}
+    leak: str  # meaning of too little variation of outcomes around their scores, {z}
     columns: tuple[str, str]  # what the columns of outcome and size hold
     zeros: str = ""  # items whose outcome is 0; empty if these are not special
     doubt: str = ""  # what a check says of doubts about the noise, {width} of intervals without it
-    unfit: str = "an event"  # what a bin lacks that has no estimate of its own
+    unfit: str = "an event"  # what a bin without an estimate lacks
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ class Outcome:
         return tuple(dict.fromkeys(real for name in names for real in self.tables[name].reals))
 
     def powers(self, columns: Mapping[str, NDArray[Any]]) -> Powers:
-        """Sums of powers, as of `row_sums.Powers`."""
+        """Sums of powers, as in `row_sums.Powers`."""
         return {
             (s.outcome, s.size, s.complement)[: 3 if s.complement else 2]: columns[name]
             for name, s in self.sums_of.items()

@@ -51,7 +51,7 @@ def draw_row(  # type: ignore[no-untyped-def]
 class Histograms(RowSums):
     """The two histograms of all rows as weighted points, rows one after the other."""
 
-    step_start: Ints  # as of `Rising`, of counts
+    step_start: Ints  # as in `Rising`, of counts
     step: Floats
     over: Floats
     wide_start: Ints

@@ -184,7 +184,7 @@ class RowSums(ABC):
     ) -> Floats:
         """Log marginals of rows, by default all, and their slopes: (3, draws, k).
 
-        Slopes are central differences of values, to about 1e-5 of themselves.
+        Slopes are central differences of values, with relative errors of about 1e-5.
         """
         draws = len(location)
         step = _STEP * self.unit(dispersion, rows)
@@ -226,7 +226,7 @@ class RowSums(ABC):
         return replace(self, spread=spread)  # type: ignore[type-var]
 
     def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
-        """Scale of the first parameter of rows, of which steps of differences are small parts."""
+        """Scale of the first parameter of rows, which sets the steps of differences."""
         return np.ones_like(dispersion)
 
     @staticmethod  # noqa: B027

@@ -191,7 +191,7 @@ def beta_kernel(x: ArrayLike, complement: ArrayLike, a: ArrayLike, b: ArrayLike)
 
 
 def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
-    """P(theta > x), given also its complement 1 - x with all its digits.
+    """P(theta > x), given also the complement 1 - x to full precision.
 
     SciPy's takes ten times as long where a and b are moderate, and serves where both are large.
     """

@@ -101,7 +101,7 @@ COMMANDS: dict[str, tuple[Run, str, tuple[Option, ...]]] = {}
 
 
 def _command(example: str, *options: Option) -> Callable[[Run], Run]:
-    """Registers a function as the command of its name; its docstring is the help text."""
+    """Register a function as the command of its name; its docstring is the help text."""
 
     def enter(run: Run) -> Run:
         COMMANDS[run.__name__.replace("_", "-")] = run, example, options
@@ -137,7 +137,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _call(function: Callable[..., Any], chosen: Chosen, *arguments: Any, **options: Any) -> Any:
-    """Calls a function with the options that have the names of its parameters."""
+    """Call a function with the options that have the names of its parameters."""
     names = list(inspect.signature(function).parameters)[len(arguments) :]
     selected = {k: v for k, v in vars(chosen).items() if k in names and v is not None}
     return function(*arguments, **(selected | options))

@@ -81,7 +81,7 @@ def _moved(target: Evaluate, share: float, old: _State, rng: np.random.Generator
     noise = np.where(inside[:, None], noise, old.noise)
     new = _State(noise, half, *target(noise))
     new.momentum = half + 0.5 * _STEP * new.slope(share)
-    # a density of 0 has an energy of -inf or NaN, which no number is below
+    # a density of 0 has an energy of -inf or NaN, never exceeded by a random number
     with np.errstate(invalid="ignore"):
         gain = new.energy(share) - old.energy(share)
         accepted = inside & (np.log(rng.random(len(gain))) < gain)

@@ -150,7 +150,7 @@ def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
     of_user = [v for v in model.potentials if v.name not in built.built_in]
 
     def densities(values: Any) -> list[Any]:
-        # a density without parameters has no draws of its own
+        # a density without parameters does not vary over the draws
         zero = 0.0 * next(iter(values.values())).sum()
         prior = [pm.logp(v, values[v]).sum() for v in parameters]
         likelihood = [pm.logp(v, model.rvs_to_values[v]) + zero for v in observed]

@@ -8,7 +8,7 @@ is the jackknife estimate of the mode's covariance (CR3; MacKinnon, Nielsen and 
 exceeds that of independent items by, where it does, is the covariance of normal noise that is added
 to the curves of every draw. It is computed for curves of the score and of groups alone, and serves
 mixtures and models with further terms too. Where the levels of a grouping are integrated out, each
-has noise of its own, from its blocks given the shared curves, beside that of the shared curves.
+has noise of its own, from its blocks given the shared curves, besides that of the shared curves.
 
 Few blocks determine a covariance badly. In each direction the excess is multiplied by the squared
 ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom from the fourth
@@ -250,7 +250,7 @@ def cluster_factor(fit: Fit, items: Any) -> float:
 def for_clusters(
     built: Problem, stats: Statistics, prior: Prior, posterior: xr.Dataset, seed: int
 ) -> tuple[dict[str, xr.Dataset], str]:
-    """The posterior with wider curves and by which factor, and words for the fit's status."""
+    """The posterior with wider curves, their factors, and words for the fit's status."""
     plain = plain_of(prior)
     same = built if prior == plain else build(stats, plain)
     common, deviations = _added(plain, same, stats, posterior)

@@ -65,7 +65,7 @@ class Space:
 
     def batched(self, outputs: Any) -> tuple[Any, Any]:
         """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
-        # PyMC writes a variable's transform anew wherever it is used; merged only after
+        # PyMC repeats a variable's transform wherever it is used; merged only after
         # differentiation, each would still have its own gradient
         outputs = rewrite_graph(outputs, include=("merge",), clone=True)
         rows = pt.matrix("coordinates")

@@ -89,7 +89,7 @@ def fit(
 
 @contextmanager
 def _usable_units() -> Iterator[None]:
-    """Make one sentence of what linear algebra says of numbers that overflow or vanish."""
+    """Turn errors of linear algebra on numbers that overflow or vanish into one sentence."""
     try:
         yield
     except np.linalg.LinAlgError as error:

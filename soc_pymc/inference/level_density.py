@@ -31,7 +31,7 @@ from .row_values import NO_SLOPES, NearRows
 _MOST_PAIRS, _VARIANCE = 4, 0.08
 _MOST_ROWS = 50_000  # times pairs, which are fewer where a pair costs more
 _RANGE_DRAWS = 100  # for the range of polynomials and this variance
-_FARTHER = 0.25  # share of their width by which ranges are wider on either side
+_FARTHER = 0.25  # share of their width by which ranges are widened on either side
 # of polynomials: an exact value costs as much as fifty of them
 _DEGREES = 6, 8, 11
 _ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by more
@@ -107,7 +107,7 @@ class LevelDensity:
         outputs = [*model.replace_rvs_by_values(values), rest_log_density(built, model)]
         rows, (*parts, log_prior) = self._space.batched(outputs)
         known = [part.type() for part in parts]
-        # not as known gradients, which would leave out what parts do by other parts
+        # not as known gradients, which would leave out effects of parts through other parts
         total = log_prior.sum() + sum((x * y).sum() for x, y in zip(parts, known, strict=True))
         slope = pt.grad(total, rows)
         return (

@@ -28,7 +28,7 @@ from .stored_fits import METHODS, PRIORS, as_json, read_record
 
 FORMAT = "soc_pymc-fit-1"
 PARETO_K = 0.7
-"""Above this, importance weights have no reliable mean (Vehtari et al. 2024)."""
+"""Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
 
 
 _CURVE = OneOf("mean", "variance")
@@ -117,7 +117,7 @@ class Fit:
         See `Status`.
     selection
         Of ``soc.fit(stats, prior="auto")``, the priors from the simplest on: columns ``prior``,
-        ``elpd``, ``elpd_diff``, ``dse`` and ``trust`` as of `compare`, ``chosen`` and ``reason``.
+        ``elpd``, ``elpd_diff``, ``dse`` and ``trust`` as in `compare`, ``chosen`` and ``reason``.
         Else None.
 
     Examples
@@ -365,7 +365,7 @@ def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
     A(Fit | Mapping, "a fit, or a dict of them by name")(fits, "fits")
     by_name = {alone: fits} if isinstance(fits, Fit) else dict(fits)
     if not by_name:
-        raise FitError("there is no fit to judge: give one, or a dict of them by name")
+        raise FitError("no fit was given: give one, or a dict of fits by name")
     for name, fit in by_name.items():
         FIT(fit, f"fits[{shown(name)}]")
     return by_name

@@ -55,7 +55,7 @@ _MADE = 4.0  # draws made for each one kept, at most
 # and the effective sample made for each draw kept
 _FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS = 0.05, 2.0
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
-_ENOUGH = 0.1  # effective sample after which there is no other
+_ENOUGH = 0.1  # effective sample that ends annealing
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
 

@@ -175,7 +175,7 @@ def plot_calibration(
 
 
 def _labels(y: ArrayLike, pos_label: object) -> Bools:
-    """Returns whether each label is that of the positive class."""
+    """Return whether each label is that of the positive class."""
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise ItemsError(f"y={shown(y)} must be a vector of labels")

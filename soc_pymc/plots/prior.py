@@ -24,7 +24,7 @@ from .style import AX
 
 _TAIL = np.array([1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 7e-3])
 _LEVELS = np.concatenate([_TAIL, np.linspace(0.01, 0.99, 99), 1.0 - _TAIL[::-1]])
-_REACH = 0.02  # of the highest density: what is lower is beyond the axis
+_REACH = 0.02  # of the highest density: lower values are beyond the axis
 
 _RESULT = A(xr.DataTree, "what soc.prior_predictive(prior, stats) returned")
 _PROBS = (0.05, 0.5, 0.95)
@@ -198,7 +198,7 @@ def _by_draw(values: xr.DataArray) -> Floats:
 
 
 def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: bool) -> None:
-    """Lines of some draws, and the median and band of all, of values over or beside `across`."""
+    """Lines of some draws, and the median and band of all, of values over or next to `across`."""
     low, middle, high = np.quantile(values, _PROBS, axis=0)
     number = min(lines, len(values))
     drawn = values[np.arange(number) * len(values) // number]

@@ -80,7 +80,7 @@ def plot_shrinkage(
         t, y, size, theta = (frame[c].to_numpy(dtype=float, na_value=np.nan) for c in names)
     except (TypeError, ValueError, OverflowError):
         listed = ", ".join(map(repr, names))
-        raise ItemsError(f"columns {listed} must hold numbers, as of soc.item_posteriors") from None
+        raise ItemsError(f"columns {listed} must be numeric, as from soc.item_posteriors") from None
     rate = outcome.estimate(y, size)
     finite = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
     usable = np.flatnonzero(finite & (theta > outcome.theta.low))
@@ -115,7 +115,7 @@ def plot_shrinkage(
 
 
 def _outcome_of(columns: dict[str, str | None]) -> Outcome:
-    """Returns the kind whose two columns are named."""
+    """Return the kind whose two columns are named."""
     roles = {role for role, name in columns.items() if name}
     for outcome in OUTCOMES.values():
         if roles == {outcome.observed, outcome.size}:
@@ -127,7 +127,7 @@ def _outcome_of(columns: dict[str, str | None]) -> Outcome:
 def _place_zeros(
     rate: Floats, on_axis: NDArray[np.bool_], theta: Floats, rng: np.random.Generator
 ) -> float | None:
-    """Moves rates of 0 to a place left of all others on a logarithmic axis, if there are any."""
+    """Move rates of 0 to a place left of all others on a logarithmic axis, if there are any."""
     if on_axis.all():
         return None
     place = float(min(rate[on_axis].min(initial=np.inf), theta.min())) / 3
@@ -138,7 +138,7 @@ def _place_zeros(
 def _points(
     ax: Axes, rate: Floats, theta: Floats, t: Floats, size: Floats, score: str, rates: bool
 ) -> None:
-    """Draws items coloured by the score, of areas that grow with their size."""
+    """Draw items coloured by the score, with areas that grow with their size."""
     low, high = (float(q) for q in np.quantile(t, [0.01, 0.99]))
     wide = rates and 0 < low < high
     norm = colors.LogNorm(low, high) if wide else colors.Normalize(low, high)
@@ -158,7 +158,7 @@ def _areas(size: Floats, low: float, high: float) -> Floats:
 
 
 def _log_axes(ax: Axes, zeros: float | None, rate: Floats, theta: Floats) -> None:
-    """Makes both axes logarithmic, with a labelled place for rate 0."""
+    """Make both axes logarithmic, with a labelled place for rate 0."""
     bottom, top = float(theta.min()), float(theta.max())
     low, high = min(float(rate.min()), bottom), max(float(rate.max()), top)
     style.scaled_axis(ax.yaxis, LOG.name, bottom, top)
@@ -170,11 +170,11 @@ def _log_axes(ax: Axes, zeros: float | None, rate: Floats, theta: Floats) -> Non
     ax.axvline(zeros * 1.65, color=style.GREY, linewidth=0.6)
     ticks = [x for x in ax.get_xticks() if zeros * 1.65 < x <= high * 1.3]
     ax.set_xticks([zeros, *ticks], ["0", *(style.plain(x) for x in ticks)])
-    ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 has no place among decades
+    ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 does not belong among decades
 
 
 def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
-    """Explains the areas of the least, the median and the largest size to a power."""
+    """Explain the areas of the least, the median and the largest size to a power."""
     levels = np.unique(np.quantile(size, [0.0, 0.5, 1.0]))
     areas = _areas(levels, float(size.min()), float(size.max()))
     for level, area in zip(levels, areas, strict=True):

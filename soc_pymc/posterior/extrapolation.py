@@ -81,7 +81,7 @@ class Extrapolation:
 
 @contextmanager
 def extrapolation_reported() -> Iterator[None]:
-    """Inside this block the caller reports extrapolation, once for all items."""
+    """Leave reports of extrapolation inside this block to the caller, once for all items."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", f".* {_FAR} ", ItemsWarning)
         yield

@@ -54,7 +54,7 @@ def table_of(fit: Fit) -> PriorTable:
 
 
 def why_no_table(fit: Fit) -> str:
-    """Why a fit has no prior table; empty if it has one."""
+    """Reason why a fit has no prior table; empty if it has one."""
     if fit.mean_only:
         return f"posteriors of items are not known: {MEAN_ONLY}"
     if fit.by_bin or COMPONENTS[0] in fit.data["posterior"]:
@@ -145,7 +145,7 @@ def _size_edges(fit: Fit) -> Floats:
 
 
 def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Columns:
-    """Columns of points, as of items without outcomes."""
+    """Columns of points, as for items without outcomes."""
     columns: dict[str, Any] = {"score": score}
     if fit.groups:
         columns["group"] = np.full(len(score), label, dtype=object)
@@ -182,7 +182,7 @@ def _block(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Block:
 
 
 def _rounded(values: Floats) -> Floats:
-    """Numbers as they are in a file."""
+    """Numbers as stored in a file."""
     return values.astype(np.float32).astype(float)
 
 

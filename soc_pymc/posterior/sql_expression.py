@@ -311,7 +311,7 @@ def _reweight(nodes: _Sheet, prior: Prior) -> None:
         log_p = ibis.ifelse(last, prior.family.at_zero(y, n, xp), log_p)
     nodes.add(log_p=log_p)
     nodes.join(nodes.sums(top=nodes["log_p"].max()))
-    # an exponential of less is 0, which some engines refuse
+    # smaller exponentials are 0, which some engines refuse
     nodes.add(p=xp.exp(xp.high(nodes["log_p"] - nodes["top"], _LEAST_LOG)))
     moves = {f"sum_{way}": (nodes["p"] * nodes[way]).sum() for way in ways}
     items = nodes.sums(total=(nodes["u"] * nodes["p"]).sum(), **moves)
@@ -341,7 +341,7 @@ def _with_moments(nodes: _Sheet, prior: Prior) -> _Sheet:
     variance = sheet.keep(family.variance(sheet["a"], sheet["b"]))
     centred = sheet.keep(family.mean(sheet["a"], sheet["b"]) - sheet["mean"])
     spreads = {"within": sheet.average(variance), "between": sheet.average(centred * centred)}
-    if meta["zero"]:  # the share of theta below 0, of which quantiles are functions
+    if meta["zero"]:  # the share of theta below 0, which quantiles depend on
         spreads["below"] = 0.0 if family.positive else sheet.average(_law(sheet, family, 0.0)[0])
     items = sheet.sums(*sums, **spreads)
     flagged = items["flagged"]

@@ -55,7 +55,7 @@ def maximise(family: Family, data: RowSums, items: Floats) -> Estimates:
     root = elementwise.find_root(slope, ends, args=(inside,))
     dispersion[inside] = root.x
     mean, value, _ = _profile(data, rows, mean, dispersion, unit, _LAST_STEPS)
-    # what stands for variance 0 is negligible beside the level and beside the noise: information
+    # what stands for variance 0 is negligible against the level and the noise: information
     # is 0.5 items share^2, where the share of theta in the variance of outcomes is small
     location, floor = np.full(len(items), level), np.full(len(items), centre + _LOG_SMALL)
     location[rows] = means[0]

@@ -36,7 +36,7 @@ def search(
     components = family.components
     z, order = np.linspace(*components.ends, number or _NUMBER), np.argsort(cells["bin"])
     low, high = (np.searchsorted(cells["bin"][order], bins, side=s) for s in ("left", "right"))
-    if family.has_log_moments:  # as of the lognormal: a Gamma's lower tail may be very long
+    if family.has_log_moments:  # as for the lognormal: a Gamma's lower tail may be very long
         variance = np.log1p(np.exp(curves[1]))
         location, spread = curves[0] - 0.5 * variance, np.sqrt(variance)
     else:
