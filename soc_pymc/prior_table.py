@@ -247,7 +247,7 @@ def load(path: Any) -> PriorTable:
     Raises
     ------
     ValueError
-        If the file has another suffix, holds no prior table of this version, or was changed.
+        If the file has another suffix, is not a prior table of this version, or was changed.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def load(path: Any) -> PriorTable:
             raise ValueError("it was changed after it was written")
         return from_columns(meta, columns)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        text = f"{name} holds no prior table that can be used: export it again ({error})"
+        text = f"{name} does not hold a usable prior table: export it again ({error})"
         raise ValueError(text) from None
 
 

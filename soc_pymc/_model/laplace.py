@@ -54,7 +54,7 @@ class Laplace:
     line_shift: Floats
     line_root: Floats
     state: State  # where the search ended
-    converged: bool = True  # whether the search had come to rest there
+    converged: bool = True  # whether the search had converged
 
 
 class Curvature(NamedTuple):
@@ -195,7 +195,7 @@ def rescaled(design: Design, state: State, laplace: Laplace) -> State:
 def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:
     """Find the mode; the smoothing scales are re-estimated after each step.
 
-    Each result says whether the search came to rest. `ahead` takes the information after the last
+    Each result says whether the search converged. `ahead` takes the information after the last
     step instead of before it. A log marginal that is not finite at the start raises FitError.
     """
     states, designs = list(start), target.designs

@@ -195,7 +195,7 @@ def check_atoms_apart(stats: Statistics) -> None:
     """Refuse joint cells in which atoms are merged with other scores."""
     if stats.coarse > 1 and (atoms := stats.atoms):
         raise FitError(
-            f"joint cells are of {stats.coarse} bins together, in which scores shared by many "
+            f"joint cells merge {stats.coarse} bins, in which scores shared by many "
             f"items ({', '.join(map(digits, list(atoms)[:3]))}) are with others: "
             "summarize with fewer bins=, or with joint= a larger number of cells, or fit a prior "
             "with atoms=False"

@@ -112,7 +112,7 @@ def _clusters(factor: float, widened: bool) -> str:
     if widened:
         return (
             f"Clusters matter: they make bands of the curves {factor:.2f} times as wide, as the "
-            "fit allows for. P-values here take items as independent: they are too small."
+            "fit allows for. P-values here treat items as independent: they are too small."
         )
     return (
         f"Clusters matter: bands of the curves should be {factor:.2f} times as wide. Fit "
@@ -162,7 +162,7 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     if (on_atom := np.isin(columns["score"], atoms)).any():
         several_kinds = (
             "Items of a score that many share, such as a default score, are of several kinds: "
-            "give them a group=, or fit them apart."
+            "give them a group=, or fit them separately."
         )
         atom = np.where(on_atom, 1 + np.searchsorted(atoms, columns["score"]), 0)
         yield gains.by(atom), several_kinds
@@ -202,7 +202,7 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
         elif number * _FEWEST > len(values):
             continue  # names of items
         elif column in groups and fit.groups:
-            remedy = f"Groups of {column!r} are off though each has its curves: fit them apart."
+            remedy = f"Groups of {column!r} are off despite their own curves: fit them alone."
         elif column in groups:
             remedy = f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
         elif number <= _MOST_GROUPS:

@@ -86,7 +86,7 @@ def compare(
             raise FitError(f"{name!r} is a {type(fit).__name__}, not a fit: give fits by name")
         if fit.one_draw:
             raise FitError(
-                f"{name!r} is a fit of one draw, by which no item can be left out: compare such "
+                f"{name!r} is a fit with one draw, which cannot leave items out: compare such "
                 "fits by soc.evaluate.cross_validate, on statistics with folds"
             )
     _check_same(fits)

@@ -45,7 +45,7 @@ def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     score, y, size = (frame[name].to_numpy(dtype=float) for name in columns)
     weight, total = outcome.forms.weighted(y, size)
     if not (weight > 0).any():
-        raise ItemsError(f"all {len(frame):,} exposures are 0, which calibrate nothing")
+        raise ItemsError(f"all {len(frame):,} exposures are 0: nothing can be calibrated")
     scale = outcome.theta if outcome.theta.holds(score).all() else LINEAR
     distinct, place = np.unique(score[weight > 0], return_inverse=True)
     weight, total = (np.bincount(place, x[weight > 0]) for x in (weight, total))

@@ -36,7 +36,7 @@ def successes(y: Any, pos_label: object) -> Floats:
     others = pd.unique(labels[(labels != pos_label).to_numpy()])
     if len(others) > 1 or labels.isna().any():
         raise ItemsError(
-            f"y has the labels {shown(others.tolist())} beside pos_label={shown(pos_label)}: give "
+            f"y has the labels {shown(others.tolist())} besides pos_label={shown(pos_label)}: give "
             "two labels, none missing"
         )
     return np.asarray(labels == pos_label, dtype=np.float64)

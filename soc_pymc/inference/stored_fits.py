@@ -23,7 +23,7 @@ def as_json(record: Any) -> str:
 def _plain_number(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{value!r} has no form in a file")
+    raise TypeError(f"{value!r} cannot be stored in a file")
 
 
 def read_record(text: str, *kinds: type[Any]) -> Any:

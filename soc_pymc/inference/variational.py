@@ -266,7 +266,7 @@ def _verdict(built: Problem, problem: str, draws: _Draws, repaired: str) -> dict
     k, ess = draws.quality
     reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{repaired}"
     if not all(part.laplace.converged for part in built.coefficients):
-        reason += "; the search for the mode, where inference begins, did not come to rest"
+        reason += "; the search for the mode, where inference begins, did not converge"
     if not k <= PARETO_K:
         reason = (
             f"Pareto k of the approximation is {k:.2f}, above {PARETO_K}: its bands may be wrong; "

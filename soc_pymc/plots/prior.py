@@ -73,8 +73,8 @@ def plot_prior(
         raise FitError(f"there is no distribution of theta to draw: {MEAN_ONLY}")
     if (fit.prior.exposure is None) != (exposure is None):
         raise FitError(
-            f"exposure={shown(exposure)}: give one to a fit with a term in exposure (noise sd), "
-            "and to no other"
+            f"exposure={shown(exposure)}: give one for a fit with a term in exposure (noise sd), "
+            "and for no other"
         )
     scores = score_quantiles(fit, SHARES) if score is None else numbers_of(score, "score")
     scores = np.atleast_1d(scores)

@@ -153,7 +153,7 @@ def posterior_sql(
                 f"{outcome.size}="
             )
     if group is not None and not fit.groups:
-        raise ItemsError("group= is of fits with curves for each group: this one has none")
+        raise ItemsError("group= is for fits with curves for each group: this one has none")
     by_role: dict[str, Any] = {
         role: known.get(role, role) if arguments[role] is None else arguments[role]
         for role in own_roles
@@ -184,7 +184,7 @@ def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prio
             f"the table already has the columns {', '.join(map(repr, clash))}: rename or drop them"
         )
     if reserved := [name for name in columns if name.lower().startswith("soc_")]:
-        raise ItemsError(f"columns named soc_... serve the computation: rename {reserved[0]!r}")
+        raise ItemsError(f"columns named soc_... are reserved: rename {reserved[0]!r}")
 
 
 def _backend(table: Any) -> str:

@@ -133,7 +133,7 @@ def check_draws(fit: Fit, name: str) -> None:
     """Refuse fits with a single draw where a result has intervals alone."""
     if fit.one_draw:
         raise FitError(
-            f"{name} has a single draw, which does not say how sure it is: fit with soc.VI() or "
+            f"{name} has a single draw, which carries no uncertainty: fit with soc.VI() or "
             "soc.NUTS()"
         )
 

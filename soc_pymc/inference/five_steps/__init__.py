@@ -191,7 +191,7 @@ def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
         f"FiveSteps(components=) counts a mixture's: use soc.{name}Mixture(), or leave it out": (
             method.components is not None and not prior.mixture
         ),
-        "curves that are steps are of one category, and the statistics have "
+        "curves of steps cannot differ by group, and the statistics have "
         f"{len(stats.groups):,} groups: pool them with soc.{name}(groups=False), or smooth": (
             bool(prior.groups and stats.groups) and not method.smooth
         ),
