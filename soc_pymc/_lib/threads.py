@@ -142,15 +142,15 @@ def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        this = object()
+        token = object()
         try:
-            _limit(this)
+            _limit(token)
             return function(*args, **options)
         finally:
             try:
-                _restore(this)
+                _restore(token)
             finally:
-                _restore(this)  # where Ctrl-C came within the first
+                _restore(token)  # where Ctrl-C came within the first
 
     return cast(T, call)
 

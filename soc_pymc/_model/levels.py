@@ -269,9 +269,9 @@ class LevelSearch:
         for kind, prior in enumerate(self.rows.scales):
             member = self.rows.kind == kind
             tau = np.where(member, 0.0, self.taus[self.rows.kind])
-            others = quadratic.observed.covariance(tau)
-            information = (precisions - precisions @ others @ precisions)[:, member][:, :, member]
-            right = (pull - precisions @ others @ pull)[:, member]
+            fixed = quadratic.observed.covariance(tau)
+            information = (precisions - precisions @ fixed @ precisions)[:, member][:, :, member]
+            right = (pull - precisions @ fixed @ pull)[:, member]
             precision, rotation = np.linalg.eigh(0.5 * (information + information.mT))
             precision, right = np.maximum(precision, 0.0).ravel(), (rotation.mT @ right).ravel()
             scales.append(LevelScale(prior, best_tau(prior, precision, right), precision, right))

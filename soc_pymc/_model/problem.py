@@ -309,14 +309,14 @@ def extended(built: Problem, model: pm.Model) -> Problem:
         raise FitError(
             f"model= lacks {', '.join(lacking)}: extend soc.model(stats, prior) of the same prior"
         )
-    same = all(
+    coords_match = all(
         np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
         for name, values in built.model.coords.items()
     )
     observed = (  # compiled code would leave its source in the temporary folder
         m.rvs_to_values[m[built.observed]].eval(mode="FAST_COMPILE") for m in (built.model, model)
     )
-    if not (same and np.array_equal(*observed)):
+    if not (coords_match and np.array_equal(*observed)):
         raise FitError("model= is of other statistics or knots than stats and prior: rebuild it")
     if model.discrete_value_vars:
         names = ", ".join(v.name for v in model.discrete_value_vars)

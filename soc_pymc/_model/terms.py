@@ -385,8 +385,8 @@ def slopes(
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    shared, *others = ((o.dims[0], o.values(coefficients)) for o in curve.outputs(""))
-    deviations = {name: values - shared[1] for name, values in others if values.ndim > 1}
+    shared, *further = ((o.dims[0], o.values(coefficients)) for o in curve.outputs(""))
+    deviations = {name: values - shared[1] for name, values in further if values.ndim > 1}
     if curve.levels and of_levels is not None:
         deviations[curve.levels.grouping.name] = of_levels @ curve.levels.values.T
     total = functions @ shared[1]

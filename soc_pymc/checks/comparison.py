@@ -202,10 +202,10 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
     """Refuse fits of different columns, or of items that differ in number or totals."""
     (reference, base), *further = fits.items()
     for name, fit in further:
-        theirs, ours = (outcome_roles(x.data.attrs) for x in (fit, base))
-        if theirs != ours or posterior_of(fit).outcome != posterior_of(base).outcome:
+        roles, base_roles = (outcome_roles(x.data.attrs) for x in (fit, base))
+        if roles != base_roles or posterior_of(fit).outcome != posterior_of(base).outcome:
             raise FitError(
-                f"{reference!r} and {name!r} are fits of other columns ({ours} and {theirs}): "
+                f"{reference!r} and {name!r} are fits of other columns ({base_roles} and {roles}): "
                 "their densities cannot be compared"
             )
         _check_totals(f"{reference!r} and {name!r} are fits", _totals(base), fit)

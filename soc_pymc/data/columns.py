@@ -214,8 +214,8 @@ def with_bins(
     cell = score_cell(clipped, lookup.grid)
     joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
     cuts = [joined[name] for name in columns if name.startswith(f"{prefix}cut")]
-    more = _sum([(joined[score] >= cut).ifelse(1, 0) for cut in cuts])
-    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + more})
+    passed = _sum([(joined[score] >= cut).ifelse(1, 0) for cut in cuts])
+    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed})
 
 
 def _sum(terms: Sequence[Any]) -> Any:

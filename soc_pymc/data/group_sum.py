@@ -217,10 +217,10 @@ def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
         number[i] = _score_cell(clipped, grid[0], grid[1]) - grid[2]
     for i in range(len(score)):
         lower = below[number[i]]
-        more = 0
+        passed = 0
         for k in range(most):  # an unpredictable branch costs more than several comparisons
-            more += edges[lower + k] <= score[i]
-        number[i] = lower + more + part[i] * bins
+            passed += edges[lower + k] <= score[i]
+        number[i] = lower + passed + part[i] * bins
 
 
 @_compiled

@@ -304,9 +304,9 @@ def _check_range(reader: Grouped | Local, items: Items, scores: Weights, equal: 
 
 def _atoms(reader: Grouped | Local, items: Items, scores: Weights) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
-    many = stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
+    mask = stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
     least = fewest_in_atom(scores.n)
-    cells = scores.cell[many]
+    cells = scores.cell[mask]
     atoms = repeated_scores(reader.table, FIRST_GRID, cells, least) if len(cells) else {}
     ends = np.array(OUTCOMES[items.kind].ends)
     if len(at_ends := np.intersect1d(FIRST_GRID.cell(ends), scores.cell)):

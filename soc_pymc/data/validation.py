@@ -59,8 +59,8 @@ def scan(items: Items, progress: bool = True, *, folds: bool = False) -> Scan:
     with phase("checking items", enabled=progress), readable(items.source):
         check_types(items, table)
         raw = table.select(**numbers(columns))
-        nothing = {outcome.observed: 0.0, outcome.size: outcome.no_information}
-        raw = raw.mutate({role: x for role, x in nothing.items() if role not in columns})
+        defaults = {outcome.observed: 0.0, outcome.size: outcome.no_information}
+        raw = raw.mutate({role: x for role, x in defaults.items() if role not in columns})
         problems = _problems_of(raw, items.roles, outcome)
         y = raw[outcome.observed]
         countable = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0)  # no null or NaN

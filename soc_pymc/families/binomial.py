@@ -117,10 +117,10 @@ class _BinomialForms(OutcomeForms):
             raise ItemsError(
                 "fresh=: there are no successes and failures in both outcomes of items seen twice"
             )
-        some = np.where(known, trials, 2.0)
-        rate = successes / some
+        known_trials = np.where(known, trials, 2.0)
+        rate = successes / known_trials
         residual = np.where(known, y - rate * size, 0.0)
-        weight = size * fresh_size / np.maximum(some - 1.0, 1.0) * rate * (1.0 - rate)
+        weight = size * fresh_size / np.maximum(known_trials - 1.0, 1.0) * rate * (1.0 - rate)
         weight = np.where(known, weight, 0.0)
         return residual - weight * (residual.sum() / weight.sum()), weight
 

@@ -203,11 +203,11 @@ class BetaRows(RowSums):
         a, b = (np.exp(x) for x in log_parameters(f, g))
         m, v = a + b, special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
-        more = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + more)
+        extra = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + extra)
         later = 2.0 * (n - 1.0) * ((a + 1.0) / (m + 2.0)) * ((b + 1.0) / (m + 2.0))
         later = later * (m / (m + 1.0)) * ((m + n + 1.0) / (m + 3.0))
-        slope = n * v * more * (m / (m + 1.0))
-        of_dispersion = slope**2 / np.where(n > 1, n * v * (1.0 + more) * later, 1.0)
+        slope = n * v * extra * (m / (m + 1.0))
+        of_dispersion = slope**2 / np.where(n > 1, n * v * (1.0 + extra) * later, 1.0)
         chain = widening_slope(location, dispersion, self.spread)
         rows = len(self.total)
         return (
@@ -236,6 +236,6 @@ def make_beta_rows(
     of_y, log_y = make_rising(rows, successes)
     of_z, log_z = make_rising(rows, failures)
     of_n, log_n = make_rising(rows, trials)
-    total, other = (np.bincount(c[0], c[2], rows) for c in (successes, failures))
+    total, failed = (np.bincount(c[0], c[2], rows) for c in (successes, failures))
     constant = log_n - log_y - log_z
-    return BetaRows(*of_y, *of_z, *of_n, total, other, constant, np.zeros(rows))
+    return BetaRows(*of_y, *of_z, *of_n, total, failed, constant, np.zeros(rows))

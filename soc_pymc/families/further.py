@@ -127,10 +127,10 @@ class _AfterCount:
         count, width = _count_grid(low, high)
         log_p = -count * np.log1p(1.0 / ratio)[:, None] - (shape * np.log1p(ratio))[:, None]
         log_p = log_p + special.gammaln(shape[0] + count) - special.gammaln(count + 1.0)
-        many = high > _MANY  # the large terms above cancel
-        if many.any():
-            components = shape[:, None, many], mean[:, None, many]
-            log_p[:, :, many] = log_negative_binomial(count[:, many], *components)
+        large = high > _MANY  # the large terms above cancel
+        if large.any():
+            components = shape[:, None, large], mean[:, None, large]
+            log_p[:, :, large] = log_negative_binomial(count[:, large], *components)
         after = rate + more
         means = (shape[:, None] + count) / after[:, None]
         return _averaged(weight, log_p, width, means, means / after[:, None])

@@ -151,8 +151,8 @@ def make_normal_cells(rows: int, row: Ints, sums: Floats) -> NormalCells:
     noise = sums[:, 0, 1] / sums[:, 0, 0]
     gap = _shifted(sums, noise)
     # with equal noise the moments are only rounding
-    same = gap[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
-    gap[same, :, 1:] = 0.0
+    equal = gap[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
+    gap[equal, :, 1:] = 0.0
     a = centre[row][:, None]
     gap[:, 2] += a * (a * gap[:, 0] - 2.0 * gap[:, 1])
     gap[:, 1] -= a * gap[:, 0]

@@ -146,9 +146,9 @@ class _Prior:
         for name in ("mean", "variance"):
             good = isinstance(getattr(self, name), Spline)
             self._check(name, good, "soc.Spline(...) or soc.Constant()")
-        for name, other in (("mean", self.variance), ("variance", self.mean)):
+        for name, partner in (("mean", self.variance), ("variance", self.mean)):
             if isinstance(constant := getattr(self, name), Constant):
-                level = Spline(knots=1, scale=other.scale, level=constant.level)
+                level = Spline(knots=1, scale=partner.scale, level=constant.level)
                 object.__setattr__(self, name, level)
 
 

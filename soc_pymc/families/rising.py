@@ -82,11 +82,11 @@ def make_rising(rows: int, cells: Sequence[NDArray[Any]]) -> tuple[Rising, Float
         over = y > j
         above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
     row, step = np.nonzero(above)
-    step_start, (steps, more) = by_row(rows, row, step.astype(float), above[row, step])
+    step_start, (steps, number) = by_row(rows, row, step.astype(float), above[row, step])
     far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
-    start, (excess, many) = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
+    start, (excess, far_weight) = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
     log_factorials = np.bincount(point_row, weights=weight * gammaln(y + 1.0), minlength=rows)
-    return Rising(step_start, steps, more, start, excess, many), log_factorials
+    return Rising(step_start, steps, number, start, excess, far_weight), log_factorials
 
 
 def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:

@@ -58,8 +58,8 @@ def _handlers(arrived: list[int]) -> Iterator[None]:
         raise KeyboardInterrupt
 
     plain = (signal.SIG_DFL, signal.default_int_handler)
-    ours = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in _STOPPED if ours}
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _STOPPED if in_main}
     taken = {number: handler for number, handler in before.items() if handler in plain}
     for number in taken:
         signal.signal(number, stop)

@@ -74,13 +74,13 @@ def level_blocks(built: Problem, levels: Levels, stats: Statistics) -> Iterator[
     ]
     rows, row, block = _rows_of_blocks(built, stats, *curves)
     for k in range(levels.rows.number):
-        some = np.flatnonzero(level[row] == k)
-        if len(np.unique(block[some])) < 2:
+        chosen = np.flatnonzero(level[row] == k)
+        if len(np.unique(block[chosen])) < 2:
             yield None
             continue
-        designs = [term.design[row[some]] for term in terms]
-        of_level = RowCurvature(*(values[..., some] for values in rows))
-        yield _make_blocks(designs, of_level, block[some], levels.tau**-2.0)
+        designs = [term.design[row[chosen]] for term in terms]
+        of_level = RowCurvature(*(values[..., chosen] for values in rows))
+        yield _make_blocks(designs, of_level, block[chosen], levels.tau**-2.0)
 
 
 def _make_blocks(
@@ -88,12 +88,12 @@ def _make_blocks(
 ) -> Blocks:
     """Blocks from their rows, with the designs of both curves there."""
 
-    def sums(some: Any) -> tuple[Floats, Floats]:
+    def sums(chosen: Any) -> tuple[Floats, Floats]:
         slopes, information = [], []
         for x, slope, *weights in zip(designs, *rows[1:], strict=True):
-            part = x[some]
-            slopes.append(part.T @ slope[some])
-            information.append(floored(*(part.T @ (w[some][:, None] * part) for w in weights)))
+            part = x[chosen]
+            slopes.append(part.T @ slope[chosen])
+            information.append(floored(*(part.T @ (w[chosen][:, None] * part) for w in weights)))
         return np.concatenate(slopes), linalg.block_diag(*information)
 
     slope, information = zip(*(sums(block == number) for number in np.unique(block)), strict=True)
@@ -167,10 +167,10 @@ def excess(blocks: Blocks) -> Floats:
     moves -= moves.mean(axis=0)
     number = len(moves)
     jackknife = moves.T @ moves * (number - 1) / number
-    more, direction = linalg.eigh(jackknife - inverse @ blocks.total @ inverse.T)
-    more, direction = more[more > 0], direction[:, more > 0]
-    more *= np.square(_t_ratio(np.square(moves @ direction)))
-    return np.asarray(inverse.T @ (direction * np.sqrt(more)))
+    gain, direction = linalg.eigh(jackknife - inverse @ blocks.total @ inverse.T)
+    gain, direction = gain[gain > 0], direction[:, gain > 0]
+    gain *= np.square(_t_ratio(np.square(moves @ direction)))
+    return np.asarray(inverse.T @ (direction * np.sqrt(gain)))
 
 
 def _t_ratio(squares: Floats) -> Floats:
@@ -239,11 +239,11 @@ def cluster_factor(fit: Fit, items: Any) -> float:
     ratios = []
     for name, factors in common.items():
         if "atom" not in posterior[name].dims:
-            more = np.square(factors).sum(axis=0)
+            added = np.square(factors).sum(axis=0)
             if name in deviations:
-                more = more + np.square(deviations[name]).sum(axis=1)
+                added = added + np.square(deviations[name]).sum(axis=1)
             variance = posterior[name].var(("chain", "draw")).to_numpy()
-            ratios.append(np.median(np.sqrt(1.0 + more / variance)))
+            ratios.append(np.median(np.sqrt(1.0 + added / variance)))
     return float(max(ratios))
 
 
@@ -252,8 +252,8 @@ def for_clusters(
 ) -> tuple[dict[str, xr.Dataset], str]:
     """The posterior with wider curves, their factors, and words for the fit's status."""
     plain = plain_of(prior)
-    same = built if prior == plain else build(stats, plain)
-    common, deviations = _added(plain, same, stats, posterior)
+    plain_problem = built if prior == plain else build(stats, plain)
+    common, deviations = _added(plain, plain_problem, stats, posterior)
     rng, over = np.random.default_rng(seed), ("chain", "draw")
     number = [posterior.sizes[dim] for dim in over]
 

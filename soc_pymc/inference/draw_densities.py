@@ -43,8 +43,8 @@ def _check_same(fit: Fit, stats: Statistics) -> None:
             numbers = f"{table.sizes['bin']:,} occupied bins and {stored.sizes['bin']:,}"
             raise FitError(_OTHER.format(numbers))
         for name, values in table.items():
-            same = np.isclose(values, stored[str(name)], rtol=_SAME, atol=0.0, equal_nan=True)
-            if not same.all():
-                raise FitError(_OTHER.format(f"{name} differs in {(~same).sum():,} bins"))
+            equal = np.isclose(values, stored[str(name)], rtol=_SAME, atol=0.0, equal_nan=True)
+            if not equal.all():
+                raise FitError(_OTHER.format(f"{name} differs in {(~equal).sum():,} bins"))
     if (stats.groups if fit.prior.groups else ()) != fit.groups:
         raise FitError(_OTHER.format("they have other groups"))

@@ -70,7 +70,7 @@ class NearRows:
         """Sums (draws,) over all rows at both parameters (draws, rows), and their slopes."""
         slopes = np.empty((2, *location.T.shape))
         location, dispersion = np.ascontiguousarray(location.T), np.ascontiguousarray(dispersion.T)
-        everything = np.array([0, len(location)])
-        (value,) = self.sums(location, dispersion, np.arange(len(location)), everything, slopes)
+        ends = np.array([0, len(location)])
+        (value,) = self.sums(location, dispersion, np.arange(len(location)), ends, slopes)
         by_first, by_second = np.ascontiguousarray(slopes.transpose(0, 2, 1))
         return value, by_first, by_second

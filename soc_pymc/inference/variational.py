@@ -230,8 +230,8 @@ def _batch(built: Problem, method: VI) -> int:
     """Bins of a minibatch, or 0."""
     if method.batch and built.no_minibatches:
         raise FitError(built.no_minibatches)
-    many = len(built.score) > _MANY_BINS and not built.no_minibatches
-    return method.batch if method.batch is not None else _BATCH * many
+    large = len(built.score) > _MANY_BINS and not built.no_minibatches
+    return method.batch if method.batch is not None else _BATCH * large
 
 
 def _repaired(
@@ -312,10 +312,10 @@ def weighed_draws(
     noise, log_weight = np.empty((0, len(location))), np.empty(0)
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
-        more = rng.normal(size=(min(CHUNK, number - len(noise)), len(location)))
-        weight = evaluate(location + more @ factor.T)[0] + 0.5 * (more**2).sum(axis=1)
-        noise, log_weight = np.concatenate([noise, more]), np.concatenate([log_weight, weight])
-        advance(len(more))
+        fresh = rng.normal(size=(min(CHUNK, number - len(noise)), len(location)))
+        weight = evaluate(location + fresh @ factor.T)[0] + 0.5 * (fresh**2).sum(axis=1)
+        noise, log_weight = np.concatenate([noise, fresh]), np.concatenate([log_weight, weight])
+        advance(len(fresh))
         if len(noise) < number:
             continue
         _, k, ess = importance(log_weight)

@@ -61,12 +61,12 @@ class Extrapolation:
         if not self._far:
             return None
         low, high = self._seen
-        these = f"{self._least:.6g}"
+        span = f"{self._least:.6g}"
         if self._most > self._least:
-            these += f" to {self._most:.6g}"
+            span += f" to {self._most:.6g}"
         return (
             f"{self._far:,} of {self._total:,} {what} {_FAR} "
-            f"({low:.6g} to {high:.6g}; these: {these}): {self._rule()}, which no item "
+            f"({low:.6g} to {high:.6g}; these: {span}): {self._rule()}, which no item "
             "supports; fit items with such scores too, or leave these out"
         )
 
@@ -97,7 +97,7 @@ def warn_of_extrapolation(fit: Fit, score: ArrayLike, what: str = "items have sc
 def warn_of_extrapolated_bins(fit: Fit, stats: Statistics) -> None:
     """Warn of bins with scores far outside those of a fit."""
     low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
-    some = ~np.isnan(low)  # bins without items have no scores
+    filled = ~np.isnan(low)  # bins without items have no scores
     far = Extrapolation(fit)
-    far.count(low[some], high[some])
+    far.count(low[filled], high[filled])
     far.warn("bins of the statistics hold scores")

@@ -202,9 +202,9 @@ class Posterior:
             return exact(columns)
         mesh = dict(zip(varied, np.meshgrid(*axes, indexing="ij"), strict=True))
         grid = {name: np.repeat(v[:1], number) for name, v in columns.items()}
-        back: list[Callable[[Floats], Floats]] = [self.fit.axis("mean").inverse, np.exp, np.asarray]
+        undo: list[Callable[[Floats], Floats]] = [self.fit.axis("mean").inverse, np.exp, np.asarray]
         names = ["score", self.outcome.size, self.outcome.observed]
-        grid |= {names[k]: back[k](v.ravel()) for k, v in mesh.items()}
+        grid |= {names[k]: undo[k](v.ravel()) for k, v in mesh.items()}
         mean, sd, _, *quantiles = exact(grid)
         positive, values = self.outcome.positive, (np.array(quantiles) - mean) / sd
         if positive:
