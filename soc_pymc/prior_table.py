@@ -27,7 +27,7 @@ MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
 # error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
 CLOSE, ROUGH = 1e-3, 0.3
-FARTHEST, LARGEST_LOG = 1e30, 230.0  # places in cells and curves: results stay finite
+FARTHEST, LARGEST_LOG = 1e30, 230.0  # bounds of places and curves, so that results are finite
 _FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or count as 0
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
 _LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
@@ -83,7 +83,7 @@ def _bend(ratio: Any, xp: Any) -> Any:
 
 
 def _raised(a: Any, *by: Any) -> Any:
-    """Sum of the four terms by which a distribution function rises to a shape a + 4."""
+    """Sum of the four terms that raise a distribution function to a shape a + 4."""
     return (1.0 + by[0] / (a + 1.0) * (1.0 + by[1] / (a + 2.0) * (1.0 + by[2] / (a + 3.0)))) / a
 
 

@@ -166,7 +166,7 @@ class _Quadratic(NamedTuple):
 
 
 def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
-    """The grouping whose levels are integrated out: that with the most, if there are many."""
+    """The grouping whose levels are integrated out: the one with most levels, if many."""
     largest = max(groupings, key=lambda grouping: len(grouping.levels), default=None)
     return largest if largest and len(largest.levels) >= FEWEST_LEVELS else None
 

@@ -27,7 +27,7 @@ class GridMixture:
     """A mixture on one grid, with its mode."""
 
     states: Sequence[State]  # of the curves that place the grid
-    wider: Floats  # what the second curve has more there, at its knots
+    wider: Floats  # increase of the second curve there, at its knots
     target: MixtureTarget
     laplace: Laplace
 
@@ -70,7 +70,7 @@ def _on_grid(
     states: Sequence[State],
     sds: Floats,
 ) -> GridMixture:
-    """The mixture on a grid at curves, of which the second has these posterior sds at its knots."""
+    """The mixture on a grid at curves; `sds` are posterior sds of the second at its knots."""
     components, curves, rows = family.components, pilot.curves, pilot.rows
     wider = np.minimum(_SHIFT * sds, _MOST_SHIFT)
     at_rows = [state.at(curve.design) for curve, state in zip(curves, states, strict=True)]

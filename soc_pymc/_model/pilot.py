@@ -20,7 +20,7 @@ from .rows import MOST_BINS, Rows, check_atoms_apart, position_variances, rows_o
 from .splines import knots_in, spline_matrix
 from .terms import CURVES, Curve, State, curve_state, flat_state, make_curve, slopes
 
-_FEWEST_BINS = 100  # to which bins are merged where there are hardly any events
+_FEWEST_BINS = 100  # minimum of merged bins where there are hardly any events
 _MOST_EFFECTS = 40  # of bins of a mixture, whose rows merge about as many
 
 Start = Any

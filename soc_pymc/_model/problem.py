@@ -129,10 +129,7 @@ def check_prior(prior: Any, stats: Statistics) -> None:
 def build(
     stats: Statistics, prior: Prior, start: Start | None = None, *, full: bool = False
 ) -> Problem:
-    """The problem for inference; the search for the mode may begin at an earlier fit's curves.
-
-    The coefficients of many levels of groups are integrated out, unless `full`.
-    """
+    """Build the problem; `full` keeps coefficients of many levels, else these are integrated out."""
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, start, full)
     if prior.gridded:

@@ -146,7 +146,7 @@ class Curve:
     def outputs(self, variable: str) -> list["Output"]:
         """The curve at its knots, those of groupings' levels, and what other terms add to it.
 
-        `variable` is the name of the first, with which those of the others begin.
+        `variable` is the name of the first; names of the others begin with it.
         """
         knot, size = f"{self.name}_knot", len(self.basis.knots)
         shared = self._matrix("curve", self.basis.line)

@@ -143,7 +143,7 @@ def check(
         The fit.
     items
         Items to check it on: those that made it (tests are then conservative), or better others. Or
-        statistics with joint cells, of any number of items: PIT and leave-one-out of all of them.
+        statistics with joint cells, of any number of items: PIT and leave-one-out use all of them.
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent. Missing values are a level.
@@ -181,7 +181,7 @@ def checks_of(
     progress: bool | None,
     all_items: Items | None = None,
 ) -> CheckResult:
-    """Check a fit; clusters are looked for in `all_items`, of which `data` are some."""
+    """Check a fit on `data`, some of `all_items`, which show the clusters."""
     if fit.mean_only:
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):

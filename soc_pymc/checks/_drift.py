@@ -44,7 +44,7 @@ class Drift(Result):
 
     A departure from the curves of `fit` has three parts: ``level`` of the first curve at the
     average score (of log mean for counts, logit mean for trials; for values of the mean, in sds of
-    theta), ``slope``, by which it is larger one sd above, and ``spread``, of the second curve.
+    theta), ``slope``, its increase one sd above, and ``spread``, of the second curve.
 
     Attributes
     ----------

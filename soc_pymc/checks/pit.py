@@ -43,7 +43,7 @@ _FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
 _BINS = 20  # of the score, for histograms
 _CHUNK = 20_000
 _EACH = 32  # rows of more items are divided among the grid by one multinomial draw
-_DRAWS = 200  # of the curves, of which shifts are computed
+_DRAWS = 200  # of the curves, to compute shifts
 _ITEMS = 200  # of each slice, over which shifts are averaged: accurate to about 7%
 _PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
 _TINY = 1e-300  # smallest p-value before its logarithm is taken
@@ -202,7 +202,7 @@ def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
 
 
 def _exceedance(values: Floats, bound: float) -> float:
-    """Share of `values` of at least a bound; beyond nearly all of them, of a fitted tail."""
+    """Share of `values` of at least a bound; in the far tail, from a fitted tail."""
     cut = np.quantile(values, 1.0 - _TAIL)
     if bound <= cut:
         return float(np.mean(values >= bound))

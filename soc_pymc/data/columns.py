@@ -186,7 +186,7 @@ def with_blocks(table: Any, labels: Sequence[str]) -> Any:
 
 
 def lookup_rows(edges: Floats, prefix: str = "") -> dict[str, Any]:
-    """Columns of the small table by which `with_bins` finds bins; none without edges."""
+    """Columns of the small table that `with_bins` joins; none without edges."""
     if len(edges) == 0:
         return {}
     lookup = make_lookup(edges)

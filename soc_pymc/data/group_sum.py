@@ -23,7 +23,7 @@ _HEAD = 3  # columns before the real sums: the key, the number of items, the out
 _MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci hashing
 _NEAR, _MASK = 3, 7  # neighbouring keys are looked for near each other
 _KEY_BITS = 62
-_BUCKET_BITS = 16  # of numbers, by which items are put in order
+_BUCKET_BITS = 16  # of the numbers that order items
 _OPERANDS = ("outcome", "size", "rest")
 _GRIDS = ("exposure", "count", "noise", "value")
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")

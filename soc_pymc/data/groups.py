@@ -14,7 +14,7 @@ import numpy as np
 from .._lib.arrays import Ints
 
 MARK = "×"
-"""No label of crossed groups contains it; in the place of a level it means none of them."""
+"""No label of crossed groups contains it; in place of a level it means none of them."""
 
 CROSS = f" {MARK} "
 """Between the levels in the label of a combination."""

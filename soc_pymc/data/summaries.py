@@ -54,10 +54,10 @@ _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
 _OWN_GROUPS = 50  # items from which on not every one may be a group of its own
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
-_AUTO_BYTES = 64e6  # of joint cells that are kept without being asked for
+_AUTO_BYTES = 64e6  # of joint cells that are kept by default
 _LEAKAGE = -6.0  # honest scores stay above this z
 _FEW = 10  # items of bins that are checked together
-_TOLD, _APART = 20, 10.0  # events that tell a rate; factor between rates and scores
+_TOLD, _APART = 20, 10.0  # events that determine a rate; factor between rates and scores
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
 

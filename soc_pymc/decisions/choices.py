@@ -15,7 +15,7 @@ from ..inference.results import Fit
 from ..posterior.interface import Columns, ThetaMixture
 from .items import read_decision
 
-_FEW = 128  # draws of the curves by which the cut-off of a choice is searched
+_FEW = 128  # draws of the curves in the search for a choice's cut-off
 _COST = Real(above=0.0, below=LARGEST)
 
 

@@ -31,7 +31,7 @@ BLOCK = 512  # items that share random numbers
 
 _MOST = 1024  # draws of a block of items that are made at once
 _HELD = 4_000_000  # draws of items that are ranked at once
-_SCREENED = 64  # draws of the curves by which items are left out
+_SCREENED = 64  # draws of the curves that screen items
 _PARTS = np.array([0.0, 0.01, 0.1, 0.4])  # begins of parts of the sorted borders, by their least
 _UNLIKELY = 1e-6  # sum of probabilities that no higher border needs to lower
 _NEGLIGIBLE = 1e-3  # sum of the probabilities of the items that are left out
@@ -53,7 +53,7 @@ def thompson_draws(
     fit, items, progress
         As in `probability_above`, with the same errors.
     draws, seed
-        Number of draws, of which fewer are the same ones; and seed: take another one each round.
+        Number of draws, and seed: take another seed each round. Fewer draws are the first of more.
 
     Returns
     -------

@@ -34,7 +34,7 @@ _MANY = 1000.0  # counts above which each component's probability is computed se
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
 _SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
 _TILTS, _MOST_TILT = 20, 2.0  # Newton steps, and the largest change of a log weight in one
-_FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of what allows heavier tails
+_FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of the floor for heavy tails
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class Components:
     def forms(
         self, base: Frame, functions: Floats, start: Floats, heavy: bool = True
     ) -> WeightForms:
-        """Return how predictors give the weights; `functions` (R, F) are those of z.
+        """Return the map from predictors to weights; `functions` (R, F) are those of z.
 
         `start` (n, 2) are the pilot's curves. The first function of families with a path is 0.
         `heavy` says whether a small share allows heavier tails.

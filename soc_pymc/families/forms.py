@@ -120,7 +120,7 @@ class OutcomeForms(Protocol):
     def contrast(
         self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
     ) -> tuple[Floats, Floats]:
-        """Own outcomes less their prediction from fresh ones of the same items, and weights."""
+        """Outcomes less their prediction from fresh ones of the same items, and weights."""
 
 
 def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:

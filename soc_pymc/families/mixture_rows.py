@@ -17,7 +17,7 @@ from scipy import special
 
 from .._lib.arrays import Floats, Ints
 
-_CLOSE, _STEPS = 1e-8, 60  # what may be left of both curves, and the most Newton steps
+_CLOSE, _STEPS = 1e-8, 60  # residual allowed in both curves, and most Newton steps
 _LONGEST = 2.0  # step of the coefficients that shift and stretch
 _SHORTEST = 0.02  # share of the line from the centre
 _MANY_DRAWS = 8  # draws for which it pays to solve at their mean first
@@ -335,7 +335,7 @@ def _solve(mean_curve, spread_curve, middle, parts, fixed, tilt, weight, solutio
 
 @_jit
 def _at(point, further, row, parts, centre, tilt, weight, solution, along):  # type: ignore[no-untyped-def]
-    """`_solve` at bounded predictors (P,), of which `further` (R,) is what the last ones add."""
+    """`_solve` at bounded predictors (P,); `further` (R,) is what the last ones add."""
     middle, inner, base = row
     fixed = np.empty(len(weight))
     _base_weights(middle, inner, point[0], point[1], point[2], base, centre[1], fixed, along)

@@ -145,7 +145,7 @@ def _beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
     lean = (a - m * x if x < 0.5 else m * complement - b) + 1.0
     inverse = 1.0 / (a + 1.0)
     last, value = 0.0, 1.0 / (a * lean * inverse)
-    bottom = value  # denominator of the last convergent, over that of this one
+    bottom = value  # denominator of the last convergent over this one's
     for n in range(1, _MOST_TERMS):
         share = n * (b - n) * x * inverse
         top = (a + n - 1.0) * (m + n - 1.0) * x * inverse * share

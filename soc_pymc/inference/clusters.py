@@ -104,7 +104,7 @@ def _make_blocks(
 def _rows_of_blocks(
     built: Problem, stats: Statistics, location: Floats, dispersion: Floats
 ) -> tuple[RowCurvature, Ints, Ints]:
-    """Rows of every block at both curves at the problem's rows; their rows there, and blocks."""
+    """Curvature of every block's rows at both curves, their rows in the problem, and blocks."""
     apart, group, block = _by_block(stats, bool(built.pilot.labels))
     rows, data = rows_of(apart, built.family, grouped=True)
     code, bins = rows.group, stats.bins

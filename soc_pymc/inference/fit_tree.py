@@ -1,4 +1,4 @@
-"""Contents of a fit: draws, bins, and what scoring needs of further terms."""
+"""Contents of a fit: draws, bins, and data of further terms for scoring."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def fit_tree(
 def tree_of_draws(
     built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
-    """The tree of draws, from the posterior or another distribution, with what scoring needs."""
+    """The tree of draws, from the posterior or another distribution, with data for scoring."""
     posterior, atoms = groups["posterior"], built.pilot.rows.atoms
     if monotone:
         posterior = _monotone(posterior, built.family.curves[0])

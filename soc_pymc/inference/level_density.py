@@ -188,7 +188,7 @@ class LevelDensity:
         return np.split(slopes, np.cumsum(np.concatenate(widths))[:-1], axis=1)
 
     def weights(self) -> Evaluate:
-        """Value with fresh noise for every draw, whose gradient is not computed and 0."""
+        """Value with fresh noise for every draw; gradients are not computed, but 0."""
 
         def part(rows: Floats) -> tuple[Floats, Floats]:
             proposed = self._proposed(rows, self._draw_noise(len(rows), self._pairs))

@@ -31,7 +31,7 @@ def has_steps(fit: Fit) -> bool:
 
 
 def weighs_by_size(fit: Fit) -> str:
-    """Say how curves weigh items, if theta depends on sizes and these add up; else empty."""
+    """Describe how curves weigh items, if theta depends on sizes that add up; else empty."""
     words = outcome_of(fit).words
     by_size = fit.prior.exposure is not None and outcome_of(fit).sizes_add
     return f"items weighted by their {words.size}" if by_size else ""

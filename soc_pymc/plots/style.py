@@ -121,10 +121,10 @@ def escaped(name: Any, most: int = 40) -> str:
 
 
 def named(what: str, name: Any) -> str:
-    """Return what a column is, with its name where the two differ: "score (ctr)"."""
+    """Return the role of a column, with its name where the two differ: "score (ctr)"."""
     return what if name is None or name == what else f"{what} ({escaped(name)})"
 
 
 def number_of(n: int, what: str) -> str:
-    """Return a number with what it counts: "1 bin", "1,000 bins"."""
+    """Return a number with its noun: "1 bin", "1,000 bins"."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

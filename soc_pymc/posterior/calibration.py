@@ -179,7 +179,7 @@ def _over_sizes(
 
 
 def default_scores(fit: Fit) -> Floats:
-    """Scores of curves without scores of their own, between the outer bins."""
+    """Default scores of curves, between the outer bins."""
     centre = fit.data["constant_data"]["score"].to_numpy()
     centre = centre[atom_of(fit, centre) == 0]
     axis = fit.axis("mean")

@@ -116,7 +116,7 @@ def atom_of(fit: Fit, score: ArrayLike) -> Ints:
 def place_of(fit: Fit, curve: str, score: ArrayLike) -> Floats:
     """Positions on a curve's axis; an atom far from other scores counts as the nearest of them."""
     atom, axis = atom_of(fit, score), fit.axis(curve)
-    # an atom need not have a position of its own, and any other score's is as good
+    # an atom may have no position of its own; any other score's will do
     position = axis(np.where(atom > 0, MIDDLE, score))
     if atom.any():
         positions = fit.data["constant_data"][f"{curve}_atom_position"].to_numpy()

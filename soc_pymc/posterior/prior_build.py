@@ -59,7 +59,7 @@ def why_no_table(fit: Fit) -> str:
         return f"posteriors of items are not known: {MEAN_ONLY}"
     if fit.by_bin or COMPONENTS[0] in fit.data["posterior"]:
         return (
-            "a prior of five steps that has steps, or components of its own in each bin, has no "
+            "a prior of five steps with steps, or with its own components in each bin, has no "
             "table: use soc.VI(), or soc.FiveSteps(smooth=True) with one family"
         )
     if fit.prior.mean.scale != fit.prior.variance.scale:
