@@ -11,7 +11,7 @@ import xarray as xr
 Rows = list[tuple[str, str]]
 
 _SHOWN = 5  # labels of groups
-_COLOURS = {"ok": "#1b7837", "warn": "#b35806", "fail": "#b2182b"}  # of verdicts
+_COLOURS = {"ok": "#1b7837", "warn": "#b35806", "fail": "#b2182b"}  # by verdict
 
 
 def visible(text: object) -> str:

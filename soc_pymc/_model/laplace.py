@@ -19,7 +19,7 @@ from .terms import Design, State
 
 _ROUNDS = 60
 _HALVINGS = 30
-_RIDGE = 1e-12  # of information, relative to its diagonal: with equal columns it is singular
+_RIDGE = 1e-12  # relative to the diagonal of the information, which is singular with equal columns
 _LEAST = 0.2  # smallest observed information, as a share of the lower bound of the expected one
 _POSITIONS = np.linspace(-5.0, 5.0, 401)
 _MOST_TERMS = 500  # coefficients whose scale is evaluated at once

@@ -16,7 +16,7 @@ from .rows import cells_of
 from .splines import spline_matrix
 from .terms import State
 
-_SHIFT, _MOST_SHIFT = 0.7, 1.0  # of a grid: in sds of the log variance, and the most
+_SHIFT, _MOST_SHIFT = 0.7, 1.0  # widening of a grid in sds of the log variance, and the most
 
 # a grid is moved to the mode until this share of the items has curves this near to its own
 _NEAR, _MOST_NEAR, _MOVES = 0.5, 0.9, 6

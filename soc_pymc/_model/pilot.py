@@ -21,7 +21,7 @@ from .splines import knots_in, spline_matrix
 from .terms import CURVES, Curve, State, curve_state, flat_state, make_curve, slopes
 
 _FEWEST_BINS = 100  # minimum of merged bins where there are hardly any events
-_MOST_EFFECTS = 40  # of bins of a mixture, whose rows merge about as many
+_MOST_EFFECTS = 40  # most bins of a mixture, whose rows merge about as many
 
 Start = Any
 """An earlier fit: its draws `data`, `prior`, `status` and the axes of its curves."""

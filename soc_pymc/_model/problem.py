@@ -129,7 +129,7 @@ def check_prior(prior: Any, stats: Statistics) -> None:
 def build(
     stats: Statistics, prior: Prior, start: Start | None = None, *, full: bool = False
 ) -> Problem:
-    """Build the problem; `full` keeps coefficients of many levels, else these are integrated out."""
+    """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, start, full)
     if prior.gridded:

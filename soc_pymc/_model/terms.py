@@ -30,8 +30,8 @@ SHARED = ("curve", "exposure", "atom", "bin")  # targets of terms that all group
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
-_ATOM_SCALE = 1.0  # of the shifts of atoms
-_BIN_SCALE = 0.2  # of the effects of bins
+_ATOM_SCALE = 1.0  # prior scale of atoms' shifts
+_BIN_SCALE = 0.2  # prior scale of bins' effects
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
 
 

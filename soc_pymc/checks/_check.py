@@ -49,11 +49,11 @@ from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, finding, result_ta
 from .slices import ALL, LEAST, column_slices, cut_columns, slices
 
 _DRAWS = 1000  # in the tree for ArviZ
-_MOST_COLUMNS = 8  # of a table, which advice may name unasked
+_MOST_COLUMNS = 8  # most columns of a table that advice names unasked
 _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
 _NARROW = 0.5  # how much too narrow bands of curves may be
 _ESS_FRACTION = 0.1
-_ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
+_ITEMS = 50_000  # most items replicated, a random subset: the tests are powerful by then
 _CHUNK = 2_000
 _REPLICATES = 100  # or a few more: as many of each draw
 _MIDDLE = 20  # draws whose median is the middle of summaries

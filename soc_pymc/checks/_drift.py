@@ -34,8 +34,8 @@ PARTS = ("level", "slope", "spread")
 """Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
 
 HORIZON = 60  # days over which false alarms are bounded
-_STEP = 1e-3  # of differences of gradients
-_DRAWS = 100  # of a day's curves, for its PIT
+_STEP = 1e-3  # step of differences of gradients
+_DRAWS = 100  # draws of a day's curves for its PIT
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -31,20 +31,20 @@ from .slices import equal_parts, is_cut, level_codes
 
 _SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, of that many items
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
-_PARTS = 20  # of the scores and of the sizes, which have shifts for themselves
-_NEARLY = 0.8  # of two gains, where the simpler remedy is the better one
+_PARTS = 20  # parts of the scores and of the sizes, each with its own shifts
+_NEARLY = 0.8  # share of the larger gain from which the simpler remedy is preferred
 _ATOM = 0.2  # share of items of one size, which is then a group
 _FEWEST = 5  # items of a level, on average
 _MOST_GROUPS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
-_ROWS = 20_000  # of more, a random subset is looked at
-_SIZES = 0.02 * 1.5 ** np.arange(14)  # of shifts, in sds of theta and of the second curve
-_DRAWS = 8  # of a fit on a grid, whose density has no closed form in the average curves
-_PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)  # of components, in sds of theta
+_ROWS = 20_000  # most rows examined, a random subset
+_SIZES = 0.02 * 1.5 ** np.arange(14)  # sizes of shifts, in sds of theta and of the second curve
+_DRAWS = 8  # draws of a fit on a grid, where average curves do not give the density
+_PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)  # places of components, in sds of theta
 _SPREADS = (-3.0, -1.0, -0.5, 0.0, 1.0)  # logarithms of their variances over that of theta
-_RISES = (0.0, 0.3)  # of theta that is not 0, in sds
-_FARTHEST = 50.0  # of a log density above that of the fit
+_RISES = (0.0, 0.3)  # rises of theta that is not 0, in sds
+_FARTHEST = 50.0  # largest excess of a log density over that of the fit
 _SURE = 3.0  # sds of a gain by chance, which gains have to exceed
 
 Remedy = tuple[float, str]

@@ -19,7 +19,7 @@ from .observations import ITEMS_OR_STATISTICS, clustered, observe
 from .results import OK
 
 _TOTALS = ("n_items", "exposure", "count")
-_NOISE = "noise_sd"  # of a typical item of a bin: its square adds up
+_NOISE = "noise_sd"  # noise of a bin's typical item: its square adds up
 _SAME = 1e-6  # relative difference of totals of the same items in other bins
 
 

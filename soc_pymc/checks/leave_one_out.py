@@ -21,7 +21,7 @@ from ..posterior.predictive import posterior_of
 from .observations import Observations, parts, thin
 
 _NUMBERS = 4_000_000  # numbers in one array of draws x rows
-_MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all rows
+_MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # numbers of all rows, and draws
 _SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothed
 _SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
 _EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights

@@ -40,11 +40,11 @@ BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
 
 _STEPS = len(GRID) - 1
 _FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
-_BINS = 20  # of the score, for histograms
+_BINS = 20  # bins of the score for histograms
 _CHUNK = 20_000
 _EACH = 32  # rows of more items are divided among the grid by one multinomial draw
-_DRAWS = 200  # of the curves, to compute shifts
-_ITEMS = 200  # of each slice, over which shifts are averaged: accurate to about 7%
+_DRAWS = 200  # draws of the curves to compute shifts
+_ITEMS = 200  # items of a slice that shifts are averaged over: accurate to about 7%
 _PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
 _TINY = 1e-300  # smallest p-value before its logarithm is taken
 _TAIL = 0.05  # share of replicates to which the tail beyond them is fitted

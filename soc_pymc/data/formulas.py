@@ -28,9 +28,9 @@ _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
 _MOST_VALUE = float(MOST_VALUE_CELL)
 _NAN = float("nan")
-_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
+_ROUNDING = 1e-9  # distance from a whole number that counts as rounding error
 MOST_FOLDS = 1000
-BLOCKS = 240  # of clusters; most numbers of folds divide it
+BLOCKS = 240  # blocks of clusters; most numbers of folds divide it
 FOLD_PRIME = (1 << 31) - 1
 _SHIFT, _FACTOR = 1663, 1327217885  # products of two numbers below the prime fit in 64 bits
 _MIX = 1_073_741_789

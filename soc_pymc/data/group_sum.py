@@ -17,13 +17,13 @@ from .binning import Lookup
 from .formulas import rebound, summand
 
 _EMPTY = -1
-_ROWS = 1 << 10  # of a table at first
+_ROWS = 1 << 10  # initial rows of a table
 _STRIP = 1 << 14  # items added at once; the table has room for as many new rows
 _HEAD = 3  # columns before the real sums: the key, the number of items, the outcome as a whole
 _MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci hashing
 _NEAR, _MASK = 3, 7  # neighbouring keys are looked for near each other
 _KEY_BITS = 62
-_BUCKET_BITS = 16  # of the numbers that order items
+_BUCKET_BITS = 16  # bits of the numbers that order items
 _OPERANDS = ("outcome", "size", "rest")
 _GRIDS = ("exposure", "count", "noise", "value")
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")

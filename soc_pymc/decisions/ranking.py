@@ -195,7 +195,7 @@ def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Int
     tail, likely, tails = np.zeros(len(items)), everyone, np.ones(len(items))
     for part, least in zip(share, border[start], strict=True):
         tails[likely] = screening.rows(likely).above(np.full(len(likely), least), False)
-        tail += part * tails  # of the unlikely ones, by the lower border before
+        tail += part * tails  # those of unlikely items, by the lower border before
         likely = np.flatnonzero(tails > _UNLIKELY / len(items))
     tail[leaders] = 1.0
     order = np.argsort(tail, kind="stable")
@@ -207,7 +207,7 @@ def _top(
 ) -> tuple[Floats, Floats]:
     """Probabilities to be among the `size` largest, which sum to `size`, and their errors."""
     n, number, blocks = len(items), len(curves), _blocks(items, seed)
-    sums = np.zeros((2, n))  # of the probabilities and of their squares
+    sums = np.zeros((2, n))  # probabilities and their squares
     step = max(1, _HELD // n)
     for start in range(0, number, step):
         draws = curves[start : start + step]

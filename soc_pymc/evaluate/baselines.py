@@ -18,7 +18,7 @@ from ..families.scales import LINEAR, LOG
 
 Predict = Callable[[Floats], Floats]
 
-_KNOTS = 6  # of the spline, at quantiles of the scores by weight
+_KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
 _RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
 
 

@@ -28,7 +28,7 @@ from .poisson_rows import CV2_LEVEL
 from .rising import columns, make_rising, rising
 from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
 
-_NO_SPREAD = 1e15  # of a + b
+_NO_SPREAD = 1e15  # a + b beyond which theta does not vary
 _SUMS = {
     "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
     "failures": ("n", "sum_z", "sum_z2", "sum_z3"),

@@ -21,8 +21,8 @@ _SINGLE = 128  # counts summed one by one
 _AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
 _MANY = 1e5  # counts from which on logarithms of probabilities are formed without cancellation
 _FAINT = 1e-10  # components of less weight do not widen the grid
-_REACH, _TAIL = 8.0, 20.0  # of the grid beyond the components, in sd and in Gamma tails
-_HALVINGS = 60  # of the bracket of a value's cut-off
+_REACH, _TAIL = 8.0, 20.0  # extent of the grid beyond the components, in sd and Gamma tails
+_HALVINGS = 60  # bisections for a value's cut-off
 _FAR = 40.0  # predictive sd beyond which no value comes
 
 _OfCount = Callable[[Floats], Floats]
@@ -142,7 +142,7 @@ class _AfterCount:
         least = _gamma_cut_off(coarse, more, cut)
         ratio = more / rate
         at_least_one = np.maximum(least, 1.0)
-        tail = np.empty_like(rate)  # of the counts that change the choice, with their sign
+        tail = np.empty_like(rate)  # signed tail of the counts that change the choice
         for items, upper, sign in ((above, False, -1.0), (~above, True, 1.0)):
             arguments = at_least_one[items] - 1.0, shape[:, items], ratio[:, items]
             tail[:, items] = sign * negative_binomial_tail(*arguments, upper)

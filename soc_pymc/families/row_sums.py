@@ -35,7 +35,7 @@ _DISPERSION_SLOPE, _DISPERSION_WIGGLE = (
     0.5,
     0.3,
 )  # sd per sd of the position, and in the curve's unit
-_STEP = 4e-3  # of differences, in units of both parameters
+_STEP = 4e-3  # step of differences, in units of both parameters
 # where values give all derivatives up to the second, in steps
 _AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 
@@ -78,7 +78,7 @@ class RowSums(ABC):
     """
 
     tables: ClassVar[Mapping[str, tuple[str, ...]]]  # columns of each table, by its offsets' field
-    most_spread: ClassVar[float] = np.inf  # of items within a row
+    most_spread: ClassVar[float] = np.inf  # largest spread of items within a row
     margins: ClassVar[tuple[str, ...]]  # tables of cells for rows without classes of sizes
     size_cell: ClassVar[str]  # column of joint cells with an item's size
     most: ClassVar[tuple[float, float]]  # largest parameters that cells can resolve

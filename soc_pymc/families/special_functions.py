@@ -19,7 +19,7 @@ _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _LEAST_STIRLING = 16.0  # smallest argument for Stirling's series
 _LEAST_POLYGAMMA = 10.0  # and of those of polygamma functions
 _NEAR = 0.3  # largest argument of a series about 0
-_ERROR, _MOST_TERMS = 2e-15, 10_000  # of the continued fraction of a Beta's tail
+_ERROR, _MOST_TERMS = 2e-15, 10_000  # for the continued fraction of a Beta's tail
 _LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
 _COMPILING = Lock()
 

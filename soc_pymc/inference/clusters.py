@@ -38,7 +38,7 @@ from ..families.priors import Prior
 from ..families.scales import Scale
 from .results import Fit
 
-_MOST_SHARE = 0.75  # of the information that is left out with one block
+_MOST_SHARE = 0.75  # most share of the information that leaving out one block removes
 _TAIL = 0.95  # the bands' upper end, where t and normal quantiles are compared
 _FEWEST = 2.0  # degrees of freedom
 

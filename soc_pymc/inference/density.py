@@ -35,7 +35,7 @@ Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
 
 CHUNK = 1000  # draws evaluated at once, fewer with many bins: the graph's nodes cost 30 us each
-_MOST_VALUES = 2_500_000  # of a matrix of draws by bins: 20 MB
+_MOST_VALUES = 2_500_000  # size of a matrix of draws by bins: 20 MB
 _PROBES = 250  # draws that show how far the curves reach
 _WIDE = 1.5  # factor on the posterior sd for the polynomials' range
 

@@ -35,7 +35,7 @@ _FARTHER = 0.25  # share of their width by which ranges are widened on either si
 # of polynomials: an exact value costs as much as fifty of them
 _DEGREES = 6, 8, 11
 _ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by more
-_MOST_VALUES = 20_000_000  # of both curves at all rows, proposals and draws: 160 MB
+_MOST_VALUES = 20_000_000  # numbers of both curves at all rows, proposals and draws: 160 MB
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from .._model.splines import POSITION
 
 _CHAINS = (4, 3, 2, 1)
 _SAMPLED = ("chain", "draw")
-_DIGITS = 4  # of the labels of knots, and more only where two would be equal
+_DIGITS = 4  # digits in labels of knots, more only where two would be equal
 
 
 def in_chains(draws: xr.Dataset) -> xr.Dataset:

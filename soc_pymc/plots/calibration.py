@@ -23,7 +23,7 @@ from ..posterior.calibration import bands, calibration_curves
 from . import style
 from .style import AX
 
-_POINTS, _ENDS = 200, (0.01, 0.99)  # of the curve
+_POINTS, _ENDS = 200, (0.01, 0.99)  # points of the curve, and quantiles at its ends
 
 
 @dataclass(repr=False)

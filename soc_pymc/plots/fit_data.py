@@ -17,7 +17,7 @@ from ..posterior.curves import atom_of, place_of
 from . import style
 
 _POINTS = 40
-_END_MARGIN = 0.05  # of the axis, between the outermost scores and those without a position
+_END_MARGIN = 0.05  # share of the axis between the outermost scores and those without a position
 
 
 def outcome_of(fit: Fit) -> Outcome:

@@ -19,9 +19,9 @@ from . import style
 from .style import AX
 
 RESULT = A(CheckResult, "what soc.check(fit, items) returned")
-_PROB = 0.95  # of bands that chance alone fills
+_PROB = 0.95  # probability of bands that chance alone fills
 _COLUMNS = 3
-_CELLS = 10  # of a histogram
+_CELLS = 10  # cells of a histogram
 _PALEST = 0.9  # the light end of a colour map is hard to see on white
 
 

@@ -24,12 +24,12 @@ from .style import AX
 
 _TAIL = np.array([1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 7e-3])
 _LEVELS = np.concatenate([_TAIL, np.linspace(0.01, 0.99, 99), 1.0 - _TAIL[::-1]])
-_REACH = 0.02  # of the highest density: lower values are beyond the axis
+_REACH = 0.02  # share of the highest density below which values are off the axis
 
 _RESULT = A(xr.DataTree, "what soc.prior_predictive(prior, stats) returned")
 _PROBS = (0.05, 0.5, 0.95)
-_SHOWN = (0.01, 0.99)  # of the curves, on a scale of positive values
-_SHARES = np.linspace(0.0, 1.0, 201)  # of the outcomes' distributions
+_SHOWN = (0.01, 0.99)  # quantiles of the curves shown on a positive scale
+_SHARES = np.linspace(0.0, 1.0, 201)  # quantile levels of the outcomes' distributions
 _FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
 _LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
 

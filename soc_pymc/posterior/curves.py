@@ -23,7 +23,7 @@ P_ZERO = "p_zero"
 Reduce = Callable[[Floats], Floats]
 """From draws (draws, ...) of what determines a curve to those that are needed."""
 _NUMBERS = 2_000_000  # numbers in one array of draws x items
-_LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: products and squares stay finite
+_LARGEST_LOG = 230.0  # log of 1e100, for means, cv2 and variances: products and squares stay finite
 
 
 def chosen(draws: Ints | None) -> Reduce:

@@ -18,7 +18,7 @@ from .predictive import posterior_of
 from .prior_build import table_of
 
 MOST_BYTES = 10_000_000
-_LEVELS = 0.05, 0.95  # of the quantiles whose errors are stated
+_LEVELS = 0.05, 0.95  # quantiles whose errors are stated
 _PROBES, _FAR = 500, 0.1  # simulated items, and an error in posterior sd that is too large
 _MOST_ITEMS = 0.99  # share of them whose errors must be smaller
 _TIMES = (0.25, 1.0, 4.0, 16.0)  # sizes of these items, in those of their bins

@@ -23,7 +23,7 @@ from .curves import atom_of, chosen, curve_draws, items_at_once, place_of
 from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
 from .prior_build import table_of, why_no_table
 
-_POINTS = 20, 12, 12  # of the grid of scores, sizes and values on which quantiles are interpolated
+_POINTS = 20, 12, 12  # grid of scores, sizes and values on which quantiles are interpolated
 _TINY, _SMALL = 1e-300, 1e-4  # least size, and least quantile as a share of the mean
 _SAMPLE, _WITHIN = 40, 0.02  # items that prove a grid; error allowed, in widths of the interval
 

@@ -33,7 +33,7 @@ _GROUPS, _LEVELS = "soc_groups", "soc_levels"
 _FENCED = ("postgres",)
 _ALL = 2**62
 _FAINT, _LEAST_LOG = 1e-30, -300.0  # places and log shares that count as 0: engines fail on 1e-310
-_STEPS, _MIXTURE_STEPS = 3, 4  # of Newton's method for quantiles on the nodes
+_STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
 
 
 # --- the prior and its small tables --------------------------------------------------------------

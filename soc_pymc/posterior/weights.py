@@ -38,7 +38,7 @@ from .interface import Columns, select
 
 _GRID = 150  # positions at which weights are solved for; others are interpolated
 _BEYOND = 0.25  # how far the grid extends beyond the outer knots, as a share of their range
-_MOST_GROUPS = 24  # of more groups, each score's weights are solved for
+_MOST_GROUPS = 24  # with more groups, weights are solved for at each score
 
 
 class BinWeights:

@@ -29,7 +29,7 @@ _WIDE = 1 << 32  # more than there are bins
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Shares of the items, at whose scores curves are shown."""
 
-_MIXED_BINS = 200  # of items, to evaluate a mixture, which costs more per cell
+_MIXED_BINS = 200  # bins to evaluate a mixture, which costs more per cell
 
 
 @dataclass(frozen=True)

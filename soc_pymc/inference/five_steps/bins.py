@@ -14,7 +14,7 @@ from ...families.row_sums import RowSums
 # second curves that are tried, relative to the overall level; at the first the variance is 0
 _GRID = np.array([-50.0, -24.0, -18.0, -12.0, -8.0, -5.0, -3.0, -1.5, 0.0, 2.0, 5.0, 10.0])
 _LOG_SMALL = float(np.log(1e-8))  # second curve that stands for variance 0, relative to the level
-_LEAST_SHARE = 1e-4  # of the noise, the limit of a variance that stands for 0
+_LEAST_SHARE = 1e-4  # share of the noise that a variance standing for 0 may reach
 _STEP, _CLOSE = 1e-3, 1e-9  # difference for slopes, and last step, in units of the first curve
 _FIRST_STEPS, _STEPS, _LAST_STEPS = 60, 2, 6  # Newton steps: from the level, near, at the end
 _ROUNDING = 1e-12
