@@ -27,7 +27,7 @@ MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
 # error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
 CLOSE, ROUGH = 1e-3, 0.3
-FARTHEST, LARGEST_LOG = 1e30, 230.0  # places in cells and curves: results stay finite
+FARTHEST, LARGEST_LOG = 1e30, 230.0  # bounds of places and curves, so that results are finite
 _FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or count as 0
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
 _LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
@@ -49,7 +49,7 @@ def __dir__() -> list[str]:
 
 
 def _stirling(z: Any) -> Any:
-    """What Stirling's formula adds to (z - 1/2) log z - z + log(2 pi) / 2."""
+    """Remainder of Stirling's formula beyond (z - 1/2) log z - z + log(2 pi) / 2."""
     return (1 / 12 - (1 / 360 - 1 / (1260 * z * z)) / (z * z)) / z
 
 
@@ -83,7 +83,7 @@ def _bend(ratio: Any, xp: Any) -> Any:
 
 
 def _raised(a: Any, *by: Any) -> Any:
-    """Sum of the four terms by which a distribution function rises to a shape a + 4."""
+    """Sum of the four terms that raise a distribution function to a shape a + 4."""
     return (1.0 + by[0] / (a + 1.0) * (1.0 + by[1] / (a + 2.0) * (1.0 + by[2] / (a + 3.0)))) / a
 
 
@@ -136,13 +136,13 @@ def _log_cumulants(a: Any, xp: Any) -> tuple[Any, Any, Any]:
 
 
 def _gamma_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
-    one, two, three = _log_cumulants(a, xp)
-    return one - xp.log(b), two, three
+    mean, variance, third = _log_cumulants(a, xp)
+    return mean - xp.log(b), variance, third
 
 
 def _beta_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
-    one, two = _log_cumulants(a, xp), _log_cumulants(b, xp)
-    return one[0] - two[0], one[1] + two[1], one[2] - two[2]
+    log_a, log_b = _log_cumulants(a, xp), _log_cumulants(b, xp)
+    return log_a[0] - log_b[0], log_a[1] + log_b[1], log_a[2] - log_b[2]
 
 
 FAMILIES = {
@@ -247,7 +247,7 @@ def load(path: Any) -> PriorTable:
     Raises
     ------
     ValueError
-        If the file has another suffix, holds no prior table of this version, or was changed.
+        If the file has another suffix, is not a prior table of this version, or was changed.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def load(path: Any) -> PriorTable:
             raise ValueError("it was changed after it was written")
         return from_columns(meta, columns)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        text = f"{name} holds no prior table that can be used: export it again ({error})"
+        text = f"{name} does not hold a usable prior table: export it again ({error})"
         raise ValueError(text) from None
 
 
@@ -377,7 +377,7 @@ def score(
 
 
 def _labels(table: PriorTable, group: Any, n: int) -> Any:
-    """Labels of groups as str, (n,), all of which the table knows."""
+    """Labels of groups as str, (n,); raises if the table does not know them all."""
     labels = [] if group is None else [group] if isinstance(group, str) else [*map(str, group)]
     if len(labels) != n:
         raise ValueError(f"{len(labels)} groups for {n} scores: give group= of each")
@@ -415,7 +415,7 @@ def posterior_rows(
 ) -> tuple[Any, Any]:
     """Mean, sd, variance, quantiles and, with zeros, p_zero (rows, n), and flags of items (n,).
 
-    With `skip`, rows of items that are flagged whatever their outcome are NaN.
+    With `skip`, rows of items that are flagged for any outcome are NaN.
     """
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged = np.ones(len(items.score), dtype=bool)
@@ -501,15 +501,15 @@ def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
     return cell, (u - edges[cell]) / (edges[cell + 1] - edges[cell])
 
 
-def _parameters(family: Any, first: Any, second: Any) -> tuple[Any, Any]:
+def _parameters(family: Any, location: Any, dispersion: Any) -> tuple[Any, Any]:
     """Conjugate parameters of both curves, whose logarithms are bounded."""
-    second = np.clip(second, -LARGEST_LOG, LARGEST_LOG)
-    first = np.clip(first, -LARGEST_LOG, LARGEST_LOG) if family.positive else first
-    return family.parameters(first, second, ARRAYS)
+    dispersion = np.clip(dispersion, -LARGEST_LOG, LARGEST_LOG)
+    location = np.clip(location, -LARGEST_LOG, LARGEST_LOG) if family.positive else location
+    return family.parameters(location, dispersion, ARRAYS)
 
 
 def _updated(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
-    """How far the nodes' means are apart given outcomes; weights and parameters; None."""
+    """Distance of the nodes' means given outcomes; weights and parameters; None."""
     family, weight = table.family, nodes[0] / nodes[0].sum(axis=0)
     a, b = family.update(*_parameters(family, *nodes[1:]), y, n)
     mean, variance = family.mean(a, b), family.variance(a, b)
@@ -519,9 +519,9 @@ def _updated(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[
 
 
 def _reweighted(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
-    """How far a mixture's weights are moved by their uncertainty; as `_updated`, and p_zero."""
+    """Shift of a mixture's weights by their uncertainty; as `_updated`, and p_zero."""
     family, zero = table.family, None
-    weight = np.maximum(nodes[0], 0.0)  # polynomials may be below where there is next to none
+    weight = np.maximum(nodes[0], 0.0)  # polynomials may fall below 0 where weights nearly vanish
     a, b = _parameters(family, *nodes[1:])
     log_p = family.log_density(a, b, y, n, ARRAYS)
     if table.meta["zero"]:
@@ -529,10 +529,10 @@ def _reweighted(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tup
     p = np.exp(log_p - log_p.max(axis=0))
     total = (weight * p).sum(axis=0)
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
-    moved = (ways * p).sum(axis=1) / total
-    change = (ways * moved[:, None]).sum(axis=0) / np.maximum(weight, 1e-100)
+    shift = (ways * p).sum(axis=1) / total
+    change = (ways * shift[:, None]).sum(axis=0) / np.maximum(weight, 1e-100)
     apart = (weight * p * change**2).sum(axis=0) / total
-    weight = weight * p * (1.0 + (moved * moved).sum(axis=0)) / np.maximum(1.0 + change, 0.1)
+    weight = weight * p * (1.0 + (shift * shift).sum(axis=0)) / np.maximum(1.0 + change, 0.1)
     weight /= weight.sum(axis=0)
     if table.meta["zero"]:
         zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
@@ -558,9 +558,9 @@ def mixture_rows(
     means, variances = family.mean(a, b), family.variance(a, b)
     mean = means[0] + (weight * (means - means[0])).sum(axis=0)  # exact where all are equal
     variance = (weight * (variances + (means - mean) ** 2)).sum(axis=0)
-    rest = 1.0 if zero is None else 1.0 - zero
+    nonzero = 1.0 if zero is None else 1.0 - zero
     spread = variance if zero is None else variance + zero * mean * mean
-    out = [rest * mean, np.sqrt(rest * spread), rest * spread]
+    out = [nonzero * mean, np.sqrt(nonzero * spread), nonzero * spread]
     counts = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
     if len(probs) and weight.shape[1] > 1 and not counts.all():
         weight, a, b = weight[counts], a[counts], b[counts]
@@ -588,10 +588,10 @@ def mixture_rows(
 
 
 def split_level(level: Any, zero: Any, below: Any, xp: Any) -> tuple[Any, Any]:
-    """The level among thetas that are not 0, of which a part is below 0; and whether it is at 0."""
-    rest = xp.high(1.0 - zero, 1e-290)
-    under = rest * below
-    share = xp.where(level < under, level, xp.high(level - zero, under)) / rest
+    """Level among thetas that are not 0, a part of which is below 0; and whether it is at 0."""
+    nonzero = xp.high(1.0 - zero, 1e-290)
+    under = nonzero * below
+    share = xp.where(level < under, level, xp.high(level - zero, under)) / nonzero
     at_zero = (level >= under) & (level < under + zero)
     return xp.low(xp.high(share, 1e-300), 1.0 - 1e-16), at_zero
 

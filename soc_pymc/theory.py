@@ -1,4 +1,4 @@
-"""What the marginal of outcomes says of theta by itself: Section 4 and the Appendix of the paper.
+"""Inference on theta from the marginal of outcomes alone: Section 4 and Appendix of the paper.
 
 With y of density f_eta(y) = exp(eta y - psi(eta)) f_0(y), the ratio of the marginal and the base
 density, f_G / f_0 = integral of exp(eta y - psi(eta)) dG, is in y a moment generating function of

@@ -34,7 +34,7 @@ def shown(value: object) -> str:
 
 
 def digits(value: float) -> str:
-    """A number with as many digits as tell it apart from every other one."""
+    """A number with enough digits to tell it from every other one."""
     return repr(float(value)).removesuffix(".0")
 
 
@@ -49,12 +49,12 @@ def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) 
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
             try:
-                given = signature.bind(*args, **options)
+                bound = signature.bind(*args, **options)
             except TypeError:  # Python's own error names the function
                 return function(*args, **options)
-            for name in rules.keys() & given.arguments.keys():
-                given.arguments[name] = rules[name](given.arguments[name], name, error)
-            return function(*given.args, **given.kwargs)
+            for name in rules.keys() & bound.arguments.keys():
+                bound.arguments[name] = rules[name](bound.arguments[name], name, error)
+            return function(*bound.args, **bound.kwargs)
 
         if not is_class:
             return cast(T, call)
@@ -97,17 +97,17 @@ def Real(above: float = -math.inf, below: float = math.inf) -> Rule:
 
 @dataclass(frozen=True)
 class A:
-    """An instance of one or several types; `wanted` describes it in the error."""
+    """An instance of one or several types; `expected` describes it in the error."""
 
     types: Any
-    wanted: str
+    expected: str
     error: Refusal | None = None
 
     def __call__(self, value: Any, name: str, error: Refusal = FitError) -> Any:
         if isinstance(value, self.types):
             return value
         what = f"{value.__name__} itself" if isinstance(value, type) else type(value).__name__
-        raise (self.error or error)(f"{name} must be {self.wanted}, not {what}")
+        raise (self.error or error)(f"{name} must be {self.expected}, not {what}")
 
 
 def OneOf(*options: str) -> Rule:
@@ -124,7 +124,7 @@ def OneOf(*options: str) -> Rule:
 
 def OrNone(rule: Rule) -> Rule:
     """None, or a value that satisfies a rule."""
-    return lambda value, *rest: None if value is None else rule(value, *rest)
+    return lambda value, *context: None if value is None else rule(value, *context)
 
 
 def switch(value: Any, name: str, error: Refusal = FitError) -> bool:
@@ -158,7 +158,7 @@ def names_of(value: Any, name: str, error: Refusal = FitError) -> list[str]:
 
 
 def numbers_of(
-    value: Any, name: str, error: Refusal = FitError, wanted: str = "numbers"
+    value: Any, name: str, error: Refusal = FitError, expected: str = "numbers"
 ) -> NDArray[np.float64]:
     """A number or an array of numbers as float64, but not text, dates or bools."""
     try:
@@ -168,7 +168,7 @@ def numbers_of(
             raise TypeError
         return np.array(array, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise error(f"{name}={shown(value)} must be {wanted}") from None
+        raise error(f"{name}={shown(value)} must be {expected}") from None
 
 
 def many(values: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[np.float64], ...]:

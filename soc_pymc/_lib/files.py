@@ -76,13 +76,13 @@ def _open_alone(path: Path) -> int:
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """The file to write, of a link its target; OSError says why it cannot be written."""
+    """The file to write, or a link's target; raises OSError if it cannot be written."""
     name, target = os.fspath(path), Path(os.path.realpath(path))
     folder, exists = target.parent, target.exists()
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "a folder is there: give the name of a file", name)
     if exists and not target.is_file():
-        raise OSError(errno.EINVAL, "no ordinary file, so that it cannot be replaced", name)
+        raise OSError(errno.EINVAL, "not an ordinary file, so it cannot be replaced", name)
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder}, make it first", name)
     if exists and not os.access(target, os.W_OK):
@@ -114,7 +114,7 @@ def save_netcdf(
         data.to_netcdf(made, engine="h5netcdf")
     except Exception as error:  # xarray, h5netcdf and h5py raise many kinds
         raise error_type(
-            f"{path} is not written, as the data have no form in a file ({_brief(error)})"
+            f"{path} was not written: the data cannot be stored in a file ({_brief(error)})"
         ) from error
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(made.getbuffer())

@@ -11,7 +11,7 @@ import xarray as xr
 Rows = list[tuple[str, str]]
 
 _SHOWN = 5  # labels of groups
-_COLOURS = {"ok": "#1b7837", "warn": "#b35806", "fail": "#b2182b"}  # of verdicts
+_COLOURS = {"ok": "#1b7837", "warn": "#b35806", "fail": "#b2182b"}  # by verdict
 
 
 def visible(text: object) -> str:
@@ -57,16 +57,16 @@ def short(record: Any) -> str:
 def of_statistics(stats: Any, sums: str) -> Rows:
     """Rows of statistics, with the sums of their outcomes in words."""
     cells, days = stats.data.sizes, stats.days
-    kept = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
+    cell_counts = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
     if stats.coarse:
-        kept.append(f"{cells['joint']:,} joint in bins of {stats.coarse}")
+        cell_counts.append(f"{cells['joint']:,} joint in bins of {stats.coarse}")
     rows = [
         ("items", f"{stats.n_items:,}"),
         ("outcomes", sums),
         ("bins", f"{stats.bins:,}, {int((stats.data['n'] > 0).sum()):,} with items"),
         ("scores", score_range(stats.data)),
         ("atoms", ", ".join(f"{n:,} items at {t:.6g}" for t, n in [*stats.atoms.items()][:_SHOWN])),
-        ("cells", ", ".join(kept)),
+        ("cells", ", ".join(cell_counts)),
         *groups_row(stats.groups),
         ("days", f"{len(days):,}, {days[0]} to {days[-1]}" if len(days) else ""),
         ("weights", stats.weights),

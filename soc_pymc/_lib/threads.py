@@ -52,10 +52,10 @@ def ordered_map[Block, Result](
     """
     number = 1 if getattr(_worker, "busy", False) else threads()
     remaining = iter(blocks)
-    first = list(islice(remaining, 2))
-    remaining = chain(first, remaining)
+    head = list(islice(remaining, 2))
+    remaining = chain(head, remaining)
     function = one_blas_thread(function)  # for each block: a suspended generator holds no limit
-    if number == 1 or len(first) < 2:
+    if number == 1 or len(head) < 2:
         yield from map(function, remaining)
         return
     waiting: deque[Future[Result]] = deque()
@@ -116,7 +116,7 @@ def _limit(call: object) -> None:
 
 
 def _restore(call: object) -> None:
-    """Give BLAS its threads back after the last call; nothing to do where that is done."""
+    """Give BLAS its threads back after the last call, unless that has been done."""
     global _before
     with _lock:
         _limited.discard(call)
@@ -126,7 +126,7 @@ def _restore(call: object) -> None:
 
 
 def _after_fork() -> None:
-    """Forget the parent's calls in a child, where their threads are not."""
+    """Forget the parent's calls in a forked child, which lacks their threads."""
     global _lock
     _lock = threading.Lock()
     _limited.clear()
@@ -142,15 +142,15 @@ def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        this = object()
+        token = object()
         try:
-            _limit(this)
+            _limit(token)
             return function(*args, **options)
         finally:
             try:
-                _restore(this)
+                _restore(token)
             finally:
-                _restore(this)  # where Ctrl-C came within the first
+                _restore(token)  # where Ctrl-C came within the first
 
     return cast(T, call)
 

@@ -1,1 +1,1 @@
-"""From statistics to the `pymc.Model`: splines, terms, rows, Laplace start, coordinates."""
+"""Steps from statistics to the `pymc.Model`: splines, terms, rows, Laplace start, coordinates."""

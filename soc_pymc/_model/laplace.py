@@ -19,7 +19,7 @@ from .terms import Design, State
 
 _ROUNDS = 60
 _HALVINGS = 30
-_RIDGE = 1e-12  # of information, relative to the diagonal: that of equal columns is singular
+_RIDGE = 1e-12  # relative to the diagonal of the information, which is singular with equal columns
 _LEAST = 0.2  # smallest observed information, as a share of the lower bound of the expected one
 _POSITIONS = np.linspace(-5.0, 5.0, 401)
 _MOST_TERMS = 500  # coefficients whose scale is evaluated at once
@@ -54,7 +54,7 @@ class Laplace:
     line_shift: Floats
     line_root: Floats
     state: State  # where the search ended
-    converged: bool = True  # whether the search had come to rest there
+    converged: bool = True  # whether the search had converged
 
 
 class Curvature(NamedTuple):
@@ -91,10 +91,10 @@ class RowCurvature(NamedTuple):
     observed: Floats  # information; of the first parameter the expected one
 
 
-def row_curvature(data: RowSums, first: Floats, second: Floats) -> RowCurvature:
+def row_curvature(data: RowSums, location: Floats, dispersion: Floats) -> RowCurvature:
     """Slopes and information of all rows; where a value is not finite, they may not be either."""
-    expansion = data.expansion(first, second)
-    expected = np.stack(data.information(first, second))
+    expansion = data.expansion(location, dispersion)
+    expected = np.stack(data.information(location, dispersion))
     observed = np.stack([expected[0], -expansion.by_second])
     return RowCurvature(expansion.value, np.stack(expansion.slopes), expected, observed)
 
@@ -110,7 +110,7 @@ class CurveTarget:
         return [state.at(design) for state, design in zip(states, self.designs, strict=True)]
 
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """As in `Target`; the second curve's information is the observed one, with a floor."""
+        """Expand as `Target` does; the second curve's is the observed information, with a floor."""
         rows = row_curvature(self.data, *self._curves(states))
         if not np.isfinite(rows.value).all():
             return Curvature(rows.value, [], [])
@@ -123,17 +123,17 @@ class CurveTarget:
         return Curvature(rows.value, slopes, information)
 
     def value(self, states: Sequence[State]) -> float:
-        """As in `Target`."""
+        """Sum over rows as in `Target`."""
         curves = self._curves(states)
         pairs = zip(curves, self.data.most, strict=True)
         if not all(np.abs(curve).max() <= most for curve, most in pairs):
             return -np.inf
-        first, second = curves
-        return float(self.data.values(first[None], second[None]).sum())
+        location, dispersion = curves
+        return float(self.data.values(location[None], dispersion[None]).sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
-        """As in `Target`."""
-        # far above the data the log marginal is very flat, and the way back takes many steps
+        """Relative step length as in `Target`."""
+        # far above the data the log marginal is very flat, so returning takes many steps
         moves = (float(np.abs(d.whole @ s).max()) for d, s in zip(self.designs, steps, strict=True))
         return max(move / most for move, most in zip(moves, self.data.farthest, strict=True))
 
@@ -187,7 +187,7 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
 
 
 def rescaled(design: Design, state: State, laplace: Laplace) -> State:
-    """The state with smoothing scales estimated anew."""
+    """The state with re-estimated smoothing scales."""
     known = zip(design.blocks, laplace.blocks, strict=True)
     return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in known))
 
@@ -195,7 +195,7 @@ def rescaled(design: Design, state: State, laplace: Laplace) -> State:
 def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:
     """Find the mode; the smoothing scales are re-estimated after each step.
 
-    Each result says whether the search came to rest. `ahead` takes the information after the last
+    Each result says whether the search converged. `ahead` takes the information after the last
     step instead of before it. A log marginal that is not finite at the start raises FitError.
     """
     states, designs = list(start), target.designs
@@ -208,9 +208,9 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
         states = [rescaled(*part) for part in zip(designs, states, laplaces, strict=True)]
         parts = zip(designs, states, curvature.slopes, curvature.information, strict=True)
         steps = [scoring_step(*part) for part in parts]
-        states, moved = _line_search(target, states, steps, curvature.information)
+        states, length = _line_search(target, states, steps, curvature.information)
         change = np.log(np.concatenate([s.taus for s in states]) / before)
-        converged = moved < 1e-3 and float(np.abs(change).max(initial=0.0)) < 1e-2
+        converged = length < 1e-3 and float(np.abs(change).max(initial=0.0)) < 1e-2
         if converged:
             break
     if ahead:
@@ -253,13 +253,13 @@ def _solved(matrix: Floats, right: Floats) -> Floats:
 
 
 def _integrated(
-    information: Floats, slope: Floats, precision: Floats, away: Floats, size: int
+    information: Floats, slope: Floats, precision: Floats, deviation: Floats, size: int
 ) -> tuple[Floats, Floats]:
     """Information and slope of the first coefficients, the others integrated out at their taus."""
     integrated, remaining = slice(size, len(slope)), slice(size)
     block = information[integrated, integrated] + np.diag(precision[integrated])
     solved = _solved(block, information[integrated, remaining])
-    right = slope[integrated] - precision[integrated] * away[integrated]
+    right = slope[integrated] - precision[integrated] * deviation[integrated]
     reduced = information[remaining, remaining] - information[remaining, integrated] @ solved
     return reduced, slope[remaining] - solved.T @ right
 

@@ -46,20 +46,20 @@ class LevelRows:
 
     @staticmethod
     def of(curves: Sequence[Curve], group: Ints) -> "LevelRows":
-        """Rows from the group of each."""
-        first, second = (curve.levels for curve in curves if curve.levels)
-        of = first.grouping.of[group]
-        order = np.argsort(of, kind="stable")
-        starts = np.searchsorted(of[order], np.arange(len(first.grouping.levels) + 1))
+        """Rows from their groups."""
+        mean, variance = (curve.levels for curve in curves if curve.levels)
+        level = mean.grouping.code[group]
+        order = np.argsort(level, kind="stable")
+        starts = np.searchsorted(level[order], np.arange(len(mean.grouping.levels) + 1))
         shared = linalg.block_diag(*(curve.design.whole[order] for curve in curves))
-        functions = linalg.block_diag(first.design[order], second.design[order])
+        functions = linalg.block_diag(mean.design[order], variance.design[order])
         size = functions.shape[1]
-        columns = np.tile(of[order], 2)[:, None] * size + np.arange(size)
+        columns = np.tile(level[order], 2)[:, None] * size + np.arange(size)
         ends = np.arange(0, functions.size + 1, size)
         shape = len(functions), size * (len(starts) - 1)
         wide = sparse.csr_array((functions.ravel(), columns.ravel(), ends), shape=shape)
         wide.eliminate_zeros()  # a row of one curve has no coefficients of the other
-        return LevelRows((first, second), order, starts, shared, wide)
+        return LevelRows((mean, variance), order, starts, shared, wide)
 
     @property
     def number(self) -> int:
@@ -69,8 +69,8 @@ class LevelRows:
     @property
     def kind(self) -> Ints:
         """Number of the scale of each of a level's coefficients, (K,)."""
-        first, second = self.terms
-        return np.concatenate([first.kind, second.kind + len(first.names)])
+        mean, variance = self.terms
+        return np.concatenate([mean.kind, variance.kind + len(mean.names)])
 
     @property
     def scales(self) -> Floats:
@@ -154,19 +154,19 @@ class _Information(NamedTuple):
 
 
 class _Quadratic(NamedTuple):
-    """The log likelihood near a point; both curves have no information in common."""
+    """Log likelihood near a point, without information between the two curves."""
 
     slope: Floats  # (2 rows,): in the curves
     weight: Floats  # (2 rows,): information of the curves
     mixed: Floats  # (rows,): and between them
     shared_slope: Floats  # (P,)
     level_slope: Floats  # (G, K)
-    seen: _Information
+    observed: _Information
     bound: _Information  # the levels' are at least a share of this, and so is the marginal
 
 
 def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
-    """The grouping whose levels are integrated out: that with the most, if there are many."""
+    """The grouping whose levels are integrated out: the one with most levels, if many."""
     largest = max(groupings, key=lambda grouping: len(grouping.levels), default=None)
     return largest if largest and len(largest.levels) >= FEWEST_LEVELS else None
 
@@ -176,7 +176,7 @@ class LevelSearch:
 
     Slopes and information are such averages (Opper and Archambeau 2009), from values alone by
     Stein's identity: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
-    A step goes to the mode of the quadratic, with all scales estimated anew.
+    A step goes to the mode of the quadratic, after which all scales are re-estimated.
     """
 
     def __init__(
@@ -202,11 +202,11 @@ class LevelSearch:
         for _ in range(_ROUNDS):
             before, quadratic = np.maximum(self.taus, least), self._quadratic()
             self._rescale(quadratic)
-            moved = self._step(quadratic, factor)
+            length = self._step(quadratic, factor)
             # a step longer than the one before went too far
-            factor = _SLOWER * factor if moved > last else min(1.0, _FASTER * factor)
-            last, change = moved, np.log(np.maximum(self.taus, least) / before)
-            converged = moved < enough and float(np.abs(change).max()) < 10.0 * enough
+            factor = _SLOWER * factor if length > last else min(1.0, _FASTER * factor)
+            last, change = length, np.log(np.maximum(self.taus, least) / before)
+            converged = length < enough and float(np.abs(change).max()) < 10.0 * enough
             if converged:
                 break
         quadratic = self._quadratic()
@@ -227,10 +227,10 @@ class LevelSearch:
         mixed = -(x * y * value).sum(axis=0)[rows.order] / sds.prod(axis=0)[rows.order]
         least = np.stack(self.data.information(m, c))
         slope, weight, least = (part[:, rows.order].ravel() for part in (slope, weight, least))
-        seen, bound = (self._information(sparse.diags_array(part)) for part in (weight, least))
-        seen = seen._replace(levels=floored(bound.levels, seen.levels))
+        observed, bound = (self._information(sparse.diags_array(part)) for part in (weight, least))
+        observed = observed._replace(levels=floored(bound.levels, observed.levels))
         sums = rows.shared.T @ slope, (rows.by_level.T @ slope).reshape(self.deviations.shape)
-        return _Quadratic(slope, weight, mixed, *sums, seen, bound)
+        return _Quadratic(slope, weight, mixed, *sums, observed, bound)
 
     def _information(self, weight: Any) -> _Information:
         """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
@@ -246,12 +246,12 @@ class LevelSearch:
     def _marginal(self, quadratic: _Quadratic) -> tuple[Floats, Floats, Floats, Floats]:
         """Slope and information of the shared coefficients; the levels' covariance and slopes."""
         tau = self.taus[self.rows.kind]
-        covariance = quadratic.seen.covariance(tau)
+        covariance = quadratic.observed.covariance(tau)
         least = quadratic.bound.marginal(quadratic.bound.covariance(tau))
-        information = floored(least, quadratic.seen.marginal(covariance))
+        information = floored(least, quadratic.observed.marginal(covariance))
         right = quadratic.level_slope - self.deviations / tau**2
         mean = np.einsum("gkl,gl->gk", covariance, right)
-        slope = quadratic.shared_slope - np.einsum("gkp,gk->p", quadratic.seen.coupling, mean)
+        slope = quadratic.shared_slope - np.einsum("gkp,gk->p", quadratic.observed.coupling, mean)
         return slope, information, covariance, right
 
     def _laplaces(self, quadratic: _Quadratic) -> list[Laplace]:
@@ -263,15 +263,15 @@ class LevelSearch:
 
     def _scales(self, quadratic: _Quadratic) -> tuple[LevelScale, ...]:
         """Scales one by one, given the shared curves and the other scales."""
-        precisions, pull = quadratic.seen.levels, quadratic.level_slope[:, :, None]
-        pull = pull + quadratic.seen.levels @ self.deviations[:, :, None]
+        precisions, pull = quadratic.observed.levels, quadratic.level_slope[:, :, None]
+        pull = pull + quadratic.observed.levels @ self.deviations[:, :, None]
         scales = []
         for kind, prior in enumerate(self.rows.scales):
             member = self.rows.kind == kind
             tau = np.where(member, 0.0, self.taus[self.rows.kind])
-            others = quadratic.seen.covariance(tau)
-            information = (precisions - precisions @ others @ precisions)[:, member][:, :, member]
-            right = (pull - precisions @ others @ pull)[:, member]
+            fixed = quadratic.observed.covariance(tau)
+            information = (precisions - precisions @ fixed @ precisions)[:, member][:, :, member]
+            right = (pull - precisions @ fixed @ pull)[:, member]
             precision, rotation = np.linalg.eigh(0.5 * (information + information.mT))
             precision, right = np.maximum(precision, 0.0).ravel(), (rotation.mT @ right).ravel()
             scales.append(LevelScale(prior, best_tau(prior, precision, right), precision, right))
@@ -292,8 +292,8 @@ class LevelSearch:
                 for curve, state, part in zip(self.curves, self.shared, self._columns, strict=True)
             ]
         )
-        seen = quadratic.seen
-        step = np.einsum("gkl,gl->gk", covariance, right - seen.coupling @ shared)
+        observed = quadratic.observed
+        step = np.einsum("gkl,gl->gk", covariance, right - observed.coupling @ shared)
         moves = np.abs(self.rows.by_curve(self.rows.curves(shared, step.ravel()))).max(axis=1)
         factor = min(factor, float(1.0 / np.max(moves / self.data.farthest)))
         self.shared = [
@@ -304,8 +304,8 @@ class LevelSearch:
         number = np.arange(len(covariance) + 1)
         spread = sparse.bsr_array((covariance, number[:-1], number))
         self._sds = np.sqrt((self.rows.by_level @ spread).multiply(self.rows.by_level).sum(axis=1))
-        length = shared @ seen.shared @ shared + np.einsum("gk,gkl,gl->", step, seen.levels, step)
-        return factor**2 * float(length)
+        length = np.einsum("gk,gkl,gl->", step, observed.levels, step)
+        return factor**2 * float(shared @ observed.shared @ shared + length)
 
     def _levels(self, quadratic: _Quadratic) -> Levels:
         """The sites, with the information between both curves.
@@ -317,7 +317,7 @@ class LevelSearch:
         information = self._information(sparse.diags_array(quadratic.weight) + between)
         tau = self.taus[self.rows.kind]
         prior = np.diag((_WIDEST * tau) ** -2.0)
-        site = floored(quadratic.seen.levels + prior, information.levels + prior) - prior
+        site = floored(quadratic.observed.levels + prior, information.levels + prior) - prior
         unit = tau[:, None] * tau
         value, vector = np.linalg.eigh(unit * site)
         site = (vector * np.maximum(value, 0.0)[:, None]) @ vector.mT / unit

@@ -47,19 +47,20 @@ def mode() -> Mode:
 @cache
 def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
     """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
-    first, second = pt.matrices("first", "second")
+    location, dispersion = pt.matrices("location", "dispersion")
     cells = [pt.tensor(shape=(None,) * number, dtype="float64") for number in dimensions]
-    value = sums.log_marginal(pt, first, second, *cells)
-    slopes = pt.grad(value.sum(), [first, second])
-    inputs = [first, second, *cells]
+    value = sums.log_marginal(pt, location, dispersion, *cells)
+    slopes = pt.grad(value.sum(), [location, dispersion])
+    inputs = [location, dispersion, *cells]
     return pytensor.function(inputs, [value, *slopes], mode=mode(), on_unused_input="ignore")
 
 
-def exact_slopes(data: RowSums, first: Floats, second: Floats, rows: Ints) -> Floats:
-    """As `RowSums.value_and_gradient`, to all digits: (3, draws, k)."""
+def exact_slopes(data: RowSums, location: Floats, dispersion: Floats, rows: Ints) -> Floats:
+    """Return what `RowSums.value_and_gradient` does, to all digits: (3, draws, k)."""
     cells = data.cells(rows)
     with np.errstate(all="ignore"):
-        return np.array(_compiled(type(data), tuple(x.ndim for x in cells))(first, second, *cells))
+        function = _compiled(type(data), tuple(x.ndim for x in cells))
+        return np.array(function(location, dispersion, *cells))
 
 
 def shared(arrays: Any) -> tuple[Any, ...]:
@@ -106,8 +107,8 @@ class MixtureLogMarginal(Op):
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Derivatives are computed with the value, and cannot be differentiated again."""
-        rest = [pytensor.gradient.disconnected_type() for _ in inputs[1:]]
-        return [cotangents[0][..., None] * outputs[1], *rest]
+        disconnected = [pytensor.gradient.disconnected_type() for _ in inputs[1:]]
+        return [cotangents[0][..., None] * outputs[1], *disconnected]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         """Only the predictors are differentiated."""
@@ -125,8 +126,8 @@ def _numba_mixture(op: MixtureLogMarginal, node: Apply, **kwargs: Any) -> Any:
 
     @numba.njit
     def mixture_log_marginal(predictors, *arrays):  # type: ignore[no-untyped-def]
-        whole = np.ascontiguousarray(predictors)
-        stack = whole.reshape(-1, whole.shape[-2], whole.shape[-1])
+        contiguous = np.ascontiguousarray(predictors)
+        stack = contiguous.reshape(-1, contiguous.shape[-2], contiguous.shape[-1])
         value = np.empty(stack.shape[:2])
         slope = np.empty(stack.shape)
         fill(stack, value, slope, *arrays)

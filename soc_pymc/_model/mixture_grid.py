@@ -16,7 +16,7 @@ from .rows import cells_of
 from .splines import spline_matrix
 from .terms import State
 
-_SHIFT, _MOST_SHIFT = 0.7, 1.0  # of a grid: in sds of the log variance, and the most
+_SHIFT, _MOST_SHIFT = 0.7, 1.0  # widening of a grid in sds of the log variance, and the most
 
 # a grid is moved to the mode until this share of the items has curves this near to its own
 _NEAR, _MOST_NEAR, _MOVES = 0.5, 0.9, 6
@@ -27,7 +27,7 @@ class GridMixture:
     """A mixture on one grid, with its mode."""
 
     states: Sequence[State]  # of the curves that place the grid
-    wider: Floats  # what the second curve has more there, at its knots
+    wider: Floats  # increase of the second curve there, at its knots
     target: MixtureTarget
     laplace: Laplace
 
@@ -38,26 +38,26 @@ class GridMixture:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the mode is near the curves that placed the grid."""
+        """True if the mode is near the curves that placed the grid."""
         rows = self.design.rows
-        moved = self.design.predictors(self.laplace.state.coefficients)[:, :2] - rows.start
-        away = np.abs(moved[:, 0]) / rows.base.spread, np.abs(moved[:, 1])
-        return bool(np.average(np.maximum(*away) < _NEAR, weights=rows.items) > _MOST_NEAR)
+        shift = self.design.predictors(self.laplace.state.coefficients)[:, :2] - rows.start
+        distance = np.abs(shift[:, 0]) / rows.base.spread, np.abs(shift[:, 1])
+        return bool(np.average(np.maximum(*distance) < _NEAR, weights=rows.items) > _MOST_NEAR)
 
 
 def place_mixture(stats: Statistics, family: Family, prior: Any, pilot: Pilot) -> GridMixture:
     """The mixture around the pilot's curves; with zeros these are moved to its mode."""
     # zeros pull the pilot towards 0 and widen it
-    second = pilot.curves[1].outputs("")[0].matrix
-    sds = _sds(second, pilot.laplaces[1])
+    basis = pilot.curves[1].outputs("")[0].matrix
+    sds = _sds(basis, pilot.laplaces[1])
     states = [laplace.state for laplace in pilot.laplaces]
     mixture = _on_grid(stats, family, prior, pilot, states, sds)
     for _ in range(_MOVES if prior.zero else 0):
         if mixture.is_settled:
             break
         states = mixture.design.curve_states(mixture.laplace.state)
-        wide = np.zeros((len(second), mixture.design.design.whole.shape[1]))
-        wide[:, mixture.design.columns[1]] = second
+        wide = np.zeros((len(basis), mixture.design.design.whole.shape[1]))
+        wide[:, mixture.design.columns[1]] = basis
         mixture = _on_grid(stats, family, prior, pilot, states, _sds(wide, mixture.laplace))
     return mixture
 
@@ -70,7 +70,7 @@ def _on_grid(
     states: Sequence[State],
     sds: Floats,
 ) -> GridMixture:
-    """The mixture on a grid at curves, of which the second has these posterior sds at its knots."""
+    """The mixture on a grid at curves; `sds` are posterior sds of the second at its knots."""
     components, curves, rows = family.components, pilot.curves, pilot.rows
     wider = np.minimum(_SHIFT * sds, _MOST_SHIFT)
     at_rows = [state.at(curve.design) for curve, state in zip(curves, states, strict=True)]
@@ -86,7 +86,7 @@ def _on_grid(
 
 
 def _sds(matrix: Floats, laplace: Laplace) -> Floats:
-    """Approximate posterior sds of what is linear in the coefficients of a design."""
+    """Approximate posterior sds of linear functions of a design's coefficients."""
     ends = np.cumsum([len(block.precision) for block in laplace.blocks], dtype=int)
     *parts, line = np.split(matrix, ends, axis=1)
     total = np.square(line @ laplace.line_root).sum(axis=1)

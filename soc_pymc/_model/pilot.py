@@ -20,8 +20,8 @@ from .rows import MOST_BINS, Rows, check_atoms_apart, position_variances, rows_o
 from .splines import knots_in, spline_matrix
 from .terms import CURVES, Curve, State, curve_state, flat_state, make_curve, slopes
 
-_FEWEST_BINS = 100  # to which bins are merged where there are hardly any events
-_MOST_EFFECTS = 40  # of bins of a mixture, whose rows merge about as many
+_FEWEST_BINS = 100  # minimum of merged bins where there are hardly any events
+_MOST_EFFECTS = 40  # most bins of a mixture, whose rows merge about as many
 
 Start = Any
 """An earlier fit: its draws `data`, `prior`, `status` and the axes of its curves."""
@@ -47,14 +47,14 @@ class Pilot:
 
 
 def find_pilot(
-    stats: Statistics, family: Family, prior: Any, start: Start | None, whole: bool
+    stats: Statistics, family: Family, prior: Any, start: Start | None, full: bool
 ) -> Pilot:
-    """The mode; the coefficients of many levels are integrated out unless `whole`."""
+    """The mode; the coefficients of many levels are integrated out unless `full`."""
     _check_terms(stats, prior)
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
     rows, data = _rows(stats, family, prior)
     weak = partial(data.weak, _totals(stats))
-    integrated = None if whole or prior.gridded else integrated_grouping(groupings)
+    integrated = None if full or prior.gridded else integrated_grouping(groupings)
     known: Any = {"size": prior.exposure, "groupings": groupings, "integrated": integrated}
     curves = (
         make_curve("mean", prior.mean, weak, stats, rows, **known, bin_effects=prior.bin_effects),
@@ -87,8 +87,8 @@ def _rows(stats: Statistics, family: Family, prior: Any) -> tuple[Rows, RowSums]
     terms = prior.groups and bool(stats.groups), prior.exposure is not None, prior.atoms
     most_bins = max(_FEWEST_BINS, int(family.rows.events(_totals(stats))))
     if terms[0] or terms[1] or prior.bin_effects:
-        few = prior.bin_effects and prior.gridded
-        most_bins = min(most_bins, _MOST_EFFECTS if few else MOST_BINS)
+        capped = prior.bin_effects and prior.gridded
+        most_bins = min(most_bins, _MOST_EFFECTS if capped else MOST_BINS)
     return rows_of(stats, family, *terms, most_bins)
 
 
@@ -115,7 +115,7 @@ def check_joint_cells(stats: Statistics, what: str) -> None:
 
 
 def _state_of(start: Start, curve: Curve) -> State:
-    """An earlier fit's mean curve, whatever its knots and axis, as a state of this one."""
+    """An earlier fit's mean curve, on any knots and axis, as a state of this curve."""
     values = start.data["posterior"][NAMES[start.prior.family][CURVES.index(curve.name)]]
     try:
         position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))

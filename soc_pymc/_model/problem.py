@@ -1,4 +1,4 @@
-"""From a prior and statistics to the `pymc.Model`.
+"""Building of the `pymc.Model` from a prior and statistics.
 
 For row b (a bin, or a group's or an exposure class's part of one) with centre u_b on a curve's axis
 the model has f(u_b) and g(u_b): log mean and log cv2 of Gamma priors, mean and log variance of
@@ -110,7 +110,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     A(Statistics, "statistics: soc.summarize(items) makes them")(stats, "stats")
     if prior is not None:
         check_prior(prior, stats)
-    return build(stats, prior or family_of_kind(stats.kind).prior(), whole=True).model
+    return build(stats, prior or family_of_kind(stats.kind).prior(), full=True).model
 
 
 def check_prior(prior: Any, stats: Statistics) -> None:
@@ -127,14 +127,11 @@ def check_prior(prior: Any, stats: Statistics) -> None:
 
 
 def build(
-    stats: Statistics, prior: Prior, start: Start | None = None, *, whole: bool = False
+    stats: Statistics, prior: Prior, start: Start | None = None, *, full: bool = False
 ) -> Problem:
-    """The problem for inference; the search for the mode may begin at an earlier fit's curves.
-
-    The coefficients of many levels of groups are integrated out, unless the model is to be `whole`.
-    """
+    """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
-    pilot = find_pilot(stats, family, prior, start, whole)
+    pilot = find_pilot(stats, family, prior, start, full)
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
         problem = _mixture_problem(family, pilot, place_mixture(stats, family, prior, pilot))
@@ -213,7 +210,7 @@ def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Prob
 
 
 def mixture_data(problem: Problem) -> xr.Dataset:
-    """What scoring needs of a mixture besides its draws: its grid and functions."""
+    """Grid and functions of a mixture, which scoring needs besides its draws."""
     if problem.mixture is None:
         return xr.Dataset()
     mixture, family, coords = problem.mixture, problem.family, problem.model.coords
@@ -286,17 +283,17 @@ def _mixture_logp(signature: str, value: Any, predictors: Any, index: Any, *arra
 
 
 def _within_bounds(predictors: Any, handle: Floats) -> Any:
-    """Log density that keeps curves near what the components can represent: flat beyond it."""
-    first, unit, taken, _, far, low, high = handle.T
-    scaled = (predictors[:, 0] - first) / unit, predictors[:, 1] - taken
+    """Log density that penalises curves beyond what the components can represent."""
+    centre, unit, taken, _, far, low, high = handle.T
+    scaled = (predictors[:, 0] - centre) / unit, predictors[:, 1] - taken
     least, most = np.array([-far, low]), np.array([far, high])
     least[np.isnan(least)], most[np.isnan(most)] = -np.inf, np.inf  # where there is no bound
-    # not clip, which the interpreter does number by number
-    away = [
+    # not clip, which the interpreter applies number by number
+    excess = [
         x - pt.minimum(pt.maximum(x, low), high)
         for x, low, high in zip(scaled, least, most, strict=True)
     ]
-    return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in away)
+    return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess)
 
 
 # --- models with terms added by the user ---------------------------------------------------------
@@ -309,15 +306,15 @@ def extended(built: Problem, model: pm.Model) -> Problem:
         raise FitError(
             f"model= lacks {', '.join(lacking)}: extend soc.model(stats, prior) of the same prior"
         )
-    same = all(
+    coords_match = all(
         np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
         for name, values in built.model.coords.items()
     )
     observed = (  # compiled code would leave its source in the temporary folder
         m.rvs_to_values[m[built.observed]].eval(mode="FAST_COMPILE") for m in (built.model, model)
     )
-    if not (same and np.array_equal(*observed)):
-        raise FitError("model= is of other statistics or knots than stats and prior: build it anew")
+    if not (coords_match and np.array_equal(*observed)):
+        raise FitError("model= is of other statistics or knots than stats and prior: rebuild it")
     if model.discrete_value_vars:
         names = ", ".join(v.name for v in model.discrete_value_vars)
         raise FitError(f"model= has discrete unknowns ({names}): sum them out")

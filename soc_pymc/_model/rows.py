@@ -88,7 +88,7 @@ class Rows:
 
     @property
     def beside(self) -> Floats:
-        """Items of each row that are beside the atoms: they place knots and the average."""
+        """Items of each row outside the atoms, which place the knots and the average."""
         return np.where(self.atom > 0, 0.0, self.n)
 
 
@@ -136,11 +136,11 @@ def make_rows(
     place_of = _places(stats.bins, width, at_atoms)
     keys = Keys(grouped, family.rows.size_cell if by_size else "", place_of)
     base = _table(stats, "joint" if by_size else "part", keys)
-    key, first, row = np.unique(keys(base), return_index=True, return_inverse=True)
+    key, index, row = np.unique(keys(base), return_index=True, return_inverse=True)
     n, log_size = np.bincount(row, base["n"]), np.zeros(len(key))
     if by_size:
         log_size = np.bincount(row, base["n"] * np.log(family.outcome.forms.mean_size(base))) / n
-    places, row_of_place = np.unique(keys.places(base)[first], return_inverse=True)
+    places, row_of_place = np.unique(keys.places(base)[index], return_inverse=True)
     part = stats.table("part")
     inside = np.isin(keys.places(part), places)
     line = np.searchsorted(places, keys.places(part)[inside])
@@ -195,7 +195,7 @@ def check_atoms_apart(stats: Statistics) -> None:
     """Refuse joint cells in which atoms are merged with other scores."""
     if stats.coarse > 1 and (atoms := stats.atoms):
         raise FitError(
-            f"joint cells are of {stats.coarse} bins together, in which scores shared by many "
+            f"joint cells merge {stats.coarse} bins, in which scores shared by many "
             f"items ({', '.join(map(digits, list(atoms)[:3]))}) are with others: "
             "summarize with fewer bins=, or with joint= a larger number of cells, or fit a prior "
             "with atoms=False"
@@ -203,7 +203,7 @@ def check_atoms_apart(stats: Statistics) -> None:
 
 
 def items_beside(stats: Statistics, atoms: Ints) -> Floats:
-    """Items of every bin, without those of some."""
+    """Items of every bin, 0 in the bins of atoms."""
     n = stats.data["n"].to_numpy().copy()
     n[atoms] = 0
     return n
@@ -223,13 +223,13 @@ def pooled(cells: Columns) -> Columns:
     order = np.lexsort(tuple(keys.values()))
     ordered = {name: values[order] for name, values in keys.items()}
     change = [np.diff(values) != 0 for values in ordered.values()]
-    first = np.concatenate([[0], 1 + np.flatnonzero(np.any(change, axis=0))])
+    starts = np.concatenate([[0], 1 + np.flatnonzero(np.any(change, axis=0))])
     sums = {
-        name: np.add.reduceat(values[order], first)
+        name: np.add.reduceat(values[order], starts)
         for name, values in cells.items()
         if name == "n" or name.startswith("sum_")
     }
-    return {name: values[first] for name, values in ordered.items()} | sums
+    return {name: values[starts] for name, values in ordered.items()} | sums
 
 
 def positions(axis: Axis, rows: Rows) -> Floats:
@@ -243,7 +243,7 @@ def position_variances(axis: Axis, rows: Rows) -> Floats:
     """Variance of the positions of the items of each row's bins on the axis."""
     if axis.scale == RANK:
         return np.asarray(rows.rank_width**2 / 12.0)
-    first, second = (rows.sums[name] / rows.sums["n"] for name in axis.local.sums)
-    variance = second - first**2
+    mean, square = (rows.sums[name] / rows.sums["n"] for name in axis.local.sums)
+    variance = square - mean**2
     # a variance below the rounding of the sums is 0
-    return np.where(variance > 1e-12 * second, variance, 0.0)
+    return np.where(variance > 1e-12 * square, variance, 0.0)

@@ -57,7 +57,7 @@ def knots_in(tree: Any, dim: str) -> Floats:
 
 
 def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
-    """At most `number` distinct knots at weighted quantiles of `position`, the ends included."""
+    """Return up to `number` distinct knots at weighted quantiles of `position`, ends included."""
     u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
     order = np.argsort(u)
     u, w = u[order], w[order]
@@ -144,8 +144,8 @@ def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
     value, vector = np.linalg.eigh(roughness(knots) * scale)
     wiggle = vector[:, 2:] / np.sqrt(value[2:])
     at_bins = spline_matrix(u, knots) @ wiggle
-    away = _without_line(at_bins, u - centre, w)
-    spread = np.sqrt(np.average((away**2).sum(axis=1), weights=w))
+    residual = _without_line(at_bins, u - centre, w)
+    spread = np.sqrt(np.average((residual**2).sum(axis=1), weights=w))
     return Basis(knots, centre, line, wiggle / spread)
 
 

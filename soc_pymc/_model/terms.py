@@ -30,8 +30,8 @@ SHARED = ("curve", "exposure", "atom", "bin")  # targets of terms that all group
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
-_ATOM_SCALE = 1.0  # of the shifts of atoms
-_BIN_SCALE = 0.2  # of the effects of bins
+_ATOM_SCALE = 1.0  # prior scale of atoms' shifts
+_BIN_SCALE = 0.2  # prior scale of bins' effects
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
 
 
@@ -146,7 +146,7 @@ class Curve:
     def outputs(self, variable: str) -> list["Output"]:
         """The curve at its knots, those of groupings' levels, and what other terms add to it.
 
-        `variable` is the name of the first, with which those of the others begin.
+        `variable` is the name of the first; names of the others begin with it.
         """
         knot, size = f"{self.name}_knot", len(self.basis.knots)
         shared = self._matrix("curve", self.basis.line)
@@ -278,8 +278,8 @@ def make_curve(
         np.array([level[1], slope[1] / of_slope])[:lines],
         tuple(term.block for term in terms),
     )
-    kept = rows.atoms, weak_priors, levels
-    return Curve(name, axis, basis, design, tuple(terms), u, size_knots, *kept)
+    others = rows.atoms, weak_priors, levels
+    return Curve(name, axis, basis, design, tuple(terms), u, size_knots, *others)
 
 
 def _bin_term(rows: Rows, scale: float) -> Term:
@@ -303,7 +303,7 @@ def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
 def _level_terms(
     kinds: Mapping[str, Floats], at_rows: Floats, grouping: Grouping, unit: float
 ) -> LevelTerms:
-    """The same deviations for every level, to be integrated out."""
+    """Deviations of every level, which will be integrated out."""
     values = np.hstack(list(kinds.values()))
     _refuse_levels(grouping, 8.0 * _DRAWS * _COPIES * len(grouping.levels) * len(values))
     return LevelTerms(
@@ -324,7 +324,7 @@ def _group_terms(
     # matrices of both curves
     _refuse_levels(grouping, 8.0 * columns * (4.0 * len(group) + columns))
     indicators = np.eye(len(grouping.levels))
-    member = indicators[grouping.of[group]]
+    member = indicators[grouping.code[group]]
     terms = []
     for kind, functions in kinds.items():
         products = at_rows @ functions
@@ -385,13 +385,13 @@ def slopes(
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    shared, *others = ((o.dims[0], o.values(coefficients)) for o in curve.outputs(""))
-    deviations = {name: values - shared[1] for name, values in others if values.ndim > 1}
+    shared, *further = ((o.dims[0], o.values(coefficients)) for o in curve.outputs(""))
+    deviations = {name: values - shared[1] for name, values in further if values.ndim > 1}
     if curve.levels and of_levels is not None:
         deviations[curve.levels.grouping.name] = of_levels @ curve.levels.values.T
     total = functions @ shared[1]
     for grouping in groupings:
-        by_row = deviations[grouping.name][grouping.of[group]]
+        by_row = deviations[grouping.name][grouping.code[group]]
         total = total + (functions * by_row).sum(axis=1)
     return np.asarray(total)
 

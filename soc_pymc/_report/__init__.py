@@ -1,4 +1,4 @@
-"""Reports: what a fit says of items, as one self-contained HTML page."""
+"""Reports of a fit and its items, as one self-contained HTML page."""
 
 import os
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def report(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Path:
-    """Write what a fit says of items as one HTML page to show to a colleague.
+    """Write a report on a fit and its items as one HTML page to show to a colleague.
 
     The page has what was fitted, the curves with 90% bands and the effects of groups, the table of
     `soc.check` with its advice, and the items at the top and, with a threshold, those that deserve

@@ -64,8 +64,8 @@ class _Largest:
         self._place: Ints = np.empty(0, dtype=np.int64)
         self._rows: Any = None
 
-    def add(self, key: Floats, first: int, batch: Any) -> None:
-        """Adds a batch whose first row is row `first` of the items."""
+    def add(self, key: Floats, start: int, batch: Any) -> None:
+        """Add a batch whose first row is row `start` of the items."""
         import pyarrow as pa
 
         least = self._key.min() if len(self._key) == self._most else -np.inf
@@ -77,14 +77,14 @@ class _Largest:
         table = pa.Table.from_batches([batch.take(pa.array(rows))])
         table = table if self._rows is None else pa.concat_tables([self._rows, table])
         keys = np.concatenate([self._key, key[rows]])
-        places = np.concatenate([self._place, first + rows])
+        places = np.concatenate([self._place, start + rows])
         # of equal keys the first rows stay, for batches of any size
         order = np.lexsort((places, -keys))[: self._most]
         self._key, self._place = keys[order], places[order]
         self._rows = table.take(pa.array(order)).combine_chunks()
 
     def subset(self, items: Items, roles: Mapping[str, str]) -> Subset:
-        """Returns the rows as items, in the order of the table."""
+        """Return the rows as items, in the order of the table."""
         import pyarrow as pa
 
         order = np.argsort(self._place)
@@ -105,7 +105,7 @@ def read_overview(
     fit: Fit, items: Items, by: Sequence[str], threshold: float | None, seed: int, total: int,
     progress: bool | None,
 ) -> Overview:  # fmt: skip
-    """Reads all `total` items, which are valid, once; `by` are further columns to keep."""
+    """Read all `total` items, which are valid, once; `by` are further columns to keep."""
     posterior = posterior_of(fit)
     roles = posterior_roles(fit, posterior, items)
     names = list(dict.fromkeys([*items.roles.values(), *by]))

@@ -33,9 +33,9 @@ def render(
     fit: Fit, items: Items, stats: Statistics, overview: Overview, check: CheckResult,
     options: Mapping[str, Any],
 ) -> str:  # fmt: skip
-    """Returns the page; all text in it is escaped, invisible characters too.
+    """Return the page; all text in it is escaped, invisible characters too.
 
-    `options` are the arguments of `report` beside the fit and the items.
+    `options` are the arguments of `report` besides the fit and the items.
     """
     environment = Environment(
         loader=PackageLoader(__name__.rpartition(".")[0]),
@@ -104,11 +104,11 @@ def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:
     effects = quantities.group_effects(fit, stats)
     levels = effects.table[effects.table["where"] != ALL_LEVELS]
     sizes = [min(n, _LEVELS) + 2 for n in levels.groupby("what", sort=False).size()]
-    given = levels, _LEVELS, effects.data.attrs["neutral"]
+    arguments = levels, _LEVELS, effects.data.attrs["neutral"]
     height = 0.5 + 0.25 * sum(sizes)
     return {
         "advice": effects.advice,
-        "picture": picture_of(plots.plot_intervals, *given, height=height, panels=sizes),
+        "picture": picture_of(plots.plot_intervals, *arguments, height=height, panels=sizes),
         "table": tables.worst_first("Levels at equal score", effects),
     }
 
@@ -120,7 +120,7 @@ def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
     joint = ", joint=True" if reads_joint(fit.prior) else ""
     words = "".join(f", {k}={v!r}" for k, v in options.items() if v not in (None, ()))
     prior, method = (
-        re.sub(r"\b([A-Z]\w*\()", r"soc.\1", short(each)) for each in (fit.prior, fit.method)
+        re.sub(r"\b([A-Z]\w*\()", r"soc.\1", short(record)) for record in (fit.prior, fit.method)
     )
     return (
         "import soc_pymc as soc\n\n"

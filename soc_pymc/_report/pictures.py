@@ -32,7 +32,7 @@ class Picture:
 def picture_of(
     plot: Callable[..., Any], *arguments: Any, height: float, panels: Any = None, **options: Any
 ) -> Picture:
-    """Draws one function of `soc.plots`, `height` inches high.
+    """Draw one function of `soc.plots`, `height` inches high.
 
     `panels` are the relative heights of several axes, one above the other, for functions that take
     ``axes=``; others take ``ax=``.

@@ -56,7 +56,7 @@ def curve_table(fit: Fit, score: Any) -> Markup:
 
 
 def in_short(fit: Fit, stats: Statistics, overview: Overview, threshold: float | None) -> list[str]:
-    """What the score explains, what outcomes add, and how many items lie above the threshold."""
+    """Sentences on what the score explains, what outcomes add, and items above the threshold."""
     outcomes = posterior_of(fit).outcome.words.outcomes
     reduction = quantities.variance_reduction(fit, stats, weight="items", progress=False)
     explained = _percent(fit, quantities.r_squared(fit, stats))
@@ -91,9 +91,9 @@ def item_tables(
         return
     rows, words = lists[BY_LOSS], outcome.words
     sizes = overview.sample.columns[outcome.size]
-    more = float(f"{np.median(sizes[sizes > 0]):.3g}")
-    gain = decisions.value_of_exposure(fit, rows.items, more, threshold=threshold, progress=False)
-    further = words.further.format(amount=f"{more:,.12g}", size=rows.items.roles[outcome.size])
+    amount = float(f"{np.median(sizes[sizes > 0]):.3g}")
+    gain = decisions.value_of_exposure(fit, rows.items, amount, threshold=threshold, progress=False)
+    further = words.further.format(amount=f"{amount:,.12g}", size=rows.items.roles[outcome.size])
     text = (
         f"Value: how much {further} (the median of the items) would improve the choice on average, "
         "in units of theta. It is large where theta may lie on either side of the threshold."
@@ -102,13 +102,13 @@ def item_tables(
 
 
 def _ranked(
-    title: str, fit: Fit, rows: Subset, by: Sequence[str], ranked_by: str, **more: Any
+    title: str, fit: Fit, rows: Subset, by: Sequence[str], ranked_by: str, **further: Any
 ) -> Markup:
     """The first items by one column: names, what was observed, and their posteriors."""
     posterior, roles = posterior_of(fit), rows.items.roles
     mean, _, _, low, cautious, high = posterior.scorer(_PROBS, "all")(rows.columns)[:6]
     estimates = {"mean": mean, "5%": low, "95%": high}
-    estimates |= more or ({} if ranked_by == "mean" else {ranked_by: cautious})
+    estimates |= further or ({} if ranked_by == "mean" else {ranked_by: cautious})
     order = np.argsort(-estimates[ranked_by], kind="stable")[:_LISTED]
     observed = ["score", posterior.outcome.observed, posterior.outcome.size]
     numbers = {roles[role]: rows.columns[role].tolist() for role in observed}
@@ -121,7 +121,7 @@ def _ranked(
 
 
 def same_items(fit: Fit, stats: Statistics) -> bool:
-    """Whether these are the items that made the fit, as far as totals tell."""
+    """True if these items made the fit, as far as totals tell."""
     outcome = posterior_of(fit).outcome
     n_items = fit.data["constant_data"]["n_items"]
     if int(n_items.sum()) != stats.n_items:

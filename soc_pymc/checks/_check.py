@@ -49,11 +49,11 @@ from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, finding, result_ta
 from .slices import ALL, LEAST, column_slices, cut_columns, slices
 
 _DRAWS = 1000  # in the tree for ArviZ
-_MOST_COLUMNS = 8  # of a table, which advice may name unasked
+_MOST_COLUMNS = 8  # most columns of a table that advice names unasked
 _DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
 _NARROW = 0.5  # how much too narrow bands of curves may be
 _ESS_FRACTION = 0.1
-_ITEMS = 50_000  # of more, a random subset is replicated: the tests are powerful by then
+_ITEMS = 50_000  # most items replicated, a random subset: the tests are powerful by then
 _CHUNK = 2_000
 _REPLICATES = 100  # or a few more: as many of each draw
 _MIDDLE = 20  # draws whose median is the middle of summaries
@@ -143,7 +143,7 @@ def check(
         The fit.
     items
         Items to check it on: those that made it (tests are then conservative), or better others. Or
-        statistics with joint cells, of any number of items: PIT and leave-one-out of all of them.
+        statistics with joint cells, of any number of items: PIT and leave-one-out use all of them.
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent. Missing values are a level.
@@ -181,7 +181,7 @@ def checks_of(
     progress: bool | None,
     all_items: Items | None = None,
 ) -> CheckResult:
-    """Check a fit; clusters are looked for in `all_items`, of which `data` are some."""
+    """Check a fit on `data`, some of `all_items`, which show the clusters."""
     if fit.mean_only:
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
@@ -199,7 +199,7 @@ def checks_of(
     bins_rng = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
     groups["pit_by_score"] = binned_dataset(tests.ends, n, items.columns["score"], bins_rng)
-    # draws that were widened for clusters are no posterior from which to leave an item out
+    # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
     sample, where, thinned, loo = items, ALL, fit, None
     if not isinstance(data, Statistics):

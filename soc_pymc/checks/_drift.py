@@ -34,8 +34,8 @@ PARTS = ("level", "slope", "spread")
 """Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
 
 HORIZON = 60  # days over which false alarms are bounded
-_STEP = 1e-3  # of differences of gradients
-_DRAWS = 100  # of a day's curves, for its PIT
+_STEP = 1e-3  # step of differences of gradients
+_DRAWS = 100  # draws of a day's curves for its PIT
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,7 +44,7 @@ class Drift(Result):
 
     A departure from the curves of `fit` has three parts: ``level`` of the first curve at the
     average score (of log mean for counts, logit mean for trials; for values of the mean, in sds of
-    theta), ``slope``, by which it is larger one sd above, and ``spread``, of the second curve.
+    theta), ``slope``, its increase one sd above, and ``spread``, of the second curve.
 
     Attributes
     ----------
@@ -199,7 +199,7 @@ def _scale(fit: Fit, rows: CurveRows) -> _Scale:
     position = place_of(fit, "mean", rows.score)
     centre = float(np.average(position, weights=rows.n))
     sd = float(np.sqrt(np.average((position - centre) ** 2, weights=rows.n)))
-    unit = float(np.average(family_of(fit.prior).unit(rows.second), weights=rows.n))
+    unit = float(np.average(family_of(fit.prior).unit(rows.dispersion), weights=rows.n))
     return _Scale(centre, sd or 1.0, unit)
 
 
@@ -213,7 +213,7 @@ def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
 
     def log_likelihood(departure: Floats) -> tuple[Floats, Floats]:
         """Values (k,) and gradients (k, 3) at departures (k, 3)."""
-        curves = rows.first + departure[:, :2] @ design, rows.second + departure[:, 2:]
+        curves = rows.location + departure[:, :2] @ design, rows.dispersion + departure[:, 2:]
         value, *slopes = rows.sums.value_and_gradient(*curves)
         gradient = np.column_stack([slopes[0] @ design.T, slopes[1].sum(axis=1)])
         return value.sum(axis=1), gradient

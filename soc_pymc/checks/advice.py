@@ -31,20 +31,20 @@ from .slices import equal_parts, is_cut, level_codes
 
 _SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, of that many items
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
-_PARTS = 20  # of the scores and of the sizes, which have shifts for themselves
-_NEARLY = 0.8  # of two gains, where the simpler remedy is the better one
+_PARTS = 20  # parts of the scores and of the sizes, each with its own shifts
+_NEARLY = 0.8  # share of the larger gain from which the simpler remedy is preferred
 _ATOM = 0.2  # share of items of one size, which is then a group
 _FEWEST = 5  # items of a level, on average
-_MOST_GROUPS = 50  # levels, of more of which items are clustered
+_MOST_GROUPS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
-_ROWS = 20_000  # of more, a random subset is looked at
-_SIZES = 0.02 * 1.5 ** np.arange(14)  # of shifts, in sds of theta and of the second curve
-_DRAWS = 8  # of a fit on a grid, whose density is no closed form of the average curves
-_PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)  # of components, in sds of theta
+_ROWS = 20_000  # most rows examined, a random subset
+_SIZES = 0.02 * 1.5 ** np.arange(14)  # sizes of shifts, in sds of theta and of the second curve
+_DRAWS = 8  # draws of a fit on a grid, where average curves do not give the density
+_PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)  # places of components, in sds of theta
 _SPREADS = (-3.0, -1.0, -0.5, 0.0, 1.0)  # logarithms of their variances over that of theta
-_RISES = (0.0, 0.3)  # of theta that is not 0, in sds
-_FARTHEST = 50.0  # of a log density above that of the fit
+_RISES = (0.0, 0.3)  # rises of theta that is not 0, in sds
+_FARTHEST = 50.0  # largest excess of a log density over that of the fit
 _SURE = 3.0  # sds of a gain by chance, which gains have to exceed
 
 Remedy = tuple[float, str]
@@ -112,7 +112,7 @@ def _clusters(factor: float, widened: bool) -> str:
     if widened:
         return (
             f"Clusters matter: they make bands of the curves {factor:.2f} times as wide, as the "
-            "fit allows for. P-values here take items as independent: they are too small."
+            "fit allows for. P-values here treat items as independent: they are too small."
         )
     return (
         f"Clusters matter: bands of the curves should be {factor:.2f} times as wide. Fit "
@@ -147,7 +147,7 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     prior, outcome, atoms = fit.prior, posterior_of(fit).outcome, np.array(fit.atoms)
     columns, n = gains.items.columns, gains.items.n
     mixture = 0.0 if prior.mixture else gains.mixture()
-    # values may be zero effects too, which no outcome tells from small ones
+    # values may be zero effects too, which outcomes cannot tell from small ones
     zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
     if zero > _NEARLY * mixture:
         code = as_code(prior, zero=True)
@@ -162,7 +162,7 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     if (on_atom := np.isin(columns["score"], atoms)).any():
         several_kinds = (
             "Items of a score that many share, such as a default score, are of several kinds: "
-            "give them a group=, or fit them apart."
+            "give them a group=, or fit them separately."
         )
         atom = np.where(on_atom, 1 + np.searchsorted(atoms, columns["score"]), 0)
         yield gains.by(atom), several_kinds
@@ -202,7 +202,7 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
         elif number * _FEWEST > len(values):
             continue  # names of items
         elif column in groups and fit.groups:
-            remedy = f"Groups of {column!r} are off though each has its curves: fit them apart."
+            remedy = f"Groups of {column!r} are off despite their own curves: fit them alone."
         elif column in groups:
             remedy = f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
         elif number <= _MOST_GROUPS:
@@ -251,21 +251,22 @@ class Gains:
         """Average curves at the items, and the sd of theta in units of the first curve."""
         columns, family = self.items.columns, self._posterior.family
         places = columns["score"], columns.get("group"), self._outcomes[1]
-        first, second = (curve[None] for curve in average_curves(self._fit, *places))
+        location, dispersion = (curve[None] for curve in average_curves(self._fit, *places))
         if "spread" in columns:
-            first, second = family.widened(first, second, columns["spread"])
+            location, dispersion = family.widened(location, dispersion, columns["spread"])
         linear = self._posterior.outcome.theta is LINEAR
-        return first, second, np.exp(second / 2) if linear else np.sqrt(np.log1p(np.exp(second)))
+        sd = np.exp(dispersion / 2) if linear else np.sqrt(np.log1p(np.exp(dispersion)))
+        return location, dispersion, sd
 
     def _density(self, place: float, spread: float) -> Floats:
         """Log density of the items under shifts of both curves."""
-        first, second, sd = self._curves
-        curves = first + place * sd, second + spread
+        location, dispersion, sd = self._curves
+        curves = location + place * sd, dispersion + spread
         return np.asarray(self._posterior.family.log_density(*self._outcomes, *curves))[0]
 
     @cached_property
     def _base(self) -> Floats:
-        """Log density under the fit; of one on a grid it is no closed form of the curves."""
+        """Log density under the fit; on a grid it has no closed form in the curves."""
         if not self._fit.prior.gridded:
             return self._density(0.0, 0.0)
         thinned = posterior_of(thin(self._fit, _DRAWS))
@@ -296,7 +297,7 @@ class Gains:
         return self._certain(self._mixed([self._base, *shifted]) - alone, 4)
 
     def zero(self) -> float:
-        """Gain from a share of theta that is 0, beside one shift of both curves."""
+        """Gain from a share of theta that is 0, on top of one shift of both curves."""
         y, size = self._outcomes
         zero = self._posterior.outcome.forms.log_likelihood(y, size, np.zeros(len(y)))
         shifted = (self._density(*pair) for pair in product(_RISES, _SPREADS))

@@ -19,7 +19,7 @@ from .observations import ITEMS_OR_STATISTICS, clustered, observe
 from .results import OK
 
 _TOTALS = ("n_items", "exposure", "count")
-_NOISE = "noise_sd"  # of a typical item of a bin: its square adds up
+_NOISE = "noise_sd"  # noise of a bin's typical item: its square adds up
 _SAME = 1e-6  # relative difference of totals of the same items in other bins
 
 
@@ -86,7 +86,7 @@ def compare(
             raise FitError(f"{name!r} is a {type(fit).__name__}, not a fit: give fits by name")
         if fit.one_draw:
             raise FitError(
-                f"{name!r} is a fit of one draw, by which no item can be left out: compare such "
+                f"{name!r} is a fit with one draw, which cannot leave items out: compare such "
                 "fits by soc.evaluate.cross_validate, on statistics with folds"
             )
     _check_same(fits)
@@ -143,11 +143,11 @@ def elpd_table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
     names = sorted(loos, key=lambda name: -loos[name].elpd)
     ordered = [loos[name] for name in names]
     n = ordered[0].n if ordered else np.empty(0, dtype=np.int64)
-    elpds = np.reshape([loo.each for loo in ordered], (len(names), len(n)))
+    elpds = np.reshape([loo.by_row for loo in ordered], (len(names), len(n)))
     lost = [repr(name) for name, x in zip(names, elpds, strict=True) if not np.isfinite(x).all()]
     if lost:
         raise FitError(
-            f"leave-one-out of {', '.join(lost)} has no value: draws differ so much in what they "
+            f"leave-one-out of {', '.join(lost)} is undefined: draws differ so much in what they "
             "say of single items that none can stand for a fit without them; compare by "
             "soc.evaluate.cross_validate, on statistics with folds"
         )
@@ -202,10 +202,10 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
     """Refuse fits of different columns, or of items that differ in number or totals."""
     (reference, base), *further = fits.items()
     for name, fit in further:
-        theirs, ours = (outcome_roles(x.data.attrs) for x in (fit, base))
-        if theirs != ours or posterior_of(fit).outcome != posterior_of(base).outcome:
+        roles, base_roles = (outcome_roles(x.data.attrs) for x in (fit, base))
+        if roles != base_roles or posterior_of(fit).outcome != posterior_of(base).outcome:
             raise FitError(
-                f"{reference!r} and {name!r} are fits of other columns ({ours} and {theirs}): "
+                f"{reference!r} and {name!r} are fits of other columns ({base_roles} and {roles}): "
                 "their densities cannot be compared"
             )
         _check_totals(f"{reference!r} and {name!r} are fits", _totals(base), fit)

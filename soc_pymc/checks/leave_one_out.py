@@ -21,7 +21,7 @@ from ..posterior.predictive import posterior_of
 from .observations import Observations, parts, thin
 
 _NUMBERS = 4_000_000  # numbers in one array of draws x rows
-_MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # of all rows
+_MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # numbers of all rows, and draws
 _SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothed
 _SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
 _EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights
@@ -36,7 +36,7 @@ class LeaveOneOut:
     standard_error: float  # of the sum, over items
     p_loo: float  # effective number of parameters
     pareto_k: float  # the largest
-    each: Floats  # of one item of each row, (rows,)
+    by_row: Floats  # of one item of each row, (rows,)
     k: Floats  # Pareto k by row; NaN where weights are so nearly equal that they stay as they are
     n: Ints  # items of each row
     draws: int
@@ -69,7 +69,7 @@ class LeaveOneOut:
             good_k=self.good_k,
             warning=self.pareto_k > self.good_k,
             pareto_k=xr.DataArray(self.k[smoothed], {"cell": smoothed}, "cell"),
-            elpd_i=xr.DataArray(np.repeat(self.each, self.n), dims="item"),
+            elpd_i=xr.DataArray(np.repeat(self.by_row, self.n), dims="item"),
         )
 
 
@@ -88,19 +88,20 @@ def leave_one_out(
     thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
     posterior, sizes = posterior_of(thinned), thinned.data["posterior"].sizes
     draws = sizes["chain"] * sizes["draw"]
-    each, full, sway = np.empty((3, len(n)))
+    by_row, full, sway = np.empty((3, len(n)))
     for rows in parts(title, len(n), max(1, _NUMBERS // draws), progress):
         density = posterior.log_density(select(items.columns, rows))
-        each[rows], full[rows] = -_log_mean(-density), _log_mean(density)
+        by_row[rows], full[rows] = -_log_mean(-density), _log_mean(density)
         sway[rows] = density.var(axis=0)
     worst = np.argsort(-sway)[:_SMOOTHED]
     worst = worst[: max(_LEAST_SMOOTHED, int((sway[worst] > _SWAY).sum()))]
     density, k = posterior.log_density(select(items.columns, worst)), np.full(len(n), np.nan)
     log_weight, k[worst] = _smoothed(density)
-    each[worst] = _log_sum(log_weight + density)
-    elpd = float(n @ each)
-    error, parameters = float(np.sqrt(n @ (each - elpd / n.sum()) ** 2)), float(n @ (full - each))
-    return LeaveOneOut(elpd, error, parameters, float(np.nanmax(k)), each, k, n, draws)
+    by_row[worst] = _log_sum(log_weight + density)
+    elpd = float(n @ by_row)
+    error = float(np.sqrt(n @ (by_row - elpd / n.sum()) ** 2))
+    parameters = float(n @ (full - by_row))
+    return LeaveOneOut(elpd, error, parameters, float(np.nanmax(k)), by_row, k, n, draws)
 
 
 def _log_sum(values: Floats) -> Floats:
@@ -136,7 +137,7 @@ def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
 
 
 def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -> Floats:
-    """P(Y < y) and P(Y <= y), (2, n), of items that the fit has seen, as if it had not.
+    """P(Y < y) and P(Y <= y), (2, n), of items in the fit, as if they were not in it.
 
     The exact cdf over all draws (`ends`) is moved by the difference that an item's weights make
     among 32 draws: it is small, so that few draws do. `log_density` is (draws, n).

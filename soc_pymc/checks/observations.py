@@ -77,17 +77,17 @@ def clustered(data: Items | Statistics) -> bool:
 
 def check_roles(fit: Fit, stats: Statistics) -> None:
     """Refuse statistics of other columns than the fit's."""
-    theirs, ours = (outcome_roles(x.data.attrs) for x in (fit, stats))
-    if theirs != ours:
+    fit_roles, roles = (outcome_roles(x.data.attrs) for x in (fit, stats))
+    if fit_roles != roles:
         raise StatisticsError(
-            f"the fit is of items with the roles {theirs}, the statistics of {ours}"
+            f"the fit is of items with the roles {fit_roles}, the statistics of {roles}"
         )
 
 
-def check_rows(reference: Any, other: Any, words: Mapping[str, str], what: str) -> None:
+def check_rows(reference: Any, table: Any, words: Mapping[str, str], what: str) -> None:
     """Refuse other rows, or rows in another order: columns, with their words, must be the same."""
     for column, word in words.items():
-        expected, values = np.asarray(reference[column]), np.asarray(other[column])
+        expected, values = np.asarray(reference[column]), np.asarray(table[column])
         n, problem = len(expected), f"{len(values):,} items, not {len(expected):,}"
         if n == len(values):
             wrong = int((values != expected).sum())
@@ -130,7 +130,7 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     if fit.groups:
         columns["group"] = np.array(stats.groups, dtype=object)[code]
     labels = {
-        grouping.column: pd.Series(np.array(grouping.levels, dtype=object)[grouping.of[code]])
+        grouping.column: pd.Series(np.array(grouping.levels, dtype=object)[grouping.code[code]])
         for grouping in stats.groupings
     }
     return Observations(columns, cells["n"], labels, roles_of(stats.data.attrs))
@@ -146,8 +146,8 @@ class CurveRows:
     sums: RowSums
     score: Floats
     n: Floats
-    first: Floats
-    second: Floats
+    location: Floats
+    dispersion: Floats
 
 
 def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:

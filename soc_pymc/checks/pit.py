@@ -5,7 +5,7 @@ randomised PIT, which is tested), and so is on average its expectation over V (t
 PIT of Czado, Gneiting and Held 2009, which no seed can change); of values both are F(y). F averages
 over the curves' uncertainty. ECDFs are taken at the points of a grid.
 
-All items share the error of the curves. Where it is not small beside 1 / sqrt(n), PIT values of n
+All items share the error of the curves. Where it is not far below 1 / sqrt(n), PIT values of n
 items stray together, and the Kolmogorov-Smirnov test would reject a right model with honest bands.
 If one draw of the curves is the truth, outcomes y have the density p_draw in place of its mean p
 over the draws, so that the share of PIT values up to u is off by the mean of
@@ -40,13 +40,13 @@ BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
 
 _STEPS = len(GRID) - 1
 _FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
-_BINS = 20  # of the score, for histograms
+_BINS = 20  # bins of the score for histograms
 _CHUNK = 20_000
 _EACH = 32  # rows of more items are divided among the grid by one multinomial draw
-_DRAWS = 200  # of the curves, of which shifts are computed
-_ITEMS = 200  # of each slice, over which shifts are averaged: to some 7% of themselves
+_DRAWS = 200  # draws of the curves to compute shifts
+_ITEMS = 200  # items of a slice that shifts are averaged over: accurate to about 7%
 _PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
-_TINY = 1e-300  # least p-value of which a logarithm is taken
+_TINY = 1e-300  # smallest p-value before its logarithm is taken
 _TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
 
 
@@ -202,7 +202,7 @@ def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
 
 
 def _exceedance(values: Floats, bound: float) -> float:
-    """Share of `values` of at least a bound; beyond nearly all of them, of a fitted tail."""
+    """Share of `values` of at least a bound; in the far tail, from a fitted tail."""
     cut = np.quantile(values, 1.0 - _TAIL)
     if bound <= cut:
         return float(np.mean(values >= bound))

@@ -35,7 +35,7 @@ def finding(
 
 
 def intervals(draws: Floats, prob: float = PROB) -> dict[str, Floats]:
-    """Return medians of draws (draws, ...) and central intervals, which a single draw has not."""
+    """Return medians of draws (draws, ...) and central intervals, none for a single draw."""
     low, middle, high = np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
     if len(draws) == 1:
         low = high = np.full_like(middle, np.nan)

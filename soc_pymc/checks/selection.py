@@ -40,7 +40,7 @@ class _Candidate:
     @property
     def is_trusted(self) -> bool:
         """True if leave-one-out is finite, and unsure of a few cells at most."""
-        if self.loo is None or not np.isfinite(self.loo.each).all():
+        if self.loo is None or not np.isfinite(self.loo.by_row).all():
             return False
         return self.loo.doubtful <= _FEW * len(self.loo.n)
 
@@ -72,7 +72,7 @@ def select(stats: Statistics, fit_prior: FitPrior, progress: bool | None = None)
 def _check_comparable(plain: Fit, stats: Statistics) -> None:
     """Refuse items that cannot be left out in turn."""
     if plain.one_draw:
-        raise FitError("one draw of the curves, as of soc.FiveSteps(), cannot leave items out")
+        raise FitError("one draw of the curves, as from soc.FiveSteps(), cannot leave items out")
     if plain.mean_only:
         raise FitError(MEAN_ONLY)
     refuse_weights(stats, "a comparison of priors")

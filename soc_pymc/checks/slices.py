@@ -71,7 +71,7 @@ def is_cut(values: pd.Series) -> bool:
 
 
 def cut_columns(labels: Mapping[str, pd.Series]) -> Iterator[str]:
-    """Sentences on columns of which only the most frequent levels are slices."""
+    """Sentences on columns whose rarer levels were not checked."""
     for column, values in labels.items():
         number = values.nunique(dropna=False)
         if number > LEVELS and not is_cut(values):

@@ -115,7 +115,7 @@ def _backward(filtered: Gaussians, gap: Floats, sds: Floats) -> Gaussians:
     for t in range(mean.shape[1] - 2, -1, -1):
         ahead = covariance[:, t] + gap[t + 1] * variance
         gain = np.linalg.solve(ahead, covariance[:, t]).transpose(0, 2, 1)
-        more = covariance[:, t + 1] - ahead
-        covariance[:, t] += gain @ more @ gain.transpose(0, 2, 1)
+        change = covariance[:, t + 1] - ahead
+        covariance[:, t] += gain @ change @ gain.transpose(0, 2, 1)
         mean[:, t] += np.einsum("gij,gj->gi", gain, mean[:, t + 1] - mean[:, t])
     return Gaussians(mean, covariance)

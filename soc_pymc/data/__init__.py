@@ -1,1 +1,1 @@
-"""From items to statistics: sources of items, validity, bins, cells, sums on any engine."""
+"""Steps from items to statistics: sources of items, validity, bins, cells, sums on any engine."""

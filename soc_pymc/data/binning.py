@@ -113,8 +113,8 @@ def finer_grid(grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float)
     if weight.max() <= coarse * share:
         return None
     below = np.cumsum(weight)
-    first, last = np.searchsorted(below, [share / 2, below[-1] - share / 2])
-    low, high = grid.boundary([cell[first], cell[min(last, len(cell) - 1)] + 1]).tolist()
+    begin, end = np.searchsorted(below, [share / 2, below[-1] - share / 2])
+    low, high = grid.boundary([cell[begin], cell[min(end, len(cell) - 1)] + 1]).tolist()
     if low <= 0 <= high:  # such a range has more octaves than a finer grid could divide
         return None
     finer = _choose_grid(low, high, min(abs(low), abs(high)), _CHOOSE_CELLS)
@@ -139,8 +139,8 @@ def choose_edges(
         )
     # the boundary before cell i has below[i - 1] on its left: take the nearer of the two
     after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
-    left = np.where(after > 0, below[after - 1], 0.0)
-    cuts = np.where(target - left <= below[after] - target, after, after + 1)
+    before = np.where(after > 0, below[after - 1], 0.0)
+    cuts = np.where(target - before <= below[after] - target, after, after + 1)
     cuts = np.unique(cuts[(cuts > 0) & (cuts < len(cell))])
     return grid.boundary(cell[cuts])
 
@@ -179,8 +179,8 @@ def stand_out(items: Ints, single: Bools) -> Bools:
     number = items[occupied]
     usual = np.where(single[occupied], number, 1)
     for k in np.flatnonzero(single[occupied] & (number >= fewest_in_atom(int(number.sum())))):
-        first = int(np.clip(k - _ATOM_NEAR // 2, 0, len(occupied) - 1 - _ATOM_NEAR))
-        near = np.delete(usual[first : first + _ATOM_NEAR + 1], k - first)
+        start = int(np.clip(k - _ATOM_NEAR // 2, 0, len(occupied) - 1 - _ATOM_NEAR))
+        near = np.delete(usual[start : start + _ATOM_NEAR + 1], k - start)
         atoms[occupied[k]] = number[k] >= _ATOM_TIMES * np.sort(near)[-1 - _ATOM_OTHERS]
     return atoms
 
@@ -210,7 +210,7 @@ class Lookup(NamedTuple):
     grid: Grid
     low: float  # the outermost edges; scores are clipped to them
     high: float
-    first: int  # number of the first cell
+    lowest: int  # number of the first cell
     below: Ints  # by cell: number of edges in lower cells
     most: int  # edges in the fullest cell
     edges: Floats  # all edges, followed by `most` infinite ones

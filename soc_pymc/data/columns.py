@@ -70,7 +70,7 @@ def _number_of_text(text: Any) -> Any:
 
 
 def near_whole(role: str, values: Floats) -> Floats:
-    """Numbers of a role; near a whole number that number, where the role holds whole numbers."""
+    """Numbers of a role, without the rounding errors of roles that hold whole numbers."""
     holds_whole = role in NUMBERS and NUMBERS[role].whole
     return np.asarray(formulas.near_whole(values)) if holds_whole else values
 
@@ -151,10 +151,10 @@ def exact(number: float) -> Any:
     """A literal that no engine rounds: an odd integer times 2^e."""
     import ibis
 
-    whole, below = float(number).as_integer_ratio()
-    shift = (whole & -whole).bit_length() - 1 if whole else 0
-    exponent = shift - (below.bit_length() - 1)
-    odd = ibis.literal(whole >> shift, type="int64").cast("float64")
+    numerator, denominator = float(number).as_integer_ratio()
+    shift = (numerator & -numerator).bit_length() - 1 if numerator else 0
+    exponent = shift - (denominator.bit_length() - 1)
+    odd = ibis.literal(numerator >> shift, type="int64").cast("float64")
     return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")
 
 
@@ -166,7 +166,7 @@ def with_cells(table: Any, outcome: Outcome) -> Any:
     names = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
     for name in dict.fromkeys(names):
         y, size, cell = table[outcome.observed], table[outcome.size], CELLS[name]
-        number = {"outcome": y, "size": size, "rest": size - y}[cell.of]
+        number = {"outcome": y, "size": size, "rest": size - y}[cell.role]
         if cell.grid == "value":
             number = functions()["without_small"](y, outcome.validity.outcome.negligible)
         beside = (table.noise_cell,) if cell.grid == "value" else ()
@@ -175,7 +175,7 @@ def with_cells(table: Any, outcome: Outcome) -> Any:
 
 
 def with_blocks(table: Any, labels: Sequence[str]) -> Any:
-    """The table with blocks of its clusters in place of their labels, which are all given."""
+    """The table with blocks of its clusters in place of their labels, none missing."""
     import ibis
     import pyarrow as pa
 
@@ -186,11 +186,11 @@ def with_blocks(table: Any, labels: Sequence[str]) -> Any:
 
 
 def lookup_rows(edges: Floats, prefix: str = "") -> dict[str, Any]:
-    """Columns of the small table by which `with_bins` finds bins; none without edges."""
+    """Columns of the small table that `with_bins` joins; none without edges."""
     if len(edges) == 0:
         return {}
     lookup = make_lookup(edges)
-    cell = lookup.first + np.arange(len(lookup.below))
+    cell = lookup.lowest + np.arange(len(lookup.below))
     ends = np.minimum(lookup.edges, _BEYOND)
     cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
     return {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
@@ -214,8 +214,8 @@ def with_bins(
     cell = score_cell(clipped, lookup.grid)
     joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
     cuts = [joined[name] for name in columns if name.startswith(f"{prefix}cut")]
-    more = _sum([(joined[score] >= cut).ifelse(1, 0) for cut in cuts])
-    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + more})
+    passed = _sum([(joined[score] >= cut).ifelse(1, 0) for cut in cuts])
+    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed})
 
 
 def _sum(terms: Sequence[Any]) -> Any:

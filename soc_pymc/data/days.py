@@ -30,7 +30,7 @@ _IS_DAY = re.compile(DAY)
 
 
 def is_day(text: str) -> bool:
-    """Whether a text is a calendar day."""
+    """True if a text is a calendar day."""
     return bool(_IS_DAY.match(text)) and not text.endswith("\n")
 
 
@@ -40,7 +40,7 @@ def days_of(labels: Sequence[str]) -> Days:
 
 
 def without_day(label: str) -> str:
-    """The rest of such a label: that of the group, or nothing."""
+    """The part of such a label after its day: the group's label, or nothing."""
     return label.partition(CROSS)[2]
 
 

@@ -28,9 +28,9 @@ _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
 _MOST_VALUE = float(MOST_VALUE_CELL)
 _NAN = float("nan")
-_ROUNDING = 1e-9  # from a whole number, for which a number is then taken
+_ROUNDING = 1e-9  # distance from a whole number that counts as rounding error
 MOST_FOLDS = 1000
-BLOCKS = 240  # of clusters; most numbers of folds divide it
+BLOCKS = 240  # blocks of clusters; most numbers of folds divide it
 FOLD_PRIME = (1 << 31) - 1
 _SHIFT, _FACTOR = 1663, 1327217885  # products of two numbers below the prime fit in 64 bits
 _MIX = 1_073_741_789
@@ -113,7 +113,7 @@ def value_cell(value: Any, noise: Any) -> Any:
 
 
 def near_whole(number: Any) -> Any:
-    """Numbers; the whole number in the place of those that differ from it by rounding."""
+    """Numbers, rounded where they differ from a whole number only by rounding error."""
     countable = (number >= -LARGEST_COUNT) & (number <= LARGEST_COUNT)
     nearest = real(floor(where(countable, number, 0.0) + 0.5))
     near = (number - nearest <= _ROUNDING) & (nearest - number <= _ROUNDING)
@@ -124,17 +124,17 @@ def near_whole(number: Any) -> Any:
 
 
 def without_small(number: Any, least: Any) -> Any:
-    """Numbers, 0 in the place of those smaller in size than `least`, whose powers vanish."""
+    """Numbers, with 0 for those smaller in size than `least`, whose powers vanish."""
     return where((number > -least) & (number < least), 0.0, number)
 
 
 def log_position(score: Any) -> Any:
-    """Logarithm of scores; NaN of those that have none."""
+    """Logarithm of scores; NaN where it does not exist."""
     return where(score > 0, log(where(score > 0, score, 1.0)), _NAN)
 
 
 def logit_position(score: Any) -> Any:
-    """Logit of scores; NaN of those that have none."""
+    """Logit of scores; NaN where it does not exist."""
     inside = (score > 0) & (score < 1)
     share = where(inside, score, 0.5)
     return where(inside, log(share) - log(1.0 - share), _NAN)
@@ -155,20 +155,20 @@ def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, A
     """Term of each item in a column of sums, from columns by role."""
     t, y, size = columns["score"], columns[outcome.observed], columns[outcome.size]
     y, size = functions["real"](y), functions["real"](size)
-    of = outcome.sums_of.get(name)
-    if of is None:  # a sum of positions of the scores
+    term = outcome.sums_of.get(name)
+    if term is None:  # a sum of positions of the scores
         (scale,) = (scale for scale in SCALES.values() if name in scale.sums)
         position = t if scale is LINEAR else functions[f"{scale.name}_position"](t)
         return position if name == scale.sums[0] else functions["square"](position)
-    if of.of == "log":
+    if term.form == "log":
         return functions["times_log"](y, size)
-    if of.of == "above":
+    if term.form == "above":
         return functions["real"](functions["where"](y > size, 1, 0))
-    factors = [functions["without_small"](y, outcome.validity.outcome.negligible)] * of.outcome
-    if of.size:
+    factors = [functions["without_small"](y, outcome.validity.outcome.negligible)] * term.outcome
+    if term.size:
         sized = size if outcome.size_power == 1 else functions["square"](size)
-        factors += [functions["without_small"](sized, _TINY)] * of.size
-    return reduce(operator.mul, [*factors, *[size - y] * of.rest])
+        factors += [functions["without_small"](sized, _TINY)] * term.size
+    return reduce(operator.mul, [*factors, *[size - y] * term.complement])
 
 
 # --- folds ---------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ _FORMULAS = (
 def rebound(
     functions: Mapping[str, Any], compiler: Callable[[Any], Any] = lambda formula: formula
 ) -> dict[str, Any]:
-    """The formulas by name, with other `functions` in the place of NumPy's, each compiled."""
+    """The formulas by name, with other `functions` in place of NumPy's, each compiled."""
     names = {**globals(), **functions}
     for formula in _FORMULAS:
         name = formula.__name__

@@ -17,13 +17,13 @@ from .binning import Lookup
 from .formulas import rebound, summand
 
 _EMPTY = -1
-_ROWS = 1 << 10  # of a table at first
+_ROWS = 1 << 10  # initial rows of a table
 _STRIP = 1 << 14  # items added at once; the table has room for as many new rows
 _HEAD = 3  # columns before the real sums: the key, the number of items, the outcome as a whole
 _MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci hashing
 _NEAR, _MASK = 3, 7  # neighbouring keys are looked for near each other
 _KEY_BITS = 62
-_BUCKET_BITS = 16  # of numbers, by which items are put in order
+_BUCKET_BITS = 16  # bits of the numbers that order items
 _OPERANDS = ("outcome", "size", "rest")
 _GRIDS = ("exposure", "count", "noise", "value")
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -57,33 +57,33 @@ _score_cell = _FORMULAS["score_cell"]
 
 
 @_inlined
-def _row_of(index, whole, key, used, shift):  # type: ignore[no-untyped-def]
+def _row_of(index, counts, key, used, shift):  # type: ignore[no-untyped-def]
     """Row of a key; `used`, the next one, if the key is new."""
     mask = len(index) - 1
     place = (np.int64((np.uint64(key >> _NEAR) * _MIX) >> shift) << _NEAR) + (key & _MASK)
     while index[place, 0] != key:
         if index[place, 1] == _EMPTY:
-            index[place, 0], index[place, 1], whole[used, 0] = key, used, key
+            index[place, 0], index[place, 1], counts[used, 0] = key, used, key
             return used
         place = (place + 1) & mask
     return index[place, 1]
 
 
 @_compiled
-def _enter(index, whole, rows):  # type: ignore[no-untyped-def]
+def _enter(index, counts, rows):  # type: ignore[no-untyped-def]
     """Enter the rows of distinct keys into an empty index."""
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
     for row in range(rows):
-        _row_of(index, whole, whole[row, 0], row, shift)
+        _row_of(index, counts, counts[row, 0], row, shift)
 
 
 @_inlined
-def _key(number, seen, x, rest, cells):  # type: ignore[no-untyped-def]
+def _key(number, outcome, x, complement, cells):  # type: ignore[no-untyped-def]
     """The number with an item's cells packed behind it."""
     key, noise = number, 0
     for c in range(len(cells)):
-        grid, operand, bits, first = cells[c]
-        value = seen if operand == 0 else x if operand == 1 else rest
+        grid, operand, bits, lowest = cells[c]
+        value = outcome if operand == 0 else x if operand == 1 else complement
         if grid == 0:
             cell = _exposure_cell(value)
         elif grid == 1:
@@ -92,13 +92,13 @@ def _key(number, seen, x, rest, cells):  # type: ignore[no-untyped-def]
             cell = noise = _noise_cell(value)
         else:
             cell = _value_cell(value, noise)
-        key = (key << bits) + (cell - first)
+        key = (key << bits) + (cell - lowest)
     return key
 
 
 @_inlined
-def _add_products(real, r, power, powers, seen, x, rest):  # type: ignore[no-untyped-def]
-    power[0, 1], power[1, 1], power[2, 1] = seen, x, rest
+def _add_products(real, r, power, powers, outcome, x, complement):  # type: ignore[no-untyped-def]
+    power[0, 1], power[1, 1], power[2, 1] = outcome, x, complement
     for f in range(3):
         power[f, 2] = power[f, 1] * power[f, 1]
         power[f, 3] = power[f, 2] * power[f, 1]
@@ -108,7 +108,7 @@ def _add_products(real, r, power, powers, seen, x, rest):  # type: ignore[no-unt
 
 
 @_compiled
-def _add(number, items, cells, powers, form, index, whole, real, used):  # type: ignore[no-untyped-def]
+def _add(number, items, cells, powers, form, index, counts, real, used):  # type: ignore[no-untyped-def]
     """Add items to the rows of their keys; returns how many rows there are now."""
     size_power, least = form
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
@@ -116,16 +116,16 @@ def _add(number, items, cells, powers, form, index, whole, real, used):  # type:
     last, row = _EMPTY, 0
     for i in range(len(number)):
         y, x = items[1, i], items[2, i]
-        seen = _without_small(y, least)
-        key = _key(number[i], seen, x, x - y, cells)
+        outcome = _without_small(y, least)
+        key = _key(number[i], outcome, x, x - y, cells)
         if key != last:
-            row, last = _row_of(index, whole, key, used, shift), key
+            row, last = _row_of(index, counts, key, used, shift), key
             used += row == used
-        r = np.uint64(row)  # as numbers without a sign are no places from the end
-        whole[r, 1] += 1
-        whole[r, 2] += np.int64(y)
+        r = np.uint64(row)  # unsigned, as negative indices count from the end
+        counts[r, 1] += 1
+        counts[r, 2] += np.int64(y)
         sized = x if size_power == 1 else _square(x)
-        _add_products(real, r, power, powers, seen, sized, x - y)
+        _add_products(real, r, power, powers, outcome, sized, x - y)
     return used
 
 
@@ -140,12 +140,12 @@ class GroupSum:
         layout = outcome.tables[table]
         sums = {name: outcome.sums_of[name] for name in layout.reals}
         cells = [CELLS[cell] for cell in layout.cells.values()]
-        grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.of), c.bits, c.first) for c in cells]
+        grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.role), c.bits, c.low) for c in cells]
         self._cells = dict(zip(layout.cells, cells, strict=True))
         self._names = list(sums)
         self._form: tuple[Any, ...] = (
             np.array(grids, dtype=np.int64).reshape(-1, 4),
-            np.array([(s.outcome, s.size, s.rest) for s in sums.values()], dtype=np.uint64),
+            np.array([(s.outcome, s.size, s.complement) for s in sums.values()], dtype=np.uint64),
             (outcome.size_power, outcome.validity.outcome.negligible),
         )
         self._real = np.zeros((_ROWS, _HEAD + len(self._names)))
@@ -171,13 +171,13 @@ class GroupSum:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The ``number``, the cells and the sums of every row."""
-        whole, real = self._real.view(np.int64)[: self._used], self._real[: self._used]
-        key, found = whole[:, 0].copy(), {"n": whole[:, 1], "sum_y": whole[:, 2]}
+        counts, real = self._real.view(np.int64)[: self._used], self._real[: self._used]
+        key, table = counts[:, 0].copy(), {"n": counts[:, 1], "sum_y": counts[:, 2]}
         for name, cell in reversed(self._cells.items()):
-            found[name] = (key & ((1 << cell.bits) - 1)) + cell.first
+            table[name] = (key & ((1 << cell.bits) - 1)) + cell.low
             key >>= cell.bits
         sums = dict(zip(self._names, real[:, _HEAD:].T, strict=True))
-        return {"number": key, **found, **sums}
+        return {"number": key, **table, **sums}
 
     def _make_room(self, rows: int) -> None:
         while self._used + rows > len(self._real):
@@ -217,10 +217,10 @@ def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
         number[i] = _score_cell(clipped, grid[0], grid[1]) - grid[2]
     for i in range(len(score)):
         lower = below[number[i]]
-        more = 0
+        passed = 0
         for k in range(most):  # an unpredictable branch costs more than several comparisons
-            more += edges[lower + k] <= score[i]
-        number[i] = lower + more + part[i] * bins
+            passed += edges[lower + k] <= score[i]
+        number[i] = lower + passed + part[i] * bins
 
 
 @_compiled
@@ -246,7 +246,7 @@ def in_order(
     """
     n = len(score)
     number, ordered, out = np.empty(n, np.int64), np.empty(n, np.int64), np.empty((3, n))
-    grid = lookup.grid.floor, lookup.grid.steps, lookup.first
+    grid = lookup.grid.floor, lookup.grid.steps, lookup.lowest
     finder = lookup.edges, lookup.below, (lookup.low, lookup.high), grid, lookup.most
     _number(score, part, bins, finder, number)
     most = (int(part.max()) + 1) * bins

@@ -55,8 +55,8 @@ class Grouped:
         """Sums of all bins and cells: one grouped pass over joint cells, or one for each margin."""
         outcome = self._outcome
         piles, keyed = Piles(outcome, joint, len(edges) + 1), self._keyed(edges)
-        first, *others = outcome.margins
-        passes = [(*outcome.tables,)] if joint.most else [("part", first), *zip(others)]
+        leading, *others = outcome.margins
+        passes = [(*outcome.tables,)] if joint.most else [("part", leading), *zip(others)]
         for names in passes:
             cells = {name: outcome.tables[name].cells for name in names}
             finest = dict.fromkeys(cell for keys in cells.values() for cell in keys.values())
@@ -94,8 +94,8 @@ class Grouped:
                         words = values.to_pylist()
                         values = [self._codes.setdefault(word, len(self._codes)) for word in words]
                     # engines widen sums of whole numbers
-                    whole = name == "group" or dtype.is_integer()
-                    columns[name] = np.asarray(values, dtype=np.int64 if whole else np.float64)
+                    integral = name == "group" or dtype.is_integer()
+                    columns[name] = np.asarray(values, dtype=np.int64 if integral else np.float64)
                 yield columns
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from .._lib.arrays import Ints
 
 MARK = "×"
-"""No label of crossed groups contains it; in the place of a level it means none of them."""
+"""No label of crossed groups contains it; in place of a level it means none of them."""
 
 CROSS = f" {MARK} "
 """Between the levels in the label of a combination."""
@@ -27,7 +27,7 @@ class Grouping:
     name: str  # its role, which names variables and dims: "group", or "group_1", "group_2"
     column: str
     levels: tuple[str, ...]  # sorted
-    of: Ints  # code of the level of every group of the statistics
+    code: Ints  # of the level of every group of the statistics
 
 
 def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
@@ -36,12 +36,12 @@ def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def is_group(role: str) -> bool:
-    """Whether a role is that of a column of groups."""
+    """True for the role of a column of groups."""
     return role == "group" or role.startswith("group_")
 
 
 def is_label(role: str) -> bool:
-    """Whether a role is that of a column of labels: of dates, groups or clusters."""
+    """True for the role of a column of labels: dates, groups or clusters."""
     return is_group(role) or role in ("date", "cluster")
 
 
@@ -74,7 +74,7 @@ def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
 
 
 def grouping_dims(names: Iterable[Any]) -> list[str]:
-    """Dims of the levels of groups among names; beside several, group has their combinations."""
+    """Dims of the levels of groups among names; besides several, group has their combinations."""
     dims = sorted(filter(is_group, map(str, names)), key=lambda name: (len(name), name))
     return [name for name in dims if name != "group"] or dims
 
@@ -89,15 +89,15 @@ def joined(columns: Mapping[str, Any]) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     keys = key_roles(columns)
-    kept = {role: column for role, column in columns.items() if role not in keys}
+    others = {role: column for role, column in columns.items() if role not in keys}
     groups = list(keys.values())
     if len(groups) > 1:
         groups = [pc.binary_join_element_wise(*groups, CROSS)]
-    return kept | ({"group": groups[0]} if groups else {})
+    return others | ({"group": groups[0]} if groups else {})
 
 
 def label_of(levels: Any) -> str:
-    """A group's label from its levels, or from the label itself; None is no level."""
+    """A group's label from its levels, or from the label itself; None is not a level."""
     if isinstance(levels, list | tuple):
         return CROSS.join(MARK if level is None else str(level) for level in levels)
     return str(levels)

@@ -63,7 +63,7 @@ class _Roles:
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether the items name a column of outcomes."""
+        """True if the items name a column of outcomes."""
         return OUTCOMES[self.kind].observed in self.roles
 
     def __repr__(self) -> str:

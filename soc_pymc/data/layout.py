@@ -135,8 +135,8 @@ def dataset_of(
     outcome = OUTCOMES[attrs["kind"]]
     variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
     for name, layout in outcome.tables.items():
-        whole = (*layout.keys, *outcome.integers)
-        empty = dict.fromkeys(whole, np.empty(0, np.int64)) | dict.fromkeys(
+        integers = (*layout.keys, *outcome.integers)
+        empty = dict.fromkeys(integers, np.empty(0, np.int64)) | dict.fromkeys(
             layout.reals, np.empty(0)
         )
         rows = added(tables[name] or empty, layout.keys, outcome.sums(name))
@@ -160,15 +160,15 @@ def table_of(data: xr.Dataset, name: str) -> dict[str, NDArray[Any]]:
     return {column: data[f"{name}_{column}"].to_numpy() for column in columns}
 
 
-def sum_of(one: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
+def sum_of(data: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
     """Dataset of the items of two; joint cells of only some items are dropped."""
-    pair = one, other
+    pair = data, other
     for name in (*_SHARED, "edges"):
         mine, its = (
             d["edges"].to_numpy().tolist() if name == "edges" else d.attrs.get(name, "none")
             for d in pair
         )
-        if mine != its and (name != "folds" or one.attrs["folds_by"] != "column"):
+        if mine != its and (name != "folds" or data.attrs["folds_by"] != "column"):
             raise StatisticsError(
                 f"statistics of different {name} cannot be added ({shown(mine)} and {shown(its)}): "
                 "summarize both with the same options, the second with edges=first.edges"
@@ -178,7 +178,7 @@ def sum_of(one: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
     folds = max(int(d.attrs["folds"]) for d in pair)
     labels = np.unique(np.concatenate([d["label"].to_numpy() for d in pair]))
     tables: dict[str, Columns] = {}
-    for name in OUTCOMES[one.attrs["kind"]].tables:
+    for name in OUTCOMES[data.attrs["kind"]].tables:
         if name == "joint" and not coarse:
             tables[name] = {}
             continue
@@ -188,8 +188,8 @@ def sum_of(one: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
             if name == "joint":
                 part["bin"] = part["bin"] // (coarse // width)
         tables[name] = {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
-    attrs = {**one.attrs, "coarse": coarse, "folds": folds}
-    return dataset_of(tables, labels, one["edges"].to_numpy(), attrs)
+    attrs = {**data.attrs, "coarse": coarse, "folds": folds}
+    return dataset_of(tables, labels, data["edges"].to_numpy(), attrs)
 
 
 def undated(attrs: Mapping[Any, Any]) -> dict[str, Any]:

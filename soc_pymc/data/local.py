@@ -83,7 +83,7 @@ class Local:
         """Sums of all bins and cells of items, validated in the same pass.
 
         Blocks are put in order in threads and added in their order, to several tables at once, so
-        every sum is over its items in order, whatever the number of threads.
+        every sum is over its items in order, for any number of threads.
         """
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
         running = _RunningSums(outcome, joint, bins, self._folds.number)
@@ -176,9 +176,9 @@ class _RunningSums:
                 self._move(name, part_sums(self._outcome, number, items))
             elif name == "joint":  # without folds, and with the first of the bins that are merged
                 bin_number = number % self._bins
-                first = bin_number - bin_number % self.piles.coarse
+                merged = bin_number - bin_number % self.piles.coarse
                 group = number // (self._folds * self._bins)
-                self._cells[name].add(group * self._bins + first, items)
+                self._cells[name].add(group * self._bins + merged, items)
             else:
                 self._cells[name].add(number, items)
 
@@ -200,7 +200,7 @@ class _RunningSums:
         self._move(name, rows)
 
     def _move(self, name: str, rows: dict[str, NDArray[Any]]) -> None:
-        """Add rows to the piles, with their group, fold and bin in the place of their number."""
+        """Add rows to the piles, with their group, fold and bin in place of their number."""
         part, rows["bin"] = np.divmod(rows.pop("number"), self._bins)
         rows["group"], rows["fold"] = np.divmod(part, 1 if name == "joint" else self._folds)
         self.piles.add(name, rows)

@@ -84,15 +84,15 @@ def word_columns(source: Any) -> list[str]:
 def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]:
     """The selected columns, each exactly once; all if none are named."""
     names = [str(name) for name in available]
-    wanted = names if columns is None else list(columns)
-    if absent := [_absent(column, names) for column in wanted if column not in names]:
+    selected = names if columns is None else list(columns)
+    if absent := [_absent(column, names) for column in selected if column not in names]:
         raise ItemsError("\n".join(absent))
-    for column in wanted:
+    for column in selected:
         if names.count(column) > 1:
             raise ItemsError(
                 f"column {column!r} occurs {names.count(column)} times: rename or drop the others"
             )
-    return wanted
+    return selected
 
 
 def _absent(column: str, names: list[str]) -> str:
@@ -190,14 +190,14 @@ def record_batches(table: Any, size: int) -> Iterator[Any]:
 def paths_of(source: Any) -> list[str]:
     """Existing files of a path, glob or list, globs in sorted order."""
     paths: list[str] = []
-    for given in [source] if isinstance(source, str | os.PathLike) else source:
-        name = os.path.expanduser(path_of(given, "source", ItemsError))
-        # the name of an existing file is no pattern, whatever wildcards it contains
+    for entry in [source] if isinstance(source, str | os.PathLike) else source:
+        name = os.path.expanduser(path_of(entry, "source", ItemsError))
+        # the name of an existing file is not a pattern, even if it contains wildcards
         matches = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
         if "://" in name:
             raise ItemsError(f"{name}: remote files are read through an Ibis table; pass one")
         if not matches:
-            what = "no file matches" if glob.has_magic(name) else "there is no such file"
+            what = "no file matches" if glob.has_magic(name) else "no such file"
             raise ItemsError(f"{name}: {what}")
         paths += matches
     for name in paths:

@@ -147,7 +147,7 @@ class Statistics:
 
     @property
     def weights(self) -> str:
-        """How days are weighted, in words; empty where every item counts once."""
+        """Weights of days, in words; empty where every item counts once."""
         return str(self.data.attrs.get("weights", ""))
 
     @property
@@ -266,14 +266,14 @@ class Statistics:
         """Statistics of the last days, equal to the sum of those of the days.
 
         `length` is the number of calendar days, as ``"28d"``; `end` is the last, a date or text
-        YYYY-MM-DD, by default the last of `days`. StatisticsError if no day is in the window.
+        YYYY-MM-DD, by default the last of `days`. StatisticsError if the window is empty.
         """
         number: Any = length
         age, last = self._ages(end)
         inside = (age >= 0) & (age < number)
         if not inside.any():
             raise StatisticsError(
-                f"no day is in the {number} days to {last}: days are {self.days[0]} to "
+                f"there are no items in the {number} days to {last}: days are {self.days[0]} to "
                 f"{self.days[-1]}"
             )
         return self._selected("group", inside)
@@ -290,7 +290,7 @@ class Statistics:
         number: Any = half_life
         age, last = self._ages(end)
         if not (age >= 0).any():
-            raise StatisticsError(f"no day is up to {last}: days begin on {self.days[0]}")
+            raise StatisticsError(f"all days are after {last}: they begin on {self.days[0]}")
         words = f"half-life of {number} days, weight 1 on {last}"
         weight = np.where(age >= 0, np.exp2(-age / number), 0.0)
         weighted = self._selected("group", weight, {"weights": words})

@@ -1,4 +1,4 @@
-"""From items to statistics: choice of bins, sums of cells, checks of totals and leakage."""
+"""Summaries of items as statistics: choice of bins, sums, checks of totals and leakage."""
 
 import json
 import logging
@@ -52,12 +52,12 @@ _log = logging.getLogger(__name__)
 _SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
-_OWN_GROUPS = 50  # items of which not each may be a group of its own
+_OWN_GROUPS = 50  # items from which on not every one may be a group of its own
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
-_AUTO_BYTES = 64e6  # of joint cells that are kept without being asked for
+_AUTO_BYTES = 64e6  # most memory for joint cells by default
 _LEAKAGE = -6.0  # honest scores stay above this z
 _FEW = 10  # items of bins that are checked together
-_TOLD, _APART = 20, 10.0  # events that tell a rate; factor between rates and scores
+_TOLD, _APART = 20, 10.0  # events that determine a rate; factor between rates and scores
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
 
@@ -102,7 +102,7 @@ def summarize(
     cluster: str | None = None, date: str | None = None,
     on_leakage: Literal["raise", "warn", "ignore"] = "raise", progress: bool | None = None,
 ) -> Statistics:  # fmt: skip
-    """Sufficient statistics of items, whatever their outcomes, in bins of the score.
+    """Sufficient statistics of items of any kind, in bins of the score.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def totals_of(
         budget = Joint(_MOST_JOINT if joint is True else int(joint))
     rule = _fold_rule(items, folds)
     on_engine = kind_of(items.source) == "ibis"
-    # ids and folds that are not used are not read, whatever their type
+    # ids and folds of any type are not read unless they are used
     unused = rule.by in ("none", "cluster")
     read = replace(items, id=None, fold=None) if unused else items
     reader = (Grouped if on_engine else Local)(read, rule, progress)
@@ -304,9 +304,9 @@ def _check_range(reader: Grouped | Local, items: Items, scores: Weights, equal: 
 
 def _atoms(reader: Grouped | Local, items: Items, scores: Weights) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
-    many = stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
+    mask = stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
     least = fewest_in_atom(scores.n)
-    cells = scores.cell[many]
+    cells = scores.cell[mask]
     atoms = repeated_scores(reader.table, FIRST_GRID, cells, least) if len(cells) else {}
     ends = np.array(OUTCOMES[items.kind].ends)
     if len(at_ends := np.intersect1d(FIRST_GRID.cell(ends), scores.cell)):
@@ -378,7 +378,7 @@ def _warn_of_atoms(stats: Statistics, items: Items) -> None:
         warn_user(
             f"column {items.score!r} has scores shared by many items, such as a default score: "
             f"{shares}. A fit gives each its own mean and variance, so that it does not bend the "
-            "curves beside it; a prior with atoms=False treats it as any other score",
+            "curves next to it; a prior with atoms=False treats it as any other score",
             ItemsWarning,
         )
 
@@ -387,7 +387,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
     outcome, bins = OUTCOMES[items.kind], stats.cells("part")
     if not outcome.sizes_add or bins["score_min"].min() <= 0:
-        return  # such scores are no rates
+        return  # such scores are not rates
     fifth = (5 * (np.cumsum(bins["n"]) - 0.5 * bins["n"]) / bins["n"].sum()).astype(int)
     n, t, size, events = (
         np.bincount(fifth, bins[name]) for name in ("n", "sum_t", "sum_N", "sum_y")

@@ -59,8 +59,8 @@ def scan(items: Items, progress: bool = True, *, folds: bool = False) -> Scan:
     with phase("checking items", enabled=progress), readable(items.source):
         check_types(items, table)
         raw = table.select(**numbers(columns))
-        nothing = {outcome.observed: 0.0, outcome.size: outcome.no_information}
-        raw = raw.mutate({role: x for role, x in nothing.items() if role not in columns})
+        defaults = {outcome.observed: 0.0, outcome.size: outcome.no_information}
+        raw = raw.mutate({role: x for role, x in defaults.items() if role not in columns})
         problems = _problems_of(raw, items.roles, outcome)
         y = raw[outcome.observed]
         countable = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0)  # no null or NaN
@@ -71,16 +71,16 @@ def scan(items: Items, progress: bool = True, *, folds: bool = False) -> Scan:
             score_max=raw.score.max(),
             **{f"{i}": p.condition.sum().fill_null(0) for i, p in enumerate(problems)},
         )
-        (found,) = totals.to_pyarrow().to_pylist()
-        if not found["n"]:
+        (sums,) = totals.to_pyarrow().to_pylist()
+        if not sums["n"]:
             raise ItemsError(_no_rows(items))
-        bad = [(problem, int(found[f"{i}"])) for i, problem in enumerate(problems)]
+        bad = [(problem, int(sums[f"{i}"])) for i, problem in enumerate(problems)]
         if any(rows for _, rows in bad):
-            lines = [_describe(raw, problem, rows, found["n"]) for problem, rows in bad if rows]
+            lines = [_describe(raw, problem, rows, sums["n"]) for problem, rows in bad if rows]
             raise ItemsError("\n".join(lines))
-    check_total(items, float(found["outcome"]))
-    ends = float(found["score_min"]), float(found["score_max"])
-    return Scan(found["n"], *ends, table.select(**crossed(typed(columns))))
+    check_total(items, float(sums["outcome"]))
+    ends = float(sums["score_min"]), float(sums["score_max"])
+    return Scan(sums["n"], *ends, table.select(**crossed(typed(columns))))
 
 
 # --- problems of rows ----------------------------------------------------------------------------
@@ -137,9 +137,9 @@ def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_
             problems.append(_Problem(safe != safe.floor(), role, name, "not whole"))
     pair, y, x = outcome.validity, outcome.observed, outcome.size
     if pair.conflict and y in roles:
-        both = pair.conflict(clean[y], clean[x]) & usable[x]
+        conflict = pair.conflict(clean[y], clean[x]) & usable[x]
         what = pair.conflict_words.format(size=roles[x])
-        problems.append(_Problem(both, y, roles[y], what))
+        problems.append(_Problem(conflict, y, roles[y], what))
     return problems
 
 
@@ -190,12 +190,12 @@ def check_types(items: Items, table: Any) -> None:
 
 def _wrong_type(role: str, dtype: Any) -> str:
     """The type of a column in words, if it does not suit its role; else nothing."""
-    whole, text = dtype.is_integer(), dtype.is_string() or dtype.is_null()
+    integral, text = dtype.is_integer(), dtype.is_string() or dtype.is_null()
     if role == "date":
         right = text or dtype.is_date() or (dtype.is_timestamp() and dtype.timezone is None)
     elif role not in NUMBERS:
         labels = text or dtype.is_boolean()
-        right = whole or text or (is_label(role) and labels)
+        right = integral or text or (is_label(role) and labels)
     elif dtype.is_boolean():
         right = NUMBERS[role].labels
     else:
@@ -208,7 +208,7 @@ def _wrong_type(role: str, dtype: Any) -> str:
         return "text"
     if dtype.is_temporal():
         return "times with a time zone" if role == "date" else "dates or times"
-    if whole:
+    if integral:
         return "numbers"
     if dtype.is_floating() or dtype.is_decimal():  # pandas has floats where whole ones are missing
         return "numbers with fractions (pandas: .astype('Int64') makes whole numbers)"

@@ -15,7 +15,7 @@ from ..inference.results import Fit
 from ..posterior.interface import Columns, ThetaMixture
 from .items import read_decision
 
-_FEW = 128  # draws of the curves by which the cut-off of a choice is searched
+_FEW = 128  # draws of the curves in the search for a choice's cut-off
 _COST = Real(above=0.0, below=LARGEST)
 
 
@@ -95,7 +95,7 @@ def expected_loss(
 
     def losses(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         cut = columns["threshold"]
-        arguments = np.broadcast_arrays(cut, theta.first, theta.second)
+        arguments = np.broadcast_arrays(cut, theta.a, theta.b)
         difference = family.mean(*arguments[1:]) - cut
         # the smaller loss is computed and the larger is a sum, so that nothing cancels
         above, smaller = difference > 0, np.empty(difference.shape)
@@ -158,9 +158,9 @@ def value_of_exposure(
 
     def gains(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         theta, more = theta.listed(family), columns["more"]
-        means = family.mean(theta.first, theta.second)
+        means = family.mean(theta.a, theta.b)
         mean = theta.average(means)
-        within = theta.average(family.variance(theta.first, theta.second))
+        within = theta.average(family.variance(theta.a, theta.b))
         variance = within + theta.average((means - mean) ** 2)
         if theta.weight is None:
             after = variance / (1.0 + family.further.gain(mean, variance, more))
@@ -178,8 +178,8 @@ def value_of_exposure(
 
 def _few(theta: ThetaMixture) -> ThetaMixture:
     """Some of the draws, evenly spaced; all components of weighted mixtures."""
-    number = len(theta.first)
+    number = len(theta.a)
     if theta.weight is not None or number <= _FEW:
         return theta
     draws = np.arange(_FEW) * number // _FEW
-    return replace(theta, first=theta.first[draws], second=theta.second[draws])
+    return replace(theta, a=theta.a[draws], b=theta.b[draws])

@@ -68,7 +68,7 @@ class DecisionItems:
         """P(theta > threshold) of every item, averaged over the draws of the curves."""
 
         def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
-            tail = self.posterior.family.above(columns["threshold"], theta.first, theta.second)
+            tail = self.posterior.family.above(columns["threshold"], theta.a, theta.b)
             return [theta.average(tail, np.where(columns["threshold"] < 0.0, 1.0, 0.0))]
 
         (tail,) = self.each("probabilities", answer, progress, threshold=threshold)
@@ -79,13 +79,13 @@ class DecisionItems:
         return replace(self, columns=select(self.columns, chosen), index=self.index[chosen])
 
     def numbers(
-        self, values: ArrayLike, name: str, least: float = -np.inf, each: bool = False
+        self, values: ArrayLike, name: str, least: float = -np.inf, per_item: bool = False
     ) -> Floats:
-        """A number, or one for `each` item, as an array (n,) of numbers > `least`."""
+        """A number, or one for `per_item` item, as an array (n,) of numbers > `least`."""
         n = len(self)
-        array = numbers_of(values, name, wanted="a number or an array of numbers")
-        if array.shape != (n,) and (each or array.shape != ()):
-            scalar = "" if each else "one number, or "
+        array = numbers_of(values, name, expected="a number or an array of numbers")
+        if array.shape != (n,) and (per_item or array.shape != ()):
+            scalar = "" if per_item else "one number, or "
             raise FitError(
                 f"{name} has the shape {array.shape}: give {scalar}one number for each of {n:,} "
                 "items"

@@ -31,7 +31,7 @@ BLOCK = 512  # items that share random numbers
 
 _MOST = 1024  # draws of a block of items that are made at once
 _HELD = 4_000_000  # draws of items that are ranked at once
-_SCREENED = 64  # draws of the curves by which items are left out
+_SCREENED = 64  # draws of the curves that screen items
 _PARTS = np.array([0.0, 0.01, 0.1, 0.4])  # begins of parts of the sorted borders, by their least
 _UNLIKELY = 1e-6  # sum of probabilities that no higher border needs to lower
 _NEGLIGIBLE = 1e-3  # sum of the probabilities of the items that are left out
@@ -53,7 +53,7 @@ def thompson_draws(
     fit, items, progress
         As in `probability_above`, with the same errors.
     draws, seed
-        Number of draws, of which fewer are the same ones; and seed: take another one each round.
+        Number of draws, and seed: take another seed each round. Fewer draws are the first of more.
 
     Returns
     -------
@@ -119,8 +119,8 @@ class _Block:
     def draw(self, curves: Ints) -> tuple[Floats, Floats, Floats]:
         """Next draws on the scale of the family, (draws, n), and theta's parameters behind them."""
         uniform = self._rngs[0].random((len(curves), self.n))
-        first, second = self._posterior.theta_given(self._columns, curves, uniform)
-        return self._posterior.family.draw(first, second, self._rngs[1:]), first, second
+        a, b = self._posterior.theta_given(self._columns, curves, uniform)
+        return self._posterior.family.draw(a, b, self._rngs[1:]), a, b
 
 
 def _blocks(items: DecisionItems, seed: int) -> list[_Block]:
@@ -195,7 +195,7 @@ def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Int
     tail, likely, tails = np.zeros(len(items)), everyone, np.ones(len(items))
     for part, least in zip(share, border[start], strict=True):
         tails[likely] = screening.rows(likely).above(np.full(len(likely), least), False)
-        tail += part * tails  # of the unlikely ones, by the lower border before
+        tail += part * tails  # those of unlikely items, by the lower border before
         likely = np.flatnonzero(tails > _UNLIKELY / len(items))
     tail[leaders] = 1.0
     order = np.argsort(tail, kind="stable")
@@ -207,17 +207,17 @@ def _top(
 ) -> tuple[Floats, Floats]:
     """Probabilities to be among the `size` largest, which sum to `size`, and their errors."""
     n, number, blocks = len(items), len(curves), _blocks(items, seed)
-    sums = np.zeros((2, n))  # of the probabilities and of their squares
+    sums = np.zeros((2, n))  # probabilities and their squares
     step = max(1, _HELD // n)
     for start in range(0, number, step):
         draws = curves[start : start + step]
         drawings = ordered_map(methodcaller("draw", draws), blocks)
-        drawn, first, second = (np.hstack(parts) for parts in zip(*drawings, strict=True))
+        drawn, a, b = (np.hstack(parts) for parts in zip(*drawings, strict=True))
         # the k-th largest of the others: of an item among the k, it is the one that follows
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)
         following, last = order[:, [n - size - 1]], order[:, [n - size]]
         rivals = np.where(drawn >= last, following, last)
-        probability = items.posterior.family.above_drawn(rivals, first, second)
+        probability = items.posterior.family.above_drawn(rivals, a, b)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
         bar.advance(probability.size)
     mean = sums[0] / number

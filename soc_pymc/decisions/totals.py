@@ -124,11 +124,11 @@ def _weights(decision: DecisionItems, weights: str | ArrayLike | None) -> Floats
     if weights is None:
         return np.ones(len(decision))
     if not isinstance(weights, str):
-        return decision.numbers(weights, "weights", each=True)
+        return decision.numbers(weights, "weights", per_item=True)
     column, name = decision.labels[weights], f"weights={weights!r}"
     if column.dtype.kind not in "iuf":
         raise FitError(f"{name} must be the name of a column of numbers")
-    return decision.numbers(column, name, each=True)
+    return decision.numbers(column, name, per_item=True)
 
 
 def _labels(decision: DecisionItems, by: str | ArrayLike | None) -> tuple[Ints, pd.Index]:
@@ -181,16 +181,16 @@ def _distributions(
         return [m * weight[rows] ** r for r, m in enumerate(by_item)]
 
     cumulants = np.stack(summed(items.fit, weight, code, len(sizes), moments))
-    few = sizes < _FEW
+    small = sizes < _FEW
     if not items.fit.prior.mixture:
-        few &= cumulants[2].any(axis=0)  # else they are Normal
-    if not few.any():
+        small &= cumulants[2].any(axis=0)  # else they are Normal
+    if not small.any():
         return cumulants, {}
-    rows = np.flatnonzero(few[code])
+    rows = np.flatnonzero(small[code])
     theta = joint_draws(items.rows(rows), curve_numbers(items.draws, _DRAWS, 0), 0)
     starts = np.flatnonzero(np.diff(code[rows], prepend=-1))
     sums = np.add.reduceat(theta * weight[rows], starts, axis=1)
-    return cumulants, dict(zip(np.flatnonzero(few).tolist(), sums.T, strict=True))
+    return cumulants, dict(zip(np.flatnonzero(small).tolist(), sums.T, strict=True))
 
 
 def _rows(

@@ -57,7 +57,7 @@ def held_out(
     Result
         Its ``table`` has the gain of each estimator (t, a constant, isotonic regression, Platt
         scaling and a spline, and the fits' posterior means) over all items and in each bin: in
-        percent of the log-likelihood of t, or of the constant where t is no estimate of theta
+        percent of the log-likelihood of t, or of the constant where t is not an estimate of theta
         (negative, or 0 where there are held-out events); of values of the squared error in noise
         sds; with a 90% interval over items. And for each fit ``PIT``, of all items and, of counts,
         of those with an exposure of at least 25 in the test part. ``data`` has ``gain``, by

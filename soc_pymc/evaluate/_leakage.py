@@ -25,9 +25,9 @@ from .splitting import read_frame
 Evidence = dict[str, Any]
 """A row of the table with ``z``, large where scores leak."""
 
-_MOST_Z = 3.0  # of more variation than noise in one bin: that of theta
+_MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
 _LEVEL = 0.05  # chance of a false alarm
-_TOLERANCE = 0.05  # of out-of-fold gain that training on more items may bring
+_TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
 _FINDINGS = {
     "outcomes alone": "outcomes vary by {value:.2f} of their noise where they vary least",
     "fresh outcomes": "the calibration slope is {value:.2f} times as steep on fresh outcomes",
@@ -62,7 +62,7 @@ def leakage(
         least ratio of outcomes' variance to their noise among octaves of exposure (NaN where no
         items of a bin and an octave have two events); the calibration slope on fresh outcomes over
         that on the items' own; and the extra log-likelihood as a share of the out-of-fold scores'
-        gain, of which up to 5% is no alarm. ``data`` has ``z`` by evidence.
+        gain, of which up to 5% is not an alarm. ``data`` has ``z`` by evidence.
 
     Raises
     ------

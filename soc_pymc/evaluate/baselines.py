@@ -18,8 +18,8 @@ from ..families.scales import LINEAR, LOG
 
 Predict = Callable[[Floats], Floats]
 
-_KNOTS = 6  # of the spline, at quantiles of the scores by weight
-_RIDGE = 0.01  # precision of the spline's coefficients: they exist where there are no events too
+_KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
+_RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
 
 
 class _Cells(NamedTuple):
@@ -45,7 +45,7 @@ def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     score, y, size = (frame[name].to_numpy(dtype=float) for name in columns)
     weight, total = outcome.forms.weighted(y, size)
     if not (weight > 0).any():
-        raise ItemsError(f"all {len(frame):,} exposures are 0, which calibrate nothing")
+        raise ItemsError(f"all {len(frame):,} exposures are 0: nothing can be calibrated")
     scale = outcome.theta if outcome.theta.holds(score).all() else LINEAR
     distinct, place = np.unique(score[weight > 0], return_inverse=True)
     weight, total = (np.bincount(place, x[weight > 0]) for x in (weight, total))
@@ -92,7 +92,7 @@ def _regression(cells: _Cells, knots: Floats, degree: int, ridge: float) -> Pred
     average = cells.average()
     if len(knots) < 2 or average != float(cells.weight @ cells.mean) / float(cells.weight.sum()):
         return _constant(cells)  # no regression ends at a rate of 0, or at a probability of 1
-    # outcomes in units of their mean and weights in events, whatever the unit of exposure is
+    # outcomes in units of their mean and weights in events, for any unit of exposure
     unit = average if cells.outcome.theta is LOG else 1.0
     weight = cells.weight * unit
     options = {"extrapolation": "linear", "include_bias": False}

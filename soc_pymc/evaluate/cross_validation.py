@@ -67,7 +67,7 @@ def cross_validate(
         if n := (fold_statistics := stats.of_fold(fold)).n_items:
             fit_to_others = fit(stats.without_fold(fold), prior, method, progress=progress)
             rows, status = curve_rows(fit_to_others, fold_statistics), fit_to_others.status
-            elpd = float(rows.sums.values(rows.first[None], rows.second[None]).sum())
+            elpd = float(rows.sums.values(rows.location[None], rows.dispersion[None]).sum())
             trust = doubt_of(status) or OK
             table[fold] = [n, elpd, elpd / n, status.converged, trust]
     columns = ["items", "elpd", "per_item", "converged", "trust"]

@@ -24,7 +24,7 @@ from ..quantities.variance import r_squared
 THRESHOLD = 0.05
 """A sensitivity from which a result depends on the prior (Kallioinen et al. 2024)."""
 
-_ALPHAS = (0.99, 1.01)  # of which the sensitivity is a difference quotient
+_ALPHAS = (0.99, 1.01)  # powers, between which the sensitivity is a difference quotient
 _FEWEST = 100  # draws
 _NAMES = {"mean": "E(theta | t)", "log_variance": "log Var(theta | t)", "r_squared": "R-squared"}
 _MEANINGS = {

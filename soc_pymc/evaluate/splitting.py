@@ -32,7 +32,7 @@ class Split:
 
 
 def stream(seed: int, purpose: str) -> np.random.Generator:
-    """Random numbers of their own for each purpose, with which one seed serves them all."""
+    """Independent random numbers for each purpose, from one seed."""
     return np.random.default_rng([SEED(seed, "seed"), zlib.crc32(purpose.encode())])
 
 

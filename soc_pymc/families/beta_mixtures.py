@@ -32,7 +32,7 @@ from .mixture_rows import bounded_handle
 from .special_functions import polygammas
 
 _LOGITS = 230.0  # largest logit of a mean
-_LOG_SPREADS = (-230.0, 2.7)  # of the second curve: spreads of logit theta are at most 21
+_LOG_SPREADS = (-230.0, 2.7)  # bounds of the second curve: spreads of logit theta are at most 21
 _LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60  # steps in log a and log b: longest, last, most
 # what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
 # square, twice where neither a nor b is far larger than the other
@@ -105,7 +105,7 @@ def _own_betas(frame: Frame) -> tuple[Floats, Floats]:
 
 
 def _beta_rise(frame: Frame) -> Floats:
-    """With mu = a/(a + b): d log a = mu df and d log b = -(1 - mu) df."""
+    """Slope where, with mu = a/(a + b), d log a = mu df and d log b = -(1 - mu) df."""
     a, b = _own_betas(frame)
     successes, failures = a / (a + b), b / (a + b)
     return np.asarray(

@@ -1,4 +1,4 @@
-"""Successes y ~ Binomial(n, theta): what holds of them whatever the prior of theta is."""
+"""Successes y ~ Binomial(n, theta): functions that do not depend on the prior of theta."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ class _BinomialForms(OutcomeForms):
     # --- outcomes given the first two moments of theta
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        # as of counts: weights that no few items drown
+        # weights as for counts, so that a few items cannot dominate
         expected = size * mean * (1.0 - mean)
         extra = (size - 1.0) * variance / (mean * (1.0 - mean))  # Var(y) = expected (1 + extra)
         extra = np.maximum(extra, 0.0)
@@ -117,10 +117,10 @@ class _BinomialForms(OutcomeForms):
             raise ItemsError(
                 "fresh=: there are no successes and failures in both outcomes of items seen twice"
             )
-        some = np.where(known, trials, 2.0)
-        rate = successes / some
+        known_trials = np.where(known, trials, 2.0)
+        rate = successes / known_trials
         residual = np.where(known, y - rate * size, 0.0)
-        weight = size * fresh_size / np.maximum(some - 1.0, 1.0) * rate * (1.0 - rate)
+        weight = size * fresh_size / np.maximum(known_trials - 1.0, 1.0) * rate * (1.0 - rate)
         weight = np.where(known, weight, 0.0)
         return residual - weight * (residual.sum() / weight.sum()), weight
 

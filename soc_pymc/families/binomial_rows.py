@@ -28,7 +28,7 @@ from .poisson_rows import CV2_LEVEL
 from .rising import columns, make_rising, rising
 from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
 
-_NO_SPREAD = 1e15  # of a + b
+_NO_SPREAD = 1e15  # a + b beyond which theta does not vary
 _SUMS = {
     "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
     "failures": ("n", "sum_z", "sum_z2", "sum_z3"),
@@ -37,7 +37,7 @@ _SUMS = {
 
 
 def _softplus(xp: Any, x: Any) -> Any:
-    """log(1 + exp(x)), of which derivatives are right at 0 too."""
+    """log(1 + exp(x)), with correct derivatives at 0 too."""
     return 0.5 * (x + abs(x)) + xp.log1p(xp.exp(-abs(x)))
 
 
@@ -93,7 +93,7 @@ def draw_row(  # type: ignore[no-untyped-def]
 class BetaRows(RowSums):
     """The three histograms of all rows: of successes y, failures z and trials n."""
 
-    y_step_start: Ints  # as of `Rising`
+    y_step_start: Ints  # as in `Rising`
     y_step: Floats
     y_over: Floats
     y_start: Ints
@@ -134,7 +134,7 @@ class BetaRows(RowSums):
 
     @staticmethod
     def log_marginal(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
-        """As in `RowSums`; both curves are moved to those of theta over the row first."""
+        """Log marginal as in `RowSums`, at the curves of theta over the row."""
         total, failures, constant, spread = cells[12:]
         mean, size = _over_row(xp, location, dispersion, spread)
         up, down = _softplus(xp, mean), _softplus(xp, -mean)  # -log(1 - mu), -log(mu)
@@ -151,7 +151,7 @@ class BetaRows(RowSums):
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BetaRows":
-        """From tables of cells with a column ``row``: joint cells, or the three margins."""
+        """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
         joint = cells.get("joint")
         tables = (joint or cells[name] for name in _SUMS)
         return make_beta_rows(
@@ -203,11 +203,11 @@ class BetaRows(RowSums):
         a, b = (np.exp(x) for x in log_parameters(f, g))
         m, v = a + b, special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
-        more = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + more)
+        extra = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + extra)
         later = 2.0 * (n - 1.0) * ((a + 1.0) / (m + 2.0)) * ((b + 1.0) / (m + 2.0))
         later = later * (m / (m + 1.0)) * ((m + n + 1.0) / (m + 3.0))
-        slope = n * v * more * (m / (m + 1.0))
-        of_dispersion = slope**2 / np.where(n > 1, n * v * (1.0 + more) * later, 1.0)
+        slope = n * v * extra * (m / (m + 1.0))
+        of_dispersion = slope**2 / np.where(n > 1, n * v * (1.0 + extra) * later, 1.0)
         chain = widening_slope(location, dispersion, self.spread)
         rows = len(self.total)
         return (
@@ -236,6 +236,6 @@ def make_beta_rows(
     of_y, log_y = make_rising(rows, successes)
     of_z, log_z = make_rising(rows, failures)
     of_n, log_n = make_rising(rows, trials)
-    total, other = (np.bincount(c[0], c[2], rows) for c in (successes, failures))
+    total, failed = (np.bincount(c[0], c[2], rows) for c in (successes, failures))
     constant = log_n - log_y - log_z
-    return BetaRows(*of_y, *of_z, *of_n, total, other, constant, np.zeros(rows))
+    return BetaRows(*of_y, *of_z, *of_n, total, failed, constant, np.zeros(rows))

@@ -43,10 +43,10 @@ def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
 class Cell(NamedTuple):
     """Content of one column of cells."""
 
-    of: Literal["outcome", "size", "rest"]  # the rest is the size less the outcome
+    role: Literal["outcome", "size", "rest"]  # the rest is the size less the outcome
     grid: Literal["count", "exposure", "noise", "value"]
     bits: int  # of a cell in packed keys
-    first: int  # the lowest cell
+    low: int  # the lowest cell
     # lower ends and widths of cells; those of values also depend on the noise cell
     ends: Callable[[ArrayLike], tuple[Floats, Floats]] | None
 

@@ -34,7 +34,7 @@ _MANY = 1000.0  # counts above which each component's probability is computed se
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
 _SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
 _TILTS, _MOST_TILT = 20, 2.0  # Newton steps, and the largest change of a log weight in one
-_FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of what allows heavier tails
+_FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of the floor for heavy tails
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _value_sharpness(cells: Mapping[str, NDArray[Any]], variance: Floats) -> Flo
 
 
 def _merged_gammas(location: Floats, fine: Frame, mean: Callable[[Floats], Floats]) -> Frame:
-    """Exp(mean log) of shapes, of which the others are functions."""
+    """Exp(mean log) of shapes, which determine the other fields."""
     return _gamma_frame(mean(fine.mean_curve), np.exp(mean(np.log(fine.shape))))
 
 
@@ -268,7 +268,7 @@ class Components:
     # have no path
     positions: Callable[[Frame, Floats], Floats] | None
     # (bases, z, curves (n, 2)) -> weights (n, R) that make the family's own distribution, where
-    # these have no closed form
+    # which have no closed form
     anchor: Callable[[Frame, Floats, Floats], Floats] | None
     merged: Callable[..., Frame]  # (location, bases, averages over merged bins) -> their base
     log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
@@ -286,7 +286,7 @@ class Components:
     def forms(
         self, base: Frame, functions: Floats, start: Floats, heavy: bool = True
     ) -> WeightForms:
-        """Return how predictors give the weights; `functions` (R, F) are those of z.
+        """Return the map from predictors to weights; `functions` (R, F) are those of z.
 
         `start` (n, 2) are the pilot's curves. The first function of families with a path is 0.
         `heavy` says whether a small share allows heavier tails.

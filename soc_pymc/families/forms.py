@@ -23,8 +23,8 @@ class OutcomeForms(Protocol):
     def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
         """Outcome and size averaged over units of exposure, and the exposure, of rows of sums."""
         total = sums["sum_N"]
-        some = np.where(total > 0, total, 1.0)
-        return sums["sum_yN"] / some, sums["sum_N2"] / some, total
+        divisor = np.where(total > 0, total, 1.0)
+        return sums["sum_yN"] / divisor, sums["sum_N2"] / divisor, total
 
     def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
         """Smallest and largest outcome of joint cells."""
@@ -120,7 +120,7 @@ class OutcomeForms(Protocol):
     def contrast(
         self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
     ) -> tuple[Floats, Floats]:
-        """Own outcomes less their prediction from fresh ones of the same items, and weights."""
+        """Outcomes less their prediction from fresh ones of the same items, and weights."""
 
 
 def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """Value of a further outcome before it is seen: less variance of theta, and better choices.
 
 The expected posterior variance of mixtures is a sum over a grid of further outcomes, all terms
-positive. E(theta | t, y, y') rises with a further outcome y', whatever the prior, so that with more
+positive. E(theta | t, y, y') rises with a further outcome y' under any prior, so that with more
 data an item is chosen if y' is at least a cut-off; the value is then a sum over y' in closed form.
 """
 
@@ -21,8 +21,8 @@ _SINGLE = 128  # counts summed one by one
 _AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
 _MANY = 1e5  # counts from which on logarithms of probabilities are formed without cancellation
 _FAINT = 1e-10  # components of less weight do not widen the grid
-_REACH, _TAIL = 8.0, 20.0  # of the grid beyond the components, in sd and in Gamma tails
-_HALVINGS = 60  # of the bracket of a value's cut-off
+_REACH, _TAIL = 8.0, 20.0  # extent of the grid beyond the components, in sd and Gamma tails
+_HALVINGS = 60  # bisections for a value's cut-off
 _FAR = 40.0  # predictive sd beyond which no value comes
 
 _OfCount = Callable[[Floats], Floats]
@@ -32,10 +32,10 @@ class Mixed(Protocol):
     """Theta of n items as mixtures of K components: two parameters and weights, each (K, n)."""
 
     @property
-    def first(self) -> Floats: ...  # noqa: D102
+    def a(self) -> Floats: ...  # noqa: D102
 
     @property
-    def second(self) -> Floats: ...  # noqa: D102
+    def b(self) -> Floats: ...  # noqa: D102
 
     @property
     def weight(self) -> Floats | None: ...  # noqa: D102
@@ -47,15 +47,15 @@ class Further(Protocol):
     """Further outcomes of one kind, of theta under its conjugate family."""
 
     def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
-        """By how much, minus 1, the best linear estimate divides the variance of theta."""
+        """Factor, minus 1, by which the best linear estimate divides the variance of theta."""
 
-    def mean_variance(self, weight: Floats, first: Floats, second: Floats, more: Floats) -> Floats:
+    def mean_variance(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
         """E Var(theta | t, y, y') of mixtures, (n,)."""
 
-    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """Expected value of a choice at `cut` with the further outcome less that without, (n,).
 
-        `few` are the components on which the least further outcome to choose is found.
+        `coarse` are the components on which the least further outcome to choose is found.
         """
 
 
@@ -67,7 +67,7 @@ def expected_variance(further: Further, theta: Mixed, more: Floats) -> Floats:
     for start in range(0, len(more), step):
         part = slice(start, start + step)
         expected[part] = further.mean_variance(
-            theta.weight[:, part], theta.first[:, part], theta.second[:, part], more[part]
+            theta.weight[:, part], theta.a[:, part], theta.b[:, part], more[part]
         )
     return expected
 
@@ -118,7 +118,7 @@ class _AfterCount:
         return variance / mean * more
 
     def mean_variance(self, weight: Floats, shape: Floats, rate: Floats, more: Floats) -> Floats:
-        """By the negative binomials of further counts; of many counts a grid."""
+        """Sum over the negative binomials of further counts; a grid stands for many counts."""
         ratio = more / rate
         mean, scale = shape * ratio, 1.0 + ratio
         reach = np.sqrt(mean * scale)
@@ -127,22 +127,22 @@ class _AfterCount:
         count, width = _count_grid(low, high)
         log_p = -count * np.log1p(1.0 / ratio)[:, None] - (shape * np.log1p(ratio))[:, None]
         log_p = log_p + special.gammaln(shape[0] + count) - special.gammaln(count + 1.0)
-        many = high > _MANY  # the large terms above cancel
-        if many.any():
-            components = shape[:, None, many], mean[:, None, many]
-            log_p[:, :, many] = log_negative_binomial(count[:, many], *components)
+        large = high > _MANY  # the large terms above cancel
+        if large.any():
+            components = shape[:, None, large], mean[:, None, large]
+            log_p[:, :, large] = log_negative_binomial(count[:, large], *components)
         after = rate + more
         means = (shape[:, None] + count) / after[:, None]
         return _averaged(weight, log_p, width, means, means / after[:, None])
 
-    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """Sum over the further counts that change the choice, by the cdf and one probability."""
-        shape, rate = theta.first, theta.second
+        shape, rate = theta.a, theta.b
         above = theta.average(shape / rate) > cut
-        least = _gamma_cut_off(few, more, cut)
+        least = _gamma_cut_off(coarse, more, cut)
         ratio = more / rate
         at_least_one = np.maximum(least, 1.0)
-        tail = np.empty_like(rate)  # of the counts that change the choice, with their sign
+        tail = np.empty_like(rate)  # signed tail of the counts that change the choice
         for items, upper, sign in ((above, False, -1.0), (~above, True, 1.0)):
             arguments = at_least_one[items] - 1.0, shape[:, items], ratio[:, items]
             tail[:, items] = sign * negative_binomial_tail(*arguments, upper)
@@ -151,8 +151,8 @@ class _AfterCount:
             np.where(least > 0, least * np.exp(_log_pmf(at_least_one, shape, rate, more)), 0.0)
             / rate
         )
-        away = shape / rate - cut
-        return np.maximum(theta.average(probability + away * tail), 0.0)
+        gap = shape / rate - cut
+        return np.maximum(theta.average(probability + gap * tail), 0.0)
 
 
 AFTER_COUNT: Further = _AfterCount()
@@ -205,7 +205,7 @@ def _count_cut_off(theta: Mixed, cut_offs: Floats, log_pmf: _OfCount, after: _Of
 
 
 def _gamma_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
-    shape, rate = theta.first, theta.second
+    shape, rate = theta.a, theta.b
     return _count_cut_off(
         theta,
         np.maximum(np.floor(cut * (rate + more) - shape) + 1.0, 0.0),
@@ -224,7 +224,7 @@ class _AfterSuccess:
         return variance / np.maximum(mean * (1.0 - mean) - variance, 1e-300) * more
 
     def mean_variance(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
-        """By the Beta-Binomials of further successes or, if fewer, failures; of many a grid."""
+        """Sum over the Beta-Binomials of further outcomes; a grid stands for many."""
         more = np.rint(more)
         # what is rare is counted: the grid is finer near 0
         swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
@@ -243,12 +243,12 @@ class _AfterSuccess:
         variances = means * (1.0 - means) / (total + more + 1.0)[:, None]
         return _averaged(weight, log_p, width, means, variances)
 
-    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """E[(theta - cut) if the choice changes], by two Beta-Binomials' cdfs."""
-        a, b, more = theta.first, theta.second, np.rint(more)
+        a, b, more = theta.a, theta.b, np.rint(more)
         mean = a / (a + b)
         above = theta.average(mean) > cut
-        least = _beta_cut_off(few, more, cut)
+        least = _beta_cut_off(coarse, more, cut)
         inside = np.clip(least, 0.0, more)
         never, always = least > more, least <= 0
         # P(Y' < least), under theta's prior and under that weighted by theta
@@ -266,7 +266,7 @@ AFTER_SUCCESS: Further = _AfterSuccess()
 
 
 def _beta_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
-    a, b = theta.first, theta.second
+    a, b = theta.a, theta.b
     total = a + b + more
     return _count_cut_off(
         theta,
@@ -286,7 +286,7 @@ class _AfterValue:
         return variance / more / more
 
     def mean_variance(self, weight: Floats, mean: Floats, variance: Floats, more: Floats) -> Floats:
-        """By the Normals of a further value."""
+        """Integrate over the Normals of a further value."""
         total = variance + more**2
         reach = _REACH * np.sqrt(total)
         low, high = _grid_ends(weight, mean - reach, mean + reach)
@@ -297,16 +297,16 @@ class _AfterValue:
         remaining = np.broadcast_to((more**2 * (variance / total))[:, None], gap.shape)
         return _averaged(weight, log_p, 1.0, mean[:, None] + pull * gap, remaining)
 
-    def value(self, theta: Mixed, few: Mixed, more: Floats, cut: Floats) -> Floats:
+    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """Integral over the further values that change the choice."""
-        mean, variance = theta.first, theta.second
+        mean, variance = theta.a, theta.b
         above = theta.average(mean) > cut
-        least = _value_cut_off(few, more, cut)
+        least = _value_cut_off(coarse, more, cut)
         sd = np.sqrt(variance + more**2)
         z = (mean - least) / sd
         bell = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (variance / sd)
-        away = mean - cut
-        gained = np.where(above, bell - away * special.ndtr(-z), bell + away * special.ndtr(z))
+        gap = mean - cut
+        gained = np.where(above, bell - gap * special.ndtr(-z), bell + gap * special.ndtr(z))
         return np.maximum(theta.average(gained), 0.0)
 
 
@@ -315,7 +315,7 @@ AFTER_VALUE: Further = _AfterValue()
 
 def _value_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
     """Further value with E(theta | y, y') = cut, by bisection between the components' own."""
-    mean, variance = theta.first, theta.second
+    mean, variance = theta.a, theta.b
     noise = more**2
     total = variance + noise
     sd = np.sqrt(total).max(axis=0)

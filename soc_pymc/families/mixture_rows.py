@@ -17,7 +17,7 @@ from scipy import special
 
 from .._lib.arrays import Floats, Ints
 
-_CLOSE, _STEPS = 1e-8, 60  # what may be left of both curves, and the most Newton steps
+_CLOSE, _STEPS = 1e-8, 60  # residual allowed in both curves, and most Newton steps
 _LONGEST = 2.0  # step of the coefficients that shift and stretch
 _SHORTEST = 0.02  # share of the line from the centre
 _MANY_DRAWS = 8  # draws for which it pays to solve at their mean first
@@ -180,7 +180,7 @@ def _gamma_terms(inner, mean_curve, spread_curve, base, normal, family):  # type
 
 @_jit
 def _beta_terms(middle, inner, mean_curve, spread_curve, start, base, normal, family):  # type: ignore[no-untyped-def]
-    """The same for Betas, with logits in the place of logarithms.
+    """Fill the terms of Betas as `_gamma_terms` does, with logits in place of logarithms.
 
     Those of Betas are `base[3]` where the curves are the pilot's, whose mean is `middle` and whose
     second curve is `start`, and elsewhere nearly.
@@ -204,7 +204,7 @@ def _beta_terms(middle, inner, mean_curve, spread_curve, start, base, normal, fa
 
 @_jit
 def _floored(terms, floor):  # type: ignore[no-untyped-def]
-    """In place: log weights and derivatives (3, R), with weights of sum 1 and a floor."""
+    """Normalise log weights and derivatives (3, R) in place, to weights of sum 1 with a floor."""
     top, total, mean_slope, spread_slope = terms[0].max(), 0.0, 0.0, 0.0
     for r in range(len(floor)):
         weight = np.exp(max(terms[0, r] - top, LOWEST))
@@ -335,7 +335,7 @@ def _solve(mean_curve, spread_curve, middle, parts, fixed, tilt, weight, solutio
 
 @_jit
 def _at(point, further, row, parts, centre, tilt, weight, solution, along):  # type: ignore[no-untyped-def]
-    """`_solve` at bounded predictors (P,), of which `further` (R,) is what the last ones add."""
+    """`_solve` at bounded predictors (P,); `further` (R,) is what the last ones add."""
     middle, inner, base = row
     fixed = np.empty(len(weight))
     _base_weights(middle, inner, point[0], point[1], point[2], base, centre[1], fixed, along)
@@ -480,7 +480,7 @@ def _at_one_draw(predictors, base, basis, mean, variance, handle, centre, guess)
 
 
 def _moving(predictors: Floats, forms: WeightForms) -> tuple[Floats, Floats, Floats, Floats]:
-    """At predictors (n, P): weights, what was found, and derivatives of log weights (n, R, P).
+    """Weights at predictors (n, P), solutions, and derivatives of log weights (n, R, P).
 
     These are in the bounded curves and the further predictors, without what the coefficients that
     shift and stretch add; the fourth are the derivatives of these (n, 2, P).

@@ -14,7 +14,7 @@ from .._lib.arrays import Floats
 from ..prior_table import FAMILIES, mixture_rows
 
 _AT_ONCE = 1 << 16  # numbers in one array of members x items
-_LARGEST = 690.0  # of the logarithm or logit of theta
+_LARGEST = 690.0  # largest logarithm or logit of theta
 
 
 def _gamma_law(shape: Floats, rate: Floats, norm: Floats, t: Floats, _: Any) -> tuple[Any, Any]:

@@ -133,11 +133,11 @@ def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
             result[i] = values[i] + shift @ root.T
         least, place = derivative.minima(result[active])
         low = least < -_CLOSE * scale[active, None]
-        more = _dual(derivative.rows(np.nonzero(low)[1], place[low]), root)
+        normals = _dual(derivative.rows(np.nonzero(low)[1], place[low]), root)
         active, count = active[low.any(axis=1)], low.sum(axis=1)
         if not len(active):
             break
-        cuts = np.split(more, np.cumsum(count[count > 0])[:-1], axis=1)
+        cuts = np.split(normals, np.cumsum(count[count > 0])[:-1], axis=1)
         for i, cut in zip(active.tolist(), cuts, strict=True):
             designs[i] = np.hstack([designs[i], cut])
     result[falls] = _lift(result[falls], derivative)

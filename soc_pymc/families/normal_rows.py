@@ -59,7 +59,7 @@ class NormalCells(RowSums):
     def log_marginal(
         xp: Any, location: Any, dispersion: Any, noise: Any, moments: Any, centre: Any, spread: Any
     ) -> Any:
-        """As in `RowSums`."""
+        """Log marginal as in `RowSums`."""
         inverse = 1.0 / ((xp.exp(dispersion) + spread)[..., None] + noise)
         gap = (location - centre)[..., None]
         n, plain, square = (moments[..., k, :] for k in range(3))
@@ -72,12 +72,12 @@ class NormalCells(RowSums):
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalCells":
-        """From tables of cells with a column ``row``: joint cells, or those over the noise."""
+        """Build from tables of cells with a column ``row``: joint cells, or those of the noise."""
         joint = cells.get("joint")
         if joint is not None:
             return make_normal_cells(rows, joint["row"], _joint_sums(joint))
         noise = cells["noise"]
-        sums = [np.stack([noise[name].astype(float) for name in of], axis=1) for of in _NOISE_SUMS]
+        sums = [np.stack([noise[c].astype(float) for c in names], axis=1) for names in _NOISE_SUMS]
         return make_normal_cells(rows, noise["row"], np.stack(sums, axis=1))
 
     @staticmethod
@@ -151,8 +151,8 @@ def make_normal_cells(rows: int, row: Ints, sums: Floats) -> NormalCells:
     noise = sums[:, 0, 1] / sums[:, 0, 0]
     gap = _shifted(sums, noise)
     # with equal noise the moments are only rounding
-    same = gap[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
-    gap[same, :, 1:] = 0.0
+    equal = gap[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
+    gap[equal, :, 1:] = 0.0
     a = centre[row][:, None]
     gap[:, 2] += a * (a * gap[:, 0] - 2.0 * gap[:, 1])
     gap[:, 1] -= a * gap[:, 0]

@@ -42,8 +42,8 @@ class Sum(NamedTuple):
 
     outcome: int
     size: int
-    of: Literal["power", "log", "above"] = "power"
-    rest: int = 0
+    form: Literal["power", "log", "above"] = "power"
+    complement: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,18 @@ class Words:
     size: str  # the size that determines the precision of an outcome: "exposure", "noise sd"
     sizes: str
     theta: str  # an item's theta: "rate"
-    own: str  # an item's outcome as an estimate of its theta: "own rate"
+    estimate: str  # an item's outcome as an estimate of its theta: "own rate"
     unit: str  # of theta, with placeholders for the columns {outcome} and {size}
-    seen: str  # an item's outcome, as the second half of a sentence
+    text: str  # an item's outcome, as the second half of a sentence
     further: str  # one further observation, with placeholders for its {amount} and {size}
     worth: str  # heading for the items whose further observation is worth most
     events: str  # name of unnamed outcomes in units and totals
     noise: str  # noise of outcomes about theta
-    leak: str  # meaning of a too small variation of outcomes around their scores, {z}
+    leak: str  # meaning of too little variation of outcomes around their scores, {z}
     columns: tuple[str, str]  # what the columns of outcome and size hold
     zeros: str = ""  # items whose outcome is 0; empty if these are not special
     doubt: str = ""  # what a check says of doubts about the noise, {width} of intervals without it
-    unfit: str = "an event"  # what a bin lacks that has no estimate of its own
+    unfit: str = "an event"  # what a bin without an estimate lacks
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,11 +160,11 @@ class Outcome:
         return tuple(dict.fromkeys(real for name in names for real in self.tables[name].reals))
 
     def powers(self, columns: Mapping[str, NDArray[Any]]) -> Powers:
-        """Sums of powers, as of `row_sums.Powers`."""
+        """Sums of powers, as in `row_sums.Powers`."""
         return {
-            (of.outcome, of.size, of.rest) if of.rest else (of.outcome, of.size): columns[name]
-            for name, of in self.sums_of.items()
-            if of.of == "power" and name in columns
+            (s.outcome, s.size, s.complement)[: 3 if s.complement else 2]: columns[name]
+            for name, s in self.sums_of.items()
+            if s.form == "power" and name in columns
         }
 
     def check_joint(self, cells: int, most: int) -> None:
@@ -188,8 +188,8 @@ class Outcome:
 def _powers(size: str, *powers: tuple[int, int]) -> dict[str, Sum]:
     """Sums of y^a x^b for pairs (a, b), by their names, such as "sum_yN2"."""
 
-    def power(letter: str, of: int) -> str:
-        return "" if of == 0 else letter if of == 1 else f"{letter}{of}"
+    def power(letter: str, exponent: int) -> str:
+        return "" if exponent == 0 else letter if exponent == 1 else f"{letter}{exponent}"
 
     return {f"sum_{power('y', a)}{power(size, b)}": Sum(a, b) for a, b in powers}
 
@@ -250,7 +250,7 @@ _POISSON = Outcome(
         "rate",
         "own rate",
         unit="{outcome} per unit of {size}",
-        seen="a number of events in a known exposure, which is its true rate theta seen with noise",
+        text="a number of events in a known exposure, which is its true rate theta seen with noise",
         further="{amount} more units of {size}",
         worth="Items that deserve more exposure",
         events="events",
@@ -353,7 +353,7 @@ _NORMAL = Outcome(
         "value",
         "own value",
         unit="in the unit of {outcome}",
-        seen="a value, which is its true theta seen with noise of known size",
+        text="a value, which is its true theta seen with noise of known size",
         further="one further value with a noise sd of {amount}",
         worth="Items worth another look",
         events="the values",
@@ -405,7 +405,7 @@ _NORMAL = Outcome(
 # --- successes y ~ Binomial(n, theta) in n trials, z = n - y failures -----------------------------
 
 _TRIALS = _powers("N", (0, 1), (0, 2), (0, 3), (2, 0), (1, 1))
-_FAILURES = {f"sum_z{c if c > 1 else ''}": Sum(0, 0, rest=c) for c in (1, 2, 3)}
+_FAILURES = {f"sum_z{c if c > 1 else ''}": Sum(0, 0, complement=c) for c in (1, 2, 3)}
 _SUCCESSES = _powers("N", (2, 0), (3, 0))
 
 
@@ -453,7 +453,7 @@ _BINOMIAL = Outcome(
         "success rate",
         "own rate",
         unit="{outcome} per trial ({size})",
-        seen="a number of successes in known trials, each a success with the item's true "
+        text="a number of successes in known trials, each a success with the item's true "
         "probability theta",
         further="{amount} more trials ({size})",
         worth="Items that deserve more trials",

@@ -13,7 +13,7 @@ from .forms import OutcomeForms, fitted_line
 from .row_sums import Cells, Columns, add_by_bin
 
 _SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
-_FEW, _MANY = 0.1, 5.0  # expected counts above their exposures: between these none is no evidence
+_FEW, _MANY = 0.1, 5.0  # expected counts above exposures; in between, none is not evidence
 _TRIALS = (
     "exposures are whole numbers, no count exceeds its exposure, and the overall rate is "
     "{rate:.3g}: these look like successes in trials, whose noise is smaller than Poisson noise by "
@@ -166,7 +166,7 @@ def _could_be_trials(y: Floats, size: Floats) -> bool:
 
 
 def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
-    """Return True if whole exposures that no count exceeds are likely to be trials."""
+    """Return True if whole exposures, exceeded by no count, are likely to be trials."""
     above = float(items @ special.gammainc(size + 1.0, rate * size))  # expected if Poisson
     return rate > _SMALL_RATE and not _FEW < above < _MANY
 

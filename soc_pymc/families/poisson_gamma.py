@@ -190,8 +190,8 @@ def _few_cdfs(
         below[:, :m] = upto[:, :m]
         pmf[:, :m] *= (shape[:, :m] + (k - 1)) / k * factor[:, :m]
         upto[:, :m] += pmf[:, :m]
-    back = np.argsort(order)
-    return below[:, back], upto[:, back]
+    inverse = np.argsort(order)
+    return below[:, inverse], upto[:, inverse]
 
 
 def simulate(

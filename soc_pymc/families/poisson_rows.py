@@ -51,7 +51,7 @@ def draw_row(  # type: ignore[no-untyped-def]
 class Histograms(RowSums):
     """The two histograms of all rows as weighted points, rows one after the other."""
 
-    step_start: Ints  # as of `Rising`, of counts
+    step_start: Ints  # as in `Rising`, of counts
     step: Floats
     over: Floats
     wide_start: Ints
@@ -86,7 +86,7 @@ class Histograms(RowSums):
         wide_weight: Any, exposure: Any, items: Any, counts: Any, total: Any, constant: Any,
         spread: Any,
     ) -> Any:  # fmt: skip
-        """As in `RowSums`."""
+        """Log marginal as in `RowSums`."""
         cv2 = xp.exp(dispersion) + spread * (1.0 + xp.exp(dispersion))
         mean = location + 0.5 * spread
         ratio = exposure * (xp.exp(mean) * cv2)[..., None]
@@ -102,7 +102,7 @@ class Histograms(RowSums):
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "Histograms":
-        """From tables of cells with a column ``row``: joint cells, or both margins."""
+        """Build from tables of cells with a column ``row``: joint cells, or both margins."""
         joint = cells.get("joint")
         if joint is not None:
             counts = exposures = joint

@@ -146,9 +146,9 @@ class _Prior:
         for name in ("mean", "variance"):
             good = isinstance(getattr(self, name), Spline)
             self._check(name, good, "soc.Spline(...) or soc.Constant()")
-        for name, other in (("mean", self.variance), ("variance", self.mean)):
+        for name, partner in (("mean", self.variance), ("variance", self.mean)):
             if isinstance(constant := getattr(self, name), Constant):
-                level = Spline(knots=1, scale=other.scale, level=constant.level)
+                level = Spline(knots=1, scale=partner.scale, level=constant.level)
                 object.__setattr__(self, name, level)
 
 
@@ -194,11 +194,11 @@ class _Mixture(_Single):
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
-        for of, least in (("functions", 4), ("knots", 1)):
-            number = Whole(least, _MOST_KNOTS)(getattr(self, of), f"{name}: {of}")
-            object.__setattr__(self, of, number)
-        for of in ("shape", "drift"):
-            object.__setattr__(self, of, POSITIVE(getattr(self, of), f"{name}: {of}"))
+        for option, least in (("functions", 4), ("knots", 1)):
+            number = Whole(least, _MOST_KNOTS)(getattr(self, option), f"{name}: {option}")
+            object.__setattr__(self, option, number)
+        for option in ("shape", "drift"):
+            object.__setattr__(self, option, POSITIVE(getattr(self, option), f"{name}: {option}"))
 
 
 @dataclass(frozen=True)

@@ -75,18 +75,18 @@ class Rising(NamedTuple):
 
 
 def make_rising(rows: int, cells: Sequence[NDArray[Any]]) -> tuple[Rising, Floats]:
-    """From cells (row, n, and sums of y, y^2, y^3); also the sum of log y! of each row, (rows,)."""
+    """Build from cells (row, n, sums of y, y^2, y^3); also returns each row's sum of log y!."""
     point_row, y, weight = two_points(*cells)
     above = np.zeros((rows, EXACT_COUNTS))
     for j in range(EXACT_COUNTS):
         over = y > j
         above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
     row, step = np.nonzero(above)
-    step_start, (steps, more) = by_row(rows, row, step.astype(float), above[row, step])
+    step_start, (steps, number) = by_row(rows, row, step.astype(float), above[row, step])
     far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
-    start, (excess, many) = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
+    start, (excess, far_weight) = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
     log_factorials = np.bincount(point_row, weights=weight * gammaln(y + 1.0), minlength=rows)
-    return Rising(step_start, steps, more, start, excess, many), log_factorials
+    return Rising(step_start, steps, number, start, excess, far_weight), log_factorials
 
 
 def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:

@@ -35,7 +35,7 @@ _DISPERSION_SLOPE, _DISPERSION_WIGGLE = (
     0.5,
     0.3,
 )  # sd per sd of the position, and in the curve's unit
-_STEP = 4e-3  # of differences, in units of both parameters
+_STEP = 4e-3  # step of differences, in units of both parameters
 # where values give all derivatives up to the second, in steps
 _AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 
@@ -78,7 +78,7 @@ class RowSums(ABC):
     """
 
     tables: ClassVar[Mapping[str, tuple[str, ...]]]  # columns of each table, by its offsets' field
-    most_spread: ClassVar[float] = np.inf  # of items within a row
+    most_spread: ClassVar[float] = np.inf  # largest spread of items within a row
     margins: ClassVar[tuple[str, ...]]  # tables of cells for rows without classes of sizes
     size_cell: ClassVar[str]  # column of joint cells with an item's size
     most: ClassVar[tuple[float, float]]  # largest parameters that cells can resolve
@@ -184,7 +184,7 @@ class RowSums(ABC):
     ) -> Floats:
         """Log marginals of rows, by default all, and their slopes: (3, draws, k).
 
-        Slopes are central differences of values, to about 1e-5 of themselves.
+        Slopes are central differences of values, with relative errors of about 1e-5.
         """
         draws = len(location)
         step = _STEP * self.unit(dispersion, rows)
@@ -222,11 +222,11 @@ class RowSums(ABC):
         return drawn.T.reshape(location.shape)
 
     def with_spread(self, spread: Floats) -> Self:
-        """The same rows with other spreads."""
+        """Return these rows with other spreads."""
         return replace(self, spread=spread)  # type: ignore[type-var]
 
     def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
-        """Scale of the first parameter of rows, of which steps of differences are small parts."""
+        """Scale of the first parameter of rows, which sets the steps of differences."""
         return np.ones_like(dispersion)
 
     @staticmethod  # noqa: B027
@@ -236,7 +236,7 @@ class RowSums(ABC):
     @classmethod
     @abstractmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "RowSums":
-        """From tables of cells with a column ``row``: joint cells, or all margins."""
+        """Build from tables of cells with a column ``row``: joint cells, or all margins."""
 
     @staticmethod
     @abstractmethod

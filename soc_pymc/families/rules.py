@@ -41,17 +41,17 @@ def _recurrence(x, poly, jacobi):  # type: ignore[no-untyped-def]
     beta, last = 0.0, len(poly) - 1
     poly[0] = 1.0
     for k in range(last + 1):
-        now, then = poly[k], poly[max(k - 1, 0)]
+        current, previous = poly[k], poly[max(k - 1, 0)]
         alpha = 0.0
         for s in range(len(x)):
-            alpha += x[s] * now[s] * now[s]
+            alpha += x[s] * current[s] * current[s]
         alpha /= len(x)
         jacobi[k, k] = alpha
         if k == last:
             break
         new, square = poly[k + 1], 0.0
         for s in range(len(x)):
-            new[s] = (x[s] - alpha) * now[s] - beta * then[s]
+            new[s] = (x[s] - alpha) * current[s] - beta * previous[s]
             square += new[s] * new[s]
         norm = np.sqrt(square / len(x))
         beta = norm if norm > _LEAST else 0.0

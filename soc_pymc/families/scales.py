@@ -39,7 +39,7 @@ class Scale:
         return f"sum_{self.suffix}", f"sum_{self.suffix}2"
 
     def holds(self, score: Any) -> Bools:
-        """Which scores have a position."""
+        """Mask of the scores that have a position."""
         return np.asarray((score > self.low) & (score < self.high))
 
     def checked(self, score: Any) -> Floats:

@@ -19,7 +19,7 @@ _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _LEAST_STIRLING = 16.0  # smallest argument for Stirling's series
 _LEAST_POLYGAMMA = 10.0  # and of those of polygamma functions
 _NEAR = 0.3  # largest argument of a series about 0
-_ERROR, _MOST_TERMS = 2e-15, 10_000  # of the continued fraction of a Beta's tail
+_ERROR, _MOST_TERMS = 2e-15, 10_000  # for the continued fraction of a Beta's tail
 _LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
 _COMPILING = Lock()
 
@@ -145,7 +145,7 @@ def _beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
     lean = (a - m * x if x < 0.5 else m * complement - b) + 1.0
     inverse = 1.0 / (a + 1.0)
     last, value = 0.0, 1.0 / (a * lean * inverse)
-    bottom = value  # denominator of the last convergent, over that of this one
+    bottom = value  # denominator of the last convergent over this one's
     for n in range(1, _MOST_TERMS):
         share = n * (b - n) * x * inverse
         top = (a + n - 1.0) * (m + n - 1.0) * x * inverse * share
@@ -191,7 +191,7 @@ def beta_kernel(x: ArrayLike, complement: ArrayLike, a: ArrayLike, b: ArrayLike)
 
 
 def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
-    """P(theta > x), given also its complement 1 - x with all its digits.
+    """P(theta > x), given also the complement 1 - x to full precision.
 
     SciPy's takes ten times as long where a and b are moderate, and serves where both are large.
     """

@@ -79,9 +79,9 @@ def _values(u, v, terms, degree, inner, value):  # type: ignore[no-untyped-def]
     for i in range(degree, -1, -1):
         inner[:] = terms[i, degree]
         for j in range(degree - 1, -1, -1):
-            more = terms[i, j]
+            term = terms[i, j]
             for s in range(len(u)):
-                inner[s] = inner[s] * v[s] + more
+                inner[s] = inner[s] * v[s] + term
         for s in range(len(u)):
             value[s] = value[s] * u[s] + inner[s]
 
@@ -93,10 +93,10 @@ def _by_both(u, v, terms, degree, inner, slope, by_u, by_v):  # type: ignore[no-
     for i in range(degree, -1, -1):
         inner[:], slope[:] = terms[i, degree], 0.0
         for j in range(degree - 1, -1, -1):
-            more = terms[i, j]
+            term = terms[i, j]
             for s in range(len(u)):
                 slope[s] = slope[s] * v[s] + inner[s]
-                inner[s] = inner[s] * v[s] + more
+                inner[s] = inner[s] * v[s] + term
         for s in range(len(u)):
             by_v[s] = by_v[s] * u[s] + slope[s]
         if i > 0:

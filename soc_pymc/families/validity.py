@@ -36,7 +36,7 @@ class Bounds:
         return self.name_of_largest or f"beyond {self.largest:g} in size"
 
     def hold(self, numbers: Floats) -> bool:
-        """Return True if all numbers, of which there is at least one, are valid."""
+        """Return True if all numbers (at least one) are valid."""
         least = -self.largest if self.least is None else self.least
         # comparisons with NaN, which extremes pass on, are false
         inside = numbers.min() >= least and numbers.max() <= self.largest
@@ -45,7 +45,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Validity:
-    """Which items of one kind are valid."""
+    """Rules for valid items of one kind."""
 
     score: Bounds
     outcome: Bounds
@@ -56,7 +56,7 @@ class Validity:
     conflict_words: str = ""  # description of such an outcome; {size} is the size's column
 
     def are_valid(self, score: Floats, outcome: Floats, size: Floats) -> bool:
-        """Return True if all items, of which there is at least one, are valid."""
+        """Return True if all items (at least one) are valid."""
         pairs = ((self.score, score), (self.outcome, outcome), (self.size, size))
         return all(bounds.hold(numbers) for bounds, numbers in pairs) and not (
             self.conflict and np.any(self.conflict(outcome, size))

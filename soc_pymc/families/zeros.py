@@ -23,6 +23,6 @@ def with_zero(family: Family, a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def whole_moments(zero: Floats, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of theta, of which a share is 0, from those of the rest."""
+    """Mean and variance of theta with a share of zeros, from those of the rest."""
     positive = 1.0 - zero
     return positive * mean, positive * (variance + zero * mean**2)

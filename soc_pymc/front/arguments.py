@@ -104,7 +104,7 @@ def _kind_of(chosen: Chosen, known: dict[str, str]) -> Outcome:
 
 
 def check_out(out: str, read: Sequence[str]) -> None:
-    """Refuses an output that cannot be written or is an input, before the work starts."""
+    """Refuse an output that cannot be written or is an input, before the work starts."""
     from .._lib.files import check_target
 
     inputs = {os.path.realpath(path) for name in read for path in (name, *glob(name))}

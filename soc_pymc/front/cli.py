@@ -58,8 +58,8 @@ def _handlers(arrived: list[int]) -> Iterator[None]:
         raise KeyboardInterrupt
 
     plain = (signal.SIG_DFL, signal.default_int_handler)
-    ours = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in _STOPPED if ours}
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _STOPPED if in_main}
     taken = {number: handler for number, handler in before.items() if handler in plain}
     for number in taken:
         signal.signal(number, stop)
@@ -107,6 +107,6 @@ def _fail(text: str, status: int = 2) -> int:
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
     if issubclass(category, _FOR_DEVELOPERS):
         return
-    own = category.__module__.startswith("soc_pymc")
+    prefix = "" if category.__module__.startswith("soc_pymc") else f"{category.__name__}: "
     text = " ".join(str(message).split())
-    print(f"soc-pymc: warning: {text if own else f'{category.__name__}: {text}'}", file=sys.stderr)
+    print(f"soc-pymc: warning: {prefix}{text}", file=sys.stderr)

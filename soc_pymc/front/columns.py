@@ -36,7 +36,7 @@ def successes(y: Any, pos_label: object) -> Floats:
     others = pd.unique(labels[(labels != pos_label).to_numpy()])
     if len(others) > 1 or labels.isna().any():
         raise ItemsError(
-            f"y has the labels {shown(others.tolist())} beside pos_label={shown(pos_label)}: give "
+            f"y has the labels {shown(others.tolist())} besides pos_label={shown(pos_label)}: give "
             "two labels, none missing"
         )
     return np.asarray(labels == pos_label, dtype=np.float64)
@@ -71,15 +71,15 @@ def label_columns(name: str, labels: Any, score: Floats) -> list[Any]:
 
 def per_item(name: str, values: Any, score: Floats) -> Floats:
     """Exposures or noise sds, one for each item; the items check their values."""
-    wanted = "a number, or one for each item"
+    expected = "a number, or one for each item"
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ItemsError(f"{name}={shown(values)} must be {wanted}") from None
+        raise ItemsError(f"{name}={shown(values)} must be {expected}") from None
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape not in ((), score.shape):
-        raise ItemsError(f"{name} has the shape {array.shape}: give {wanted}, {len(score):,}")
+        raise ItemsError(f"{name} has the shape {array.shape}: give {expected}, {len(score):,}")
     return np.broadcast_to(array, score.shape).copy()
 
 

@@ -101,7 +101,7 @@ COMMANDS: dict[str, tuple[Run, str, tuple[Option, ...]]] = {}
 
 
 def _command(example: str, *options: Option) -> Callable[[Run], Run]:
-    """Registers a function as the command of its name; its docstring is the help text."""
+    """Register a function as the command of its name; its docstring is the help text."""
 
     def enter(run: Run) -> Run:
         COMMANDS[run.__name__.replace("_", "-")] = run, example, options
@@ -113,8 +113,8 @@ def _command(example: str, *options: Option) -> Callable[[Run], Run]:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line that says why."""
-        named = self.prog if " " in self.prog else f"{self.prog} run"
-        self.exit(2, f"soc-pymc: error: {message}; {named} --help lists all options\n")
+        command = self.prog if " " in self.prog else f"{self.prog} run"
+        self.exit(2, f"soc-pymc: error: {message}; {command} --help lists all options\n")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -137,10 +137,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _call(function: Callable[..., Any], chosen: Chosen, *arguments: Any, **options: Any) -> Any:
-    """Calls a function with the options that have the names of its parameters."""
+    """Call a function with the options that have the names of its parameters."""
     names = list(inspect.signature(function).parameters)[len(arguments) :]
-    given = {k: v for k, v in vars(chosen).items() if k in names and v is not None}
-    return function(*arguments, **(given | options))
+    selected = {k: v for k, v in vars(chosen).items() if k in names and v is not None}
+    return function(*arguments, **(selected | options))
 
 
 def _write_csv(table: Any, out: str) -> None:
@@ -159,7 +159,7 @@ def _write_csv(table: Any, out: str) -> None:
     _option("--keep", "folder for the statistics and the fit"),
 )  # fmt: skip
 def run(chosen: Chosen) -> None:
-    """From items to their posteriors in one command, and a check of the fit."""
+    """Fit items, check the fit and write their posteriors in one command."""
     from ..posterior.scored_files import is_folder
 
     items = items_of(chosen)
@@ -325,7 +325,7 @@ def sql(chosen: Chosen) -> None:
     *_COLUMNS, _CLUSTER, _BY,
 )  # fmt: skip
 def check(chosen: Chosen) -> None:
-    """Whether the fit describes the items."""
+    """Check whether the fit describes the items."""
     fitted = soc.load_fit(chosen.fit)
     print(_call(soc.check, chosen, fitted, statistics_of(chosen) or items_of(chosen, fitted)))
 
@@ -371,7 +371,7 @@ def compare(chosen: Chosen) -> None:
     _option("--out", "CSV file to write", required=True),
 )  # fmt: skip
 def drift(chosen: Chosen) -> None:
-    """What moved from day to day, and the days on which outcomes no longer fitted, as CSV."""
+    """Print what moved from day to day, and the days that the fit no longer describes, as CSV."""
     check_out(chosen.out, [chosen.statistics, *([chosen.fit] if chosen.fit else [])])
     stats = soc.load_statistics(chosen.statistics)
     result = _call(soc.drift, chosen, stats, soc.load_fit(chosen.fit) if chosen.fit else None)

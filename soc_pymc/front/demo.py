@@ -41,8 +41,8 @@ def run(folder: Path, items: int = 200_000, seed: int = 0) -> pd.DataFrame:
         before = soc.check(gamma, clicks, subset=500)
     advised = any("GammaMixture" in line for line in before.advice)
     failed = "fail" in set(before.table["verdict"])
-    found = "No remedy stands out" if failed else "Nothing fails on so few items"
-    reason = "The advice names" if advised else f"{found}: try"
+    summary = "No remedy stands out" if failed else "Nothing fails on so few items"
+    reason = "The advice names" if advised else f"{summary}: try"
     print(f"{before}\n\nThe true rates are lognormal. {reason} a mixture of Gammas:")
     with _timed(seconds, "fit a mixture"):
         mixture = soc.fit(stats, soc.GammaMixture(), soc.VI(seed=seed))
@@ -108,12 +108,12 @@ def _picture(fit: soc.Fit, scored: pd.DataFrame) -> Any:
     """Draw the curve over own rates, and the shrinkage of some items."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
     rate = scored["count"] / scored["exposure"]
-    some = scored[rate > 0].sample(min(600, int((rate > 0).sum())), random_state=0)
+    part = scored[rate > 0].sample(min(600, int((rate > 0).sum())), random_state=0)
     low, high = scored["score"].quantile([0.002, 0.998])
     grid = np.geomspace(low, high, 100)
     lower, middle, upper = soc.bands(soc.calibration_curves(fit, grid))["mean"].to_numpy()
     left.scatter(
-        some["score"], rate[some.index], s=6, color=style.OBSERVED, label="items' own rates"
+        part["score"], rate[part.index], s=6, color=style.OBSERVED, label="items' own rates"
     )
     left.fill_between(grid, lower, upper, color=style.CURVE, alpha=0.35, lw=0, label="90% band")
     left.plot(grid, middle, color=style.CURVE, label="E(theta | score)")
@@ -121,13 +121,13 @@ def _picture(fit: soc.Fit, scored: pd.DataFrame) -> Any:
     left.set(title="The score is too low: the curve runs above the dashed line")
     left.set(xlabel="score: predicted click rate", ylabel="click rate")
     points = right.scatter(
-        rate[some.index], some["theta_mean"], s=10, c=np.log10(some["exposure"]), cmap="viridis"
+        rate[part.index], part["theta_mean"], s=10, c=np.log10(part["exposure"]), cmap="viridis"
     )
     right.axline((low, low), (high, high), ls="--", color=style.REFERENCE, lw=1)
     right.set(title="Few impressions: far from the item's own rate. Many: close to it")
     right.set(xlabel="own rate: clicks / impressions", ylabel="estimate E(theta | score, clicks)")
     bar = figure.colorbar(points, ax=right, label="impressions")
-    powers = np.arange(int(np.log10(some["exposure"].max())) + 1)
+    powers = np.arange(int(np.log10(part["exposure"].max())) + 1)
     bar.set_ticks(powers, labels=[f"{10**power:,}" for power in powers])
     for ax in (left, right):
         _log_axes(ax, low / 2, high * 2)

@@ -246,8 +246,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             return np.asarray(logsumexp(density, axis=0, keepdims=True) - np.log(len(density)))
 
         (log_density,) = in_chunks(averaged, items_at_once(self.fit_), columns)
-        given = 1 if sample_weight is None else sample_weight
-        weight = per_item("sample_weight", given, log_density)
+        weights = 1 if sample_weight is None else sample_weight
+        weight = per_item("sample_weight", weights, log_density)
         if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
             raise ItemsError("sample_weight must be finite numbers >= 0, some of them above 0")
         return float(np.average(log_density, weights=weight))

@@ -1,1 +1,1 @@
-"""From model to `Fit`: variational inference, NUTS and five steps."""
+"""Inference from model to `Fit`: variational inference, NUTS and five steps."""

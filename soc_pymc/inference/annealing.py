@@ -37,7 +37,7 @@ class _State:
         return share * self.logp - gaussian - 0.5 * (self.momentum**2).sum(axis=1)
 
     def slope(self, share: float) -> Floats:
-        """Its gradient."""
+        """Gradient of that log density in the noise."""
         return share * self.gradient - (1.0 - share) * self.noise
 
 
@@ -81,14 +81,14 @@ def _moved(target: Evaluate, share: float, old: _State, rng: np.random.Generator
     noise = np.where(inside[:, None], noise, old.noise)
     new = _State(noise, half, *target(noise))
     new.momentum = half + 0.5 * _STEP * new.slope(share)
-    # a density of 0 has an energy of -inf or NaN, which no number is below
+    # a density of 0 has an energy of -inf or NaN, never exceeded by a random number
     with np.errstate(invalid="ignore"):
         gain = new.energy(share) - old.energy(share)
         accepted = inside & (np.log(rng.random(len(gain))) < gain)
-    each = accepted[:, None]
+    column = accepted[:, None]
     return _State(
-        np.where(each, noise, old.noise),
-        np.where(each, new.momentum, -old.momentum),
+        np.where(column, noise, old.noise),
+        np.where(column, new.momentum, -old.momentum),
         np.where(accepted, new.logp, old.logp),
-        np.where(each, new.gradient, old.gradient),
+        np.where(column, new.gradient, old.gradient),
     )

@@ -53,7 +53,7 @@ def arviz_groups(
 
 
 def _one_bin_each(built: Problem, stats: Statistics) -> bool:
-    """Whether the rows of the likelihood are the occupied bins."""
+    """True if the rows of the likelihood are the occupied bins."""
     n = stats.data["n"].to_numpy()
     return not built.mixture and np.array_equal(built.pilot.rows.n, n[n > 0])
 
@@ -109,9 +109,10 @@ def _replicates(
     number, cells = rows.rows.number, rows.data.number_of_cells
     most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, _MOST_DRAWN // cells)))
     chains, draws_each = draws.sizes["chain"], draws.sizes["draw"]
-    kept = min(draws_each, max(1, most // chains))
-    few = draws.isel(draw=np.arange(kept) * draws_each // kept)
-    return _later(name, few, dim, number, rows.dtype, partial(rows.totals, few, [seed, most]))
+    per_chain = min(draws_each, max(1, most // chains))
+    thinned = draws.isel(draw=np.arange(per_chain) * draws_each // per_chain)
+    totals = partial(rows.totals, thinned, [seed, most])
+    return _later(name, thinned, dim, number, rows.dtype, totals)
 
 
 class _Later(BackendArray):
@@ -144,16 +145,15 @@ def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
     """Log prior of top-level parameters, and log likelihood of what a user observed."""
     model = built.model
     parameters = top_level(built)
-    seen = [v for v in model.observed_RVs if v.name != built.observed]
-    of_model, of_user = (
-        [v for v in model.potentials if (v.name in built.built_in) == own] for own in (True, False)
-    )
+    observed = [v for v in model.observed_RVs if v.name != built.observed]
+    of_model = [v for v in model.potentials if v.name in built.built_in]
+    of_user = [v for v in model.potentials if v.name not in built.built_in]
 
     def densities(values: Any) -> list[Any]:
-        # a density without parameters has no draws of its own
+        # a density without parameters does not vary over the draws
         zero = 0.0 * next(iter(values.values())).sum()
         prior = [pm.logp(v, values[v]).sum() for v in parameters]
-        likelihood = [pm.logp(v, model.rvs_to_values[v]) + zero for v in seen]
+        likelihood = [pm.logp(v, model.rvs_to_values[v]) + zero for v in observed]
         sums = ([v.sum() for v in potentials] for potentials in (of_model, of_user))
         return [*prior, *next(sums), *likelihood, *next(sums)]
 
@@ -162,7 +162,7 @@ def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
     coords = {d: posterior[d] for d in ("chain", "draw")}
     shape = tuple(len(values) for values in coords.values())
     groups = []
-    for variables in ([*parameters, *of_model], [*seen, *of_user]):
+    for variables in ([*parameters, *of_model], [*observed, *of_user]):
         data = {}
         for v, x in zip(variables, results, strict=False):
             dims = [f"{v.name}_dim_{i}" for i in range(x.ndim - 1)]

@@ -8,7 +8,7 @@ is the jackknife estimate of the mode's covariance (CR3; MacKinnon, Nielsen and 
 exceeds that of independent items by, where it does, is the covariance of normal noise that is added
 to the curves of every draw. It is computed for curves of the score and of groups alone, and serves
 mixtures and models with further terms too. Where the levels of a grouping are integrated out, each
-has noise of its own, from its blocks given the shared curves, beside that of the shared curves.
+has noise of its own, from its blocks given the shared curves, besides that of the shared curves.
 
 Few blocks determine a covariance badly. In each direction the excess is multiplied by the squared
 ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom from the fourth
@@ -38,7 +38,7 @@ from ..families.priors import Prior
 from ..families.scales import Scale
 from .results import Fit
 
-_MOST_SHARE = 0.75  # of the information that is left out with one block
+_MOST_SHARE = 0.75  # most share of the information that leaving out one block removes
 _TAIL = 0.95  # the bands' upper end, where t and normal quantiles are compared
 _FEWEST = 2.0  # degrees of freedom
 
@@ -67,20 +67,20 @@ def level_blocks(built: Problem, levels: Levels, stats: Statistics) -> Iterator[
     """Blocks of each level that is integrated out in its coefficients, given the shared curves."""
     terms = levels.rows.terms
     deviations = np.split(levels.mode, [len(terms[0].kind)], axis=1)
-    level = levels.grouping.of[built.pilot.rows.group]
+    level = levels.grouping.code[built.pilot.rows.group]
     curves = [
         part.laplace.state.at(part.design) + (term.design * deviation[level]).sum(axis=1)
         for part, term, deviation in zip(built.coefficients, terms, deviations, strict=True)
     ]
     rows, row, block = _rows_of_blocks(built, stats, *curves)
     for k in range(levels.rows.number):
-        some = np.flatnonzero(level[row] == k)
-        if len(np.unique(block[some])) < 2:
+        chosen = np.flatnonzero(level[row] == k)
+        if len(np.unique(block[chosen])) < 2:
             yield None
             continue
-        designs = [term.design[row[some]] for term in terms]
-        of_level = RowCurvature(*(values[..., some] for values in rows))
-        yield _make_blocks(designs, of_level, block[some], levels.tau**-2.0)
+        designs = [term.design[row[chosen]] for term in terms]
+        of_level = RowCurvature(*(values[..., chosen] for values in rows))
+        yield _make_blocks(designs, of_level, block[chosen], levels.tau**-2.0)
 
 
 def _make_blocks(
@@ -88,12 +88,12 @@ def _make_blocks(
 ) -> Blocks:
     """Blocks from their rows, with the designs of both curves there."""
 
-    def sums(some: Any) -> tuple[Floats, Floats]:
+    def sums(chosen: Any) -> tuple[Floats, Floats]:
         slopes, information = [], []
         for x, slope, *weights in zip(designs, *rows[1:], strict=True):
-            part = x[some]
-            slopes.append(part.T @ slope[some])
-            information.append(floored(*(part.T @ (w[some][:, None] * part) for w in weights)))
+            part = x[chosen]
+            slopes.append(part.T @ slope[chosen])
+            information.append(floored(*(part.T @ (w[chosen][:, None] * part) for w in weights)))
         return np.concatenate(slopes), linalg.block_diag(*information)
 
     slope, information = zip(*(sums(block == number) for number in np.unique(block)), strict=True)
@@ -102,23 +102,23 @@ def _make_blocks(
 
 
 def _rows_of_blocks(
-    built: Problem, stats: Statistics, first: Floats, second: Floats
+    built: Problem, stats: Statistics, location: Floats, dispersion: Floats
 ) -> tuple[RowCurvature, Ints, Ints]:
-    """Rows of every block at both curves at the problem's rows; their rows there, and blocks."""
+    """Curvature of every block's rows at both curves, their rows in the problem, and blocks."""
     apart, group, block = _by_block(stats, bool(built.pilot.labels))
     rows, data = rows_of(apart, built.family, grouped=True)
     code, bins = rows.group, stats.bins
     row = np.searchsorted(
         built.pilot.rows.group * bins + built.pilot.rows.bin, group[code] * bins + rows.bin
     )
-    curvature = row_curvature(data.with_spread(built.data.spread[row]), first[row], second[row])
-    return curvature, row, block[code]
+    data = data.with_spread(built.data.spread[row])
+    return row_curvature(data, location[row], dispersion[row]), row, block[code]
 
 
 def added_to_levels(
     built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
 ) -> dict[str, Floats]:
-    """What clusters add to the levels' curves beside what they add to the shared ones."""
+    """Factors that clusters add to the levels' curves besides those of the shared curves."""
     number, size = levels.pull.shape
     factors = np.zeros((number, size, size))
     for factor, blocks in zip(factors, level_blocks(built, levels, stats), strict=True):
@@ -162,15 +162,15 @@ def excess(blocks: Blocks) -> Floats:
     moves = np.empty_like(blocks.slope)
     for k, (slope, information) in enumerate(zip(blocks.slope, blocks.information, strict=True)):
         share, vector = linalg.eigh(inverse @ information @ inverse.T)
-        left = 1.0 - np.clip(share, 0.0, _MOST_SHARE)
-        moves[k] = vector @ ((vector.T @ (inverse @ slope)) / left)
+        complement = 1.0 - np.clip(share, 0.0, _MOST_SHARE)
+        moves[k] = vector @ ((vector.T @ (inverse @ slope)) / complement)
     moves -= moves.mean(axis=0)
     number = len(moves)
     jackknife = moves.T @ moves * (number - 1) / number
-    more, direction = linalg.eigh(jackknife - inverse @ blocks.total @ inverse.T)
-    more, direction = more[more > 0], direction[:, more > 0]
-    more *= np.square(_t_ratio(np.square(moves @ direction)))
-    return np.asarray(inverse.T @ (direction * np.sqrt(more)))
+    gain, direction = linalg.eigh(jackknife - inverse @ blocks.total @ inverse.T)
+    gain, direction = gain[gain > 0], direction[:, gain > 0]
+    gain *= np.square(_t_ratio(np.square(moves @ direction)))
+    return np.asarray(inverse.T @ (direction * np.sqrt(gain)))
 
 
 def _t_ratio(squares: Floats) -> Floats:
@@ -226,7 +226,7 @@ def _added(
 
 
 def cluster_factor(fit: Fit, items: Any) -> float:
-    """By which factor clusters widen a fit's bands: the largest of all curves' medians."""
+    """Factor by which clusters widen a fit's bands: the largest of all curves' medians."""
     if fit.widened:
         widened = fit.data["clusters"].to_dataset()
         return max(float(values.median()) for values in widened.values())
@@ -239,21 +239,21 @@ def cluster_factor(fit: Fit, items: Any) -> float:
     ratios = []
     for name, factors in common.items():
         if "atom" not in posterior[name].dims:
-            more = np.square(factors).sum(axis=0)
+            added = np.square(factors).sum(axis=0)
             if name in deviations:
-                more = more + np.square(deviations[name]).sum(axis=1)
+                added = added + np.square(deviations[name]).sum(axis=1)
             variance = posterior[name].var(("chain", "draw")).to_numpy()
-            ratios.append(np.median(np.sqrt(1.0 + more / variance)))
+            ratios.append(np.median(np.sqrt(1.0 + added / variance)))
     return float(max(ratios))
 
 
 def for_clusters(
     built: Problem, stats: Statistics, prior: Prior, posterior: xr.Dataset, seed: int
 ) -> tuple[dict[str, xr.Dataset], str]:
-    """The posterior with wider curves and by which factor, and words for the fit's status."""
+    """The posterior with wider curves, their factors, and words for the fit's status."""
     plain = plain_of(prior)
-    same = built if prior == plain else build(stats, plain)
-    common, deviations = _added(plain, same, stats, posterior)
+    plain_problem = built if prior == plain else build(stats, plain)
+    common, deviations = _added(plain, plain_problem, stats, posterior)
     rng, over = np.random.default_rng(seed), ("chain", "draw")
     number = [posterior.sizes[dim] for dim in over]
 
@@ -276,7 +276,7 @@ def for_clusters(
             if "atom" not in posterior[name].dims
         }
     )
-    first, second = (float(factors[name].median()) for name in built.family.curves)
+    mean_factor, variance_factor = (float(factors[name].median()) for name in built.family.curves)
     own_scale = built.family.outcome.theta
     for name in map(str, factors):
         if name.startswith(built.family.curves[0]):
@@ -284,10 +284,10 @@ def for_clusters(
     effects = f"{built.family.curves[0]}_of_bin"
     if effects in posterior:
         centre = posterior[effects].mean(over)
-        wider[effects] = first * (posterior[effects] - centre) + centre
+        wider[effects] = mean_factor * (posterior[effects] - centre) + centre
     words = (
         f"; bands widened for {stats.blocks} blocks of clusters, at the median knot by "
-        f"{first:.2f} (mean) and {second:.2f} (variance)"
+        f"{mean_factor:.2f} (mean) and {variance_factor:.2f} (variance)"
     )
     return {"posterior": wider, "clusters": factors}, words
 
@@ -298,8 +298,8 @@ def _with_mean_of(narrow: xr.DataArray, wide: xr.DataArray, scale: Scale) -> xr.
     knots = narrow[narrow.dims[-1]].to_numpy()
     number = np.arange(len(knots))
     weights = spline_matrix(np.interp(np.linspace(0, number[-1], 60), number, knots), knots)
-    moved = wide.to_numpy()
-    sd = np.array([(moved @ weight).std(axis=(0, 1)).mean() for weight in weights])
+    shifted = wide.to_numpy()
+    sd = np.array([(shifted @ weight).std(axis=(0, 1)).mean() for weight in weights])
     to_knots = (np.linalg.pinv(weights / sd[:, None]) / sd).T
 
     def level(values: Floats) -> Floats:
@@ -308,5 +308,5 @@ def _with_mean_of(narrow: xr.DataArray, wide: xr.DataArray, scale: Scale) -> xr.
 
     target = level(narrow.to_numpy())
     for _ in range(3):  # the logit needs several, the other scales one
-        moved = moved + (target - level(moved)) @ to_knots
-    return wide.copy(data=moved)
+        shifted = shifted + (target - level(shifted)) @ to_knots
+    return wide.copy(data=shifted)

@@ -35,7 +35,7 @@ Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
 
 CHUNK = 1000  # draws evaluated at once, fewer with many bins: the graph's nodes cost 30 us each
-_MOST_VALUES = 2_500_000  # of a matrix of draws by bins: 20 MB
+_MOST_VALUES = 2_500_000  # size of a matrix of draws by bins: 20 MB
 _PROBES = 250  # draws that show how far the curves reach
 _WIDE = 1.5  # factor on the posterior sd for the polynomials' range
 
@@ -65,7 +65,7 @@ class Space:
 
     def batched(self, outputs: Any) -> tuple[Any, Any]:
         """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
-        # PyMC writes a variable's transform anew wherever it is used; merged only after
+        # PyMC repeats a variable's transform wherever it is used; merged only after
         # differentiation, each would still have its own gradient
         outputs = rewrite_graph(outputs, include=("merge",), clone=True)
         rows = pt.matrix("coordinates")
@@ -124,7 +124,7 @@ def near_density(built: Problem, space: Space) -> Evaluate:
         return density(space, chunk)
     model = space.model
     values = model.replace_rvs_by_values([model[name] for name in built.predictors])
-    rows, (*at_rows, rest) = space.batched([*values, rest_log_density(built, model)])
+    rows, (*at_rows, others) = space.batched([*values, rest_log_density(built, model)])
     curves = pytensor.function([rows], at_rows, mode=mode())
     draws = np.random.default_rng(0).normal(space.start, _WIDE, (_PROBES, space.dim))
     reached = [curves(draws[i : i + chunk]) for i in range(0, _PROBES, chunk)]
@@ -135,8 +135,8 @@ def near_density(built: Problem, space: Space) -> Evaluate:
     near = NearRows(built.data, make_surrogates(built.data, low, high))
     likelihood = wrap_py([pt.dmatrix] * 2, [pt.dvector, pt.dmatrix, pt.dmatrix])(near.by_draw)
     value, *slopes = likelihood(*at_rows)
-    gradient = pt.grad(rest.sum(), rows, known_grads=dict(zip(at_rows, slopes, strict=True)))
-    return finite(pytensor.function([rows], [rest + value, gradient], mode=mode()), chunk)
+    gradient = pt.grad(others.sum(), rows, known_grads=dict(zip(at_rows, slopes, strict=True)))
+    return finite(pytensor.function([rows], [others + value, gradient], mode=mode()), chunk)
 
 
 def finite(function: Any, chunk: int = CHUNK) -> Evaluate:
@@ -239,29 +239,29 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     model, number = space.model, len(built.score)
     names = [name for part in built.coefficients for name in part.names]
     variables = model.replace_rvs_by_values([model[name] for name in names])
-    rows, (*parts, rest) = space.batched([*variables, rest_log_density(built, model)])
+    rows, (*parts, others) = space.batched([*variables, rest_log_density(built, model)])
     start = pytensor.function([rows], parts, mode=mode())(space.start[None])
-    away = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)
+    gap = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)
     # rows of the first curve, then of the second
     design = linalg.block_diag(*(part.design.whole @ part.turn for part in built.coefficients))
-    first, second = (design @ np.hstack(start)[0]).reshape(2, number)
-    value, slopes, *bends = built.data.expansion(first, second)
+    location, dispersion = (design @ np.hstack(start)[0]).reshape(2, number)
+    value, slopes, *bends = built.data.expansion(location, dispersion)
     slope = np.concatenate(slopes)
     of_first, mixed, of_second = map(sparse.diags_array, bends)
     bend = sparse.block_array([[of_first, mixed], [mixed, of_second]])
     square = design.T @ (bend @ design)
-    quadratic = pt.dot(away, design.T @ slope) + 0.5 * (pt.dot(away, square) * away).sum(axis=1)
+    quadratic = pt.dot(gap, design.T @ slope) + 0.5 * (pt.dot(gap, square) * gap).sum(axis=1)
 
     chosen = pt.as_tensor(bins)[pt.arange(rows.shape[0]) % bins.shape[0]]
     moves = [
-        (pt.as_tensor(part)[chosen] * away[:, None]).sum(axis=-1) for part in np.split(design, 2)
+        (pt.as_tensor(part)[chosen] * gap[:, None]).sum(axis=-1) for part in np.split(design, 2)
     ]
-    inputs = first, second, value, *slopes, *bends
+    inputs = location, dispersion, value, *slopes, *bends
     m, c, near, *by, by_first, by_both, by_second = (pt.as_tensor(x)[chosen] for x in inputs)
     cells = [x[chosen] for x in shared(built.data.cells())]
     exact = built.data.log_marginal(pt, m + moves[0], c + moves[1], *cells)
     near += by[0] * moves[0] + by[1] * moves[1] + by_both * moves[0] * moves[1]
     near += 0.5 * (by_first * moves[0] ** 2 + by_second * moves[1] ** 2)
     remainder = number / bins.shape[1] * (exact - near).sum(axis=1)
-    logp = rest + value.sum() + quadratic + remainder
+    logp = others + value.sum() + quadratic + remainder
     return finite(pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode()))

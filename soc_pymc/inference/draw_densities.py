@@ -38,13 +38,13 @@ def _check_same(fit: Fit, stats: Statistics) -> None:
     """Refuse statistics whose bins, outcomes or groups differ from those that the fit keeps."""
     tables = bin_table(stats, fit.axis("mean"), bool(fit.atoms))
     for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
-        kept = fit.data[group]
-        if table.sizes["bin"] != kept.sizes["bin"]:
-            numbers = f"{table.sizes['bin']:,} occupied bins and {kept.sizes['bin']:,}"
+        stored = fit.data[group]
+        if table.sizes["bin"] != stored.sizes["bin"]:
+            numbers = f"{table.sizes['bin']:,} occupied bins and {stored.sizes['bin']:,}"
             raise FitError(_OTHER.format(numbers))
         for name, values in table.items():
-            same = np.isclose(values, kept[str(name)], rtol=_SAME, atol=0.0, equal_nan=True)
-            if not same.all():
-                raise FitError(_OTHER.format(f"{name} differs in {(~same).sum():,} bins"))
+            equal = np.isclose(values, stored[str(name)], rtol=_SAME, atol=0.0, equal_nan=True)
+            if not equal.all():
+                raise FitError(_OTHER.format(f"{name} differs in {(~equal).sum():,} bins"))
     if (stats.groups if fit.prior.groups else ()) != fit.groups:
         raise FitError(_OTHER.format("they have other groups"))

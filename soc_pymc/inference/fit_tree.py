@@ -1,4 +1,4 @@
-"""Contents of a fit: draws, bins, and what scoring needs of further terms."""
+"""Contents of a fit: draws, bins, and data of further terms for scoring."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def fit_tree(
 def tree_of_draws(
     built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
-    """The tree of draws, from the posterior or another distribution, with what scoring needs."""
+    """The tree of draws, from the posterior or another distribution, with data for scoring."""
     posterior, atoms = groups["posterior"], built.pilot.rows.atoms
     if monotone:
         posterior = _monotone(posterior, built.family.curves[0])
@@ -128,8 +128,8 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
     for name in (variable, *names):
         values = posterior[name]
         draws = values.to_numpy().reshape(-1, *values.shape[2:])
-        moved = project_monotone(draws, values[values.dims[-1]].to_numpy())
-        projected[name] = values.copy(data=moved.reshape(values.shape))
+        monotone = project_monotone(draws, values[values.dims[-1]].to_numpy())
+        projected[name] = values.copy(data=monotone.reshape(values.shape))
     return posterior.assign(projected)
 
 
@@ -139,30 +139,28 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
 def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Dataset, xr.Dataset]:
     """The occupied bins of all groups together, and their observed sums."""
     data, outcome = stats.data, OUTCOMES[stats.kind]
-    at = np.flatnonzero(data["n"].to_numpy() > 0)
-    n = data["n"].to_numpy()[at]
+    occupied = np.flatnonzero(data["n"].to_numpy() > 0)
+    n = data["n"].to_numpy()[occupied]
     rows = make_rows(stats, family_of_kind(stats.kind), atoms=atoms)
     score = axis.inverse(positions(axis, rows))
     score[rows.atom > 0] = rows.atoms
     columns: dict[str, NDArray[Any]] = {
         "score": score,
-        "score_min": data["score_min"].to_numpy()[at],
-        "score_max": data["score_max"].to_numpy()[at],
-        **{
-            scale.width: _sd(stats, scale, at) for scale in SCALES.values() if scale.sums[0] in data
-        },
+        "score_min": data["score_min"].to_numpy()[occupied],
+        "score_max": data["score_max"].to_numpy()[occupied],
+        **{s.width: _sd(stats, s, occupied) for s in SCALES.values() if s.sums[0] in data},
         "n_items": n,
     }
-    sums = {str(name): data[name].to_numpy()[at] for name in outcome.sums("part")}
-    columns[outcome.size], seen = outcome.of_bins(sums)
+    sums = {str(name): data[name].to_numpy()[occupied] for name in outcome.sums("part")}
+    columns[outcome.size], observed = outcome.of_bins(sums)
     bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
-    return bins, xr.Dataset({outcome.observed: ("bin", seen)})
+    return bins, xr.Dataset({outcome.observed: ("bin", observed)})
 
 
-def _sd(stats: Statistics, scale: Scale, at: NDArray[np.intp]) -> Floats:
+def _sd(stats: Statistics, scale: Scale, bins: NDArray[np.intp]) -> Floats:
     """Standard deviation of positions inside each bin, NaN if a score has none."""
-    n, first, second = (stats.data[k].to_numpy()[at] for k in ("n", *scale.sums))
-    mean, square = first / n, second / n
+    n, total, squares = (stats.data[k].to_numpy()[bins] for k in ("n", *scale.sums))
+    mean, square = total / n, squares / n
     variance = square - mean**2
     # a variance below the rounding of the sums is 0
     return np.sqrt(np.where(variance <= 1e-12 * square, 0.0, variance))

@@ -71,9 +71,9 @@ def fit(
     with _usable_units():
         with phase("fit: pilot and model", enabled=progress):
             if model is None:
-                built = problem.build(stats, prior, start, whole=isinstance(method, NUTS))
+                built = problem.build(stats, prior, start, full=isinstance(method, NUTS))
             else:  # recomputes the Laplace start of soc.model, which defined its coordinates
-                built = problem.extended(problem.build(stats, prior, whole=True), model)
+                built = problem.extended(problem.build(stats, prior, full=True), model)
         run: Any = run_nuts if isinstance(method, NUTS) else run_variational
         groups, verdict = run(built, method, progress)
         if stats.blocks:
@@ -89,7 +89,7 @@ def fit(
 
 @contextmanager
 def _usable_units() -> Iterator[None]:
-    """Make one sentence of what linear algebra says of numbers that overflow or vanish."""
+    """Turn errors of linear algebra on numbers that overflow or vanish into one sentence."""
     try:
         yield
     except np.linalg.LinAlgError as error:

@@ -31,11 +31,11 @@ from .row_values import NO_SLOPES, NearRows
 _MOST_PAIRS, _VARIANCE = 4, 0.08
 _MOST_ROWS = 50_000  # times pairs, which are fewer where a pair costs more
 _RANGE_DRAWS = 100  # for the range of polynomials and this variance
-_FARTHER = 0.25  # share of their width by which ranges are wider on either side
+_FARTHER = 0.25  # share of their width by which ranges are widened on either side
 # of polynomials: an exact value costs as much as fifty of them
 _DEGREES = 6, 8, 11
 _ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by more
-_MOST_VALUES = 20_000_000  # of both curves at all rows, proposals and draws: 160 MB
+_MOST_VALUES = 20_000_000  # numbers of both curves at all rows, proposals and draws: 160 MB
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Densities:
     draws: Callable[[Floats], xr.Dataset]  # from coordinates (draws, dim)
 
     def gap(self, rows: Floats) -> Floats | float:
-        """What weights have more than the bound's density."""
+        """Excess of the weights' log density over the bound's."""
         if self.weights is self.bound:
             return 0.0
         return np.asarray(self.weights(rows)[0] - self.bound(rows)[0])
@@ -77,7 +77,7 @@ class _Proposed:
 
     shared: Floats  # (P, draws): shared coefficients of both curves
     tau: Floats  # (K, draws): scale of each of a level's coefficients
-    rest: Floats  # (draws,): log density of the priors
+    log_prior: Floats  # (draws,): log density of the priors
     pull: Floats  # (G, K, draws)
     noise: Floats  # (G, K, N / 2, draws or 1)
     deviations: Floats  # (G, K, N, draws): the levels' coefficients
@@ -104,14 +104,14 @@ class LevelDensity:
         names = [name for part in built.coefficients for name in part.names]
         scales = [model[name] for name in self._levels.scale_names(built.family.curves)]
         values = [*(model[name] for name in names), pt.log(pt.stack(scales))]
-        rest = rest_log_density(built, model)
-        rows, (*parts, rest) = self._space.batched([*model.replace_rvs_by_values(values), rest])
+        outputs = [*model.replace_rvs_by_values(values), rest_log_density(built, model)]
+        rows, (*parts, log_prior) = self._space.batched(outputs)
         known = [part.type() for part in parts]
-        # not as known gradients, which would leave out what parts do by other parts
-        total = rest.sum() + sum((x * y).sum() for x, y in zip(parts, known, strict=True))
+        # not as known gradients, which would leave out effects of parts through other parts
+        total = log_prior.sum() + sum((x * y).sum() for x, y in zip(parts, known, strict=True))
         slope = pt.grad(total, rows)
         return (
-            pytensor.function([rows], [*parts, rest], mode=mode()),
+            pytensor.function([rows], [*parts, log_prior], mode=mode()),
             pytensor.function([rows, *known], slope, mode=mode()),
         )
 
@@ -127,7 +127,7 @@ class LevelDensity:
         return self._rng.standard_normal((self._rows.number, len(self._kind), pairs, draws))
 
     def _proposed(self, rows: Floats, noise: Floats) -> _Proposed:
-        *parts, log_scales, rest = self._forward(rows)
+        *parts, log_scales, log_prior = self._forward(rows)
         shared = self._turn @ np.hstack(parts).T
         tau = np.ascontiguousarray(np.exp(log_scales).T[self._kind])
         levels = self._levels
@@ -136,7 +136,7 @@ class LevelDensity:
         deviations = np.empty((*noise.shape[:2], 2 * noise.shape[2], len(rows)))
         log_ratio = np.empty((len(deviations), *deviations.shape[2:]))
         proposals(pull, tau, levels.information, noise, deviations, log_ratio)
-        return _Proposed(shared, tau, rest, pull, noise, deviations, log_ratio)
+        return _Proposed(shared, tau, log_prior, pull, noise, deviations, log_ratio)
 
     def _curves(self, proposed: _Proposed) -> Floats:
         """Both curves at the rows, (2, rows, N draws)."""
@@ -149,8 +149,8 @@ class LevelDensity:
     def _log_weights(self, proposed: _Proposed, by_row: Floats = NO_SLOPES) -> Floats:
         """Log importance weights (G, N, draws); fills (2, rows, N draws) slopes of rows."""
         order, starts = self._rows.order, self._rows.starts
-        first, second = self._curves(proposed)
-        value = self._near.sums(first, second, order, starts, by_row)
+        location, dispersion = self._curves(proposed)
+        value = self._near.sums(location, dispersion, order, starts, by_row)
         return proposed.log_ratio + value.reshape(proposed.log_ratio.shape)
 
     # --- what inference takes
@@ -176,7 +176,7 @@ class LevelDensity:
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
         by_variable = self._by_variable(by_shared.T @ self._turn)
         by_scale = by_tau.T @ (self._kind[:, None] == np.arange(self._kind.max() + 1))
-        value = proposed.rest + (total - np.log(number)).sum(axis=0)
+        value = proposed.log_prior + (total - np.log(number)).sum(axis=0)
         return value, self._gradient(rows, *by_variable, by_scale)
 
     def _by_variable(self, slopes: Floats) -> list[Floats]:
@@ -188,13 +188,13 @@ class LevelDensity:
         return np.split(slopes, np.cumsum(np.concatenate(widths))[:-1], axis=1)
 
     def weights(self) -> Evaluate:
-        """Value with fresh noise for every draw, whose gradient is not computed and 0."""
+        """Value with fresh noise for every draw; gradients are not computed, but 0."""
 
         def part(rows: Floats) -> tuple[Floats, Floats]:
             proposed = self._proposed(rows, self._draw_noise(len(rows), self._pairs))
             log_weight = self._log_weights(proposed)
             total = np.logaddexp.reduce(log_weight, axis=1) - np.log(log_weight.shape[1])
-            return proposed.rest + total.sum(axis=0), np.zeros_like(rows)
+            return proposed.log_prior + total.sum(axis=0), np.zeros_like(rows)
 
         return finite(part, self._chunk(self._pairs))
 
@@ -202,8 +202,8 @@ class LevelDensity:
         """Draws with the levels' curves, chosen among proposals by importance weights."""
         posterior = posterior_draws(self._space, rows[None])
         step, chosen = self._chunk(self._pairs), []
-        for first in range(0, len(rows), step):
-            some = rows[first : first + step]
+        for begin in range(0, len(rows), step):
+            some = rows[begin : begin + step]
             proposed = self._proposed(some, self._draw_noise(len(some), self._pairs))
             log_weight = self._log_weights(proposed)
             # the largest weight times a Gumbel number is at n with the probability of n's weight

@@ -28,7 +28,7 @@ from .stored_fits import METHODS, PRIORS, as_json, read_record
 
 FORMAT = "soc_pymc-fit-1"
 PARETO_K = 0.7
-"""Above this, importance weights have no reliable mean (Vehtari et al. 2024)."""
+"""Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
 
 
 _CURVE = OneOf("mean", "variance")
@@ -54,7 +54,7 @@ def _number(value: Any, name: str, error: Refusal = FitError) -> Any:
 )
 @dataclass(frozen=True)
 class Status:
-    """How a fit ended.
+    """Outcome of the search for a fit.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Fit:
         See `Status`.
     selection
         Of ``soc.fit(stats, prior="auto")``, the priors from the simplest on: columns ``prior``,
-        ``elpd``, ``elpd_diff``, ``dse`` and ``trust`` as of `compare`, ``chosen`` and ``reason``.
+        ``elpd``, ``elpd_diff``, ``dse`` and ``trust`` as in `compare`, ``chosen`` and ``reason``.
         Else None.
 
     Examples
@@ -180,23 +180,23 @@ class Fit:
 
     @property
     def by_bin(self) -> bool:
-        """Whether curves are steps, one number for each bin."""
+        """True if curves are steps, one number for each bin."""
         return isinstance(self.method, FiveSteps) and not self.method.smooth
 
     @property
     def one_draw(self) -> bool:
-        """Whether there is only one draw, without uncertainty and leave-one-out."""
+        """True if there is only one draw, without uncertainty and leave-one-out."""
         sizes = self.data["posterior"].sizes
         return bool(sizes["chain"] * sizes["draw"] == 1)
 
     @property
     def mean_only(self) -> bool:
-        """Whether the items said nothing of the variance of theta, as labels do."""
+        """True if the items, such as labels, do not inform the variance of theta."""
         return bool(self.data.attrs.get("mean_only", False))
 
     @property
     def widened(self) -> bool:
-        """Whether curves were given wider bands for clusters of items."""
+        """True if bands of the curves were widened for clusters of items."""
         return "clusters" in self.data.children
 
     @cached_property
@@ -349,23 +349,23 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
 
 def _read(tree: xr.DataTree) -> Fit:
     """A fit from a file's arrays and attributes, if they are consistent."""
-    kept = tree.copy()
+    data = tree.copy()
     attrs = dict(tree.attrs)
     kinds = {"prior": PRIORS, "method": METHODS, "status": (Status,)}
     records = {name: read_record(attrs.pop(name), *known) for name, known in kinds.items()}
     table = attrs.pop("selection", None)
     selection = None if table is None else pd.DataFrame(json.loads(table))
     del attrs["format"]
-    kept.attrs = attrs
-    return Fit(kept, **records, selection=selection)
+    data.attrs = attrs
+    return Fit(data, **records, selection=selection)
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
     """Fits by name; a single fit gets the name `alone`."""
     A(Fit | Mapping, "a fit, or a dict of them by name")(fits, "fits")
-    named = {alone: fits} if isinstance(fits, Fit) else dict(fits)
-    if not named:
-        raise FitError("there is no fit to judge: give one, or a dict of them by name")
-    for name, fit in named.items():
+    by_name = {alone: fits} if isinstance(fits, Fit) else dict(fits)
+    if not by_name:
+        raise FitError("no fit was given: give one, or a dict of fits by name")
+    for name, fit in by_name.items():
         FIT(fit, f"fits[{shown(name)}]")
-    return named
+    return by_name

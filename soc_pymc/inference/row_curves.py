@@ -23,7 +23,7 @@ _LARGEST = 2.0**62  # a count that an integer can hold
 
 @dataclass(frozen=True)
 class RowCurves:
-    """What the curves at the rows are made of; it holds no model, and can be pickled."""
+    """Evaluation of the curves at the rows; holds no model, so it can be pickled."""
 
     names: tuple[str, str]
     curves: tuple[Curve, Curve]
@@ -34,7 +34,7 @@ class RowCurves:
 
     @staticmethod
     def of(built: Problem) -> "RowCurves":
-        """Those of a problem of a single family."""
+        """Return those of a problem of a single family."""
         known = built.pilot.curves, built.pilot.groupings, built.pilot.rows, built.data
         family = built.family
         return RowCurves(family.curves, *known, family.outcome.dtype)
@@ -50,10 +50,10 @@ class RowCurves:
         shared, at_rows = flat(draws[name]), spline_matrix(curve.position, curve.basis.knots)
         values = shared @ at_rows.T
         for grouping in self.groupings:
-            own = flat(draws[f"{name}_of_{grouping.name}"]) - shared[:, None]
-            level = grouping.of[self.rows.group]
+            deviations = flat(draws[f"{name}_of_{grouping.name}"]) - shared[:, None]
+            level = grouping.code[self.rows.group]
             for k in range(len(grouping.levels)):
-                values[:, level == k] += own[:, k] @ at_rows[level == k].T
+                values[:, level == k] += deviations[:, k] @ at_rows[level == k].T
         if curve.size_knots.size:
             at_sizes = spline_matrix(self.rows.log_size, curve.size_knots)
             values += flat(draws[f"{name}_by_exposure"]) @ at_sizes.T
@@ -61,25 +61,25 @@ class RowCurves:
             effects = flat(draws[f"{name}_of_bin"])
             values += effects[:, np.searchsorted(self.rows.effect_bins, self.rows.bin)]
         if len(curve.atoms):
-            at = np.flatnonzero(self.rows.atom)
-            values[:, at] += flat(draws[f"{name}_of_atom"])[:, self.rows.atom[at] - 1]
+            atoms = np.flatnonzero(self.rows.atom)
+            values[:, atoms] += flat(draws[f"{name}_of_atom"])[:, self.rows.atom[atoms] - 1]
         return np.asarray(values)
 
     def log_likelihood(self, draws: xr.Dataset) -> Floats:
         """Log marginal of every row, (draws, rows)."""
-        first, second = self(draws)
-        return _in_chunks(lambda some: self.data.values(first[some], second[some]), len(first))
+        m, c = self(draws)
+        return _in_chunks(lambda some: self.data.values(m[some], c[some]), len(m))
 
     def totals(self, draws: xr.Dataset, seed: Sequence[int]) -> Floats:
         """Replicates of the rows' observed totals, (draws, rows)."""
-        first, second = self(draws)
-        found = self.data.draw(first, second, np.random.default_rng(seed))
-        return found if self.dtype is np.float64 else np.clip(found, 0.0, _LARGEST)
+        location, dispersion = self(draws)
+        drawn = self.data.draw(location, dispersion, np.random.default_rng(seed))
+        return drawn if self.dtype is np.float64 else np.clip(drawn, 0.0, _LARGEST)
 
 
 @dataclass(frozen=True)
 class MixtureRows:
-    """The same of a mixture, whose predictors are linear in its coefficients."""
+    """Evaluation of a mixture at the rows; its predictors are linear in its coefficients."""
 
     names: tuple[str, ...]  # of the coefficients
     design: Floats
@@ -87,9 +87,9 @@ class MixtureRows:
 
     @staticmethod
     def of(built: Problem) -> "MixtureRows":
-        """Those of a problem with a mixture."""
-        (of,) = built.coefficients
-        return MixtureRows(tuple(of.names), of.design.whole @ of.turn, built.data)
+        """Return those of a problem with a mixture."""
+        (part,) = built.coefficients
+        return MixtureRows(tuple(part.names), part.design.whole @ part.turn, built.data)
 
     def log_likelihood(self, draws: xr.Dataset) -> Floats:
         """Log marginal of every row, (draws, rows)."""

@@ -46,8 +46,8 @@ def _effective_samples(posterior: xr.Dataset, method: str) -> Floats:
     """Effective samples of all numbers of all variables."""
     import arviz_stats
 
-    found = arviz_stats.ess(posterior, method=method)
-    return np.concatenate([v.to_numpy().ravel() for v in found.data_vars.values()])
+    samples = arviz_stats.ess(posterior, method=method)
+    return np.concatenate([v.to_numpy().ravel() for v in samples.data_vars.values()])
 
 
 def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:

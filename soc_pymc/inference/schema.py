@@ -13,7 +13,7 @@ from .._model.splines import POSITION
 
 _CHAINS = (4, 3, 2, 1)
 _SAMPLED = ("chain", "draw")
-_DIGITS = 4  # of the labels of knots, and more only where two would be equal
+_DIGITS = 4  # digits in labels of knots, more only where two would be equal
 
 
 def in_chains(draws: xr.Dataset) -> xr.Dataset:
@@ -51,9 +51,9 @@ def _completed(data: xr.Dataset, known: dict[str, Any]) -> xr.Dataset:
 
     coords: dict[str, Any] = {}
     for dim, size in data.sizes.items():
-        own = data.coords[dim].to_numpy() if dim in data.coords else np.arange(size)
-        values = known.get(str(dim), own)
-        coords[str(dim)] = own if dim in _SAMPLED or len(values) != size else values
+        labels = data.coords[dim].to_numpy() if dim in data.coords else np.arange(size)
+        values = known.get(str(dim), labels)
+        coords[str(dim)] = labels if dim in _SAMPLED or len(values) != size else values
     sampled = [dim for dim in _SAMPLED if dim in data.dims]
     return data.assign_coords(coords).assign_attrs(make_attrs(_library(), sample_dims=sampled))
 

@@ -55,7 +55,7 @@ _MADE = 4.0  # draws made for each one kept, at most
 # and the effective sample made for each draw kept
 _FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS = 0.05, 2.0
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
-_ENOUGH = 0.1  # effective sample after which there is no other
+_ENOUGH = 0.1  # effective sample that ends annealing
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
 
@@ -84,7 +84,7 @@ def _maximise_bound(
     """
     dim = draws.shape[1]
     worst, finite = [0.0], [False]
-    seen: list[float] = []
+    history: list[float] = []
 
     def negative_bound(x: Floats) -> tuple[float, Floats]:
         mean, log_sd = x[:dim], x[dim:]
@@ -101,8 +101,8 @@ def _maximise_bound(
         return value, -np.concatenate([gradient.mean(axis=0), by_sd])
 
     def stop_where_flat(intermediate_result: optimize.OptimizeResult) -> None:
-        seen.append(intermediate_result.fun)
-        if len(seen) > _FLAT_STEPS and seen[-1 - _FLAT_STEPS] - seen[-1] < _FLAT:
+        history.append(intermediate_result.fun)
+        if len(history) > _FLAT_STEPS and history[-1 - _FLAT_STEPS] - history[-1] < _FLAT:
             raise StopIteration
 
     bounds = [(None, None)] * dim + [(-16.0, 16.0)] * dim
@@ -205,12 +205,12 @@ def run_variational(
 
         location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        few, effective = (
+        fewest, effective = (
             (_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS) if built.pilot.levels else (_FEW, _MADE)
         )
         weigh = partial(weighed_draws, densities.weights, location, factor, method.draws, rng)
-        first = _Draws(location, factor, *weigh(shown.advance, few, effective))
-        draws, words = _repaired(densities, first, method, few, rng, shown)
+        initial = _Draws(location, factor, *weigh(shown.advance, fewest, effective))
+        draws, words = _repaired(densities, initial, method, fewest, rng, shown)
         numbers = chosen(draws.log_weight, method.draws, rng)
         posterior = densities.draws(draws.coordinates[numbers])
     weights = xr.Dataset({"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])})
@@ -230,28 +230,29 @@ def _batch(built: Problem, method: VI) -> int:
     """Bins of a minibatch, or 0."""
     if method.batch and built.no_minibatches:
         raise FitError(built.no_minibatches)
-    many = len(built.score) > _MANY_BINS and not built.no_minibatches
-    return method.batch if method.batch is not None else _BATCH * many
+    large = len(built.score) > _MANY_BINS and not built.no_minibatches
+    return method.batch if method.batch is not None else _BATCH * large
 
 
 def _repaired(
     densities: Densities,
     draws: _Draws,
     method: VI,
-    few: float,
+    fewest: float,
     rng: np.random.Generator,
     shown: Any,
 ) -> tuple[_Draws, str]:
     """Draws, moved by annealing where the Gaussian is poor, with words for the status."""
     best, last, words, gaussian = draws, draws, "", (draws.location, draws.factor)
-    for wanted, number in zip((few, _ENOUGH), _ANNEALED, strict=True):
+    for enough, number in zip((fewest, _ENOUGH), _ANNEALED, strict=True):
         k, ess = last.quality
-        if k <= PARETO_K and ess >= wanted:
+        if k <= PARETO_K and ess >= enough:
             break
         shown.note("annealing")
         size = max(method.draws, _FEWEST_DRAWS), number
-        moved = _Draws(*gaussian, *annealed(densities.bound, *gaussian, *size, rng, shown.advance))
-        last = replace(moved, log_weight=moved.log_weight + densities.gap(moved.coordinates))
+        moves = annealed(densities.bound, *gaussian, *size, rng, shown.advance)
+        last = _Draws(*gaussian, *moves)
+        last = replace(last, log_weight=last.log_weight + densities.gap(last.coordinates))
         k = last.quality[0]
         # effective samples are not compared: draws that missed a tail overstate their own
         if k <= PARETO_K or k < best.quality[0]:
@@ -265,7 +266,7 @@ def _verdict(built: Problem, problem: str, draws: _Draws, repaired: str) -> dict
     k, ess = draws.quality
     reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{repaired}"
     if not all(part.laplace.converged for part in built.coefficients):
-        reason += "; the search for the mode, where inference begins, did not come to rest"
+        reason += "; the search for the mode, where inference begins, did not converge"
     if not k <= PARETO_K:
         reason = (
             f"Pareto k of the approximation is {k:.2f}, above {PARETO_K}: its bands may be wrong; "
@@ -296,10 +297,10 @@ def weighed_draws(
     evaluate: Evaluate,
     location: Floats,
     factor: Floats,
-    wanted: int,
+    requested: int,
     rng: np.random.Generator,
     advance: Callable[[float], None],
-    few: float = _FEW,
+    fewest: float = _FEW,
     effective: float = _MADE,
 ) -> tuple[Floats, Floats]:
     """Standard normal noise of draws of the approximation, and their log importance weights.
@@ -309,21 +310,21 @@ def weighed_draws(
     one kept, or so many that their effective sample is `effective` times those kept.
     """
     noise, log_weight = np.empty((0, len(location))), np.empty(0)
-    number = max(wanted, _FEWEST_DRAWS)
+    number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
-        more = rng.normal(size=(min(CHUNK, number - len(noise)), len(location)))
-        weight = evaluate(location + more @ factor.T)[0] + 0.5 * (more**2).sum(axis=1)
-        noise, log_weight = np.concatenate([noise, more]), np.concatenate([log_weight, weight])
-        advance(len(more))
+        fresh = rng.normal(size=(min(CHUNK, number - len(noise)), len(location)))
+        weight = evaluate(location + fresh @ factor.T)[0] + 0.5 * (fresh**2).sum(axis=1)
+        noise, log_weight = np.concatenate([noise, fresh]), np.concatenate([log_weight, weight])
+        advance(len(fresh))
         if len(noise) < number:
             continue
         _, k, ess = importance(log_weight)
-        if ess < few:  # draws will be annealed
+        if ess < fewest:  # draws will be annealed
             break
         if not k <= _CLEAR_K and number < _MOST_DRAWS:
             number = min(2 * number, _MOST_DRAWS)
         elif not ess >= _CLEAR_ESS:
-            number = max(number, int(wanted * min(_MADE, effective / ess)))
+            number = max(number, int(requested * min(_MADE, effective / ess)))
     return noise, log_weight
 
 
@@ -340,8 +341,8 @@ def refined(
     if not np.isfinite(k):
         return location, factor
     mean = weight @ noise
-    away = noise - mean
-    covariance = (weight[:, None] * away).T @ away
+    residual = noise - mean
+    covariance = (weight[:, None] * residual).T @ residual
     trust = max(0.0, 1.0 - len(mean) / (ess * len(noise)))
     wide = np.diag(np.maximum(np.diagonal(covariance), 1.0))
     value, vector = linalg.eigh(trust * covariance + (1.0 - trust) * wide)
@@ -349,10 +350,10 @@ def refined(
     return location + factor @ (trust * mean), factor @ root
 
 
-def chosen(log_weight: Floats, wanted: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def chosen(log_weight: Floats, number: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Draws to keep: the first ones or, if weights matter, a sample by smoothed weights."""
     weight, k, ess = importance(log_weight)
     if ess >= _CLEAR_ESS or not k <= PARETO_K:
-        return np.arange(wanted)
-    steps = (rng.random() + np.arange(wanted)) / wanted
+        return np.arange(number)
+    steps = (rng.random() + np.arange(number)) / number
     return rng.permutation(np.searchsorted(np.cumsum(weight), steps).clip(0, len(weight) - 1))

@@ -23,7 +23,7 @@ from ..posterior.calibration import bands, calibration_curves
 from . import style
 from .style import AX
 
-_POINTS, _ENDS = 200, (0.01, 0.99)  # of the curve
+_POINTS, _ENDS = 200, (0.01, 0.99)  # points of the curve, and quantiles at its ends
 
 
 @dataclass(repr=False)
@@ -175,7 +175,7 @@ def plot_calibration(
 
 
 def _labels(y: ArrayLike, pos_label: object) -> Bools:
-    """Returns whether each label is that of the positive class."""
+    """Return whether each label is that of the positive class."""
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise ItemsError(f"y={shown(y)} must be a vector of labels")

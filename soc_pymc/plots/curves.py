@@ -116,7 +116,7 @@ def _draw(
     fit: Fit, axes: NDArray[Any], curves: xr.Dataset, prob: float, color: str, name: str,
     kinds: Sequence[tuple[bool, float, str | None]],
 ) -> None:  # fmt: skip
-    """Draws both curves with their bands: simultaneous or not, opacity, label."""
+    """Draw both curves with their bands: simultaneous or not, opacity, label."""
     score, steps = curves["score"].to_numpy(), fit_data.has_steps(fit)
     for simultaneous, alpha, label in [] if fit.one_draw else kinds:
         look: dict[str, Any] = {"color": color, "alpha": alpha, "label": label}
@@ -133,7 +133,7 @@ def _draw(
 
 
 def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
-    """Draws points with bars at scores that many items share, which are not on the curves."""
+    """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
     look: dict[str, Any] = {"color": style.CURVE, "elinewidth": 1.2, "zorder": 4, "fmt": "D"}
     # bars of many items are short: their caps are wider than the marker, which is small
@@ -149,7 +149,7 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
 
 
 def _data_points(fit: Fit, ax: Axes) -> None:
-    """Draws the outcomes of merged bins."""
+    """Draw the outcomes of merged bins."""
     outcome, scale = fit_data.outcome_of(fit), fit_data.outcome_of(fit).theta
     centre, estimate, error = fit_data.merged_outcomes(fit)
     centre = fit_data.drawn_at(fit, centre)

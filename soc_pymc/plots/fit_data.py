@@ -1,4 +1,4 @@
-"""What pictures read from a fit: curves with bands, outcomes by bin, axes, units and titles."""
+"""Data of a fit for pictures: curves with bands, outcomes by bin, axes, units and titles."""
 
 from collections.abc import Sequence
 
@@ -17,21 +17,21 @@ from ..posterior.curves import atom_of, place_of
 from . import style
 
 _POINTS = 40
-_END_MARGIN = 0.05  # of the axis, between the outermost scores and those without a position
+_END_MARGIN = 0.05  # share of the axis between the outermost scores and those without a position
 
 
 def outcome_of(fit: Fit) -> Outcome:
-    """Returns the kind of outcome that the fit is of."""
+    """Return the fit's kind of outcome."""
     return family_of(fit.prior).outcome
 
 
 def has_steps(fit: Fit) -> bool:
-    """Returns whether the fit's curves are constant within bins."""
+    """Return whether the fit's curves are constant within bins."""
     return isinstance(fit.method, FiveSteps) and not fit.method.smooth
 
 
 def weighs_by_size(fit: Fit) -> str:
-    """Says how curves weigh items, if theta depends on sizes and these add up; else empty."""
+    """Describe how curves weigh items, if theta depends on sizes that add up; else empty."""
     words = outcome_of(fit).words
     by_size = fit.prior.exposure is not None and outcome_of(fit).sizes_add
     return f"items weighted by their {words.size}" if by_size else ""
@@ -92,12 +92,12 @@ def merged_outcomes(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Fl
 
 
 def drawn_at(fit: Fit, score: Floats) -> Floats:
-    """Where scores are drawn: those at the ends of the axis, such as 0 and 1, beside all others."""
-    axis, seen = fit.axis("mean"), fit.data["constant_data"]["score"].to_numpy()
+    """Positions to draw scores at; those at the ends of the axis, such as 0 and 1, lie outside."""
+    axis, bin_scores = fit.axis("mean"), fit.data["constant_data"]["score"].to_numpy()
     scale, places = axis.local, np.array(score, dtype=float)
     if scale.holds(places).all():
         return places
-    low, high = axis([(inner := seen[scale.holds(seen)]).min(), inner.max()])
+    low, high = axis([(inner := bin_scores[scale.holds(bin_scores)]).min(), inner.max()])
     margin = _END_MARGIN * (high - low)
     for end, place in ((places <= scale.low, low - margin), (places >= scale.high, high + margin)):
         places[end] = axis.inverse(place)
@@ -105,12 +105,12 @@ def drawn_at(fit: Fit, score: Floats) -> Floats:
 
 
 def _words(fit: Fit) -> tuple[str, str, str]:
-    """Returns the user's name of the outcome, and what outcomes and sizes are called in units."""
+    """Return the user's name of the outcome, and names of outcomes and sizes in units."""
     outcome, roles = outcome_of(fit), outcome_roles(fit.data.attrs)
-    named = (roles.get(role, role) for role in (outcome.observed, outcome.size))
+    columns = (roles.get(role, role) for role in (outcome.observed, outcome.size))
     name, size = (
         "" if name == role else style.escaped(name, 24)
-        for name, role in zip(named, (outcome.observed, outcome.size), strict=True)
+        for name, role in zip(columns, (outcome.observed, outcome.size), strict=True)
     )
     events = name or outcome.words.events
     if outcome.direct and name:
@@ -119,13 +119,13 @@ def _words(fit: Fit) -> tuple[str, str, str]:
 
 
 def theta_unit(fit: Fit) -> str:
-    """Returns the unit of theta, for labels, in the user's words."""
+    """Return the unit of theta, for labels, in the user's words."""
     _, events, size = _words(fit)
     return outcome_of(fit).words.unit.format(outcome=events, size=size)
 
 
 def own_estimate(fit: Fit) -> str:
-    """Returns what outcomes say of theta by themselves, such as count / exposure."""
+    """Return the estimate of theta from outcomes alone, such as count / exposure."""
     (name, events, size), outcome = _words(fit), outcome_of(fit)
     if not outcome.direct:
         return f"{events} / {size}"
@@ -133,7 +133,7 @@ def own_estimate(fit: Fit) -> str:
 
 
 def total(fit: Fit) -> str:
-    """Returns numbers of items, bins and groups, for titles."""
+    """Return numbers of items, bins and groups, for titles."""
     bins = fit.data["constant_data"]
     number = style.number_of(bins.sizes["bin"], "bin")
     held = f"n = {int(bins['n_items'].sum()):,} items in {number}"

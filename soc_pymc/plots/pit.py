@@ -19,9 +19,9 @@ from . import style
 from .style import AX
 
 RESULT = A(CheckResult, "what soc.check(fit, items) returned")
-_PROB = 0.95  # of bands that chance alone fills
+_PROB = 0.95  # probability of bands that chance alone fills
 _COLUMNS = 3
-_CELLS = 10  # of a histogram
+_CELLS = 10  # cells of a histogram
 _PALEST = 0.9  # the light end of a colour map is hard to see on white
 
 
@@ -70,7 +70,7 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     if by is not None:
         slices = [name for name in slices if name.startswith((f"{by} ", f"column {by} "))]
         if not slices:
-            raise FitError(f"by={shown(by)} is no column of the slices: leave it out to see them")
+            raise FitError(f"by={shown(by)} is not a column of the slices: leave it out to see all")
     slices = slices if ax is None else slices[:1]
     columns = min(_COLUMNS, len(slices))
     rows = -(-len(slices) // columns)
@@ -96,7 +96,7 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
 
 
 def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
-    """Draws one slice: band, averaged and randomised ECDF differences, coloured by the verdict."""
+    """Draw one slice: band, averaged and randomised ECDF differences, coloured by the verdict."""
     pit = result.data["pit"].to_dataset().sel(slice=name)
     table = result.table
     row = table[(table["what"] == "PIT") & (table["where"] == name)].iloc[0]
@@ -118,7 +118,7 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
 
 
 def _histograms(result: CheckResult, axes: NDArray[Any]) -> NDArray[Any]:
-    """Draws the density of the PIT in each bin of the score, coloured by the score."""
+    """Draw the density of the PIT in each bin of the score, coloured by the score."""
     bins = result.data["pit_by_score"].to_dataset()
     ax, score, n = axes[0], bins["score"].to_numpy(), bins["n_items"].to_numpy()
     edges = np.linspace(0.0, 1.0, _CELLS + 1)

@@ -1,4 +1,4 @@
-"""What a fit says of theta given the score, and what a prior says before any outcome is seen."""
+"""Pictures of theta given the score under a fit, and of a prior before any outcome."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,12 +24,12 @@ from .style import AX
 
 _TAIL = np.array([1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 7e-3])
 _LEVELS = np.concatenate([_TAIL, np.linspace(0.01, 0.99, 99), 1.0 - _TAIL[::-1]])
-_REACH = 0.02  # of the highest density: what is lower is beyond the axis
+_REACH = 0.02  # share of the highest density below which values are off the axis
 
 _RESULT = A(xr.DataTree, "what soc.prior_predictive(prior, stats) returned")
 _PROBS = (0.05, 0.5, 0.95)
-_SHOWN = (0.01, 0.99)  # of the curves, on a scale of positive values
-_SHARES = np.linspace(0.0, 1.0, 201)  # of the outcomes' distributions
+_SHOWN = (0.01, 0.99)  # quantiles of the curves shown on a positive scale
+_SHARES = np.linspace(0.0, 1.0, 201)  # quantile levels of the outcomes' distributions
 _FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
 _LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
 
@@ -73,8 +73,8 @@ def plot_prior(
         raise FitError(f"there is no distribution of theta to draw: {MEAN_ONLY}")
     if (fit.prior.exposure is None) != (exposure is None):
         raise FitError(
-            f"exposure={shown(exposure)}: give one to a fit with a term in exposure (noise sd), "
-            "and to no other"
+            f"exposure={shown(exposure)}: give one for a fit with a term in exposure (noise sd), "
+            "and for no other"
         )
     scores = score_quantiles(fit, SHARES) if score is None else numbers_of(score, "score")
     scores = np.atleast_1d(scores)
@@ -198,7 +198,7 @@ def _by_draw(values: xr.DataArray) -> Floats:
 
 
 def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: bool) -> None:
-    """Lines of some draws, and the median and band of all, of values over or beside `across`."""
+    """Lines of some draws, and the median and band of all, of values over or next to `across`."""
     low, middle, high = np.quantile(values, _PROBS, axis=0)
     number = min(lines, len(values))
     drawn = values[np.arange(number) * len(values) // number]

@@ -20,7 +20,7 @@ from .style import AX
 _NAME = A(str, "the name of a column", ItemsError)
 _ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
 _COLUMNS = {role: OrNone(_NAME) for role in _ROLES}
-_PAIRS = ", or ".join(f"{each.observed}= and {each.size}=" for each in OUTCOMES.values())
+_PAIRS = ", or ".join(f"{kind.observed}= and {kind.size}=" for kind in OUTCOMES.values())
 _ITEMS = 2000  # points drawn at most
 _LINES = 60
 _PULL: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
@@ -80,7 +80,7 @@ def plot_shrinkage(
         t, y, size, theta = (frame[c].to_numpy(dtype=float, na_value=np.nan) for c in names)
     except (TypeError, ValueError, OverflowError):
         listed = ", ".join(map(repr, names))
-        raise ItemsError(f"columns {listed} must hold numbers, as of soc.item_posteriors") from None
+        raise ItemsError(f"columns {listed} must be numeric, as from soc.item_posteriors") from None
     rate = outcome.estimate(y, size)
     finite = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
     usable = np.flatnonzero(finite & (theta > outcome.theta.low))
@@ -91,7 +91,7 @@ def plot_shrinkage(
     largest = max(float(theta.max()), float(rate.max()))
     rates = outcome.positive and largest < 0.5 * outcome.theta.high  # and shares are small
     on_axis = rate > (0.0 if rates else -np.inf)
-    left = _place_zeros(rate, on_axis, theta, rng)
+    zeros = _place_zeros(rate, on_axis, theta, rng)
     ax = style.panels(ax, (7.5, 6))[0]
     power = 1.0 if outcome.sizes_add else -1.0
     _points(ax, rate, theta, t, size**power, score, rates)
@@ -103,10 +103,10 @@ def plot_shrinkage(
     segments = [[(rate[i], rate[i]), (rate[i], theta[i])] for i in pulled]
     ax.add_collection(LineCollection(segments, **_PULL))
     if rates:
-        _log_axes(ax, left, rate, theta)
+        _log_axes(ax, zeros, rate, theta)
     _size_legend(ax, size**power, style.named(outcome.words.size, sizes), power)
     name, unit = style.escaped(observed, 20), style.escaped(sizes, 20)
-    across = f"{outcome.words.own}: {name}" + ("" if outcome.direct else f" / {unit}")
+    across = f"{outcome.words.estimate}: {name}" + ("" if outcome.direct else f" / {unit}")
     events = outcome.words.events if outcome.direct else name
     up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
     number = f"{len(drawn):,} of {len(usable):,}" if len(drawn) < len(usable) else f"{len(drawn):,}"
@@ -115,19 +115,19 @@ def plot_shrinkage(
 
 
 def _outcome_of(columns: dict[str, str | None]) -> Outcome:
-    """Returns the kind whose two columns are named."""
-    given = {role for role, name in columns.items() if name}
+    """Return the kind whose two columns are named."""
+    roles = {role for role, name in columns.items() if name}
     for outcome in OUTCOMES.values():
-        if given == {outcome.observed, outcome.size}:
+        if roles == {outcome.observed, outcome.size}:
             return outcome
-    names = ", ".join(f"{role}={shown(columns[role])}" for role in columns if role in given)
+    names = ", ".join(f"{role}={shown(columns[role])}" for role in columns if role in roles)
     raise ItemsError(f"{names or 'no outcomes'}: name both columns, {_PAIRS}, and no others")
 
 
 def _place_zeros(
     rate: Floats, on_axis: NDArray[np.bool_], theta: Floats, rng: np.random.Generator
 ) -> float | None:
-    """Moves rates of 0 to a place left of all others on a logarithmic axis, if there are any."""
+    """Move rates of 0 to a place left of all others on a logarithmic axis, if there are any."""
     if on_axis.all():
         return None
     place = float(min(rate[on_axis].min(initial=np.inf), theta.min())) / 3
@@ -138,7 +138,7 @@ def _place_zeros(
 def _points(
     ax: Axes, rate: Floats, theta: Floats, t: Floats, size: Floats, score: str, rates: bool
 ) -> None:
-    """Draws items coloured by the score, of areas that grow with their size."""
+    """Draw items coloured by the score, with areas that grow with their size."""
     low, high = (float(q) for q in np.quantile(t, [0.01, 0.99]))
     wide = rates and 0 < low < high
     norm = colors.LogNorm(low, high) if wide else colors.Normalize(low, high)
@@ -157,24 +157,24 @@ def _areas(size: Floats, low: float, high: float) -> Floats:
     return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
 
 
-def _log_axes(ax: Axes, left: float | None, rate: Floats, theta: Floats) -> None:
-    """Makes both axes logarithmic, with a labelled place for rate 0."""
+def _log_axes(ax: Axes, zeros: float | None, rate: Floats, theta: Floats) -> None:
+    """Make both axes logarithmic, with a labelled place for rate 0."""
     bottom, top = float(theta.min()), float(theta.max())
     low, high = min(float(rate.min()), bottom), max(float(rate.max()), top)
     style.scaled_axis(ax.yaxis, LOG.name, bottom, top)
     style.scaled_axis(ax.xaxis, LOG.name, low, high)
     ax.set_xlim(low / 1.2, high * 1.3)
     ax.set_ylim(bottom / 1.3, top * 1.3)
-    if left is None:
+    if zeros is None:
         return
-    ax.axvline(left * 1.65, color=style.GREY, linewidth=0.6)
-    ticks = [x for x in ax.get_xticks() if left * 1.65 < x <= high * 1.3]
-    ax.set_xticks([left, *ticks], ["0", *(style.plain(x) for x in ticks)])
-    ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 has no place among decades
+    ax.axvline(zeros * 1.65, color=style.GREY, linewidth=0.6)
+    ticks = [x for x in ax.get_xticks() if zeros * 1.65 < x <= high * 1.3]
+    ax.set_xticks([zeros, *ticks], ["0", *(style.plain(x) for x in ticks)])
+    ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 does not belong among decades
 
 
 def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
-    """Explains the areas of the least, the median and the largest size to a power."""
+    """Explain the areas of the least, the median and the largest size to a power."""
     levels = np.unique(np.quantile(size, [0.0, 0.5, 1.0]))
     areas = _areas(levels, float(size.min()), float(size.max()))
     for level, area in zip(levels, areas, strict=True):

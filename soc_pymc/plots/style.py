@@ -17,7 +17,7 @@ from ..families.scales import LOG, LOGIT
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, BLACK = "#666666", "#000000"
-PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)  # of groups and scores
+PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)  # for groups and scores
 CURVE, OBSERVED, REFERENCE = BLUE, ORANGE, GREY  # what the fit says, outcomes, no difference
 VERDICTS = {"ok": BLUE, "warn": ORANGE, "fail": RED}
 FRAMELESS: dict[str, Any] = {"frameon": False, "fontsize": 8}
@@ -36,7 +36,7 @@ AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
 def panels(
     axes: Any, size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
 ) -> NDArray[Any]:
-    """Returns the user's axes, or those of a new figure of this size in inches, in one row."""
+    """Return the user's axes, or those of a new figure of this size in inches, in one row."""
     if axes is None:
         _, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
     row = np.ravel(np.asarray(axes, dtype=object))
@@ -48,7 +48,7 @@ def panels(
 
 
 def tidy(ax: Axes) -> None:
-    """Draws a light grid behind the data, and no box."""
+    """Draw a light grid behind the data, and no box."""
     ax.set_axisbelow(True)
     ax.grid(True, color="#e6e6e6", linewidth=0.6)
     for side in ("top", "right"):
@@ -56,7 +56,7 @@ def tidy(ax: Axes) -> None:
 
 
 def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
-    """Sets the title at the left and the labels, and draws a legend without a frame."""
+    """Set the title at the left and the labels, and draw a legend without a frame."""
     ax.set_title(title, fontsize=10, loc="left")
     ax.set_xlabel(x)
     ax.set_ylabel(y)
@@ -66,7 +66,7 @@ def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
 
 
 def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
-    """Makes an axis (``ax.xaxis``) logarithmic or logit by the name of its scale, or leaves it."""
+    """Make an axis (``ax.xaxis``) logarithmic or logit by the name of its scale, or leave it."""
     if scale in _TICKS:
         set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
         set_scale(scale)
@@ -74,7 +74,7 @@ def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
 
 
 def plain_ticks(axis: Any, low: float, high: float) -> None:
-    """Labels a logarithmic axis, such as that of a colour bar, with plain numbers."""
+    """Label a logarithmic axis, such as that of a colour bar, with plain numbers."""
     decades = np.log10(high / low)
     if decades < 0.5:
         axis.set_major_locator(ticker.MaxNLocator(5))
@@ -86,7 +86,7 @@ def plain_ticks(axis: Any, low: float, high: float) -> None:
 
 
 def _share_ticks(axis: Any, low: float, high: float) -> None:
-    """Labels a logit axis with shares."""
+    """Label a logit axis with shares."""
     axis.set_major_locator(ticker.LogitLocator(nbins=_MOST_SHARES))
     axis.set_major_formatter(ticker.FuncFormatter(plain))
     axis.set_minor_locator(ticker.NullLocator())
@@ -99,32 +99,32 @@ _TICKS: dict[str, Callable[[Any, float, float], None]] = {
 
 
 def is_rate(value: ArrayLike) -> bool:
-    """Returns whether values are positive and span more than an octave: for a logarithmic axis."""
+    """Return whether values are positive and span more than an octave: for a logarithmic axis."""
     numbers = np.asarray(value, dtype=float)
     numbers = numbers[np.isfinite(numbers)]
     return bool(numbers.size and numbers.min() > 0 and numbers.max() > 2.0 * numbers.min())
 
 
 def plain(value: float, _: Any = None) -> str:
-    """Formats a number as a short decimal, or as a power of ten where that would be long."""
+    """Format a number as a short decimal, or as a power of ten where that would be long."""
     if value == 0 or 1e-4 <= abs(value) < 1e5:
         return f"{value:,.10g}"
     return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
 
 
 def escaped(name: Any, most: int = 40) -> str:
-    """Returns a user's name as plain text on one line: nothing in it is read as mathematics."""
+    """Return a user's name as plain text on one line: nothing in it is read as mathematics."""
     words = " ".join(str(name).split())
     words = words if len(words) <= most else f"{words[: most - 1]}…"
-    words = words.replace("$", r"\$")  # else mathematics, and an error where it is none
+    words = words.replace("$", r"\$")  # else it is read as mathematics, which may be an error
     return f"\u200b{words}" if words.startswith("_") else words  # legends leave out such labels
 
 
 def named(what: str, name: Any) -> str:
-    """Returns what a column is, with its name where the two differ: "score (ctr)"."""
+    """Return the role of a column, with its name where the two differ: "score (ctr)"."""
     return what if name is None or name == what else f"{what} ({escaped(name)})"
 
 
 def number_of(n: int, what: str) -> str:
-    """Returns a number with what it counts: "1 bin", "1,000 bins"."""
+    """Return a number with its noun: "1 bin", "1,000 bins"."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

@@ -179,7 +179,7 @@ def _over_sizes(
 
 
 def default_scores(fit: Fit) -> Floats:
-    """Scores of curves without scores of their own, between the outer bins."""
+    """Default scores of curves, between the outer bins."""
     centre = fit.data["constant_data"]["score"].to_numpy()
     centre = centre[atom_of(fit, centre) == 0]
     axis = fit.axis("mean")
@@ -221,10 +221,10 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     >>> bool((banded["mean"].sel(bound="lower") < banded["mean"].sel(bound="upper")).all())
     True
     """
-    wanted = "curves, from soc.calibration_curves(fit)"
-    A(xr.Dataset, wanted)(curves, "curves")
+    expected = "curves, from soc.calibration_curves(fit)"
+    A(xr.Dataset, expected)(curves, "curves")
     if lack := {"chain", "draw", "score"} - set(curves.dims):
-        raise FitError(f"curves must be {wanted}: they have no dimension {min(lack)!r}")
+        raise FitError(f"curves must be {expected}: they have no dimension {min(lack)!r}")
     PROBABILITY(prob, "prob")
     switch(simultaneous, "simultaneous")
     return curves.map(_band, prob=prob, simultaneous=simultaneous)

@@ -23,7 +23,7 @@ P_ZERO = "p_zero"
 Reduce = Callable[[Floats], Floats]
 """From draws (draws, ...) of what determines a curve to those that are needed."""
 _NUMBERS = 2_000_000  # numbers in one array of draws x items
-_LARGEST_LOG = 230.0  # of a mean, cv2 or variance, 1e100: products and squares stay finite
+_LARGEST_LOG = 230.0  # log of 1e100, for means, cv2 and variances: products and squares stay finite
 
 
 def chosen(draws: Ints | None) -> Reduce:
@@ -56,10 +56,10 @@ def curve_draws(
         curves = family.to_curves(*(_draws(fit, name)[:, bins] for name in family.parameters))
         return reduce(curves[0]), reduce(curves[1])
     terms = own_terms(fit, group, exposure)
-    first, second = (_curve(fit, name, score, terms, reduce) for name in ("mean", "variance"))
+    location, dispersion = (_curve(fit, k, score, terms, reduce) for k in ("mean", "variance"))
     if family.outcome.positive:  # the first curve is a logarithm too
-        first = np.clip(first, -_LARGEST_LOG, _LARGEST_LOG)
-    return first, np.clip(second, -_LARGEST_LOG, _LARGEST_LOG)
+        location = np.clip(location, -_LARGEST_LOG, _LARGEST_LOG)
+    return location, np.clip(dispersion, -_LARGEST_LOG, _LARGEST_LOG)
 
 
 def average_curves(
@@ -67,8 +67,8 @@ def average_curves(
 ) -> tuple[Floats, Floats]:
     """Posterior means of both curves, each (n,)."""
     terms = group, exposure, lambda draws: draws.mean(axis=0, keepdims=True)
-    first, second = curve_draws(fit, score, *terms)
-    return first[0], second[0]
+    location, dispersion = curve_draws(fit, score, *terms)
+    return location[0], dispersion[0]
 
 
 def own_terms(fit: Fit, group: Any, exposure: Any) -> tuple[Any, Any]:
@@ -83,7 +83,7 @@ def items_at_once(fit: Fit) -> int:
 
 
 def with_posterior(fit: Fit, posterior: xr.Dataset) -> Fit:
-    """The same fit with other draws."""
+    """Return a fit with other draws."""
     groups = {"posterior": posterior}
     if "constant_data" in fit.data:
         groups["constant_data"] = fit.data["constant_data"].to_dataset()
@@ -116,7 +116,7 @@ def atom_of(fit: Fit, score: ArrayLike) -> Ints:
 def place_of(fit: Fit, curve: str, score: ArrayLike) -> Floats:
     """Positions on a curve's axis; an atom far from other scores counts as the nearest of them."""
     atom, axis = atom_of(fit, score), fit.axis(curve)
-    # an atom need not have a position of its own, and any other score's is as good
+    # an atom may have no position of its own; any other score's will do
     position = axis(np.where(atom > 0, MIDDLE, score))
     if atom.any():
         positions = fit.data["constant_data"][f"{curve}_atom_position"].to_numpy()

@@ -42,13 +42,13 @@ class Extrapolation:
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
         self._total += low.size
-        away = (low < self._low) | (high > self._high)
+        outside = (low < self._low) | (high > self._high)
         if self._fit.atoms:  # these the fit knows, however far they are
-            away &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
-        if away.any():
-            self._far += int(away.sum())
-            self._least = min(self._least, float(low[away].min()))
-            self._most = max(self._most, float(high[away].max()))
+            outside &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
+        if outside.any():
+            self._far += int(outside.sum())
+            self._least = min(self._least, float(low[outside].min()))
+            self._most = max(self._most, float(high[outside].max()))
 
     def warn(self, what: str = "items have scores") -> None:
         """Warn if any were counted; `what` includes the verb."""
@@ -61,17 +61,17 @@ class Extrapolation:
         if not self._far:
             return None
         low, high = self._seen
-        these = f"{self._least:.6g}"
+        span = f"{self._least:.6g}"
         if self._most > self._least:
-            these += f" to {self._most:.6g}"
+            span += f" to {self._most:.6g}"
         return (
             f"{self._far:,} of {self._total:,} {what} {_FAR} "
-            f"({low:.6g} to {high:.6g}; these: {these}): {self._rule()}, which no item "
+            f"({low:.6g} to {high:.6g}; these: {span}): {self._rule()}, which no item "
             "supports; fit items with such scores too, or leave these out"
         )
 
     def _rule(self) -> str:
-        """How the curves are extrapolated."""
+        """Rule of extrapolation, in words."""
         if self._fit.by_bin:
             return "they count as scores of the outermost bins"
         if {self._fit.prior.mean.scale, self._fit.prior.variance.scale} == {RANK}:
@@ -81,7 +81,7 @@ class Extrapolation:
 
 @contextmanager
 def extrapolation_reported() -> Iterator[None]:
-    """Inside this block the caller reports extrapolation, once for all items."""
+    """Leave reports of extrapolation inside this block to the caller, once for all items."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", f".* {_FAR} ", ItemsWarning)
         yield
@@ -97,7 +97,7 @@ def warn_of_extrapolation(fit: Fit, score: ArrayLike, what: str = "items have sc
 def warn_of_extrapolated_bins(fit: Fit, stats: Statistics) -> None:
     """Warn of bins with scores far outside those of a fit."""
     low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
-    some = ~np.isnan(low)  # bins without items have no scores
+    filled = ~np.isnan(low)  # bins without items have no scores
     far = Extrapolation(fit)
-    far.count(low[some], high[some])
+    far.count(low[filled], high[filled])
     far.warn("bins of the statistics hold scores")

@@ -34,8 +34,8 @@ A last row is P(theta = 0 | t, y) if theta may be 0.
 class ThetaMixture:
     """Theta of n items given score and outcome, as mixtures of K members of a family."""
 
-    first: Floats  # (K, n): conjugate parameters, shape and rate or mean and variance
-    second: Floats
+    a: Floats  # (K, n): conjugate parameters, shape and rate or mean and variance
+    b: Floats
     weight: Floats | None = None  # (K, n), with sum 1 over the components; None for equal weights
     zero: Floats | None = None  # (n,): share of theta that is 0 and none of the members; None: 0
 
@@ -49,12 +49,12 @@ class ThetaMixture:
         return np.asarray((1.0 - self.zero) * total + self.zero * at_zero)
 
     def listed(self, family: Family) -> "ThetaMixture":
-        """The same with theta = 0 as a last component, so near 0 that no outcome shows it."""
+        """Append theta = 0 as a last component, so near 0 that no outcome can tell."""
         if self.zero is None or self.weight is None:
             return self
-        first, second = with_zero(family, self.first.T, self.second.T)
+        a, b = with_zero(family, self.a.T, self.b.T)
         weight = np.vstack([(1.0 - self.zero) * self.weight, self.zero])
-        return ThetaMixture(first.T, second.T, weight)
+        return ThetaMixture(a.T, b.T, weight)
 
 
 def select(columns: Columns, items: slice | NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -58,12 +58,12 @@ def _check_groupings(
     """Refuse other numbers of columns of groups than the fit's, or the same in another order."""
     if not group_roles(roles):
         raise error(f"the fit has curves for each of {len(fit.groups):,} groups, and {remedy}")
-    known, named = (tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles))
-    swapped = named != known and set(named) == set(known)
-    if known and (len(named) != len(known) or swapped):
+    known, columns = (tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles))
+    swapped = columns != known and set(columns) == set(known)
+    if known and (len(columns) != len(known) or swapped):
         raise error(
             f"the fit's groups are of {' and '.join(map(repr, known))}, and these are of "
-            f"{' and '.join(map(repr, named))}: give the items "
+            f"{' and '.join(map(repr, columns))}: give the items "
             f"group={(known if len(known) > 1 else known[0])!r}"
         )
 

@@ -125,7 +125,7 @@ def item_posteriors(
     if fit.prior.exposure is not None and size not in roles:
         raise FitError(
             f"theta depends on the {posterior.outcome.words.size} in this fit: give the items "
-            f"{size}= too, those to be expected if nothing is seen yet"
+            f"{size}= too, expected ones if nothing is observed yet"
         )
     _log.debug("scoring %r with draws=%r", items, draws)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]

@@ -71,10 +71,10 @@ class MixturePosterior(Posterior):
         step = max(1, _AT_ONCE // (len(draws) * (components + self.fit.prior.zero)))
         for start in range(0, len(order), step):
             items = order[start : start + step]
-            _, first, back = np.unique(place[items], return_index=True, return_inverse=True)
-            distinct = {str(role): keys[role].to_numpy()[items[first]] for role in keys}
+            _, index, back = np.unique(place[items], return_index=True, return_inverse=True)
+            distinct = {str(role): keys[role].to_numpy()[items[index]] for role in keys}
             weights = self._weights.by_draw(distinct, draws)
-            yield items, weights if len(first) == len(items) else weights[:, back]
+            yield items, weights if len(index) == len(items) else weights[:, back]
 
     def _posterior_weights(self, columns: Columns) -> Floats:
         """Weights given the outcomes (n, R), averaged over draws, that add up to 1."""
@@ -112,8 +112,8 @@ class MixturePosterior(Posterior):
     @override
     def cdf_by_draw(self, columns: Columns, draws: Ints | None) -> Floats:
         def chunk(part: Columns) -> Floats:
-            first, second = self._listed(self._prior(part))
-            curves = np.broadcast_arrays(*self.family.to_curves(first.T, second.T))
+            a, b = self._listed(self._prior(part))
+            curves = np.broadcast_arrays(*self.family.to_curves(a.T, b.T))
             ends = self.family.cdf_interval(*own_outcomes(self.outcome, part), *curves)
             return self._averaged(part, draws, np.stack(ends).swapaxes(1, 2))
 
@@ -160,12 +160,12 @@ class MixturePosterior(Posterior):
     @override
     def theta(self, columns: Columns) -> ThetaMixture:
         """Mixture of the posterior components, with weights averaged over the draws."""
-        first, second = np.broadcast_arrays(*self._updated(columns))
+        a, b = np.broadcast_arrays(*self._updated(columns))
         weight = self._posterior_weights(columns).T
         if not self.fit.prior.zero:
-            return ThetaMixture(first.T, second.T, weight)
+            return ThetaMixture(a.T, b.T, weight)
         share = weight[:-1] / np.maximum(weight[:-1].sum(axis=0), _TINY)
-        return ThetaMixture(first.T, second.T, share, weight[-1])
+        return ThetaMixture(a.T, b.T, share, weight[-1])
 
     @override
     def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
@@ -178,11 +178,11 @@ class MixturePosterior(Posterior):
     def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
         theta = self.theta(columns)
         weight = np.asarray(theta.weight)
-        return summaries(self.family.name, weight, theta.first, theta.second, probs, theta.zero)
+        return summaries(self.family.name, weight, theta.a, theta.b, probs, theta.zero)
 
 
 def _picked(theta: _Pair, component: Ints) -> _Pair:
     """Parameters (draws, n) of one component each, from those of all (n, R)."""
     item = np.arange(component.shape[1])
-    first, second = np.broadcast_arrays(*theta)
-    return first[item, component], second[item, component]
+    a, b = np.broadcast_arrays(*theta)
+    return a[item, component], b[item, component]

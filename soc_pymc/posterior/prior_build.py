@@ -36,7 +36,7 @@ _X = 0.5 + 0.5 * np.cos(np.pi * (np.arange(5) + 0.5) / 5)  # points of a cell al
 _W = 0.5 + 0.5 * np.cos(np.pi * (np.arange(4) + 0.5) / 4)  # and along the size
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
 _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score and size
-_DRAWS = 512  # of a mixture, with the moments of all
+_DRAWS = 512  # draws of a mixture, with the moments of all
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
 
@@ -54,12 +54,12 @@ def table_of(fit: Fit) -> PriorTable:
 
 
 def why_no_table(fit: Fit) -> str:
-    """Why a fit has no prior table; empty if it has one."""
+    """Reason why a fit has no prior table; empty if it has one."""
     if fit.mean_only:
         return f"posteriors of items are not known: {MEAN_ONLY}"
     if fit.by_bin or COMPONENTS[0] in fit.data["posterior"]:
         return (
-            "a prior of five steps that has steps, or components of its own in each bin, has no "
+            "a prior of five steps with steps, or with its own components in each bin, has no "
             "table: use soc.VI(), or soc.FiveSteps(smooth=True) with one family"
         )
     if fit.prior.mean.scale != fit.prior.variance.scale:
@@ -145,7 +145,7 @@ def _size_edges(fit: Fit) -> Floats:
 
 
 def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Columns:
-    """Columns of points, as of items without outcomes."""
+    """Columns of points, as for items without outcomes."""
     columns: dict[str, Any] = {"score": score}
     if fit.groups:
         columns["group"] = np.full(len(score), label, dtype=object)
@@ -182,7 +182,7 @@ def _block(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Block:
 
 
 def _rounded(values: Floats) -> Floats:
-    """Numbers as they are in a file."""
+    """Numbers as stored in a file."""
     return values.astype(np.float32).astype(float)
 
 
@@ -216,17 +216,17 @@ def _rules(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Flo
         part = select(columns, slice(start, start + step))
         terms = part.get("group"), part.get(family.outcome.size)
         curves = curve_draws(fit, part["score"], *terms)
-        first, second = (np.ascontiguousarray(v.T).reshape(-1, points, len(v)) for v in curves)
+        values = [np.ascontiguousarray(v.T).reshape(-1, points, len(v)) for v in curves]
         spread = _curve_spread(family, *curves).reshape(-1, points).max(axis=1)
         number = np.minimum(np.array(numbers)[np.searchsorted(tops, spread)], len(curves[0]))
-        for a, b, k, sd in zip(first, second, number.tolist(), spread, strict=True):
+        for a, b, k, sd in zip(*values, number.tolist(), spread, strict=True):
             yield gauss_rules(a, b, k), np.zeros((k**2, 0)), bool(sd > _WIDEST)
 
 
-def _curve_spread(family: Family, first: Floats, second: Floats) -> Floats:
+def _curve_spread(family: Family, location: Floats, dispersion: Floats) -> Floats:
     """Sd of draws (draws, n) of the second curve, or the weighted sd of the first if larger."""
-    sds = first.std(axis=0), second.std(axis=0)
-    return np.asarray(np.maximum(_MEAN_SPREAD * sds[0] / family.unit(second.mean(axis=0)), sds[1]))
+    scaled = _MEAN_SPREAD * location.std(axis=0) / family.unit(dispersion.mean(axis=0))
+    return np.asarray(np.maximum(scaled, dispersion.std(axis=0)))
 
 
 def _components(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:
@@ -241,7 +241,7 @@ def _components(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats
 
 def _ways(weights: Floats) -> Floats:
     """Ways (nodes, k) in which weights (draws, nodes) vary, whose products are their covariance."""
-    away = (weights - weights.mean(axis=0)) / np.sqrt(len(weights))
-    _, size, directions = np.linalg.svd(away, full_matrices=False)
-    few = min(int((np.cumsum(size**2) < (1.0 - _FAINT) * (size @ size)).sum()) + 1, _MOST_WAYS)
-    return np.asarray((size[:few, None] * directions[:few]).T)
+    residual = (weights - weights.mean(axis=0)) / np.sqrt(len(weights))
+    _, size, directions = np.linalg.svd(residual, full_matrices=False)
+    rank = min(int((np.cumsum(size**2) < (1.0 - _FAINT) * (size @ size)).sum()) + 1, _MOST_WAYS)
+    return np.asarray((size[:rank, None] * directions[:rank]).T)

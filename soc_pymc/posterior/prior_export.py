@@ -18,7 +18,7 @@ from .predictive import posterior_of
 from .prior_build import table_of
 
 MOST_BYTES = 10_000_000
-_LEVELS = 0.05, 0.95  # of the quantiles whose errors are stated
+_LEVELS = 0.05, 0.95  # quantiles whose errors are stated
 _PROBES, _FAR = 500, 0.1  # simulated items, and an error in posterior sd that is too large
 _MOST_ITEMS = 0.99  # share of them whose errors must be smaller
 _TIMES = (0.25, 1.0, 4.0, 16.0)  # sizes of these items, in those of their bins
@@ -115,13 +115,13 @@ def _columns(table: PriorTable) -> dict[str, NDArray[Any]]:
 def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
     """Largest errors in posterior sd, of items simulated from the fit that are not flagged."""
     posterior, rng = posterior_of(fit), np.random.default_rng(0)
-    outcome, kept = posterior.outcome, fit.data["constant_data"]
-    n = kept["n_items"].to_numpy()
+    outcome, bins = posterior.outcome, fit.data["constant_data"]
+    n = bins["n_items"].to_numpy()
     probes = rng.choice(len(n), _PROBES, p=n / n.sum())
-    size = kept[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
+    size = bins[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
     size = size[probes] * rng.choice(_TIMES, _PROBES)
     size = np.where(size < 1.0, size, np.round(size))  # trials are whole
-    columns: dict[str, Any] = {"score": kept["score"].to_numpy()[probes], outcome.size: size}
+    columns: dict[str, Any] = {"score": bins["score"].to_numpy()[probes], outcome.size: size}
     columns[outcome.observed] = np.zeros(_PROBES)  # without outcomes, sizes would not count
     if fit.groups:
         columns["group"] = rng.choice(np.array(fit.groups, dtype=object), _PROBES)

@@ -106,8 +106,8 @@ def _some_items(fit: Fit, stats: Statistics, number: int, rng: np.random.Generat
     posterior = posterior_of(fit)
     family = posterior.family
     cells = stats.table(family.outcome.margins[0])
-    at = rng.choice(len(cells["n"]), number, p=cells["n"] / cells["n"].sum())
-    chosen = {name: values[at] for name, values in cells.items()}
+    row = rng.choice(len(cells["n"]), number, p=cells["n"] / cells["n"].sum())
+    chosen = {name: values[row] for name, values in cells.items()}
     group = chosen["group"] if stats.groups else np.zeros(number, dtype=np.int64)
     bins = bin_scores_of(fit, posterior, stats)
     columns: dict[str, Any] = {

@@ -20,7 +20,7 @@ _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
 def is_folder(out: str | os.PathLike[str]) -> bool:
-    """Whether `out` is an existing folder, or a name that ends with a slash."""
+    """True if `out` is an existing folder, or a name that ends with a slash."""
     name = os.fspath(out)
     return os.path.isdir(name) or name.endswith(("/", os.sep))
 
@@ -94,7 +94,7 @@ def file_record(made_by: Mapping[str, Any], path: str) -> str:
 
 
 def is_finished(target: Path, record: str) -> bool:
-    """Whether a file exists, has this record, and is unchanged since it was written."""
+    """True if a file exists, has this record, and is unchanged since it was written."""
     try:
         with (
             open(target, "rb") as file,

@@ -23,7 +23,7 @@ from .curves import atom_of, chosen, curve_draws, items_at_once, place_of
 from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
 from .prior_build import table_of, why_no_table
 
-_POINTS = 20, 12, 12  # of the grid of scores, sizes and values on which quantiles are interpolated
+_POINTS = 20, 12, 12  # grid of scores, sizes and values on which quantiles are interpolated
 _TINY, _SMALL = 1e-300, 1e-4  # least size, and least quantile as a share of the mean
 _SAMPLE, _WITHIN = 40, 0.02  # items that prove a grid; error allowed, in widths of the interval
 
@@ -91,7 +91,7 @@ class Posterior:
         """E and Var(theta | t, y) and the third central moment of the items, each (draws, n)."""
         theta, family = self.theta(columns), self.family
         moments = family.mean, family.variance, family.third
-        return tuple(moment(theta.first, theta.second) for moment in moments)
+        return tuple(moment(theta.a, theta.b) for moment in moments)
 
     # --- over all draws --------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Posterior:
     def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
         """Rows of a `Scorer` over all draws of the curves."""
         theta = self.theta(columns)
-        return over_draws(self.family.name, theta.first, theta.second, probs)
+        return over_draws(self.family.name, theta.a, theta.b, probs)
 
     def cdf_interval(self, columns: Columns) -> tuple[Floats, Floats]:
         """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous.
@@ -119,7 +119,7 @@ class Posterior:
         ends = np.empty((2, len(outcome)))
         for items, mixture in self._thetas(columns):
             theta = mixture.listed(self.family)
-            curves = self.family.to_curves(theta.first, theta.second)
+            curves = self.family.to_curves(theta.a, theta.b)
             if "spread" in columns:
                 curves = self.family.widened(*curves, columns["spread"][items])
             below, upto = self.family.cdf_interval(outcome[items], size[items], *curves)
@@ -202,9 +202,9 @@ class Posterior:
             return exact(columns)
         mesh = dict(zip(varied, np.meshgrid(*axes, indexing="ij"), strict=True))
         grid = {name: np.repeat(v[:1], number) for name, v in columns.items()}
-        back: list[Callable[[Floats], Floats]] = [self.fit.axis("mean").inverse, np.exp, np.asarray]
+        undo: list[Callable[[Floats], Floats]] = [self.fit.axis("mean").inverse, np.exp, np.asarray]
         names = ["score", self.outcome.size, self.outcome.observed]
-        grid |= {names[k]: back[k](v.ravel()) for k, v in mesh.items()}
+        grid |= {names[k]: undo[k](v.ravel()) for k, v in mesh.items()}
         mean, sd, _, *quantiles = exact(grid)
         positive, values = self.outcome.positive, (np.array(quantiles) - mean) / sd
         if positive:

@@ -108,7 +108,7 @@ def posterior_sql(
         Levels, from 0.005 to 0.995.
     prior
         Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")`` of this
-        fit, loaded as it is; the text gives no row if the table is of another fit. None writes its
+        fit, loaded unchanged; the text gives no row if the table is of another fit. None writes its
         numbers into the text.
     dialect
         ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``, ``"bigquery"``,
@@ -153,14 +153,14 @@ def posterior_sql(
                 f"{outcome.size}="
             )
     if group is not None and not fit.groups:
-        raise ItemsError("group= is of fits with curves for each group: this one has none")
-    named: dict[str, Any] = {
+        raise ItemsError("group= is for fits with curves for each group: this one has none")
+    by_role: dict[str, Any] = {
         role: known.get(role, role) if arguments[role] is None else arguments[role]
         for role in own_roles
     }
     if fit.groups:
-        named |= group_roles(known) if group is None else roles_of_groups(group)
-    items = ITEMS[outcome.kind](table, **arguments_of(named))
+        by_role |= group_roles(known) if group is None else roles_of_groups(group)
+    items = ITEMS[outcome.kind](table, **arguments_of(by_role))
     roles = posterior_roles(fit, posterior_of(fit), items)
     return _scoring_sql(table, roles, columns, prior_of(fit, quantiles), prior, dialect)
 
@@ -184,7 +184,7 @@ def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prio
             f"the table already has the columns {', '.join(map(repr, clash))}: rename or drop them"
         )
     if reserved := [name for name in columns if name.lower().startswith("soc_")]:
-        raise ItemsError(f"columns named soc_... serve the computation: rename {reserved[0]!r}")
+        raise ItemsError(f"columns named soc_... are reserved: rename {reserved[0]!r}")
 
 
 def _backend(table: Any) -> str:
@@ -204,7 +204,7 @@ def _scoring_sql(
     roles: Mapping[str, str],
     columns: Sequence[str],
     prior: Prior,
-    named: str | None,
+    prior_name: str | None,
     dialect: str,
 ) -> str:
     """A SELECT that scores a named table, with the small tables in it, or the prior's by name."""
@@ -216,14 +216,14 @@ def _scoring_sql(
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
     lookups = {name: _unbound(name, values) for name, values in prior.tables.items()}
-    if named is not None:
+    if prior_name:
         digest = {"fit": np.array([], dtype=object)}
         lookups[PRIOR] = _unbound(PRIOR, {**prior.tables[PRIOR], **digest})
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
     scored = expression(ibis.table(kinds, name=_ITEMS), roles, prior, lookups, dialect)
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
-        sources = {_ITEMS: _named(table)} | ({PRIOR: _named(named)} if named is not None else {})
+        sources = {_ITEMS: _named(table)} | ({PRIOR: _named(prior_name)} if prior_name else {})
     except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
         raise ItemsError(f"table {table!r} in dialect {dialect!r}: {error}") from error
     for node in list(tree.find_all(sqlglot.exp.Table)):

@@ -33,7 +33,7 @@ _GROUPS, _LEVELS = "soc_groups", "soc_levels"
 _FENCED = ("postgres",)
 _ALL = 2**62
 _FAINT, _LEAST_LOG = 1e-30, -300.0  # places and log shares that count as 0: engines fail on 1e-310
-_STEPS, _MIXTURE_STEPS = 3, 4  # of Newton's method for quantiles on the nodes
+_STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
 
 
 # --- the prior and its small tables --------------------------------------------------------------
@@ -92,7 +92,7 @@ def prior_of(fit: Fit, levels: Sequence[float]) -> Prior:
 
 
 def _places(meta: Mapping[str, Any], inner: Floats) -> dict[str, NDArray[Any]]:
-    """By bin of the inner edges: the cell, and the line that gives the place from 0 to 1 in it."""
+    """Cell of each bin of the inner edges, and the line that gives the place from 0 to 1 in it."""
     edges, axis = np.array(meta["edges"]), meta["axis"]
     if axis["scale"] == RANK:
         start, end = np.append(inner[0] - 1.0, inner), np.append(inner, inner[-1] + 1.0)
@@ -279,8 +279,8 @@ def _nodes(items: _Sheet, prior: Prior, table: Any) -> _Sheet:
     values = {name: _polynomial(sheet, name, meta["terms"]) for name in ("first", "second")}
     sheet.add(doubt=doubt, u=_polynomial(sheet, "weight", meta["terms"]), **values)
     xp = sheet.only("node", "doubt", "u", *values, *prior.ways).functions
-    first, second = (xp.low(xp.high(sheet[c], -LARGEST_LOG), LARGEST_LOG) for c in values)
-    sheet.add(first=first if family.positive else sheet["first"], second=second)
+    location, dispersion = (xp.low(xp.high(sheet[c], -LARGEST_LOG), LARGEST_LOG) for c in values)
+    sheet.add(first=location if family.positive else sheet["first"], second=dispersion)
     a, b = family.parameters(sheet["first"], sheet["second"], xp)
     sheet.add(a=a, b=b)
     if mixture:
@@ -311,7 +311,7 @@ def _reweight(nodes: _Sheet, prior: Prior) -> None:
         log_p = ibis.ifelse(last, prior.family.at_zero(y, n, xp), log_p)
     nodes.add(log_p=log_p)
     nodes.join(nodes.sums(top=nodes["log_p"].max()))
-    # an exponential of less is 0, which some engines refuse
+    # smaller exponentials are 0, which some engines refuse
     nodes.add(p=xp.exp(xp.high(nodes["log_p"] - nodes["top"], _LEAST_LOG)))
     moves = {f"sum_{way}": (nodes["p"] * nodes[way]).sum() for way in ways}
     items = nodes.sums(total=(nodes["u"] * nodes["p"]).sum(), **moves)
@@ -341,7 +341,7 @@ def _with_moments(nodes: _Sheet, prior: Prior) -> _Sheet:
     variance = sheet.keep(family.variance(sheet["a"], sheet["b"]))
     centred = sheet.keep(family.mean(sheet["a"], sheet["b"]) - sheet["mean"])
     spreads = {"within": sheet.average(variance), "between": sheet.average(centred * centred)}
-    if meta["zero"]:  # the share of theta below 0, of which quantiles are functions
+    if meta["zero"]:  # the share of theta below 0, which quantiles depend on
         spreads["below"] = 0.0 if family.positive else sheet.average(_law(sheet, family, 0.0)[0])
     items = sheet.sums(*sums, **spreads)
     flagged = items["flagged"]
@@ -395,8 +395,8 @@ def _with_quantiles(nodes: _Sheet, prior: Prior, levels: Any) -> _Sheet:
     summary = sheet.sums(*moments, **quantiles, flagged=sheet["flagged"].max())
     mean, variance = summary["mean"], summary["middle"]
     if zero:
-        rest = 1.0 - summary["p_zero"]
-        mean, variance = rest * mean, rest * (variance + summary["p_zero"] * mean * mean)
+        nonzero = 1.0 - summary["p_zero"]
+        mean, variance = nonzero * mean, nonzero * (variance + summary["p_zero"] * mean * mean)
     return summary.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt())
 
 

@@ -38,7 +38,7 @@ from .interface import Columns, select
 
 _GRID = 150  # positions at which weights are solved for; others are interpolated
 _BEYOND = 0.25  # how far the grid extends beyond the outer knots, as a share of their range
-_MOST_GROUPS = 24  # of more groups, each score's weights are solved for
+_MOST_GROUPS = 24  # with more groups, weights are solved for at each score
 
 
 class BinWeights:
@@ -52,7 +52,7 @@ class BinWeights:
         self._variance = sd**2
 
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
-        """As of `SmoothWeights`."""
+        """Components as in `SmoothWeights`."""
         score = np.asarray(columns["score"], dtype=float)
         bins = bin_of(self._fit, score)
         middle = curve_draws(self._fit, score)[0][0]
@@ -60,12 +60,12 @@ class BinWeights:
         return middle[:, None] + self._place[bins], self._variance[bins] + extra
 
     def by_draw(self, columns: Columns, draws: Ints) -> Floats:
-        """As of `SmoothWeights`."""
+        """Weights by draw as in `SmoothWeights`."""
         weight = self._weight[bin_of(self._fit, columns["score"])]
         return np.broadcast_to(weight, (len(draws), *weight.shape))
 
     def curves(self, columns: Columns) -> dict[str, Floats]:
-        """As of `SmoothWeights`."""
+        """Curves as in `SmoothWeights`."""
         family, weight = family_of(self._fit.prior), self.by_draw(columns, np.zeros(1, int))[0]
         theta = family.mixtures.parameters(*self.components(columns))
         means, variances = family.mean(*theta), family.variance(*theta)
@@ -95,9 +95,9 @@ def _pilot(fit: Fit) -> Fit:
     return replace(fit, data=tree)
 
 
-def _with_moments(few: Floats, draws: Floats) -> Floats:
-    """Draws (few, n, P) moved to have the means and covariances of others (draws, n, P)."""
-    samples = [values.transpose(1, 0, 2) for values in (few, draws)]
+def _with_moments(thinned: Floats, draws: Floats) -> Floats:
+    """Draws (k, n, P) moved to have the means and covariances of others (draws, n, P)."""
+    samples = [values.transpose(1, 0, 2) for values in (thinned, draws)]
     means = [values.mean(axis=1, keepdims=True) for values in samples]
     roots = []
     for values, mean in zip(samples, means, strict=True):
@@ -129,11 +129,11 @@ class SmoothWeights:
 
     def _base(self, columns: Columns) -> tuple[Frame, Floats]:
         """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
-        first, second = (x[0] for x in curve_draws(self._pilot, *self._place(columns)))
+        location, dispersion = (x[0] for x in curve_draws(self._pilot, *self._place(columns)))
         position = place_of(self._fit, "variance", columns["score"])
         raised = spline_matrix(position, knots_in(self._fit.data, "variance_knot")) @ self._raise
-        base = self._family.components.base(first, second + raised)
-        return base, np.column_stack([first, second])
+        base = self._family.components.base(location, dispersion + raised)
+        return base, np.column_stack([location, dispersion])
 
     def _forms(self, columns: Columns) -> WeightForms:
         base, start = self._base(columns)
@@ -154,9 +154,9 @@ class SmoothWeights:
 
     def curves(self, columns: Columns) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (draws, n)."""
-        first, second = (np.array(x) for x in curve_draws(self._fit, *self._place(columns)))
-        bent_curves(first, second, self._forms(columns).handle)
-        variables = dict(self._family.curve_variables(first, second))
+        location, dispersion = (np.array(x) for x in curve_draws(self._fit, *self._place(columns)))
+        bent_curves(location, dispersion, self._forms(columns).handle)
+        variables = dict(self._family.curve_variables(location, dispersion))
         if not self._fit.prior.zero:
             return variables
         share = special.expit(self._further(columns)[..., -1])
@@ -187,8 +187,8 @@ class SmoothWeights:
     def few(self, columns: Columns, number: int) -> Floats:
         """Weights (number, n, R) of few draws, moved to have the mean and covariance of all."""
         predictors = self._predictors(columns)
-        few = predictors[np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)]
-        return self._solve(columns, _with_moments(few, predictors))
+        chosen = np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)
+        return self._solve(columns, _with_moments(predictors[chosen], predictors))
 
     def by_draw(self, columns: Columns, draws: Ints) -> Floats:
         """Weights of items under some draws, (draws, n, R)."""

@@ -110,7 +110,7 @@ def _draws(
 ) -> tuple[Floats, Ints]:
     """Effects of the levels, (draws, levels), which are 0 on average over items; items of each."""
     part, scale = stats.table("part"), posterior.outcome.theta
-    level, axis = grouping.of[part["group"]], fit.axis("mean").local
+    level, axis = grouping.code[part["group"]], fit.axis("mean").local
     shifts: list[Floats] = []
     for k, label in enumerate(grouping.levels):
         rows = level == k

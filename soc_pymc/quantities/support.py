@@ -29,7 +29,7 @@ _WIDE = 1 << 32  # more than there are bins
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Shares of the items, at whose scores curves are shown."""
 
-_MIXED_BINS = 200  # of items, on which a mixture is evaluated: it costs more a cell
+_MIXED_BINS = 200  # bins to evaluate a mixture, which costs more per cell
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def check_draws(fit: Fit, name: str) -> None:
     """Refuse fits with a single draw where a result has intervals alone."""
     if fit.one_draw:
         raise FitError(
-            f"{name} has a single draw, which does not say how sure it is: fit with soc.VI() or "
+            f"{name} has a single draw, which carries no uncertainty: fit with soc.VI() or "
             "soc.NUTS()"
         )
 

@@ -185,7 +185,7 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
     log_density = np.array(
         [
             rows.sums.values(
-                (rows.first + unit * (a + b * position))[None], (rows.second + c)[None]
+                (rows.location + unit * (a + b * position))[None], (rows.dispersion + c)[None]
             ).sum()
             for a, b, c in at
         ]

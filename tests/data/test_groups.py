@@ -46,7 +46,7 @@ def test_groups_are_the_combinations_that_occur(frame):
         ("country", ("c00", "c01", "c02", "c03")),
         ("device", ("d00", "d01")),
     ]
-    codes = (grouping.of for grouping in stats.groupings)
+    codes = (grouping.code for grouping in stats.groupings)
     for label, country, device in zip(stats.groups, *codes, strict=True):
         assert label == f"c0{country} × d0{device}"
     part, code = stats.table("part"), stats.groups.index("c01 × d00")

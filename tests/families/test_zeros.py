@@ -72,7 +72,7 @@ def test_averages_with_zero(record):
     assert theta.average(family.mean(a.T, b.T)) == pytest.approx(mean)
     listed = theta.listed(family)
     assert listed.weight == pytest.approx(WEIGHT.T)
-    assert listed.average(family.mean(listed.first, listed.second)) == pytest.approx(mean)
+    assert listed.average(family.mean(listed.a, listed.b)) == pytest.approx(mean)
     cut = np.array([0.1, 0.4])
     over = theta.average(family.excess(cut, a.T, b.T), 0.0)
     short = theta.average(family.shortfall(cut, a.T, b.T), cut)

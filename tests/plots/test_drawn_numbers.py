@@ -156,7 +156,7 @@ def test_pit_shows_every_slice_with_its_band(example):
     by_kind = [ax.get_title() for ax in plots.plot_pit(result, by="kind")]
     assert len(by_kind) == gamma.frame["kind"].nunique()
     assert all(title.startswith("kind = ") for title in by_kind)
-    with pytest.raises(soc.FitError, match="no column"):
+    with pytest.raises(soc.FitError, match="not a column"):
         plots.plot_pit(result, by="nobody")
 
 

@@ -130,12 +130,10 @@ def test_moments_and_whole_posteriors_are_those_of_the_scores(example, name):
     total = variance.mean(axis=0) + mean.var(axis=0)
     np.testing.assert_allclose(total, scored["theta_var"], rtol=1e-5)
     theta, family = posterior.theta(columns), posterior.family
-    means = family.mean(theta.first, theta.second)
+    means = family.mean(theta.a, theta.b)
     average = theta.average(means)
     np.testing.assert_allclose(average, scored["theta_mean"], rtol=1e-6, atol=1e-9)
-    spread = theta.average(
-        family.variance(theta.first, theta.second) + (means - average) ** 2, average**2
-    )
+    spread = theta.average(family.variance(theta.a, theta.b) + (means - average) ** 2, average**2)
     np.testing.assert_allclose(spread, scored["theta_var"], rtol=1e-5)
     number = len(mean)
     draws = np.tile(np.arange(number), 2000 // number)

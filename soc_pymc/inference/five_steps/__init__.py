@@ -51,14 +51,14 @@ def run_five_steps(
         curves, moments, parts, failed = _fit_mixtures(
             stats, family, prior, smoothing, rows, places, data, bins
         )
-        named = zip(COMPONENTS, parts, strict=True)
-        components = {name: ((*_SAMPLED, "bin", "component"), x[None, None]) for name, x in named}
+        pairs = zip(COMPONENTS, parts, strict=True)
+        components = {name: ((*_SAMPLED, "bin", "component"), x[None, None]) for name, x in pairs}
         notes = [f"{rows.number - failed:,} bins by EM"]
     else:
         curves = smoothing(places, rows.n, bins, data.information)
-        logs = moments_of_log(bins.first, bins.second) if family.has_log_moments else ()
-        spread = np.where(bins.at_zero, 0.0, np.exp(bins.second))
-        moments = _moments(family, bins.first, spread, logs, bins.log_likelihood)
+        logs = moments_of_log(bins.location, bins.dispersion) if family.has_log_moments else ()
+        spread = np.where(bins.at_zero, 0.0, np.exp(bins.dispersion))
+        moments = _moments(family, bins.location, spread, logs, bins.log_likelihood)
     notes += ["smoothed" if method.smooth else "each as it is"]
     posterior = xr.Dataset(components, {name: [0] for name in _SAMPLED})
     posterior = posterior.assign(curves.variables(prior))
@@ -95,11 +95,11 @@ def _notes(family: Family, data: RowSums, bins: Estimates) -> list[str]:
 
 
 def _moments(
-    family: Family, first: Floats, spread: Floats, logs: Sequence[Floats], value: Floats
+    family: Family, location: Floats, spread: Floats, logs: Sequence[Floats], value: Floats
 ) -> dict[str, Floats]:
     """Moments of theta, of log theta where it has them, and log likelihoods."""
     names = ("mean", "variance", "mean_log", "variance_log")
-    moments = zip(names, (*family.natural_moments(first, spread), *logs), strict=False)
+    moments = zip(names, (*family.natural_moments(location, spread), *logs), strict=False)
     return {**dict(moments), "log_likelihood": value}
 
 
@@ -123,33 +123,33 @@ def _fit_mixtures(
     numbers, wide = np.unique(rows.bin // max(stats.coarse, 1), return_inverse=True)
     n = np.bincount(wide, rows.n)
     u, v = (np.bincount(wide, rows.n * x) / n for x in places)
-    first, second = start.at((u, v))
-    begin = first, np.maximum(second, data.level()[1] + _NARROWEST)
+    location, dispersion = start.at((u, v))
+    begin = location, np.maximum(dispersion, data.level()[1] + _NARROWEST)
     parts, value, ended = search(family, stats.cells("joint"), numbers, begin, method.components)
     if not ended.any():
         raise FitError(f"EM ended in none of {len(n):,} bins: use fewer components, or soc.VI()")
-    first, spread = CURVES[family.name](*parts)
+    location, spread = CURVES[family.name](*parts)
     logs = place_moments(*parts) if family.has_log_moments else ()
-    table, second = _moments(family, first, spread, logs, value), np.log(spread)
+    table, dispersion = _moments(family, location, spread, logs, value), np.log(spread)
     if method.moments == "log":
-        first, second = match_gammas(*logs)
+        location, dispersion = match_gammas(*logs)
 
     def information(*curves: Floats) -> Pair:
         of_first, of_second = data.information(*(x[wide] for x in curves))
         return np.bincount(wide, of_first), np.bincount(wide, of_second)
 
-    estimates = Estimates(first, second, value, ~ended, ended, ~ended)
+    estimates = Estimates(location, dispersion, value, ~ended, ended, ~ended)
     curves, known = smoothing((u, v), n, estimates, information), np.flatnonzero(ended)
     weight, place, sd = (x[known[nearest(u, known)]] for x in parts)
-    first, second = curves.at((u, v))
+    location, dispersion = curves.at((u, v))
     log = method.moments == "log"
     of_parts = place_moments if log else CURVES[family.name]
-    target = moments_of_log(first, second) if log else (first, np.exp(second))
+    target = moments_of_log(location, dispersion) if log else (location, np.exp(dispersion))
     weight, place, sd = adjusted(of_parts, (weight, place, sd), *target)
     if not method.smooth:
-        curves = Curves((first[wide], second[wide]))
+        curves = Curves((location[wide], dispersion[wide]))
     moments = {name: x[wide] for name, x in table.items()}
-    adjusted_parts = [x[wide] for x in (weight, place - first[:, None], sd)]
+    adjusted_parts = [x[wide] for x in (weight, place - location[:, None], sd)]
     return curves, moments, adjusted_parts, int((~ended)[wide].sum())
 
 
@@ -191,7 +191,7 @@ def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
         f"FiveSteps(components=) counts a mixture's: use soc.{name}Mixture(), or leave it out": (
             method.components is not None and not prior.mixture
         ),
-        "curves that are steps are of one category, and the statistics have "
+        "curves of steps cannot differ by group, and the statistics have "
         f"{len(stats.groups):,} groups: pool them with soc.{name}(groups=False), or smooth": (
             bool(prior.groups and stats.groups) and not method.smooth
         ),

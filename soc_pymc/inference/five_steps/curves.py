@@ -38,8 +38,8 @@ class Curves(NamedTuple):
         """Both curves at positions on the two axes; of steps at the bins."""
         if not self.knots:
             return self.values
-        first, second = map(natural_spline, positions, self.knots, self.values)
-        return first, second
+        location, dispersion = map(natural_spline, positions, self.knots, self.values)
+        return location, dispersion
 
     def variables(self, prior: Any) -> dict[str, Any]:
         """Variables and coordinates of one draw; of steps, the conjugate parameters."""
@@ -52,9 +52,9 @@ class Curves(NamedTuple):
         return draw | {dim: (dim, knots) for dim, knots in zip(KNOTS, self.knots, strict=False)}
 
 
-def _log_precision(first: Floats, second: Floats, of_mean: Floats, of_cv2: Floats) -> Pair:
+def _log_precision(location: Floats, dispersion: Floats, of_mean: Floats, of_cv2: Floats) -> Pair:
     """Delta method: E and Var(log theta) have these slopes in log cv2, at shape 1/cv2."""
-    shape = np.exp(-second)
+    shape = np.exp(-dispersion)
     of_level = 1.0 - shape * special.polygamma(1, shape)
     of_spread = -shape * special.polygamma(2, shape)
     return 1.0 / (1.0 / of_mean + of_level**2 / of_cv2), of_cv2 / of_spread**2
@@ -62,9 +62,9 @@ def _log_precision(first: Floats, second: Floats, of_mean: Floats, of_cv2: Float
 
 MOMENTS: Mapping[str, tuple[Callable[..., Pair], Callable[..., Pair], Callable[..., Pair]]] = {
     "plain": (
-        lambda first, second: (first, np.exp(second)),
+        lambda m, c: (m, np.exp(c)),
         lambda level, spread: (level, np.log(spread)),
-        lambda first, second, of_first, of_second: (of_first, of_second * np.exp(-2.0 * second)),
+        lambda m, c, of_mean, of_variance: (of_mean, of_variance * np.exp(-2.0 * c)),
     ),
     "log": (moments_of_log, match_gammas, _log_precision),
 }
@@ -95,15 +95,15 @@ class Smoothing:
         if not self.method.smooth:
             return self._steps(positions[0], fitted, bins, information)
         to_moments, to_curves, precision = MOMENTS[self.method.moments or "plain"]
-        targets = to_moments(bins.first[fitted], bins.second[fitted])
+        targets = to_moments(bins.location[fitted], bins.dispersion[fitted])
         weights = [items[fitted].astype(float)] * 2
         inner = [u[fitted] for u in positions]
         # bins that were not fitted are not used, and may be far away
         within = [np.clip(u, v.min(), v.max()) for u, v in zip(positions, inner, strict=True)]
 
-        def curves(one: Floats, other: Floats) -> Pair:
-            bounded = np.maximum(natural_spline(other, *spread), least)
-            return to_curves(natural_spline(one, *level), bounded)
+        def curves(mean: Floats, variance: Floats) -> Pair:
+            bounded = np.maximum(natural_spline(variance, *spread), least)
+            return to_curves(natural_spline(mean, *level), bounded)
 
         # weights are expected informations at the curves, not at the estimates, whose noise those
         # weights would share
@@ -128,11 +128,12 @@ class Smoothing:
         self, position: Floats, fitted: Ints, bins: Estimates, information: Callable[..., Pair]
     ) -> Curves:
         """Estimates of the nearest bins that have one; means that decrease are pooled."""
-        first, second, near = bins.first[fitted], bins.second[fitted], nearest(position, fitted)
+        location, dispersion = bins.location[fitted], bins.dispersion[fitted]
+        near = nearest(position, fitted)
         if self.monotone:
-            weight = _positive(information(first[near], second[near])[0][fitted])
-            first = optimize.isotonic_regression(first, weights=weight).x
-        return Curves((first[near], second[near]))
+            weight = _positive(information(location[near], dispersion[near])[0][fitted])
+            location = optimize.isotonic_regression(location, weights=weight).x
+        return Curves((location[near], dispersion[near]))
 
 
 def _positive(weight: Floats) -> Floats:

@@ -36,7 +36,7 @@ def search(
     components = family.components
     z, order = np.linspace(*components.ends, number or _NUMBER), np.argsort(cells["bin"])
     low, high = (np.searchsorted(cells["bin"][order], bins, side=s) for s in ("left", "right"))
-    if family.has_log_moments:  # as of the lognormal: a Gamma's lower tail may be very long
+    if family.has_log_moments:  # as for the lognormal: a Gamma's lower tail may be very long
         variance = np.log1p(np.exp(curves[1]))
         location, spread = curves[0] - 0.5 * variance, np.sqrt(variance)
     else:
@@ -87,21 +87,21 @@ def fixed_weights(density: Floats, items: Floats, start: Floats) -> tuple[Floats
     return state, before, False
 
 
-def adjusted(curves: Callable[..., Pair], parts: Parts, first: Floats, spread: Floats) -> Parts:
+def adjusted(curves: Callable[..., Pair], parts: Parts, location: Floats, spread: Floats) -> Parts:
     """Components moved and stretched until `curves` of them are these, each in its family."""
     weight, place, sd = parts
-    centre, bins = (weight * place).sum(axis=1), np.arange(len(first))
+    centre, bins = (weight * place).sum(axis=1), np.arange(len(location))
 
     def moved(log_stretch: Floats, row: Ints) -> Parts:
         stretch = np.exp(log_stretch)[:, None]
-        places, sds, away = (
+        places, sds, gap = (
             (place[row] - centre[row, None]) * stretch,
             sd[row] * stretch,
-            first[row],
+            location[row],
         )
         for _ in range(_SHIFTS):
-            places = places + away[:, None]
-            away = first[row] - curves(weight[row], places, sds)[0]
+            places = places + gap[:, None]
+            gap = location[row] - curves(weight[row], places, sds)[0]
         return weight[row], places, sds
 
     def excess(log_stretch: Floats, row: Ints) -> Floats:
@@ -109,7 +109,7 @@ def adjusted(curves: Callable[..., Pair], parts: Parts, first: Floats, spread: F
             ratio = curves(*moved(log_stretch, row))[1] / spread[row]
         return np.log(np.nan_to_num(ratio, nan=1e300, posinf=1e300))
 
-    ends = np.full((2, len(first)), [[-_LONGEST], [_LONGEST]])
+    ends = np.full((2, len(location)), [[-_LONGEST], [_LONGEST]])
     root = elementwise.find_root(excess, tuple(ends), args=(bins,))
     nearer = np.where(np.abs(root.f_bracket[0]) < np.abs(root.f_bracket[1]), *ends)
     return moved(np.where(root.success, root.x, nearer), bins)
@@ -134,8 +134,8 @@ def _beta_curves(weight: Floats, place: Floats, sd: Floats) -> Pair:
     a, b = betas_of_logit(place, sd**2)
     sds = np.sqrt(binomial_beta.variance(a, b))
     mean, variance = place_moments(weight, binomial_beta.mean(a, b), sds)
-    rest = (weight * binomial_beta.mean(b, a)).sum(axis=1)
-    return np.log(mean) - np.log(rest), variance / (mean * rest * (mean * rest - variance))
+    others = (weight * binomial_beta.mean(b, a)).sum(axis=1)
+    return np.log(mean) - np.log(others), variance / (mean * others * (mean * others - variance))
 
 
 CURVES: Mapping[str, Callable[[Floats, Floats, Floats], Pair]] = {
