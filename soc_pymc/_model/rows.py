@@ -140,6 +140,7 @@ def make_rows(
     n, log_size = np.bincount(row, base["n"]), np.zeros(len(key))
     if by_size:
         log_size = np.bincount(row, base["n"] * np.log(family.outcome.forms.mean_size(base))) / n
+        log_size = log_size.round(12)  # items of one size have one position despite rounding
     places, row_of_place = np.unique(keys.places(base)[index], return_inverse=True)
     part = stats.table("part")
     inside = np.isin(keys.places(part), places)

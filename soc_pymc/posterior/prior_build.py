@@ -141,7 +141,10 @@ def _edges(fit: Fit) -> Floats:
 def _size_edges(fit: Fit) -> Floats:
     knots = size_knots(fit)
     number = _SIZES // 2 if fit.prior.gridded else _SIZES  # weights are costly to solve for
-    return np.empty(0) if fit.prior.exposure is None else _divided(knots, number)
+    if fit.prior.exposure is None:
+        return np.empty(0)
+    # items of one size have one knot: its cell has some width
+    return knots + np.array([-0.5, 0.5]) if len(knots) == 1 else _divided(knots, number)
 
 
 def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Columns:

@@ -111,6 +111,16 @@ def test_a_heavy_tail_beside_the_term_is_advised_with_the_term():
     assert "soc.GammaMixture(exposure=" in advice
 
 
+def test_one_exposure_for_all_leaves_the_term_without_work():
+    rng = np.random.default_rng(0)
+    t = rng.lognormal(-2, 0.5, 2000)
+    items = counts(t, 50.0, rng.poisson(50 * t * rng.gamma(4, 0.25, 2000)))
+    prior = soc.Gamma(exposure=soc.Spline())
+    assert "fail" not in set(checked(items, prior).table["verdict"])
+    plain, term = (soc.item_posteriors(fitted(items, p), items, **QUIET) for p in (None, prior))
+    np.testing.assert_allclose(term["theta_mean"], plain["theta_mean"], rtol=0.05)
+
+
 def test_an_exposure_that_most_items_share_is_a_group():
     """The advice names a group of its items, and with it nothing fails."""
     rng = np.random.default_rng(5)
