@@ -310,7 +310,7 @@ class LevelSearch:
     def _levels(self, quadratic: _Quadratic) -> Levels:
         """The sites, with the information between both curves.
 
-        Its expectation is 0, but for one level it is noise that proposals must follow.
+        It is 0 on average. For a single level it is not, and proposals must follow it.
         """
         middle = sparse.diags_array(quadratic.mixed)
         between = sparse.block_array([[None, middle], [middle, None]])

@@ -121,7 +121,7 @@ def check_prior(prior: Any, stats: Statistics) -> None:
     if prior.family != family.name:
         instead = family.mixture if prior.mixture else family.prior
         raise FitError(
-            f"prior=soc.{type(prior).__name__}(...) is not for these statistics, which are of "
+            f"prior=soc.{type(prior).__name__}(...) is not for these statistics of "
             f"{stats.kind} items: use soc.{instead.__name__}(...)"
         )
 
@@ -314,7 +314,7 @@ def extended(built: Problem, model: pm.Model) -> Problem:
         m.rvs_to_values[m[built.observed]].eval(mode="FAST_COMPILE") for m in (built.model, model)
     )
     if not (coords_match and np.array_equal(*observed)):
-        raise FitError("model= is of other statistics or knots than stats and prior: rebuild it")
+        raise FitError("model= does not match stats and prior (data or knots): rebuild it")
     if model.discrete_value_vars:
         names = ", ".join(v.name for v in model.discrete_value_vars)
         raise FitError(f"model= has discrete unknowns ({names}): sum them out")

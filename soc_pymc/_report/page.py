@@ -66,7 +66,7 @@ def render(
         prior=prior,
         groups=_groups(fit, stats),
         check=check,
-        findings=tables.worst_first(check.title, check),
+        findings=tables.of_result(check.title, check),
         tests=len(tested),
         counts={verdict: int((tested == verdict).sum()) for verdict in ("fail", "warn")},
         pit=picture_of(plots.plot_pit, check, height=3.2),
@@ -109,7 +109,7 @@ def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:
     return {
         "advice": effects.advice,
         "picture": picture_of(plots.plot_intervals, *arguments, height=height, panels=sizes),
-        "table": tables.worst_first("Levels at equal score", effects),
+        "table": tables.of_result("Levels at equal score", effects),
     }
 
 

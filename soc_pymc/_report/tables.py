@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from .. import decisions, quantities
 from .._lib.reprs import html_table
-from ..checks.results import COLUMNS, PROB, Result, cells, intervals, number
+from ..checks.results import COLUMNS, PROB, Result, cells, intervals, number, worst_first
 from ..data.groups import group_roles
 from ..data.statistics import Statistics
 from ..inference.results import Fit
@@ -30,11 +30,9 @@ def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -
     return Markup(html_table(title, text, head))  # it escapes all text
 
 
-def worst_first(title: str, result: Result) -> Markup:
+def of_result(title: str, result: Result) -> Markup:
     """The table of a result, the worst rows first."""
-    severity = {"fail": 0, "warn": 1}
-    rows = result.table.sort_values("verdict", key=lambda v: v.map(severity), kind="stable")
-    return table(title, cells(rows.head(_MOST)), COLUMNS)
+    return table(title, cells(worst_first(result.table)[:_MOST]), COLUMNS)
 
 
 def curve_table(fit: Fit, score: Any) -> Markup:

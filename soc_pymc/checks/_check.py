@@ -45,7 +45,18 @@ from .pit import (
     slice_pits,
     together,
 )
-from .results import FAIL, OK, VERDICTS, WARN, WARNS, Result, finding, result_table, with_verdicts
+from .results import (
+    FAIL,
+    OK,
+    VERDICTS,
+    WARN,
+    WARNS,
+    Result,
+    finding,
+    result_table,
+    two_sided,
+    with_verdicts,
+)
 from .slices import ALL, LEAST, column_slices, cut_columns, slices
 
 _DRAWS = 1000  # in the tree for ArviZ
@@ -312,8 +323,7 @@ def _ratio(replicated: Floats, observed: float) -> float:
 
 def tail_probability(excess: Floats) -> float:
     """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
-    share_above = float(np.mean(excess > 0) + 0.5 * np.mean(excess == 0))
-    tail, spread = min(share_above, 1.0 - share_above), float(np.std(excess))
+    tail, spread = float(two_sided(excess)) / 2.0, float(np.std(excess))
     if tail * len(excess) < _OUTER and spread > 0:
         curve = stats.pearson3(float(stats.skew(excess)), loc=float(np.mean(excess)), scale=spread)
         tail = min(float(curve.cdf(0.0)), float(curve.sf(0.0)))

@@ -125,7 +125,7 @@ def drift(
     Raises
     ------
     StatisticsError, FitError
-        If there are no two days, or `fit` is of other columns, has steps or a single draw.
+        If there are no two days, or `fit` has other columns, steps or a single draw.
 
     Examples
     --------

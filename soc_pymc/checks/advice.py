@@ -281,20 +281,24 @@ class Gains:
             for pairs in (product(shifts, [0.0]), product([0.0], shifts))
         ]
 
+    @cached_property
+    def _of_all(self) -> float:
+        """Gain from the best shift of each curve for all items together."""
+        return self._best(np.zeros(len(self.items.n), dtype=np.int64))
+
     def by(self, code: Ints) -> float:
         """Gain from shifts for each level of a grouping, beyond those that all items share."""
         freedom = 2 * (len(np.unique(code)) - 1)
-        return self._certain(self._best(code) - self._best(np.zeros_like(code)), freedom)
+        return self._certain(self._best(code) - self._of_all, freedom)
 
     def overall(self) -> float:
         """Gain from one shift of both curves for all items."""
-        return self._certain(self._best(np.zeros(len(self.items.n), dtype=np.int64)), 2)
+        return self._certain(self._of_all, 2)
 
     def mixture(self) -> float:
         """Gain from a free shape of theta, beyond one shift of both curves for all items."""
         shifted = [self._density(*pair) for pair in product(_PLACES, _SPREADS)]
-        alone = self._best(np.zeros(len(self.items.n), dtype=np.int64))
-        return self._certain(self._mixed([self._base, *shifted]) - alone, 4)
+        return self._certain(self._mixed([self._base, *shifted]) - self._of_all, 4)
 
     def zero(self) -> float:
         """Gain from a share of theta that is 0, on top of one shift of both curves."""

@@ -54,7 +54,7 @@ class LeaveOneOut:
     def record(self) -> Any:
         """ArviZ's record, which takes no weights: a row's item is there as often as it has items.
 
-        ``pareto_k`` is of the rows whose weights were smoothed.
+        ``pareto_k`` covers the rows whose weights were smoothed.
         """
         from arviz_stats.utils import ELPDDataLOO
 

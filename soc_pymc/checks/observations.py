@@ -80,7 +80,7 @@ def check_roles(fit: Fit, stats: Statistics) -> None:
     fit_roles, roles = (outcome_roles(x.data.attrs) for x in (fit, stats))
     if fit_roles != roles:
         raise StatisticsError(
-            f"the fit is of items with the roles {fit_roles}, the statistics of {roles}"
+            f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
         )
 
 

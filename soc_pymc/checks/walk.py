@@ -18,7 +18,7 @@ SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])
 
 _TYPICAL = 0.03  # sd of their half-normal prior
 _START = 1.0  # sd of the first day's state
-_VAGUE = 1e-6  # precision added where a day says nothing of a part
+_VAGUE = 1e-6  # precision added where a day does not inform a part
 _LIGHT = 1e-6  # share of the weight below which grid points are left out of the smoother
 
 

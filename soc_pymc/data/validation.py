@@ -17,7 +17,7 @@ from .items import Items
 from .sources import kind_of, open_table, readable
 
 _SHOWN = 3  # bad values shown in an error
-_IDS_AT_ONCE = 1_000_000  # ids that are looked for twice; of more, a share by their hash
+_IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
 _LABELS = "labels: text, whole numbers or true/false"
 _NEEDS = {
     "group": f"groups must be {_LABELS}",

@@ -91,7 +91,7 @@ def held_out(
         raise ItemsError("the two parts of the split do not have the same rows: use split_items")
     warn_of_clusters(by_name, split.test, "standard errors")
     observed = test[outcome.observed].to_numpy()
-    wrong = any(bad.any() for bad in outcome.forms.wrong_scores(score, observed).values())
+    wrong = outcome.forms.wrong_scores(score, observed).any()
     estimates = {} if wrong else {"t": score}  # gains are over the first
     with phase("baselines", enabled=progress):
         estimates |= {name: fit(score) for name, fit in fit_baselines(train, outcome).items()}

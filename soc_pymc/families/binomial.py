@@ -52,11 +52,8 @@ class _BinomialForms(OutcomeForms):
     def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
         return {"trials": size, "successes": y}
 
-    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
-        return {
-            "below 0 or above 1": (score < 0) | (score > 1),
-            "0 where there are held-out successes": (score == 0) & (y > 0),
-        }
+    def wrong_scores(self, score: Floats, y: Floats) -> Bools:
+        return (score < 0) | (score > 1) | ((score == 0) & (y > 0))
 
     def thinned(
         self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
@@ -167,7 +164,7 @@ def _beyond_noise(
 def success_residuals(cells: Cells, bins: int, _trials: bool) -> tuple[Floats, Floats]:
     """Excess of squared residuals of successes over their noise, and its variance, by bin.
 
-    Each cell has a mean of its own. Cells of single trials say nothing.
+    Each cell has a mean of its own. Cells of single trials carry no information.
     """
     several = cells.sums[0, 2] > cells.sums[0, 1]
     cells = cells._replace(bin=cells.bin[several])

@@ -69,8 +69,8 @@ class OutcomeForms(Protocol):
     def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
         """Further columns to add up with gains, by name."""
 
-    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
-        """Scores that cannot be estimates of theta, by reason."""
+    def wrong_scores(self, score: Floats, y: Floats) -> Bools:
+        """Mask of scores that cannot be estimates of theta, given the outcomes."""
 
     def thinned(
         self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator

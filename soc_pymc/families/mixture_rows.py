@@ -85,11 +85,9 @@ class MixtureCells:
     # logit of this share. Empty where theta is never 0
     atom: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, dtype=np.float32))
 
-    kernel: ClassVar[str] = "mixture"
     signature: ClassVar[str] = (
         "(b,k,r),(b,r,j),(b,r),(b,r),(b,h),(b,p),(b,m,g),(s),(c),(c,r),(b),(z)"
     )
-    near: ClassVar[None] = None  # few cells are summed exactly
     informs_variance: ClassVar[bool] = True  # other data are refused before
 
     @property
@@ -404,13 +402,13 @@ def _by_predictors(middle, basis, mean, variance, weight, solution, along, out):
 def _row_weights(  # type: ignore[no-untyped-def]
     predictors, base, basis, mean, variance, handle, centre, guess, weight, solution, along
 ):
-    """Weights (draws, R) of one row at predictors (draws, P); whether each was solved.
+    """Fill weights (draws, R) of one row at predictors (draws, P).
 
     `along` (draws, 3, R) become the derivatives of `_base_weights`. First guesses of Newton's
     method are linear in the predictors: around the draws' mean, or the centre if draws are few.
     """
     draws = len(weight)
-    good, parts = np.empty(draws, dtype=np.bool_), _parts(basis, mean, variance)
+    parts = _parts(basis, mean, variance)
     middle, inner = handle[3], np.exp(handle[5] - ROOM)
     bounded = predictors.copy()
     start, unit, taken, _, far, low, high = handle
@@ -434,8 +432,7 @@ def _row_weights(  # type: ignore[no-untyped-def]
     further = np.ascontiguousarray(bounded[:, 2:]) @ functions.T
     for s in range(draws):
         problem = further[s], functions, row, parts, centre, begin, near, line
-        good[s] = _from_guess(bounded[s], *problem, weight[s], solution[s], along[s])
-    return good
+        _from_guess(bounded[s], *problem, weight[s], solution[s], along[s])
 
 
 @_jit

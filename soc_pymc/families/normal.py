@@ -75,8 +75,8 @@ class _NormalForms(OutcomeForms):
     def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
         return {"precision": size**-2.0}
 
-    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
-        return {}
+    def wrong_scores(self, score: Floats, y: Floats) -> Bools:
+        return np.zeros(len(score), dtype=bool)
 
     def thinned(
         self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator

@@ -89,8 +89,8 @@ class _PoissonForms(OutcomeForms):
     def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
         return {"exposure": size, "events": y}
 
-    def wrong_scores(self, score: Floats, y: Floats) -> dict[str, Bools]:
-        return {"negative": score < 0, "0 where there are held-out events": (score == 0) & (y > 0)}
+    def wrong_scores(self, score: Floats, y: Floats) -> Bools:
+        return (score < 0) | ((score == 0) & (y > 0))
 
     def thinned(
         self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator

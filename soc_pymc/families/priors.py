@@ -23,7 +23,7 @@ E(theta | t), or of E(theta) minus E(theta | t)."""
 
 _SCALES = (*SCALES, RANK)
 _MOST_KNOTS = 10_000
-_ONE_SWITCH = ": it is one switch, and monotone is of the mean alone"
+_ONE_SWITCH = ": it is one switch, and monotone concerns the mean alone"
 
 
 @dataclass(frozen=True)
@@ -392,7 +392,7 @@ class BetaMixture(_Mixture):
     """theta given the score t is a mixture of Betas on a grid, with weights smooth in t.
 
     E(theta | t) and Var(theta | t) are those of the curves, as in `Beta`; the data determine how
-    far the rest of the shape departs from that Beta. The grid is of positions of logit theta. It
+    far the rest of the shape departs from that Beta. The grid holds positions of logit theta. It
     needs statistics with joint cells.
 
     Parameters

@@ -88,7 +88,7 @@ def kind_of(prior: Any, sizes: Mapping[str, Any], labels: bool) -> Outcome:
     kinds = [kind for kind in OUTCOMES.values() if sizes[kind.size] is not None]
     if len(kinds) > 1:
         names = ", ".join(f"{kind.size}= ({kind.words.outcomes})" for kind in kinds)
-        raise ItemsError(f"outcomes are of one kind, but there are {names}: give one of them")
+        raise ItemsError(f"outcomes must be of one kind, but there are {names}: give one of them")
     suited = family_of(prior).outcome if isinstance(prior, Prior) else None
     if not kinds and suited is not None and suited.usual_size is not None:
         return suited

@@ -289,7 +289,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         known = dict(zip(("exposure", "noise_sd", "trials"), sizes, strict=True))
         others = [name for name, value in known.items() if name != size and value is not None]
         if others:
-            raise ItemsError(f"the fit is of items with {size}=: leave out {others[0]}=")
+            raise ItemsError(f"the fit's items have {size}=: leave out {others[0]}=")
         scores, observed = self._scores(X, y, reset=False)
         columns = {"score": scores, self._outcome.observed: observed}
         if known[size] is not None:

@@ -23,7 +23,7 @@ _LARGEST = 2.0**62  # a count that an integer can hold
 
 @dataclass(frozen=True)
 class RowCurves:
-    """Evaluation of the curves at the rows; holds no model, so it can be pickled."""
+    """Both curves at the rows as functions of draws, without the model: it can be pickled."""
 
     names: tuple[str, str]
     curves: tuple[Curve, Curve]

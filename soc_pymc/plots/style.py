@@ -15,7 +15,7 @@ from ..families.scales import LOG, LOGIT
 
 # Okabe and Ito (2008): told apart with every kind of colour vision
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+BLUE, RED, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 GREY, BLACK = "#666666", "#000000"
 PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)  # for groups and scores
 CURVE, OBSERVED, REFERENCE = BLUE, ORANGE, GREY  # what the fit says, outcomes, no difference

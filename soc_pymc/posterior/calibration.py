@@ -53,7 +53,7 @@ def calibration_curves(
         Dims (chain, draw, score). ``mean`` = E(theta | t) in events per unit of exposure (in the
         unit of the values), ``variance`` = Var(theta | t) in its square, ``log_variance``; for a
         Gamma prior ``log_mean``, ``shape`` (no unit) and ``rate`` (exposure). With ``zero=True``
-        these are of all theta, zeros included, and ``p_zero`` = P(theta = 0 | t).
+        these describe all theta, zeros included, and ``p_zero`` = P(theta = 0 | t).
 
     Raises
     ------

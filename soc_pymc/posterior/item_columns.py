@@ -40,7 +40,7 @@ def posterior_roles(
     roles, outcome, items_outcome = items.roles, posterior.outcome, OUTCOMES[items.kind]
     if items_outcome is not outcome:
         raise ItemsError(
-            f"the fit is of items with {outcome.observed}= and {outcome.size}=, these "
+            f"the fit's items have {outcome.observed}= and {outcome.size}=, these "
             f"items have {items_outcome.observed}= and {items_outcome.size}=: give items of the "
             "kind that made the fit, or fit these"
         )
@@ -62,7 +62,7 @@ def _check_groupings(
     swapped = columns != known and set(columns) == set(known)
     if known and (len(columns) != len(known) or swapped):
         raise error(
-            f"the fit's groups are of {' and '.join(map(repr, known))}, and these are of "
+            f"the fit's groups come from {' and '.join(map(repr, known))}, and these from "
             f"{' and '.join(map(repr, columns))}: give the items "
             f"group={(known if len(known) > 1 else known[0])!r}"
         )

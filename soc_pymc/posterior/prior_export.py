@@ -155,7 +155,7 @@ def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # the digest in every row shows SQL whether a text and a table are of the same fit
+    # the digest in every row shows SQL whether a text and a table belong to one fit
     digest = pa.DictionaryArray.from_arrays(np.zeros(len(columns["cell"]), "int8"), [meta["fit"]])
     table = pa.table({**columns, "fit": digest.cast(pa.string())}).replace_schema_metadata(
         {"soc_pymc_prior": json.dumps(meta)}

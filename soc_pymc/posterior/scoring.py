@@ -146,8 +146,8 @@ class Posterior:
     def _thetas(self, columns: Columns) -> Iterator[tuple[Ints, ThetaMixture]]:
         """Theta of items given their outcomes, part by part, by the table.
 
-        Over all draws where there is no table, and where it does not represent them closely
-        (which hardly matters before an outcome is seen).
+        Items without a table are averaged over all draws, and so are those that the table serves
+        less well, unless their outcome is not seen yet: then it hardly matters.
         """
         n, closely = len(columns["score"]), self.outcome.observed in columns
         flagged = np.full(n, bool(why_no_table(self.fit)) or closely)

@@ -108,7 +108,7 @@ def posterior_sql(
         Levels, from 0.005 to 0.995.
     prior
         Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")`` of this
-        fit, loaded unchanged; the text gives no row if the table is of another fit. None writes its
+        fit, loaded unchanged; the text gives no row if the table is another fit's. None writes its
         numbers into the text.
     dialect
         ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``, ``"bigquery"``,

@@ -179,7 +179,7 @@ def expression(
     items = rows.like(rows.rows.select(keys).distinct())
     nodes = _nodes(_with_cells(items, prior, lookups), prior, lookups[PRIOR])
     scored = _with_quantiles(nodes, prior, lookups[_LEVELS])
-    # bad items have harmless keys; no item is left where the prior's table is of another fit
+    # bad items have harmless keys; no item is left if the prior's table belongs to another fit
     joined = rows.join(scored).rows
     null = ibis.null("float64")
     new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in prior.names[:-1]}

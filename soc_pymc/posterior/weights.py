@@ -187,8 +187,8 @@ class SmoothWeights:
     def few(self, columns: Columns, number: int) -> Floats:
         """Weights (number, n, R) of few draws, moved to have the mean and covariance of all."""
         predictors = self._predictors(columns)
-        chosen = np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)
-        return self._solve(columns, _with_moments(predictors[chosen], predictors))
+        even = np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)
+        return self._solve(columns, _with_moments(predictors[even], predictors))
 
     def by_draw(self, columns: Columns, draws: Ints) -> Floats:
         """Weights of items under some draws, (draws, n, R)."""

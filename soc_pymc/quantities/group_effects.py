@@ -59,7 +59,7 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     Raises
     ------
     FitError, StatisticsError
-        If the fit has no groups or a single draw, or the statistics are of other columns or groups.
+        If the fit has no groups or a single draw, or the statistics have other columns or groups.
 
     Examples
     --------

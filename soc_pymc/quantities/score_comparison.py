@@ -129,8 +129,8 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
         raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
     kinds = {posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()}
     if len(kinds) > 1:
-        which = " and of ".join(sorted(kinds))
-        raise FitError(f"the fits are of {which}: compare scores of the same items")
+        which = " and ".join(sorted(kinds))
+        raise FitError(f"the fits describe {which}: compare scores of the same items")
 
 
 def _influences(

@@ -89,7 +89,7 @@ def _empty(out: Path) -> None:
 
 
 def content(path: Path) -> bytes:
-    """Returns the content of a file but for dates and durations."""
+    """Returns the content of a file without dates and durations."""
     if path.suffix == ".parquet":
         return repr(pd.read_parquet(path).to_dict("list")).encode()
     if path.suffix != ".nc":
