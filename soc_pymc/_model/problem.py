@@ -162,6 +162,8 @@ def _coords(pilot: Pilot) -> dict[str, Any]:
             coords[basis_dim(name, term.block.name)] = np.arange(term.values.shape[1])
         if curve.size_knots.size > 1:
             coords[f"{name}_exposure_knot"] = curve.size_knots
+            if len(pilot.rows.size_atoms):
+                coords["exposure_atom"] = pilot.rows.size_atoms
         if len(curve.atoms):
             coords["atom"] = curve.atoms
         if any(term.target == "bin" for term in curve.terms):

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
 from .._lib.arguments import digits
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.cells import ZERO_EXPOSURE
 from ..families.family import Family
@@ -21,6 +23,7 @@ from .splines import Axis
 
 CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
 _CLASSES = 1 << 20  # more than the number of classes of either sign
+_FIRST_ATOM = 1 << 18  # number of the class of the first atom of size
 MOST_BINS = 200
 """Bins with groups, classes of sizes or effects; more cost time and hardly improve the curves."""
 _SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
@@ -33,6 +36,7 @@ class Keys:
     grouped: bool
     size_cell: str  # column of cells with an item's size; empty without classes
     place_of: Ints  # place of every bin of the statistics; a place may have several bins
+    size_atoms: Ints  # cells of sizes that many items share, each a class of its own
 
     def places(self, table: Columns) -> Ints:
         """Group and place of each line of a table as one number."""
@@ -41,7 +45,11 @@ class Keys:
 
     def __call__(self, table: Columns) -> Ints:
         """Number of each line's row."""
-        code = table[self.size_cell] >> CLASS if self.size_cell else 0
+        code = np.zeros(1, dtype=np.int64)
+        if self.size_cell:
+            cell = table[self.size_cell]
+            atom = np.searchsorted(self.size_atoms, cell)
+            code = np.where(np.isin(cell, self.size_atoms), _FIRST_ATOM + atom, cell >> CLASS)
         return np.asarray(self.places(table) * _CLASSES + code + _CLASSES // 2)
 
 
@@ -60,6 +68,7 @@ class Rows:
     rank: Floats  # share of all items, without atoms, below the middle of the row's bins
     rank_width: Floats  # and within them
     log_size: Floats  # mean log exposure (log noise sd) of its items; 0 without classes
+    size_atoms: Floats  # exposures (noise sds) that many items share
 
     @property
     def number(self) -> int:
@@ -80,6 +89,11 @@ class Rows:
     def size(self) -> Ints:
         """Class of sizes of each row, 0 without classes."""
         return self.key % _CLASSES - _CLASSES // 2
+
+    @property
+    def size_atom(self) -> Ints:
+        """Atom of size of each row: the k-th from 1, and 0 for other rows."""
+        return np.maximum(self.size - _FIRST_ATOM + 1, 0)
 
     @property
     def effect_bins(self) -> Ints:
@@ -134,8 +148,14 @@ def make_rows(
         width *= 2
     at_atoms = atom_bins(stats, atoms)
     place_of = _places(stats.bins, width, at_atoms)
-    keys = Keys(grouped, family.rows.size_cell if by_size else "", place_of)
-    base = _table(stats, "joint" if by_size else "part", keys)
+    size_cell = family.rows.size_cell if by_size else ""
+    keys = Keys(grouped, size_cell, place_of, np.empty(0, dtype=np.int64))
+    base, size_atoms = _table(stats, "joint" if by_size else "part", keys), np.empty(0)
+    if by_size:
+        cells, size_atoms = _size_atoms(
+            base[size_cell], base["n"], family.outcome.forms.mean_size(base)
+        )
+        keys = replace(keys, size_atoms=cells)
     key, index, row = np.unique(keys(base), return_index=True, return_inverse=True)
     n, log_size = np.bincount(row, base["n"]), np.zeros(len(key))
     if by_size:
@@ -166,7 +186,18 @@ def make_rows(
         rank=((np.cumsum(items) - 0.5 * items) / items.sum())[place],
         rank_width=share[place],
         log_size=log_size,
+        size_atoms=size_atoms,
     )
+
+
+def _size_atoms(cell: Ints, n: Floats, size: Floats) -> tuple[Ints, Floats]:
+    """Cells of one size each, which far more items share than any cell nearby holds."""
+    cells, line = np.unique(cell, return_inverse=True)
+    ends = pd.Series(size).groupby(line).agg(["min", "max"]).to_numpy()
+    number = np.bincount(line, n).astype(np.int64)
+    one_size = ends[:, 1] <= ends[:, 0] * (1.0 + 1e-12)
+    chosen = one_size & stand_out(number, np.ones(len(number), dtype=bool))
+    return cells[chosen], ends[chosen, 0]
 
 
 def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:

@@ -26,7 +26,13 @@ WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
 """(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
 
 CURVES = ("mean", "variance")
-SHARED = ("curve", "exposure", "atom", "bin")  # targets of terms that all groups have
+SHARED = (
+    "curve",
+    "exposure",
+    "exposure_atom",
+    "atom",
+    "bin",
+)  # targets of terms that all groups have
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
@@ -111,7 +117,8 @@ class Term:
 
     block: Block
     # "curve" (the shared curve at its knots), the name of a grouping (curves of its levels at the
-    # knots), "exposure" (at the knots of log exposure), "atom" or "bin" (what each has more)
+    # knots), "exposure" (at the knots of log exposure), "exposure_atom", "atom" or "bin" (what each
+    # has more)
     target: str
     values: Floats  # values of its functions at the target's points, (size of the target, k)
 
@@ -159,6 +166,7 @@ class Curve:
             outputs.append(Output(name, (grouping, knot), by_level, (-1, size)))
         for target, label, dim in (
             ("exposure", "by_exposure", f"{self.name}_exposure_knot"),
+            ("exposure_atom", "of_exposure_atom", "exposure_atom"),
             ("atom", "of_atom", "atom"),
             ("bin", "of_bin", "effect_bin"),
         ):
@@ -255,9 +263,7 @@ def make_curve(
     if bin_effects:
         terms.append(_bin_term(rows, _BIN_SCALE * default.unit))
     if len(rows.atoms):
-        indicators = np.eye(len(rows.atoms))
-        member = np.vstack([np.zeros(len(indicators)), indicators])[rows.atom]
-        terms.append(Term(Block("atom", member, _ATOM_SCALE * default.unit), "atom", indicators))
+        terms.append(_atom_term("atom", rows.atom, len(rows.atoms), default.unit))
     deviations = _deviations(basis, per)
     levels = None
     for grouping in groupings:
@@ -267,6 +273,9 @@ def make_curve(
             terms += _group_terms(deviations, at_rows, grouping, rows.group, default.unit)
     if size is not None:
         size_knots, term = _size_term(size, rows, default.unit, weak_priors[0])
+        if term and len(rows.size_atoms):
+            atoms = rows.size_atom, len(rows.size_atoms)
+            terms.append(_atom_term("exposure_atom", *atoms, default.unit))
         terms += [term] if term else []
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
@@ -289,6 +298,13 @@ def _bin_term(rows: Rows, scale: float) -> Term:
     at_rows = effect[np.searchsorted(places, rows.place)]
     at_bins = effect[np.searchsorted(places, rows.keys.place_of[rows.effect_bins])]
     return Term(Block("bin_effect", at_rows, scale), "bin", at_bins)
+
+
+def _atom_term(name: str, atom: Ints, number: int, unit: float) -> Term:
+    """A shift for each atom, to which rows belong from 1 on."""
+    indicators = np.eye(number)
+    member = np.vstack([np.zeros(number), indicators])[atom]
+    return Term(Block(name, member, _ATOM_SCALE * unit), name, indicators)
 
 
 def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
@@ -346,9 +362,10 @@ def _refuse_levels(grouping: Grouping, size: float) -> None:
 def _size_term(spline: Spline, rows: Rows, unit: float, weak: Weak) -> tuple[Floats, Term | None]:
     """A smooth term in log exposure of mean 0, whose straight line is penalised too."""
     x = rows.log_size
-    basis = make_basis(x, rows.n, spline.knots)
+    basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
     if len(basis.knots) < 2:
         return basis.knots, None
+    x = np.clip(x, basis.knots[0], basis.knots[-1])  # of atoms
     at_rows = spline_matrix(x, basis.knots)
     spread = float(np.sqrt(np.average((x - basis.centre) ** 2, weights=rows.n)))
     functions = np.column_stack([basis.line[:, 1] / spread, basis.wiggle])

@@ -33,7 +33,6 @@ _SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, o
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
 _PARTS = 20  # parts of the scores and of the sizes, each with its own shifts
 _NEARLY = 0.8  # share of the larger gain from which the simpler remedy is preferred
-_ATOM = 0.2  # share of items of one size, which is then a group
 _FEWEST = 5  # items of a level, on average
 _MOST_GROUPS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
@@ -172,16 +171,7 @@ def _of_size(fit: Fit, gains: "Gains") -> Remedy:
     prior, outcome, n = fit.prior, posterior_of(fit).outcome, gains.items.n
     size, word = gains.items.columns[outcome.size], outcome.words.size
     gain = gains.by(equal_parts(size, _PARTS, n))
-    sizes, place = np.unique(size, return_inverse=True)
-    share = np.bincount(place, n) / n.sum()
-    most = int(share.argmax())
     off = f"Theta depends on {word} beyond what the score says"
-    if _ATOM < share[most] < 1 - _ATOM and (
-        prior.exposure or gains.by((place == most).astype(int)) > _NEARLY * gain
-    ):
-        equal = f"{roles_of(fit.data.attrs)[outcome.size]} == {sizes[most]:.6g}"
-        remedy = f", and {share[most]:.0%} of the items share one: make these a group of the items"
-        return gain, f"{off}{remedy}, group= a column of {equal}."
     if prior.exposure:
         code = as_code(prior, exposure=_more(prior.exposure))
         return gain, f"{off} and the term in it: give that more knots, {code}, or fit ranges apart."

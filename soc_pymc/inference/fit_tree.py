@@ -104,6 +104,7 @@ def _shares(rows: Rows, position: Floats) -> xr.Dataset:
     part = np.minimum((share * _PARTS).astype(int), _PARTS - 1)[place]
     parts, part = np.unique(np.where(beside, part, _PARTS + rows.atom), return_inverse=True)
     octave = np.floor(2.0 * rows.log_size / np.log(2.0)).astype(int)
+    octave = np.where(rows.size_atom > 0, octave.max() + rows.size_atom, octave)
     classes, octave = np.unique(octave, return_inverse=True)
     n = np.zeros((len(parts), len(classes)))
     np.add.at(n, (part, octave), rows.n)

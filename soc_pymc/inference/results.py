@@ -104,11 +104,11 @@ class Fit:
         `xarray.DataTree` in ArviZ's groups, in which an observation is a bin. ``posterior`` holds
         ``log_mean`` (chain, draw, mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the
         curves at their knots (``mean`` and ``log_variance`` for Normal priors), those of terms
-        (``*_of_group``, ``*_by_exposure``, ``*_of_bin``, ``*_of_atom``), and the model's variables;
-        ``constant_data`` the bins and the exact positions of the knots. `FiveSteps` adds
-        ``per_bin``, the bins' own estimates; clusters add ``clusters``, the factors by which they
-        widened the bands. What takes long is computed when it is first read, and kept: a changed
-        tree needs a new fit, ``dataclasses.replace(fit, data=...)``.
+        (``*_of_group``, ``*_by_exposure``, ``*_of_bin``, ``*_of_atom``, ``*_of_exposure_atom``),
+        and the model's variables; ``constant_data`` the bins and the exact positions of the knots.
+        `FiveSteps` adds ``per_bin``, the bins' own estimates; clusters add ``clusters``, the
+        factors by which they widened the bands. What takes long is computed when it is first read,
+        and kept: a changed tree needs a new fit, ``dataclasses.replace(fit, data=...)``.
     prior
         The prior's configuration.
     method

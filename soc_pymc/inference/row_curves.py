@@ -57,6 +57,10 @@ class RowCurves:
         if curve.size_knots.size:
             at_sizes = spline_matrix(self.rows.log_size, curve.size_knots)
             values += flat(draws[f"{name}_by_exposure"]) @ at_sizes.T
+        if len(self.rows.size_atoms):
+            atoms = np.flatnonzero(self.rows.size_atom)
+            of_atom = flat(draws[f"{name}_of_exposure_atom"])
+            values[:, atoms] += of_atom[:, self.rows.size_atom[atoms] - 1]
         if f"{name}_of_bin" in draws:
             effects = flat(draws[f"{name}_of_bin"])
             values += effects[:, np.searchsorted(self.rows.effect_bins, self.rows.bin)]

@@ -22,6 +22,8 @@ P_ZERO = "p_zero"
 """Name of the share of theta that is exactly 0, given the score, and of an item."""
 Reduce = Callable[[Floats], Floats]
 """From draws (draws, ...) of what determines a curve to those that are needed."""
+SIZE_WIDTH = 1e-9
+"""Largest difference of an exposure from an atom's, relative to it."""
 _NUMBERS = 2_000_000  # numbers in one array of draws x items
 _LARGEST_LOG = 230.0  # log of 1e100, for means, cv2 and variances: products and squares stay finite
 
@@ -138,6 +140,12 @@ def size_knots(fit: Fit) -> Floats:
     return np.unique(np.concatenate([np.empty(0), *knots]))
 
 
+def size_atoms(fit: Fit) -> Floats:
+    """Exposures (noise sds) that many items share, which the term in exposure has by themselves."""
+    coords = fit.data["posterior"].coords
+    return coords["exposure_atom"].to_numpy() if "exposure_atom" in coords else np.empty(0)
+
+
 # --- curves from their values at knots -----------------------------------------------------------
 
 
@@ -173,9 +181,13 @@ def _curve(fit: Fit, curve: str, score: Floats, terms: tuple[Any, Any], reduce: 
             total[:, items] = reduce(_of_group(fit, curve, str(label))) @ basis[items].T
     if exposure is not None and f"{name}_by_exposure" in posterior:
         knots = _knots(fit, f"{curve}_exposure_knot")
+        sizes = np.asarray(exposure, dtype=float)
         with np.errstate(divide="ignore"):  # exposure 0 counts as the smallest exposure
-            x = np.clip(np.log(np.asarray(exposure, dtype=float)), knots[0], knots[-1])
+            x = np.clip(np.log(sizes), knots[0], knots[-1])
         total += reduce(_draws(fit, f"{name}_by_exposure")) @ spline_matrix(x, knots).T
+        if len(atoms := size_atoms(fit)):
+            member = np.abs(sizes[:, None] / atoms - 1.0) < SIZE_WIDTH
+            total += reduce(_draws(fit, f"{name}_of_exposure_atom")) @ member.T
     if f"{name}_of_bin" in posterior:
         total += _bin_effects(fit, name, score, reduce)
     atom = atom_of(fit, score)

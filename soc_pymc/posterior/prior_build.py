@@ -22,7 +22,7 @@ from ..families.rules import gauss_rules
 from ..families.scales import RANK
 from ..inference.results import Fit
 from ..prior_table import FORMAT, Block, PriorTable
-from .curves import curve_draws, items_at_once, size_knots
+from .curves import SIZE_WIDTH, curve_draws, items_at_once, size_atoms, size_knots
 from .interface import Columns, select
 from .scored_files import fit_digest
 from .weights import SmoothWeights
@@ -144,7 +144,13 @@ def _size_edges(fit: Fit) -> Floats:
     if fit.prior.exposure is None:
         return np.empty(0)
     # items of one size have one knot: its cell has some width
-    return knots + np.array([-0.5, 0.5]) if len(knots) == 1 else _divided(knots, number)
+    if len(knots) == 1:
+        return knots + np.array([-0.5, 0.5])
+    edges, atoms = _divided(knots, number), np.log(size_atoms(fit))
+    # an atom has a cell of its own, and sizes beyond the outermost one a further cell
+    ends = (atoms + SIZE_WIDTH * np.array([[-2.0], [-1.0], [1.0], [2.0]])).ravel()
+    inside = np.abs(edges[:, None] - atoms).min(axis=1, initial=np.inf) < 2.0 * SIZE_WIDTH
+    return np.union1d(edges[~inside], ends)
 
 
 def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Columns:

@@ -121,8 +121,8 @@ def test_one_exposure_for_all_leaves_the_term_without_work():
     np.testing.assert_allclose(term["theta_mean"], plain["theta_mean"], rtol=0.05)
 
 
-def test_an_exposure_that_most_items_share_is_a_group():
-    """The advice names a group of its items, and with it nothing fails."""
+def test_an_exposure_that_most_items_share_has_its_own_effect(tmp_path):
+    """The plain prior is advised the term, with which nothing fails; the effect is log(1 / 1.6)."""
     rng = np.random.default_rng(5)
     number = 50_000
     full = rng.random(number) < 0.77
@@ -131,11 +131,26 @@ def test_an_exposure_that_most_items_share_is_a_group():
     )
     n, t = np.where(full, 1.0, part), rng.lognormal(-2.1, 0.4, number)
     theta = t * np.where(full, 1, 1.6) * rng.gamma(2, 0.5, number)
-    frame = pd.DataFrame({"t": t, "y": rng.poisson(theta * n), "N": n, "full": full})
-    roles = {"score": "t", "count": "y", "exposure": "N"}
-    assert "N == 1" in checked(soc.PoissonItems(frame.drop(columns="full"), **roles)).advice[0]
-    grouped = checked(soc.PoissonItems(frame, **roles, group="full"))
-    assert "fail" not in set(grouped.table["verdict"])
+    items = counts(t, n, rng.poisson(theta * n))
+    assert "exposure=soc.Spline()" in checked(items).advice[0]
+    prior = soc.Gamma(exposure=soc.Spline())
+    assert "fail" not in set(checked(items, prior).table["verdict"])
+    fit = fitted(items, prior)
+    effect = fit.data["posterior"]["log_mean_of_exposure_atom"]
+    assert abs(float(effect.mean()) + np.log(1.6)) < 2.5 * float(effect.std())
+    # sizes next to it do not have it, in curves, prior table and file
+    exposure = np.array([0.99, 1 - 1e-6, 1, 1 + 1e-6])
+    near = counts(0.1, exposure, 0)
+    mean = soc.item_posteriors(fit, near)["theta_mean"].to_numpy()
+    np.testing.assert_allclose(mean[[0, 3]], mean[1], rtol=0.1)
+    assert mean[2] < 0.75 * mean[1]
+    everything = soc.item_posteriors(fit, near, draws="all")
+    np.testing.assert_allclose(mean, everything["theta_mean"], rtol=1e-3)
+    soc.export_prior(fit, tmp_path / "prior.parquet")
+    by_file = soc.prior_table.score(
+        tmp_path / "prior.parquet", np.full(4, 0.1), np.zeros(4), exposure
+    )
+    np.testing.assert_allclose(mean, by_file["theta_mean"], rtol=1e-9)
 
 
 def test_standard_errors_computed_from_shares_are_named():
