@@ -191,7 +191,8 @@ class RowSums(ABC):
         locations = np.concatenate([location, location + step, location - step, location, location])
         dispersions = np.concatenate([dispersion] * 3 + [dispersion + _STEP, dispersion - _STEP])
         value, *around = self.values(locations, dispersions, rows).reshape(5, draws, -1)
-        by_first, by_second = around[0] - around[1], around[2] - around[3]
+        with np.errstate(invalid="ignore"):  # where a draw is too far for a finite value
+            by_first, by_second = around[0] - around[1], around[2] - around[3]
         return np.stack([value, by_first / (2.0 * step), by_second / (2.0 * _STEP)])
 
     def expansion(self, location: Floats, dispersion: Floats) -> "Expansion":

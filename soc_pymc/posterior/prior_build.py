@@ -131,6 +131,7 @@ def _edges(fit: Fit) -> Floats:
     low, high = knots[0] - reach, knots[-1] + reach
     outer = np.linspace(low, knots[0], _OUTER + 1), np.linspace(knots[-1], high, _OUTER + 1)
     edges = np.unique(np.concatenate([*outer, _divided(knots, number, least)]))
+    edges = edges[axis.local.holds(axis.inverse(edges))]  # next to 0 there may be no further score
     if fit.prior.bin_effects:
         jumps = fit.data["constant_data"]["edge"].to_numpy()
         edges = np.union1d(edges, axis(jumps[axis.local.holds(jumps)]))

@@ -184,3 +184,17 @@ def test_effects_that_mostly_sit_on_the_curve_are_shrunk_to_it():
         scored = soc.item_posteriors(fitted(items, soc.NormalMixture()), items, **QUIET)
         errors.append(np.mean((scored["theta_mean"] - theta) ** 2))
     assert np.mean(errors) < 1.05 * 1.36e-4
+
+
+def test_scores_next_to_the_smallest_number():
+    """A log score far beyond the others: the fit is right beside it, and nothing warns."""
+    rng = np.random.default_rng(0)
+    t, n = rng.lognormal(-2, 0.5, 2000), rng.lognormal(3, 1, 2000)
+    t[:2] = [1e-320, 5e-324]
+    theta = t * rng.gamma(4, 0.25, 2000)
+    items = counts(t, n, rng.poisson(theta * n))
+    fit = fitted(items)
+    assert fit.status.pareto_k < 0.7
+    scored = soc.item_posteriors(fit, items, **QUIET).iloc[2:]
+    covered = (scored["theta_q05"] <= theta[2:]) & (theta[2:] <= scored["theta_q95"])
+    assert abs(covered.mean() - 0.9) < 0.02  # 3 standard errors
