@@ -19,6 +19,8 @@ import numpy as np
 
 __all__ = ["load", "score"]
 
+NO_SCORE, ONE_SCORE = "(no score)", 0.5  # column of scores of items without one, and their score
+
 FORMAT = "soc_pymc-prior-4"
 MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
 # mean square, over a mixture's components given an outcome, of their weights' relative covariance
@@ -314,7 +316,7 @@ def quantile_name(prob: float) -> str:
 
 
 def score(
-    table: Any, score: Any, outcome: Any = None, size: Any = None, group: Any = None,
+    table: Any, score: Any = None, outcome: Any = None, size: Any = None, group: Any = None,
     quantiles: Sequence[float] = (0.05, 0.95),
 ) -> dict[str, Any]:  # fmt: skip
     """Posterior mean, sd, variance and quantiles of theta, of one item or of arrays of items.
@@ -324,7 +326,7 @@ def score(
     table
         The prior, from `load`, or the path of its file.
     score
-        Scores.
+        Scores; None for a fit without scores.
     outcome, size
         Counts and exposures, values and noise sds, or successes and trials; without an outcome
         theta is given the score alone.
@@ -357,6 +359,10 @@ def score(
     True
     """
     table = table if isinstance(table, PriorTable) else load(table)
+    if score is None:
+        if json.loads(table.meta["items"].get("roles", "{}")).get("score") != NO_SCORE:
+            raise ValueError("the fit's items have a score: give score= of each")
+        score = np.full(np.shape(outcome if size is None else size), ONE_SCORE)
     t = np.atleast_1d(np.asarray(score, dtype=float))
     if not all(OUTER_LEVEL <= level <= 1.0 - OUTER_LEVEL for level in quantiles):
         raise ValueError(f"quantiles={tuple(quantiles)} must be from 0.005 to 0.995")

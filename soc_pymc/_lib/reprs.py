@@ -64,7 +64,7 @@ def of_statistics(stats: Any, sums: str) -> Rows:
         ("items", f"{stats.n_items:,}"),
         ("outcomes", sums),
         ("bins", f"{stats.bins:,}, {int((stats.data['n'] > 0).sum()):,} with items"),
-        ("scores", score_range(stats.data)),
+        ("scores", score_range(stats.data) if stats.has_score else "none"),
         ("atoms", ", ".join(f"{n:,} items at {t:.6g}" for t, n in [*stats.atoms.items()][:_SHOWN])),
         ("cells", ", ".join(cell_counts)),
         *groups_row(stats.groups),
@@ -84,7 +84,8 @@ def of_items(items: Any) -> Rows:
         shown = source
     elif isinstance(source, list | tuple) and source:
         shown = f"{len(source):,} files, {source[0]} first"
-    return [("source", shown), *((role, repr(c)) for role, c in items.roles.items())]
+    roles = items.roles | ({} if items.score else {"score": None})
+    return [("source", shown), *((role, repr(c)) for role, c in roles.items() if c)]
 
 
 def groups_row(labels: Sequence[str]) -> Rows:

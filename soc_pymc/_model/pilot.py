@@ -13,7 +13,7 @@ from ..data.groups import Grouping
 from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family
 from ..families.priors import CURVES as NAMES
-from ..families.row_sums import RowSums
+from ..families.row_sums import RowSums, Weak
 from .laplace import CurveTarget, Laplace, best_start, find_mode
 from .levels import Levels, LevelSearch, integrated_grouping
 from .rows import MOST_BINS, Rows, check_atoms_apart, position_variances, rows_of
@@ -53,7 +53,7 @@ def find_pilot(
     _check_terms(stats, prior)
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
     rows, data = _rows(stats, family, prior)
-    weak = partial(data.weak, _totals(stats))
+    weak = partial(_weak, data, stats)
     integrated = None if full or prior.gridded else integrated_grouping(groupings)
     known: Any = {"size": prior.exposure, "groupings": groupings, "integrated": integrated}
     curves = (
@@ -80,6 +80,16 @@ def find_pilot(
     else:
         laplaces = find_mode(CurveTarget(target.designs, data), states)
     return Pilot(curves, laplaces, rows, data, labels, groupings, levels)
+
+
+def _weak(
+    data: RowSums, stats: Statistics, scale: str, centre: float
+) -> tuple[Weak, Weak]:
+    """Weak priors of both curves; where all items have one score, it does not place the level."""
+    mean, variance = data.weak(_totals(stats), scale, centre)
+    if float(stats.data["score_min"].min()) == float(stats.data["score_max"].max()):
+        mean = mean._replace(level=(data.level()[0], mean.level[1]))
+    return mean, variance
 
 
 def _rows(stats: Statistics, family: Family, prior: Any) -> tuple[Rows, RowSums]:

@@ -13,6 +13,12 @@ import numpy as np
 
 from .._lib.arrays import Ints
 
+NO_SCORE = "(no score)"
+"""Name of the column of scores of items without one: all have `ONE_SCORE`."""
+
+ONE_SCORE = 0.5
+"""A score on every axis."""
+
 MARK = "×"
 """No label of crossed groups contains it; in place of a level it means none of them."""
 
@@ -33,6 +39,11 @@ class Grouping:
 def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
     """Columns by role, from the attributes of a fit or of statistics."""
     return dict(json.loads(attrs.get("roles", "{}")))
+
+
+def has_score(attrs: Mapping[Any, Any]) -> bool:
+    """True unless the items of a fit or of statistics have no score."""
+    return roles_of(attrs).get("score") != NO_SCORE
 
 
 def is_group(role: str) -> bool:
@@ -67,7 +78,11 @@ def roles_of_groups(group: Any) -> dict[str, Any]:
 def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of items with these roles."""
     columns = tuple(group_roles(roles).values())
-    other_roles = {role: column for role, column in roles.items() if not is_group(role)}
+    other_roles = {
+        role: column
+        for role, column in roles.items()
+        if not is_group(role) and column != NO_SCORE
+    }
     if not columns:
         return other_roles
     return other_roles | {"group": columns if len(columns) > 1 else columns[0]}

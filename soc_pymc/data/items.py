@@ -11,7 +11,7 @@ from .._lib.arguments import Refusal, shown
 from .._lib.errors import ItemsError
 from .._lib.reprs import html_table, of_items
 from ..families.outcomes import OUTCOMES
-from .groups import arguments_of, is_group, roles_of_groups
+from .groups import NO_SCORE, arguments_of, is_group, roles_of_groups
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -20,7 +20,7 @@ class _Roles:
 
     source: Any
     _: KW_ONLY
-    score: str
+    score: str | None = None
     group: str | Sequence[str] | None = None
     id: str | None = None
     fold: str | None = None
@@ -33,6 +33,11 @@ class _Roles:
         if isinstance(self.group, list):
             object.__setattr__(self, "group", tuple(self.group))
         roles, outcome = self.roles, OUTCOMES[self.kind]
+        if list(roles.values()) == [NO_SCORE]:
+            raise ItemsError(
+                f"items need columns: score=, or without a score {outcome.observed}= and "
+                f"{outcome.size}="
+            )
         if outcome.observed in roles and outcome.size not in roles:
             raise ItemsError(
                 f"{outcome.observed}= needs {outcome.size}=, the column of the "
@@ -59,6 +64,7 @@ class _Roles:
         columns = {role: getattr(self, role) for role in OUTCOMES[self.kind].bounds}
         columns |= roles_of_groups(self.group)
         columns |= {role: getattr(self, role) for role in ("id", "fold", "cluster", "date")}
+        columns["score"] = NO_SCORE if self.score is None else self.score
         return {role: name for role, name in columns.items() if name is not None}
 
     @property
@@ -88,7 +94,8 @@ class PoissonItems(_Roles):
         glob (read in sorted order) or a list of Parquet or CSV files; or an Ibis table.
     score
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
-        count (out of fold, or trained on earlier data).
+        count (out of fold, or trained on earlier data). None fits one level and one spread to all
+        items, or to each group.
     count
         Column of the counts: whole numbers >= 0. Items without `count` can only be scored, by
         `soc.item_posteriors`: theta given the score alone.

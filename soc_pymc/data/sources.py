@@ -19,6 +19,7 @@ from typing import Any, Literal
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
 from .._lib.threads import threads
+from .groups import NO_SCORE, ONE_SCORE
 
 Kind = Literal["pandas", "polars", "arrow", "stream", "files", "ibis"]
 
@@ -126,9 +127,16 @@ def _database(process: int, number_of_threads: int) -> Any:
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     """Ibis table of some columns of a source, or of all; the rows keep their order.
 
-    It is on its own DuckDB connection or, for an Ibis table, on the table's backend.
+    It is on its own DuckDB connection or, for an Ibis table, on the table's backend. Among the
+    columns may be `NO_SCORE`, which no source has.
     """
-    kind = kind_of(source)
+    import ibis
+
+    kind, constants = kind_of(source), {}
+    if columns is not None and NO_SCORE in columns:
+        columns = [name for name in columns if name != NO_SCORE]
+        # DuckDB takes a number with a point for a decimal
+        constants = {NO_SCORE: ibis.literal(1, type="int64").cast("float64") * ONE_SCORE}
     with readable(source):
         if kind == "ibis":
             table = source
@@ -138,7 +146,7 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
             connection = connect()
             connection.con.register("items", _in_memory(source, columns))
             table = connection.table("items")
-        return table.select(*chosen(table.columns, columns))
+        return table.select(*chosen(table.columns, columns), **constants)
 
 
 def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
@@ -172,6 +180,16 @@ def batches(
         for batch in record_batches(table.select(*chosen(table.columns, columns)), size):
             for start in range(0, batch.num_rows, size):
                 yield batch.slice(start, size)
+
+
+def arrow_table(source: Any, columns: Sequence[str]) -> Any:
+    """Arrow table of some columns of a source, in the order of its rows."""
+    import pyarrow as pa
+
+    table = open_table(source, columns)
+    with readable(source):
+        reader = record_batches(table, 1_000_000)
+        return pa.Table.from_batches(list(reader), table.schema().to_pyarrow())
 
 
 def record_batches(table: Any, size: int) -> Iterator[Any]:

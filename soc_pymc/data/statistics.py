@@ -26,7 +26,7 @@ from ..families.row_sums import Cells
 from .binning import EXTREMES, added, stand_out
 from .days import Days, day, days_in, days_of, without_day
 from .formulas import BLOCKS
-from .groups import Grouping, group_roles, groupings_of, roles_of
+from .groups import Grouping, group_roles, groupings_of, has_score, roles_of
 from .layout import FORMAT, dataset_of, sum_of, table_of, undated
 
 NO_JOINT_CELLS = (
@@ -99,6 +99,11 @@ class Statistics:
     def total_exposure(self) -> float:
         """Sum of the exposures; for items with counts alone."""
         return float(self.data[self._outcome.amounts["exposure"]].sum())
+
+    @property
+    def has_score(self) -> bool:
+        """True unless the items have no score."""
+        return has_score(self.data.attrs)
 
     @property
     def atoms(self) -> dict[float, int]:

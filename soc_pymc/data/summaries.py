@@ -386,7 +386,7 @@ def _warn_of_atoms(stats: Statistics, items: Items) -> None:
 def _warn_of_scale(stats: Statistics, items: Items) -> None:
     """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
     outcome, bins = OUTCOMES[items.kind], stats.cells("part")
-    if not outcome.sizes_add or bins["score_min"].min() <= 0:
+    if items.score is None or not outcome.sizes_add or bins["score_min"].min() <= 0:
         return  # such scores are not rates
     fifth = (5 * (np.cumsum(bins["n"]) - 0.5 * bins["n"]) / bins["n"].sum()).astype(int)
     n, t, size, events = (

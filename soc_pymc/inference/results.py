@@ -20,7 +20,7 @@ from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
 from .._model.splines import Axis
-from ..data.groups import grouping_dims, is_label, roles_of
+from ..data.groups import grouping_dims, has_score, is_label, roles_of
 from ..families.priors import Prior
 from ..families.scales import RANK
 from .methods import FiveSteps, Method
@@ -294,7 +294,7 @@ def _fit_rows(fit: Fit) -> Rows:
         ("method", short(fit.method)),
         ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
         ("items", items),
-        ("scores", score_range(bins)),
+        ("scores", score_range(bins) if has_score(fit.data.attrs) else "none"),
         *groups_row(fit.groups),
         ("seconds", f"{fit.status.seconds:.1f}"),
     ]

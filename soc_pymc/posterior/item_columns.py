@@ -13,9 +13,9 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown
 from ..data.columns import near_whole
-from ..data.groups import group_roles, is_group, joined, roles_of
+from ..data.groups import group_roles, has_score, is_group, joined, roles_of
 from ..data.items import Items, check_outcomes
-from ..data.sources import batches, open_table
+from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..data.validation import scan
 from ..families.outcomes import OUTCOMES
@@ -44,6 +44,8 @@ def posterior_roles(
             f"items have {items_outcome.observed}= and {items_outcome.size}=: give items of the "
             "kind that made the fit, or fit these"
         )
+    if items.score is None and has_score(fit.data.attrs):
+        raise ItemsError("the fit's items have a score, and these have none: give them score=")
     names = [role for role in outcome.bounds if role in roles]
     if fit.groups:
         remedy = "the items name no column of groups: give them group="
@@ -90,11 +92,8 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
 
 def frame_columns(fit: Fit, posterior: Posterior, items: Items) -> Columns:
     """Columns of items in a pandas table, which are valid, for a fit."""
-    import pyarrow as pa
-
     roles = posterior_roles(fit, posterior, items)
-    table = pa.Table.from_pandas(items.source[list(roles.values())], preserve_index=False)
-    return columns_of(table, roles)
+    return columns_of(arrow_table(items.source, list(roles.values())), roles)
 
 
 def read_items(
@@ -104,12 +103,10 @@ def read_items(
 
     Warns of scores far outside the fit's.
     """
-    import pyarrow as pa
-
     roles = posterior_roles(fit, posterior, items)
     scan(items, progress=is_shown(progress))
     names = list(dict.fromkeys([*roles.values(), *by]))
-    table = pa.Table.from_batches(batches(open_table(items.source, names)))
+    table = arrow_table(items.source, names)
     columns = columns_of(table, roles)
     warn_of_extrapolation(fit, columns["score"])
     return columns, {name: table[name].to_pandas() for name in by}

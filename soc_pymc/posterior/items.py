@@ -19,7 +19,7 @@ from .._lib.arguments import PROBABILITY, PROGRESS, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
-from ..data.groups import MARK, group_roles
+from ..data.groups import MARK, NO_SCORE, group_roles
 from ..data.items import Items, check_items
 from ..data.sources import batches, column_names, kind_of, open_table, readable, to_ibis
 from ..data.validation import check_types, scan
@@ -177,7 +177,7 @@ def _open_checked(items: Items, names: Sequence[str], copied: bool) -> Any:
     Unless all columns are `copied`, it has only the needed ones.
     """
     needed = list(items.roles.values())
-    table = open_table(items.source, None if copied else needed)
+    table = open_table(items.source, _all_columns(items) if copied else needed)
     existing = table.columns if copied else column_names(items.source)
     if not set(needed) <= set(existing):
         open_table(items.source, needed)  # raises an error about the missing columns
@@ -189,6 +189,11 @@ def _open_checked(items: Items, names: Sequence[str], copied: bool) -> Any:
             "rename or drop them, or ask for other quantiles"
         )
     return table
+
+
+def _all_columns(items: Items) -> list[str] | None:
+    """All columns of the table, and the constant one of items without a score."""
+    return None if items.score else [*column_names(items.source), NO_SCORE]
 
 
 @dataclass(frozen=True)
@@ -212,6 +217,8 @@ class _Scoring:
             with self.lock:
                 self.far.count(columns["score"])
                 running.advance(batch.num_rows)
+            if items.score is None:
+                batch = batch.drop_columns([NO_SCORE])
             names = [*batch.schema.names, *self.names]
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
@@ -289,7 +296,9 @@ def _score_folder(
         def score(file: tuple[str, Path, str]) -> None:
             path, target, record = file
             try:
-                scored = scoring.batches(open_table(path), replace(items, source=path), running)
+                part = replace(items, source=path)
+                table = open_table(path, _all_columns(part))
+                scored = scoring.batches(table, part, running)
                 write_scored(scored, target, scoring.names, record)
             except (ItemsError, FitError) as error:
                 text = str(error)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .._lib.arguments import A, names_of, shown
 from .._lib.errors import FitError, ItemsError
-from ..data.groups import arguments_of, group_roles, roles_of, roles_of_groups
+from ..data.groups import NO_SCORE, arguments_of, group_roles, roles_of, roles_of_groups
 from ..data.items import ANY_ITEMS, ITEMS, Items
 from ..data.sources import kind_of, to_ibis
 from ..families.family import family_of
@@ -176,7 +176,7 @@ def _check_name(name: Any, argument: str) -> None:
 
 def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prior) -> None:
     """Refuse tables that lack a column or already have one of the new ones."""
-    if absent := [name for name in roles.values() if name not in columns]:
+    if absent := [name for name in roles.values() if name not in (*columns, NO_SCORE)]:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
     taken = {column.lower() for column in columns}
     if clash := [name for name in prior.names if name in taken]:
@@ -211,7 +211,7 @@ def _scoring_sql(
     import ibis
     import sqlglot
 
-    users = list(dict.fromkeys([*roles.values(), *columns]))
+    users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
     _check_columns(users, roles, prior)
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .. import prior_table
 from .._lib.arrays import Floats
 from ..data.columns import exact, lookup_rows, numbers, with_bins
-from ..data.groups import CROSS, group_roles
+from ..data.groups import CROSS, NO_SCORE, ONE_SCORE, group_roles
 from ..families.family import family_of
 from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, MIDDLE, RANK, SCALES, Scale
@@ -197,7 +197,9 @@ def _inputs(
     """
     scale, rule, table = prior.scale, prior.outcome.validity, sheet.rows
     names = ("score", prior.outcome.observed, prior.outcome.size)
-    t, y, n = numbers({role: table[roles[role]] for role in names}).values()
+    one_score = {"score": exact(ONE_SCORE)} if roles["score"] == NO_SCORE else {}
+    columns = {role: table[roles[role]] for role in names if role not in one_score}
+    t, y, n = numbers(one_score | columns).values()
     low = t > scale.low if scale.low > -LARGEST else t >= -LARGEST
     high = t < scale.high if scale.high < LARGEST else t <= LARGEST
     placed = (low & high) | _is_atom(t, prior)  # these need no position
