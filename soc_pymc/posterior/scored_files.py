@@ -1,8 +1,7 @@
-"""Scored items as Parquet files, written atomically, with a seal of their inputs and contents."""
+"""Scored items as Parquet files, written atomically, with a record of what made them."""
 
 import hashlib
 import json
-import mmap
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +13,8 @@ from .._lib.files import replacing
 from ..data.sources import kind_of, paths_of
 from ..inference.results import Fit
 
-_VERSION = 6  # version of scoring; files of another version are made again
-_SEAL_SIZE = 64
+_VERSION = 7  # version of scoring; files of another version are made again
+_RECORD = b"soc_pymc"  # key of the record in a file's description
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
@@ -94,30 +93,19 @@ def file_record(made_by: Mapping[str, Any], path: str) -> str:
 
 
 def is_finished(target: Path, record: str) -> bool:
-    """True if a file exists, has this record, and is unchanged since it was written."""
+    """True if a file exists, has this record, and each of its pages has its checksum."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
-        with (
-            open(target, "rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-            memoryview(content) as view,
-        ):
-            start = _start_of_footer(view)
-            return view[start - _SEAL_SIZE : start] == _seal(view, start - _SEAL_SIZE, record)
-    except (OSError, ValueError):  # no file, or an empty one
+        with pq.ParquetFile(target, page_checksum_verification=True) as file:
+            if (file.metadata.metadata or {}).get(_RECORD) != record.encode():
+                return False
+            for _ in file.iter_batches():
+                pass
+    except (OSError, pa.ArrowException):
         return False
-
-
-def _start_of_footer(content: memoryview) -> int:
-    """Place of the footer, whose length is near the end of a Parquet file."""
-    return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-
-
-def _seal(content: memoryview, end: int, record: str) -> bytes:
-    """Digest of a record, the first `end` bytes of a file, and its footer."""
-    digest = hashlib.sha256(record.encode())
-    digest.update(content[:end])
-    digest.update(content[_start_of_footer(content) :])
-    return digest.hexdigest().encode()
+    return True
 
 
 def write_scored(
@@ -125,8 +113,7 @@ def write_scored(
 ) -> None:
     """Write record batches to one Parquet file, atomically.
 
-    Values of the columns `added` are nearly all distinct. With a `record`, for `is_finished`, a
-    seal precedes the footer, in a gap that readers of Parquet skip.
+    Values of the columns `added` are nearly all distinct. A `record` is for `is_finished`.
     """
     import pyarrow.parquet as pq
 
@@ -136,15 +123,11 @@ def write_scored(
             for batch in scored:
                 if writer is None:
                     users = [name for name in batch.schema.names if name not in added]
-                    writer = pq.ParquetWriter(temporary, batch.schema, use_dictionary=users)
+                    options = {"use_dictionary": users, "write_page_checksum": True}
+                    writer = pq.ParquetWriter(temporary, batch.schema, **options)
                 writer.write_batch(batch)
+            if writer is not None and record:
+                writer.add_key_value_metadata({_RECORD: record})
         finally:
             if writer is not None:
                 writer.close()
-        if record:
-            with open(temporary, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-                with memoryview(content) as view:
-                    start = _start_of_footer(view)
-                    sealed = _seal(view, start, record) + bytes(view[start:])
-                file.seek(start)
-                file.write(sealed)
