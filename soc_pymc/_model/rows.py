@@ -26,6 +26,8 @@ _CLASSES = 1 << 20  # more than the number of classes of either sign
 _FIRST_ATOM = 1 << 18  # number of the class of the first atom of size
 MOST_BINS = 200
 """Bins with groups, classes of sizes or effects; more cost time and hardly improve the curves."""
+# of the items of an atom: average distance from its log size, and share in lines of that size alone
+_NEARLY, _MOST_OF = 1e-3, 0.2
 _SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
 
 
@@ -152,15 +154,17 @@ def make_rows(
     keys = Keys(grouped, size_cell, place_of, np.empty(0, dtype=np.int64))
     base, size_atoms = _table(stats, "joint" if by_size else "part", keys), np.empty(0)
     if by_size:
-        cells, size_atoms = _size_atoms(
-            base[size_cell], base["n"], family.outcome.forms.mean_size(base)
-        )
-        keys = replace(keys, size_atoms=cells)
+        log_sizes = np.log(family.outcome.forms.mean_size(base)).round(12)
+        common_sizes = _size_atoms(base[size_cell], log_sizes, base["n"])
+        keys = replace(keys, size_atoms=common_sizes["cell"].to_numpy())
+        size_atoms = np.exp(common_sizes["log"].to_numpy())
     key, index, row = np.unique(keys(base), return_index=True, return_inverse=True)
     n, log_size = np.bincount(row, base["n"]), np.zeros(len(key))
     if by_size:
-        log_size = np.bincount(row, base["n"] * np.log(family.outcome.forms.mean_size(base))) / n
+        log_size = np.bincount(row, base["n"] * log_sizes) / n
         log_size = log_size.round(12)  # items of one size have one position despite rounding
+        code = key % _CLASSES - _CLASSES // 2 - _FIRST_ATOM
+        log_size[code >= 0] = common_sizes["log"].to_numpy()[code[code >= 0]]
     places, row_of_place = np.unique(keys.places(base)[index], return_inverse=True)
     part = stats.table("part")
     inside = np.isin(keys.places(part), places)
@@ -190,14 +194,21 @@ def make_rows(
     )
 
 
-def _size_atoms(cell: Ints, n: Floats, size: Floats) -> tuple[Ints, Floats]:
-    """Cells of one size each, which far more items share than any cell nearby holds."""
-    cells, line = np.unique(cell, return_inverse=True)
-    ends = pd.Series(size).groupby(line).agg(["min", "max"]).to_numpy()
-    number = np.bincount(line, n).astype(np.int64)
-    one_size = ends[:, 1] <= ends[:, 0] * (1.0 + 1e-12)
-    chosen = one_size & stand_out(number, np.ones(len(number), dtype=bool))
-    return cells[chosen], ends[chosen, 0]
+def _size_atoms(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
+    """Cells whose items nearly all have one size, far more of them than any cell nearby holds.
+
+    Columns are ``cell`` and ``log``, the logarithm of the size. Lines of joint cells have the mean
+    size of their items.
+    """
+    lines = pd.DataFrame({"cell": cell, "log": log_size, "n": n})
+    sizes = lines.groupby(["cell", "log"], as_index=False)["n"].sum()
+    common = sizes.loc[sizes.groupby("cell")["n"].idxmax()].set_index("cell")
+    items = lines.groupby("cell")["n"].sum()
+    apart = (lines["n"] * (lines["log"] - lines["cell"].map(common["log"])).abs()).groupby(cell)
+    one_size = (apart.sum() < _NEARLY * items) & (common["n"] > _MOST_OF * items)
+    number = items.to_numpy().astype(np.int64)
+    far_more = stand_out(number, np.ones(len(number), dtype=bool))
+    return common.loc[one_size.to_numpy() & far_more].reset_index()
 
 
 def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:

@@ -129,6 +129,7 @@ def test_an_exposure_that_most_items_share_has_its_own_effect(tmp_path):
     part = np.where(
         rng.random(number) < 0.3, rng.uniform(0.85, 0.999, number), rng.uniform(0.02, 0.85, number)
     )
+    part[rng.random(number) < 0.01] = 1.02  # in one cell with those of 1
     n, t = np.where(full, 1.0, part), rng.lognormal(-2.1, 0.4, number)
     theta = t * np.where(full, 1, 1.6) * rng.gamma(2, 0.5, number)
     items = counts(t, n, rng.poisson(theta * n))
