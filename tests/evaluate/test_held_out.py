@@ -176,7 +176,7 @@ def test_gains_by_hand(judged):
     percent = 100 * gain.sum() / base.sum()
     assert row["gain_percent"] == pytest.approx(percent, rel=1e-3)
     error = 100 * (gain - percent / 100 * base).std(ddof=1) * root / base.sum()
-    assert row["gain_percent_se"] == pytest.approx(error, rel=1e-2)
+    assert row["gain_percent_se"] == pytest.approx(error, rel=1e-3)
     np.testing.assert_allclose(gains["gain"][:, 1:].sum("bin"), gains["gain"].sel(bin=-1))
     assert gains["items"][1:].sum() == gains["items"].sel(bin=-1)
     table = result.table[result.table["what"] == "% gain of true: E(theta | t)"]
