@@ -7,7 +7,7 @@ import pytest
 import soc_pymc as soc
 from tests.examples import QUIET, SMALL_MIXTURE
 from tests.oracles import s1_curves
-from tests.studies import groups as study
+from tests.studies import many_groups as study
 
 FEW = {"mean": soc.Spline(knots=4), "variance": soc.Spline(knots=2)}
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import gamma
 
 import soc_pymc as soc
 from soc_pymc import decisions as dec
@@ -73,11 +74,29 @@ def test_parts_of_the_sd(small_fit, small_items):
     assert found["sd"] > 1.15 * apart
 
 
+def one_draw(fit):
+    """Returns the fit with its first draw alone."""
+    return with_posterior(fit, fit.data["posterior"].to_dataset().isel(chain=[0], draw=[0]))
+
+
+def test_a_total_of_equal_counts_is_a_gamma_given_the_curves(small_fit):
+    """Twelve items of one posterior, in units in which theta is small and large."""
+    for score, count, exposure in ((1e-4, 0, 5.0), (0.05, 3, 40.0), (20.0, 7, 0.5)):
+        columns = {"score": [score] * 12, "count": count, "exposure": exposure}
+        fit, items = one_draw(small_fit), counts(pd.DataFrame(columns))
+        curves = soc.calibration_curves(fit, [score])
+        shape, rate = (float(curves[name].squeeze()) for name in ("shape", "rate"))
+        law = gamma(12 * (shape + count), scale=1.0 / (rate + exposure))
+        cut = law.ppf(0.8)
+        row = dec.total(fit, items, threshold=cut, **QUIET).loc["all items"]
+        names = ["mean", "sd", "q05", "q95", "probability_above"]
+        expected = [law.mean(), law.std(), law.ppf(0.05), law.ppf(0.95), 0.2]
+        assert row[names].tolist() == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_total_of_values_is_normal_given_the_curves(example):
     """One draw of the curves, any number of items: the Normal with the sum's moments."""
-    fit, items = thin(example("normal").fit, 1), example("normal").items
-    one_chain = fit.data["posterior"].to_dataset().isel(chain=[0])
-    fit = with_posterior(fit, one_chain)
+    fit, items = one_draw(example("normal").fit), example("normal").items
     frame = items.source.head(30).assign(own=np.repeat(np.arange(6), 5))
     some = soc.NormalItems(frame, **VALUE_ROLES)
     scored = soc.item_posteriors(fit, some, quantiles=(0.1, 0.975), draws="all", **QUIET)

@@ -176,7 +176,7 @@ def test_gains_by_hand(judged):
     percent = 100 * gain.sum() / base.sum()
     assert row["gain_percent"] == pytest.approx(percent, rel=1e-3)
     error = 100 * (gain - percent / 100 * base).std(ddof=1) * root / base.sum()
-    assert row["gain_percent_se"] == pytest.approx(error, rel=1e-2)
+    assert row["gain_percent_se"] == pytest.approx(error, rel=1e-3)
     np.testing.assert_allclose(gains["gain"][:, 1:].sum("bin"), gains["gain"].sel(bin=-1))
     assert gains["items"][1:].sum() == gains["items"].sel(bin=-1)
     table = result.table[result.table["what"] == "% gain of true: E(theta | t)"]
@@ -218,9 +218,9 @@ def baseline(name, frame):
 
 def test_baselines_are_regressions():
     """Isotonic rates pooled by exposure; a Poisson regression of rates without noise is exact."""
-    frame = pd.DataFrame({"score": [1, 2, 3, 4], "count": [0, 3, 1, 8], "exposure": [9, 10, 10, 9]})
+    frame = pd.DataFrame({"score": [1, 2, 3, 4], "count": [0, 3, 1, 8], "exposure": [9, 10, 30, 9]})
     rates = baseline("isotonic", frame)(np.array([1.0, 2.0, 3.0, 4.0]))
-    np.testing.assert_allclose(rates, [0.5 / 9, 0.2, 0.2, 8 / 9])
+    np.testing.assert_allclose(rates, [0.5 / 9, 0.1, 0.1, 8 / 9])
     score = np.geomspace(0.001, 0.5, 40)
     count = np.round(1e9 * 1.5 * score**0.7)
     frame = pd.DataFrame({"score": score, "count": count, "exposure": 1e9})

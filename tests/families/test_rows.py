@@ -8,6 +8,7 @@ import pandas as pd
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from scipy.stats import norm
 
 import soc_pymc as soc
 from soc_pymc._model import problem
@@ -243,3 +244,12 @@ def test_polynomials_stand_for_the_density(example_name, example):
         result, exact_density = near(size * direction), plain(size * direction)
         np.testing.assert_allclose(result[0], exact_density[0], atol=5e-3, rtol=0)
         np.testing.assert_allclose(result[1], exact_density[1], atol=1e-2, rtol=1e-6)
+
+
+def test_noise_that_varies_within_a_cell():
+    """Two noise sds of one cell, constant theta: the error is of fourth order in their distance."""
+    noise_sd = np.repeat([1.02, 1.03], [900, 100])
+    sums = made_rows("Normal", [(np.zeros(1000), noise_sd)])
+    log_marginal = sums.values(np.zeros((1, 1)), np.full((1, 1), -60.0))
+    expected = norm.logpdf(0.0, 0.0, noise_sd).sum()
+    assert log_marginal.item() == pytest.approx(expected, abs=1e-5)

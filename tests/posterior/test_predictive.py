@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
@@ -173,3 +174,14 @@ def test_items_are_scored_with_the_likelihood_that_was_fitted(example, name):
     scored = posterior_of(fit).log_density(ref.columns_of(name, items.source)).sum(axis=1)
     difference = scored - fitted.ravel()
     assert difference.std() < 0.02 * scored.std()
+
+
+def test_outcomes_of_rows_whose_means_are_spread(example):
+    """The variance of means within a row adds to that of theta given the curves."""
+    fit, frame = example("normal").fit, ref.some_rows(example("normal"), 25)
+    mean, variance = ref.prior_moments("normal", fit, frame)
+    value, noise_sd = ref.outcome_and_size("normal", frame)
+    columns = {**ref.columns_of("normal", frame), "spread": np.full(len(frame), 0.3)}
+    law = norm(mean, np.sqrt(variance + 0.3 + noise_sd**2))
+    log_density = posterior_of(fit).log_density(columns)
+    np.testing.assert_allclose(log_density, law.logpdf(value), rtol=1e-8)

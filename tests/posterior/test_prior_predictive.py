@@ -1,7 +1,9 @@
 """Curves and outcomes of items under a prior."""
 
 import numpy as np
+import pymc as pm
 import pytest
+from scipy.stats import kstest
 
 import soc_pymc as soc
 from tests.examples import CASES, FAMILIES, TERMS
@@ -34,6 +36,15 @@ def test_draws_are_those_of_the_documented_prior(example):
     # items are drawn from the bins and sizes of all
     assert float(items["exposure"].mean()) == pytest.approx(frame["exposure"].mean(), rel=0.15)
     assert float(np.log(items["score"]).mean()) == pytest.approx(np.log(centre), abs=0.05)
+
+
+def test_smoothing_scales_are_half_normal(example):
+    """Drawn as by PyMC from the model; 300 draws of each scale."""
+    with soc.model(example("gamma").statistics, soc.Gamma(**TIGHT)):
+        names = ["log_mean_wiggle_sd", "log_cv2_wiggle_sd"]
+        drawn = pm.sample_prior_predictive(300, var_names=names, random_seed=1)["prior"]
+    for name in names:
+        assert kstest(drawn[name].to_numpy().ravel() / 0.01, "halfnorm").pvalue > 1e-3
 
 
 @pytest.mark.slow

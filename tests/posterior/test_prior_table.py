@@ -18,6 +18,7 @@ import soc_pymc as soc
 from soc_pymc import prior_table
 from soc_pymc.posterior import prior_export
 from soc_pymc.posterior.prior_build import table_of
+from soc_pymc.posterior.weights import _with_moments
 from tests.examples import (
     CASES,
     ROLES,
@@ -328,3 +329,14 @@ def test_a_prior_that_no_table_follows_is_refused_and_leaves_no_file(
         with pytest.raises(soc.FitError):
             soc.export_prior(fit, tmp_path / "prior.json")
     assert not list(tmp_path.iterdir())
+
+
+def test_few_draws_are_moved_to_the_moments_of_all():
+    """Means and covariances of the predictors of two items."""
+    rng = np.random.default_rng(0)
+    draws = 3.0 + rng.normal(size=(500, 2, 3)) @ rng.normal(size=(3, 3))
+    few = _with_moments(draws[::25], draws)
+    for item in range(2):
+        np.testing.assert_allclose(few[:, item].mean(axis=0), draws[:, item].mean(axis=0))
+        covariances = (np.cov(x[:, item].T, bias=True) for x in (few, draws))
+        np.testing.assert_allclose(*covariances, rtol=1e-8)

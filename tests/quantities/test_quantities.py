@@ -59,6 +59,17 @@ def test_closed_form(plain_fit, small_items, small_statistics):
     np.testing.assert_allclose(own_bins, same, rtol=1e-9)
 
 
+def test_closed_form_of_four_scores(plain_fit):
+    """The same without any width of bins: to rounding."""
+    t = np.repeat([0.01, 0.02, 0.05, 0.4], [600, 200, 150, 50])
+    frame = pd.DataFrame({"score": t, "count": 1, "exposure": 20.0})
+    items = soc.PoissonItems(frame, **COUNT_ROLES)
+    stats = soc.summarize(items, edges=[0.015, 0.03, 0.1], on_leakage="ignore", **QUIET)
+    share = quantities.r_squared(plain_fit, stats)
+    expected = t.var() / (t.var() + 0.25 * np.mean(t**2))
+    assert float(share[0, 0]) == pytest.approx(expected, rel=1e-9)
+
+
 def test_no_variance_and_no_exposure(small_fit, small_items):
     """Where t says all, R^2 is 1 and outcomes add nothing; nothing seen leaves the prior."""
     sure = known_fit(small_fit, log_mean=np.log, log_cv2=level(1e-12))

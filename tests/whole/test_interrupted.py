@@ -30,10 +30,10 @@ def temporary_files(folder):
 
 def start(words, folder, **options):
     """Starts the command line in a process of its own."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "soc_pymc", *words, "--quiet"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, env=environment, **pipes, **options)
+    return subprocess.Popen(command, cwd=folder, env=environment, **options)
 
 
 def run(words, folder, **options):
@@ -264,20 +264,12 @@ def test_ctrl_c_in_nuts_does_not_return_fewer_draws(small_statistics, monkeypatc
 
 @pytest.mark.slow
 def test_closed_output(folder):
-    command = f"{sys.executable} -m soc_pymc curves fit.nc >&-"
-    pipes = {"capture_output": True, "text": True, "check": False}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    found = subprocess.run(command, shell=True, cwd=folder, env=environment, **pipes)
-    errors = "soc-pymc: error: standard output is closed: redirect it to a file\n"
-    assert (found.returncode, found.stdout, found.stderr) == (2, "", errors)
+    result = run(["curves", "fit.nc"], folder, preexec_fn=lambda: os.close(1))
+    assert result == (2, "soc-pymc: error: standard output is closed: redirect it to a file\n")
 
 
 @pytest.mark.slow
 def test_output_that_cannot_be_written_is_an_error(folder):
     with open("/dev/full", "w") as full:
-        words = [sys.executable, "-m", "soc_pymc", "sql", "fit.nc", "--table", "ads"]
-        process = subprocess.run(
-            words, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert process.returncode == 2
-    assert process.stderr == "soc-pymc: error: No space left on device\n"
+        result = run(["sql", "fit.nc", "--table", "ads"], folder, stdout=full)
+    assert result == (2, "soc-pymc: error: No space left on device\n")

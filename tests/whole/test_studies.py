@@ -11,18 +11,7 @@ from scipy.stats import norm
 import soc_pymc as soc
 from soc_pymc.posterior.curves import curve_draws
 from tests.oracles import s1_curves
-from tests.studies import (
-    batting,
-    binomial,
-    chetty,
-    common,
-    labels,
-    lognormal,
-    normal,
-    s1,
-    sbc,
-    vsbc,
-)
+from tests.studies import batting, binomial, chetty, common, labels, lognormal, normal, s1, sbc
 
 
 def test_coverage_and_averages_by_hand():
@@ -137,7 +126,7 @@ def test_batting_averages_beat_published_rules(real_data):
 
 
 CHANGES = {
-    "right": lambda draws: draws,
+    "none": lambda draws: draws,
     "narrow": lambda draws: draws.mean() + 0.5 * (draws - draws.mean()),
     "shifted": lambda draws: draws + 0.75 * draws.std(),
 }
@@ -147,23 +136,16 @@ CHANGES = {
 def test_ranks_are_uniform_and_faults_are_found():
     """13 quantities by 14 fits: shares inside 90% have standard errors near 0.03 overall and 0.08
     for one quantity; the tests of uniformity are corrected for their number."""
-    fits = [quantities for _, quantities in sbc.replicates(14, 1500, seed=7)]
-    ranks = {
-        fault: pd.DataFrame(
-            {name: sbc.rank(change(draws), *truth) for name, draws, *truth in quantities}
-            for quantities in fits
-        )
-        for fault, change in CHANGES.items()
-    }
-    right, narrow = (sbc.table(ranks[fault]) for fault in ("right", "narrow"))
+    ranks, _ = sbc.ranks(14, 1500, seed=7, faults=CHANGES)
+    right, narrow = (sbc.uniformity(ranks[fault]) for fault in ("none", "narrow"))
     assert len(right) == 13
     assert right["p corrected"].min() > 0.01
     assert 0.81 <= right["inside central 90%"].mean() <= 0.99
     assert right["inside central 90%"].min() >= 0.64
     curves = [name for name in narrow.index if " at " in name]
     assert narrow.loc[curves, "inside central 90%"].mean() < 0.75
-    assert vsbc.table(ranks["right"]).loc["all", "p"] > 0.05
-    assert vsbc.table(ranks["shifted"]).loc["all", "p"] < 0.05
+    assert sbc.symmetry(ranks["none"]).loc["all", "p of symmetry"] > 0.05
+    assert sbc.symmetry(ranks["shifted"]).loc["all", "p of symmetry"] < 0.05
 
 
 def test_what_the_symmetry_of_ranks_sees():
@@ -174,10 +156,10 @@ def test_what_the_symmetry_of_ranks_sees():
     """
     z = np.random.default_rng(0).normal(size=400)
     for width in (0.8, 1.0, 1.25):
-        row = vsbc.table(pd.DataFrame({"z": norm.cdf(z / width)})).loc["z"]
-        assert row["p"] > 0.01
+        row = sbc.symmetry(pd.DataFrame({"z": norm.cdf(z / width)})).loc["z"]
+        assert row["p of symmetry"] > 0.01
         assert abs(row["spread"] - 4 * np.arctan(1 / width) / np.pi) < 3 * row["its error"]
-    assert vsbc.table(pd.DataFrame({"z": norm.cdf(z - 0.3)})).loc["z", "p"] < 0.01
+    assert sbc.symmetry(pd.DataFrame({"z": norm.cdf(z - 0.3)})).loc["z", "p of symmetry"] < 0.01
 
 
 def test_players_of_brown_2008(real_data):
