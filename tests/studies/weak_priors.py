@@ -6,8 +6,8 @@
 `coverage` simulates tables of 50 to 500 events whose curves no prior knows: cv2 in the middle
 between 0.05 and 2, with a change over the middle 98% of the items by a factor of 1/10 to 10.
 `change` fits tables with more data, simulated and real, and compares the curves with those of the
-widest prior, and elpd (leave-one-out) where the table is small enough. The first also prints the
-prior predictive: the factor between the lowest and the highest cv2 of the middle 98% of the items.
+widest prior, and elpd (leave-one-out). The first also prints the prior predictive: the factor
+between the lowest and the highest cv2 of the middle 98% of the items.
 """
 
 from functools import partial
