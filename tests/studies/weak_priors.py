@@ -122,7 +122,7 @@ TABLES: dict[str, Any] = {
 
 
 def change(tables: list[str]) -> None:
-    """Prints how far priors move the curves, in posterior sds of the widest, and elpd against it."""
+    """Prints how far priors move the curves, in posterior sds of the widest, and their elpd."""
     rows = []
     for table in tables:
         frame = TABLES[table]()
