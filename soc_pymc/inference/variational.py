@@ -9,7 +9,7 @@ is.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -56,9 +56,6 @@ _MADE = 4.0  # draws made for each one kept, at most
 _FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS = 0.05, 2.0
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample that ends annealing
-# Pareto k up to which draws of both tries are pooled. Above it the weights may have no mean: the
-# other try begins with their moments, which are too noisy to help a Gaussian that is nearly right
-_POOLED_K = 1.0
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
 
@@ -246,26 +243,22 @@ def _repaired(
     shown: Any,
 ) -> tuple[_Draws, str]:
     """Draws, moved by annealing where the Gaussian is poor, with words for the status."""
-    best, latest, words, gaussian = draws, draws, "", (draws.location, draws.factor)
+    best, last, words, gaussian = draws, draws, "", (draws.location, draws.factor)
     for enough, number in zip((fewest, _ENOUGH), _ANNEALED, strict=True):
-        k, ess = latest.quality
+        k, ess = last.quality
         if k <= PARETO_K and ess >= enough:
             break
-        annealed_before = latest is not draws
-        if annealed_before and not k <= _POOLED_K:
-            gaussian, annealed_before = refined(latest.noise, latest.log_weight, *gaussian), False
         shown.note("annealing")
         size = max(method.draws, _FEWEST_DRAWS), number
-        noise, log_weight = annealed(densities.bound, *gaussian, *size, rng, shown.advance)
-        moved = _Draws(*gaussian, noise, log_weight)
-        log_weight = log_weight + densities.gap(moved.coordinates)
-        if annealed_before:  # draws of both tries have the same target, and add up
-            noise = np.concatenate([latest.noise, noise])
-            log_weight = np.concatenate([latest.log_weight, log_weight])
-        latest = _Draws(*gaussian, noise, log_weight)
+        moves = annealed(densities.bound, *gaussian, *size, rng, shown.advance)
+        last = _Draws(*gaussian, *moves)
+        last = replace(last, log_weight=last.log_weight + densities.gap(last.coordinates))
+        k = last.quality[0]
         # effective samples are not compared: draws that missed a tail overstate their own
-        if latest.quality[0] <= PARETO_K or latest.quality[0] < best.quality[0]:
-            best, words = latest, _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
+        if k <= PARETO_K or k < best.quality[0]:
+            best, words = last, _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
+        if not k <= PARETO_K:
+            gaussian = refined(last.noise, last.log_weight, *gaussian)
     return best, words
 
 
