@@ -47,6 +47,18 @@ def test_smoothing_scales_are_half_normal(example):
         assert kstest(drawn[name].to_numpy().ravel() / 0.01, "halfnorm").pvalue > 1e-3
 
 
+def test_the_default_is_sane_before_any_outcome(example):
+    """At the average score cv2 is between 0.02 and 5 with probability 0.95, and over the middle 98%
+    of the items it changes by a median factor of at most 8 (7.2 where log scores are Normal)."""
+    frame, statistics = example("gamma").frame, example("gamma").statistics
+    curves = soc.prior_predictive(soc.Gamma(), statistics, draws=2000, items=10)["prior"]
+    low, centre, high = np.exp(np.log(frame["score"]).quantile([0.01, 0.5, 0.99]))
+    cv2 = 1.0 / curves["shape"].sel(score=slice(low, high))
+    middle = cv2.sel(score=centre, method="nearest")
+    assert float(((middle > 0.02) & (middle < 5.0)).mean()) == pytest.approx(0.95, abs=0.02)
+    assert float((cv2.max("score") / cv2.min("score")).median()) < 8.0
+
+
 @pytest.mark.slow
 def test_outcomes_do_not_matter(example):
     """Statistics of other counts in the same exposures give the same draws."""
