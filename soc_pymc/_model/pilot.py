@@ -82,9 +82,7 @@ def find_pilot(
     return Pilot(curves, laplaces, rows, data, labels, groupings, levels)
 
 
-def _weak(
-    data: RowSums, stats: Statistics, scale: str, centre: float
-) -> tuple[Weak, Weak]:
+def _weak(data: RowSums, stats: Statistics, scale: str, centre: float) -> tuple[Weak, Weak]:
     """Weak priors of both curves; where all items have one score, it does not place the level."""
     mean, variance = data.weak(_totals(stats), scale, centre)
     if float(stats.data["score_min"].min()) == float(stats.data["score_max"].max()):

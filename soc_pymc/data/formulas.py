@@ -190,7 +190,7 @@ def identity_of_item(score: Any, size: Any) -> Any:
 class Folds:
     """The rule of folds; clusters are put into blocks, and a fold is made of several blocks."""
 
-    by: Literal["id", "text", "item", "column", "cluster", "none"]
+    by: Literal["id", "item", "column", "cluster", "none"]
     number: int  # 1 without folds, and the largest possible number for a column or for clusters
 
 

@@ -38,12 +38,11 @@ from .binning import (
     stand_out,
 )
 from .columns import repeated_scores
-from .days import MOST_DAYS
 from .formulas import BLOCKS, MOST_FOLDS, Folds
-from .grouped import Grouped
+from .groups import MOST_DAYS
 from .items import Items, check_outcomes
 from .layout import FORMAT, Sums, dataset_of
-from .local import Local
+from .passes import Grouped, Local
 from .sources import kind_of, open_table
 from .statistics import Statistics
 from .validation import check_ids
@@ -249,7 +248,12 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     ids = open_table(items.source, list(items.roles.values()))[items.id].type()
     if folds is None and not ids.is_integer():
         return Folds("none", 1)
-    return Folds("text" if ids.is_string() else "id", folds or _FOLDS)
+    if ids.is_string():
+        raise ItemsError(
+            f"column {items.id!r} holds text, from which no folds are made: leave out folds=, give "
+            "ids that are whole numbers, or name the column as cluster= instead of id="
+        )
+    return Folds("id", folds or _FOLDS)
 
 
 # --- edges ---------------------------------------------------------------------------------------

@@ -10,9 +10,8 @@ from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.validity import LARGEST_COUNT
-from .columns import HASHING, NUMBERS, crossed, numbers, typed
-from .days import DAY
-from .groups import MARK, is_group, is_label, key_roles
+from .columns import NUMBERS, crossed, numbers, typed
+from .groups import DAY, MARK, is_group, is_label, key_roles
 from .items import Items
 from .sources import kind_of, open_table, readable
 
@@ -24,7 +23,7 @@ _NEEDS = {
     "cluster": f"clusters must be {_LABELS}",
     "date": "dates must be dates, times without a time zone (their day is taken as stored), or "
     "text YYYY-MM-DD",
-    "id": "folds need ids that are whole numbers or text (or give fold= a column of fold numbers)",
+    "id": "ids must be whole numbers or text (folds may also be a column, fold=)",
 }
 
 
@@ -176,16 +175,6 @@ def check_types(items: Items, table: Any) -> None:
         raise ItemsError(_no_rows(items))
     if wrong:
         raise ItemsError("\n".join(wrong))
-    if items.id is None or not table[items.id].type().is_string():
-        return
-    engine = table.get_backend().name
-    if engine not in HASHING:
-        *others, last = HASHING.values()
-        raise ItemsError(
-            f"column {items.id!r} holds text, and folds of such ids are made in "
-            f"{', '.join(others)} and {last}, in files and in memory, but not in {engine}: give "
-            "ids that are whole numbers, or fold= a column of fold numbers"
-        )
 
 
 def _wrong_type(role: str, dtype: Any) -> str:
