@@ -113,14 +113,11 @@ def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[flo
 
 
 def _log_linear(size: Any, steps: int) -> Any:
-    """2^steps times the octave of positive numbers, plus the step inside it.
-
-    A logarithm may round to the wrong side of a power of two, because the last step of one octave
-    adjoins the first of the next, and a step is wider than the logarithm's error.
-    """
+    """2^steps times the octave of positive numbers, plus the step inside it."""
     import ibis
 
-    # some engines compute log2 and powers with whole exponents in decimal arithmetic
+    # a logarithm may round to the wrong side of a power of two, where two octaves adjoin; some
+    # engines compute log2 and powers with whole exponents in decimal arithmetic
     octave = (size.ln() * _LOG2_E).floor().cast("int64")
     unit = 1 << steps
     power = ibis.literal(2.0) ** octave.cast("float64")
@@ -179,10 +176,7 @@ def lookup_rows(edges: Floats, prefix: str = "") -> dict[str, Any]:
 def with_bins(
     table: Any, edges: Floats, prefix: str = "", rows: Any = None, score: str = "score"
 ) -> Any:
-    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open.
-
-    `rows` is the table of `lookup_rows`, if it is there already; new names begin with `prefix`.
-    """
+    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open."""
     import ibis
     import pyarrow as pa
 

@@ -410,11 +410,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
 
 
 def _check_digits(stats: Statistics, items: Items) -> None:
-    """Refuse values so far from 0 that sums of squares lose their variation to rounding.
-
-    The rounding error is about 2^-53 sqrt(n) of a sum of n squares. It must leave four digits of
-    the variation about the mean of a group's bin, or of the noise if values vary less.
-    """
+    """Refuse values so far from 0 that sums of squares lose their variation to rounding."""
     outcome = OUTCOMES[items.kind]
     names = [name for name in outcome.sums("part") if name in outcome.sums_of]
     sums = outcome.powers(added(stats.table("part"), ("group", "bin"), names))
@@ -423,6 +419,7 @@ def _check_digits(stats: Statistics, items: Items) -> None:
     # bins of a few items have hardly any variation of their own
     digit = np.where(n < _FEW, 0, 1 + np.arange(len(n)))
     size, square, spread = (np.bincount(digit, weights=v) for v in (n, y2, about + noise))
+    # rounding errs by about 2^-53 sqrt(n) of a sum of n squares
     if (2.0**-53 * np.sqrt(size) * square > _DIGITS * spread).any():
         raise ItemsError(
             f"column {items.roles[outcome.observed]!r}: {outcome.words.outcomes} are so far from "

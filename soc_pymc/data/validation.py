@@ -46,11 +46,7 @@ def read(items: Items) -> Any:
 
 
 def scan(items: Items, progress: bool = True, *, folds: bool = False) -> Scan:
-    """Validate items and total them in one pass.
-
-    Only with `folds` are ids and columns of folds, clusters and dates read. Each problem is one
-    line of an ItemsError: the column, the number of bad rows, examples, and the requirement.
-    """
+    """Validate items and total them in one pass."""
     items = items if folds else replace(items, id=None, fold=None, cluster=None, date=None)
     outcome = OUTCOMES[items.kind]
     table = open_table(items.source, list(items.roles.values()))
@@ -96,10 +92,7 @@ class _Problem(NamedTuple):
 
 
 def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_Problem]:
-    """All possible problems of a row; a value counts for the first that applies.
-
-    `raw` is a table of the columns by role, as `numbers` reads them.
-    """
+    """All possible problems of a row; a value counts for the first that applies."""
     problems: list[_Problem] = []
     clean: dict[str, Any] = {}
     usable: dict[str, Any] = {}
@@ -215,10 +208,7 @@ def check_total(items: Items, total: float) -> None:
 
 
 def check_ids(items: Items, progress: bool = True) -> None:
-    """Refuse ids that several rows have, on one day if the items have dates.
-
-    All rows of an id have the same hash, so a share of the hashes finds any share of repeated rows.
-    """
+    """Refuse ids that several rows have, on one day if the items have dates."""
     import ibis.expr.operations as ops
 
     if items.id is None:
@@ -230,7 +220,7 @@ def check_ids(items: Items, progress: bool = True) -> None:
         n = table.count().to_pyarrow().as_py()
         hashed = table.get_backend().has_operation(ops.Hash)
         parts = math.ceil(n / _IDS_AT_ONCE) if hashed else 1
-        if parts > 1:
+        if parts > 1:  # all rows of an id have the same hash
             table = table.filter(table[items.id].hash() % parts == 0)
         rows = table.group_by(keys).aggregate(rows_of_id=table.count())["rows_of_id"]
         repeated = (parts * (rows > 1).ifelse(rows, 0).sum()).to_pyarrow().as_py()
