@@ -159,7 +159,7 @@ def fewest_in_atom(items: int) -> int:
 
 
 def stand_out(items: Ints, single: Bools) -> Bools:
-    """Mask of the places along the scores that are atoms: one score with far more items than near."""
+    """Mask of the places that are atoms: one score with far more items than those near it."""
     atoms = np.zeros(len(items), dtype=bool)
     occupied = np.flatnonzero(items > 0)
     if len(occupied) <= _ATOM_NEAR:
