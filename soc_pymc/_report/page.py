@@ -46,9 +46,10 @@ def render(
     names = {"outcome": items.roles[outcome.observed], "size": items.roles[outcome.size]}
     total = f"{overview.n:,} items"
     tested = check.table.loc[check.table["p"].notna(), "verdict"]
-    prior = fit.prior.exposure is None and picture_of(plots.plot_prior, fit, height=3.8)
+    at_scores = not fit.one_score and fit.prior.exposure is None
     return environment.get_template("page.html").render(
-        title=options["title"] or f"Calibration of {items.score} against {names['outcome']}",
+        title=options["title"] or _title(items, names["outcome"]),
+        scored=items.score is not None,
         words=outcome.words,
         unit=outcome.words.unit.format(**names),
         fit=fit,
@@ -60,7 +61,7 @@ def render(
         far=overview.far,
         curves=picture_of(plots.plot_curves, fit, PROB, height=5.8, panels=(3, 2)),
         curve_table=tables.curve_table(fit, overview.sample.columns["score"]),
-        prior=prior,
+        prior=at_scores and picture_of(plots.plot_prior, fit, height=3.8),
         groups=_groups(fit, stats),
         check=check,
         findings=tables.of_result(check.title, check),
@@ -76,6 +77,12 @@ def render(
         seed=options["seed"],
         made=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
     )
+
+
+def _title(items: Items, outcome: str) -> str:
+    if items.score is None:
+        return f"Theta of all items from {outcome}"
+    return f"Calibration of {items.score} against {outcome}"
 
 
 def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:

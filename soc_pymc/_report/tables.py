@@ -9,7 +9,7 @@ from markupsafe import Markup
 from .. import decisions, quantities
 from .._lib.reprs import html_table
 from ..checks.results import COLUMNS, PROB, Result, cells, intervals, number, worst_first
-from ..data.groups import group_roles
+from ..data.groups import group_roles, has_score
 from ..data.statistics import Statistics
 from ..inference.results import Fit
 from ..plots.fit_data import fitted_curves
@@ -44,7 +44,9 @@ def curve_table(fit: Fit, score: Any) -> Markup:
     share = {P_ZERO: drawn[P_ZERO]} if fit.prior.zero else {}
     banded = bands(drawn[["mean"]].assign({"sd": sd, **share}), PROB)
     head = ["score", "items up to it"]
-    columns = [scores.tolist(), [f"{np.mean(score <= t):.0%}" for t in scores]]
+    known = has_score(fit.data.attrs)
+    places = scores.tolist() if known else ["none"]
+    columns = [places, [f"{np.mean(score <= t):.0%}" for t in scores]]
     names = "E(theta | score)", "sd(theta | score)", "P(theta = 0 | score)"
     for name, curve in zip(names, ("mean", "sd", *share), strict=False):
         low, middle, high = banded[curve].to_numpy().tolist()
@@ -60,10 +62,11 @@ def in_short(fit: Fit, stats: Statistics, overview: Overview, threshold: float |
     explained = _percent(fit, quantities.r_squared(fit, stats))
     removed = _percent(fit, 1 - reduction.data["ratio"])
     above = f"of {overview.n:,} items lie above {threshold or 0.0:.12g} with a probability of more"
+    before = "calibrated score" if has_score(fit.data.attrs) else "mean of all items"
     return [
         f"The calibrated score explains {explained} of how theta varies among items.",
-        f"The items' own {outcomes} remove {removed} of the mean squared error that the calibrated "
-        "score has by itself.",
+        f"The items' own {outcomes} remove {removed} of the mean squared error that the {before} "
+        "has by itself.",
         *(f"{n:,} {above} than {p:.0%}." for p, n in sorted(overview.above.items())),
     ]
 
@@ -108,7 +111,8 @@ def _ranked(
     estimates = {"mean": mean, "5%": low, "95%": high}
     estimates |= further or ({} if ranked_by == "mean" else {ranked_by: cautious})
     order = np.argsort(-estimates[ranked_by], kind="stable")[:_LISTED]
-    observed = ["score", posterior.outcome.observed, posterior.outcome.size]
+    observed = ["score"] if rows.items.score else []
+    observed += [posterior.outcome.observed, posterior.outcome.size]
     numbers = {roles[role]: rows.columns[role].tolist() for role in observed}
     labels = [name for name in [*group_roles(roles).values(), *by] if name not in numbers]
     columns = {name: rows.items.source[name].to_pylist() for name in labels} | numbers

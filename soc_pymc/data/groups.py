@@ -83,12 +83,12 @@ def roles_of_groups(group: Any) -> dict[str, Any]:
 def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of items with these roles."""
     columns = tuple(group_roles(roles).values())
-    other_roles = {
-        role: column for role, column in roles.items() if not is_group(role) and column != NO_SCORE
-    }
+    others: dict[str, Any] = {role: name for role, name in roles.items() if not is_group(role)}
+    if others.get("score") == NO_SCORE:
+        others["score"] = None
     if not columns:
-        return other_roles
-    return other_roles | {"group": columns if len(columns) > 1 else columns[0]}
+        return others
+    return others | {"group": columns if len(columns) > 1 else columns[0]}
 
 
 def grouping_dims(names: Iterable[Any]) -> list[str]:

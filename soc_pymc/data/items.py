@@ -20,7 +20,7 @@ class _Roles:
 
     source: Any
     _: KW_ONLY
-    score: str | None = None
+    score: str | None
     group: str | Sequence[str] | None = None
     id: str | None = None
     fold: str | None = None

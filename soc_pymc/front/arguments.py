@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
-from ..data.groups import arguments_of, group_roles, is_group, roles_of, roles_of_groups
+from ..data.groups import NO_SCORE, arguments_of, group_roles, is_group, roles_of, roles_of_groups
 from ..families.family import FAMILIES
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior, Spline
@@ -66,7 +66,10 @@ def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None) -> "Items":
         sized = getattr(chosen, kind.size) or (fitted and fitted.prior.exposure)
         roles = ["score", kind.size] if sized else ["score"]
     names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
+    if getattr(chosen, "no_score", False):
+        names["score"] = NO_SCORE
     missing = [flag_of(role) for role, name in names.items() if not name]
+    missing = [f"{flag} (or --no-score)" if flag == "--score" else flag for flag in missing]
     if missing:
         raise StatisticsError(_which(chosen, ", ".join(missing)))
     names |= groups_of(chosen) or group_roles(known)

@@ -55,6 +55,7 @@ _ITEMS = _option("items", _PATHS, nargs="+")
 _FIT = _option("fit", "a fit, from 'soc-pymc fit'")
 _COLUMNS = (
     _option("--score", "column of the scores (default: as in the fit, where one is read)"),
+    _switch("--no-score", "items have no score: fit one level and one spread"),
     *(
         option
         for kind in KINDS

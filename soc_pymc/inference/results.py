@@ -179,6 +179,11 @@ class Fit:
         return {name: value for name, value in self.__dict__.items() if name != "_found"}
 
     @property
+    def one_score(self) -> bool:
+        """True if all items have one score, or none."""
+        return self.data["posterior"].sizes.get("mean_knot", 0) == 1 and not self.atoms
+
+    @property
     def by_bin(self) -> bool:
         """True if curves are steps, one number for each bin."""
         return isinstance(self.method, FiveSteps) and not self.method.smooth

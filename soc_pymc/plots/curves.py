@@ -13,8 +13,12 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.scales import LOG
 from ..inference.results import FIT, Fit, outcome_roles
-from ..posterior.calibration import bands
+from ..posterior.calibration import bands, default_scores
 from . import fit_data, style
+from .prior import plot_prior
+
+_LEVEL_BINS = 30  # of the histogram of a level
+_SIZES = "share", "share_log_size"
 
 
 @checked(fit=FIT, prob=PROBABILITY, simultaneous=switch)
@@ -31,7 +35,9 @@ def plot_curves(
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
     successes in trials. A dot is what the items of some neighbouring bins show of theta together.
     With a term in exposure curve and dots weigh items by exposure (trials), and the legend says so.
-    Scores with a mean and variance of their own (`Fit.atoms`) are points with bars.
+    Scores with a mean and variance of their own (`Fit.atoms`) are points with bars. Where all items
+    have one score, or none, there is no curve: the upper panel has the distribution of theta, the
+    lower one the posterior of its mean.
 
     Parameters
     ----------
@@ -59,6 +65,8 @@ def plot_curves(
     """
     groups = _groups(group)
     panels = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
+    if fit.one_score and not fit.mean_only:
+        return _draw_level(fit, panels, prob, groups)
     if groups:
         at_score = "" if fit.one_draw else f" ({prob:.0%} band at each score)"
         for label, color in zip(groups, style.PALETTE, strict=False):
@@ -85,6 +93,25 @@ def plot_curves(
     if outcome.positive and outcome.reads_theta(*fit_data.bins_of(fit)):
         panels[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     _label_curves(fit, panels, score, " by group" if groups else "")
+    return panels
+
+
+def _draw_level(fit: Fit, panels: NDArray[Any], prob: float, groups: list[object]) -> NDArray[Any]:
+    """Draw the distribution of theta (above) and the posterior of its mean, for all or by group."""
+    scale, exposure = fit_data.outcome_of(fit).theta, None
+    if fit.prior.exposure is not None:  # the typical one
+        share, log_size = (fit.data["constant_data"][name].to_numpy() for name in _SIZES)
+        exposure = float(np.exp((share @ log_size).mean()))
+    plot_prior(fit, default_scores(fit), exposure, ax=panels[0])
+    for label, color in zip(groups or [None], style.PALETTE, strict=False):
+        mean = fit_data.fitted_curves(fit, group=label)["mean"].to_numpy().ravel()
+        density, ends = np.histogram(scale.position(mean), bins=_LEVEL_BINS, density=True)
+        low, high = np.quantile(mean, [0.5 - prob / 2, 0.5 + prob / 2])
+        name = "all items" if label is None else style.escaped(label, 28)
+        text = f"{name}: {low:.4g} to {high:.4g} with {prob:.0%}"
+        panels[1].stairs(density, scale.score(ends), fill=True, alpha=0.4, color=color, label=text)
+    unit = fit_data.theta_unit(fit)
+    style.finish(panels[1], "Posterior of the mean of theta", f"theta, {unit}", "density")
     return panels
 
 

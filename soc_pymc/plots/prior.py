@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import POSITIVE, A, OrNone, Whole, checked, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from ..data.groups import has_score
 from ..families.family import FAMILIES
 from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
@@ -95,7 +96,8 @@ def plot_prior(
         density = np.diff(_LEVELS)[rises] / np.diff(position)[rises]
         middle = (0.5 * (theta[1:] + theta[:-1]))[rises]
         spike = 0.0 if rises.all() else float(_LEVELS[1:][~rises].max())
-        label = f"score {t:.4g}" + (f" ({spike:.0%} at 0)" if spike else "")
+        name = f"score {t:.4g}" if has_score(fit.data.attrs) else "all items"
+        label = name + (f" ({spike:.0%} at 0)" if spike else "")
         line: dict[str, Any] = {"color": color, "label": label, "linewidth": 1.6}
         ax.plot(middle, density, **line)
         ax.plot(mean, 0.0, "o", color=color, markersize=5, clip_on=False, zorder=3)
@@ -115,7 +117,8 @@ def _finish(fit: Fit, ax: Axes, lines: list[tuple[Floats, Floats]], exposure: fl
     ax.set_ylim(0.0, 1.05 * highest)
     words = fit_data.outcome_of(fit).words
     where = "" if exposure is None else f" and {words.size} {style.plain(exposure)}"
-    title = f"Theta given the score{where}\n{fit_data.total(fit)}"
+    what = "Theta given the score" if has_score(fit.data.attrs) else "Theta of all items"
+    title = f"{what}{where}\n{fit_data.total(fit)}"
     density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
     style.finish(ax, title, f"theta, {fit_data.theta_unit(fit)}", density)
 
