@@ -126,11 +126,7 @@ def read_saved(
     path: str | os.PathLike[str], opener: Callable[..., Any], form: str, error_type: Refusal,
     what: str, command: str,
 ) -> Any:  # fmt: skip
-    """Contents of a saved file, by a function of xarray; nothing in it is executed.
-
-    `form` is the expected attribute ``format``, `what` are the expected contents, which `command`
-    writes.
-    """
+    """Contents of a saved file, by a function of xarray; nothing in it is executed."""
     path = path_of(path, "path", error_type)
     again = f"write it again with .save(path) or '{command}'"
     try:

@@ -70,17 +70,15 @@ class _Largest:
 
         least = self._key.min() if len(self._key) == self._most else -np.inf
         rows = np.flatnonzero(key > least)
-        if len(rows) > self._most:
-            rows = rows[np.argpartition(-key[rows], self._most - 1)[: self._most]]
+        # of equal keys the first rows stay, for batches of any size
+        rows = rows[np.argsort(-key[rows], kind="stable")[: self._most]]
         if not len(rows):
             return
         table = pa.Table.from_batches([batch.take(pa.array(rows))])
         table = table if self._rows is None else pa.concat_tables([self._rows, table])
         keys = np.concatenate([self._key, key[rows]])
-        places = np.concatenate([self._place, start + rows])
-        # of equal keys the first rows stay, for batches of any size
-        order = np.lexsort((places, -keys))[: self._most]
-        self._key, self._place = keys[order], places[order]
+        order = np.argsort(-keys, kind="stable")[: self._most]
+        self._key, self._place = keys[order], np.concatenate([self._place, start + rows])[order]
         self._rows = table.take(pa.array(order)).combine_chunks()
 
     def subset(self, items: Items, roles: Mapping[str, str]) -> Subset:

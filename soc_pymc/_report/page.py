@@ -33,10 +33,7 @@ def render(
     fit: Fit, items: Items, stats: Statistics, overview: Overview, check: CheckResult,
     options: Mapping[str, Any],
 ) -> str:  # fmt: skip
-    """Return the page; all text in it is escaped, invisible characters too.
-
-    `options` are the arguments of `report` besides the fit and the items.
-    """
+    """Return the page; all text in it is escaped, invisible characters too."""
     environment = Environment(
         loader=PackageLoader(__name__.rpartition(".")[0]),
         autoescape=True,

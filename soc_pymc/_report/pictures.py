@@ -32,11 +32,7 @@ class Picture:
 def picture_of(
     plot: Callable[..., Any], *arguments: Any, height: float, panels: Any = None, **options: Any
 ) -> Picture:
-    """Draw one function of `soc.plots`, `height` inches high.
-
-    `panels` are the relative heights of several axes, one above the other, for functions that take
-    ``axes=``; others take ``ax=``.
-    """
+    """Draw one function of `soc.plots`, `height` inches high."""
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
         # letters that the font lacks are boxes in a picture, and text in the table beside it
         warnings.filterwarnings("ignore", "Glyph ", UserWarning)

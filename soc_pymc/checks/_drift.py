@@ -18,7 +18,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
 from .._model.splines import knots_in
-from ..data.days import day as day_rule
+from ..data.groups import day as day_rule
 from ..data.statistics import Statistics
 from ..families.family import family_of
 from ..inference.fitting import fit as fit_all

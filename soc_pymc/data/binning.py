@@ -104,11 +104,7 @@ def _choose_grid(low: float, high: float, least: float, most: int) -> Grid:
 
 
 def finer_grid(grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float) -> Grid | None:
-    """A grid relative to the range of most scores; None if the first is fine enough.
-
-    Half a bin's weight at either end is left out of the range, as a few extreme scores must not
-    make all other cells coarse. Cells with up to `coarse` of a bin's weight are fine enough.
-    """
+    """A grid relative to the range of most scores; None if the first is fine enough."""
     share = weight.sum() / bins
     if weight.max() <= coarse * share:
         return None
@@ -124,11 +120,7 @@ def finer_grid(grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float)
 def choose_edges(
     grid: Grid, cell: Ints, weight: Floats, bins: int, halve_ends: bool = False
 ) -> Floats:
-    """Interior edges of at most `bins` bins of nearly equal weight; cells are never split.
-
-    `cell` are the occupied cells, increasing, and `weight` their weights. With `halve_ends` the
-    first and the last bin are halved, and their outer halves again, down to single cells.
-    """
+    """Interior edges of at most `bins` bins of nearly equal weight; cells are never split."""
     capped = np.minimum(weight, _heaviest(weight, bins))
     below = np.cumsum(capped)
     share = below[-1] / bins
@@ -167,11 +159,7 @@ def fewest_in_atom(items: int) -> int:
 
 
 def stand_out(items: Ints, single: Bools) -> Bools:
-    """Mask of the places along the scores that are atoms: one score with far more items than near.
-
-    `items` are those of each place, in order of the scores, and `single` says whether a place holds
-    only one score; another one counts as one item. Few or rounded scores have no atoms.
-    """
+    """Mask of the places that are atoms: one score with far more items than those near it."""
     atoms = np.zeros(len(items), dtype=bool)
     occupied = np.flatnonzero(items > 0)
     if len(occupied) <= _ATOM_NEAR:
@@ -186,10 +174,7 @@ def stand_out(items: Ints, single: Bools) -> Bools:
 
 
 def atom_edges(edges: Floats, atoms: Sequence[float], grid: Grid, cell: Ints) -> Floats:
-    """Edges with two more for each atom, so that its bin holds its score alone.
-
-    `cell` are the other scores' cells on the grid.
-    """
+    """Edges with two more for each atom, so that its bin holds its score alone."""
     if not len(atoms):
         return edges
     score = np.array(atoms, dtype=float)

@@ -24,8 +24,6 @@ NUMBERS: Mapping[str, Bounds] = {
     **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
 }  # fmt: skip
 """Bounds of numbers by role; other roles have ids or labels."""
-HASHING = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
-"""Engines with MD5 of text in digits of base 16, by their names in Ibis."""
 _LOG2_E = 1.4426950408889634
 _BEYOND = 1e300  # in place of an infinite edge, which has no text
 
@@ -44,29 +42,11 @@ def _number(role: str, column: Any) -> Any:
         value = column.cast("float64")
         exact = dtype.is_integer() or dtype.is_boolean()
         return value if exact or not NUMBERS[role].whole else functions()["near_whole"](value)
-    if role == "id" and dtype.is_string():
-        return _number_of_text(column)
     if role == "id":  # only the remainder matters for folds, so no id is too large
         return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast("int64")
     if dtype.is_boolean():
         return column.ifelse("true", "false")  # engines spell true and false differently
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
-
-
-def _number_of_text(text: Any) -> Any:
-    """Text as whole numbers: the first 64 bits of its MD5, modulo the prime of folds."""
-    import ibis
-
-    @ibis.udf.scalar.builtin
-    def md5(text: str) -> str:  # type: ignore[empty-body]
-        """The digest in 32 digits of base 16, as engines in `HASHING` have it."""
-
-    digest, digits = md5(text), ibis.literal("0123456789abcdef")
-    # in real numbers, exact here, because the place in a text has only 32 bits on some engines
-    places = [digits.find(digest.substr(k, 1)).cast("float64") for k in range(16)]
-    terms = [place * 16.0 ** (7 - k % 8) for k, place in enumerate(places)]
-    high, low = _sum(terms[:8]), _sum(terms[8:])
-    return (high * (2**32 % FOLD_PRIME) + low) % FOLD_PRIME
 
 
 def near_whole(role: str, values: Floats) -> Floats:
@@ -133,14 +113,11 @@ def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[flo
 
 
 def _log_linear(size: Any, steps: int) -> Any:
-    """2^steps times the octave of positive numbers, plus the step inside it.
-
-    A logarithm may round to the wrong side of a power of two, because the last step of one octave
-    adjoins the first of the next, and a step is wider than the logarithm's error.
-    """
+    """2^steps times the octave of positive numbers, plus the step inside it."""
     import ibis
 
-    # some engines compute log2 and powers with whole exponents in decimal arithmetic
+    # a logarithm may round to the wrong side of a power of two, where two octaves adjoin; some
+    # engines compute log2 and powers with whole exponents in decimal arithmetic
     octave = (size.ln() * _LOG2_E).floor().cast("int64")
     unit = 1 << steps
     power = ibis.literal(2.0) ** octave.cast("float64")
@@ -199,10 +176,7 @@ def lookup_rows(edges: Floats, prefix: str = "") -> dict[str, Any]:
 def with_bins(
     table: Any, edges: Floats, prefix: str = "", rows: Any = None, score: str = "score"
 ) -> Any:
-    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open.
-
-    `rows` is the table of `lookup_rows`, if it is there already; new names begin with `prefix`.
-    """
+    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open."""
     import ibis
     import pyarrow as pa
 

@@ -100,11 +100,7 @@ def noise_cell(noise_sd: Any) -> Any:
 
 
 def value_cell(value: Any, noise: Any) -> Any:
-    """Cell of values within the cell of their noise sds; very small values must be 0.
-
-    Cells are a power of two wide, from 1/16 to 1/8 of the noise sd. They are exact for values up to
-    a million noise sds from 0; the outermost cells hold all values beyond.
-    """
+    """Cell of values within the cell of their noise sds; very small values must be 0."""
     # engines round quotients of negative whole numbers in different ways
     octave = whole(floor(real(noise) * (1.0 / (1 << STEPS))))
     cell = value / power_of_two(octave - VALUE_OCTAVES)
@@ -190,7 +186,7 @@ def identity_of_item(score: Any, size: Any) -> Any:
 class Folds:
     """The rule of folds; clusters are put into blocks, and a fold is made of several blocks."""
 
-    by: Literal["id", "text", "item", "column", "cluster", "none"]
+    by: Literal["id", "item", "column", "cluster", "none"]
     number: int  # 1 without folds, and the largest possible number for a column or for clusters
 
 

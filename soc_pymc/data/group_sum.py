@@ -130,11 +130,7 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
 
 
 class GroupSum:
-    """Sums of items by key, for one table of cells of one kind of outcome, in bounded memory.
-
-    A key is packed from a number that the caller gives (of a group, a fold and a bin) and from the
-    item's cells. Rows are in the order in which keys appear.
-    """
+    """Sums of items by key, for one table of cells of one kind of outcome, in bounded memory."""
 
     def __init__(self, outcome: Outcome, table: str) -> None:
         layout = outcome.tables[table]
@@ -240,10 +236,7 @@ def _sort(score, outcome, size, number, shift, start, ordered, out):  # type: ig
 def in_order(
     score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:
-    """Items nearly in the order of their numbers, and these numbers.
-
-    A number is that of an item's part (its group and fold) times the bins, plus its bin.
-    """
+    """Items nearly in the order of their numbers, and these numbers."""
     n = len(score)
     number, ordered, out = np.empty(n, np.int64), np.empty(n, np.int64), np.empty((3, n))
     grid = lookup.grid.floor, lookup.grid.steps, lookup.lowest

@@ -106,8 +106,9 @@ class PoissonItems(_Roles):
         Column of labels (text, whole numbers or true/false) of groups with separate statistics, or
         several such columns, ``("country", "device")``, whose effects add up. Optional.
     id
-        Column of whole numbers or text that identify the items, from which folds are made, the same
-        on every engine. An id of several rows (with `date`, of one day) is refused. Optional.
+        Column of whole numbers or text that identify the items. Folds are made from whole numbers,
+        the same on every engine. An id of several rows (with `date`, of one day) is refused.
+        Optional.
     fold
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
     cluster

@@ -62,10 +62,7 @@ class Pile:
 
 
 class Piles:
-    """All tables of one kind of outcome; joint cells are kept within their budget.
-
-    Beyond it their bins are merged in pairs, or none are kept.
-    """
+    """All tables of one kind of outcome; joint cells are kept within their budget."""
 
     def __init__(self, outcome: Outcome, joint: Joint, bins: int) -> None:
         self._outcome, self._joint, self._bins = outcome, joint, bins
@@ -127,11 +124,7 @@ def _nearest_position(scale: Scale, low: Floats, high: Floats) -> Floats:
 def dataset_of(
     tables: Mapping[str, Columns], labels: NDArray[Any], edges: Floats, attrs: Mapping[str, Any]
 ) -> xr.Dataset:
-    """Read-only Dataset of tables of sums, whose rows may repeat their keys.
-
-    A table without columns is empty; `labels` are the sorted labels of the groups, by code; the
-    attribute ``kind`` determines the tables.
-    """
+    """Read-only Dataset of tables of sums, whose rows may repeat their keys."""
     outcome = OUTCOMES[attrs["kind"]]
     variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
     for name, layout in outcome.tables.items():

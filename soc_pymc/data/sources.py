@@ -125,11 +125,7 @@ def _database(process: int, number_of_threads: int) -> Any:
 
 
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
-    """Ibis table of some columns of a source, or of all; the rows keep their order.
-
-    It is on its own DuckDB connection or, for an Ibis table, on the table's backend. Among the
-    columns may be `NO_SCORE`, which no source has.
-    """
+    """Ibis table of some columns of a source, or of all; the rows keep their order."""
     import ibis
 
     kind, constants = kind_of(source), {}
@@ -172,10 +168,7 @@ def to_ibis(table: Any) -> Any:
 def batches(
     table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000, source: Any = None
 ) -> Iterator[Any]:
-    """Arrow record batches of an Ibis table, in the order of its rows, of at most `size` rows.
-
-    `source` is what the table was opened from, for errors.
-    """
+    """Arrow record batches of an Ibis table, in the order of its rows, of at most `size` rows."""
     with readable(source):
         for batch in record_batches(table.select(*chosen(table.columns, columns)), size):
             for start in range(0, batch.num_rows, size):

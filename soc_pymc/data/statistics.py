@@ -24,9 +24,19 @@ from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.row_sums import Cells
 from .binning import EXTREMES, added, stand_out
-from .days import Days, day, days_in, days_of, without_day
 from .formulas import BLOCKS
-from .groups import Grouping, group_roles, groupings_of, has_score, roles_of
+from .groups import (
+    Days,
+    Grouping,
+    day,
+    days_in,
+    days_of,
+    group_roles,
+    groupings_of,
+    has_score,
+    roles_of,
+    without_day,
+)
 from .layout import FORMAT, dataset_of, sum_of, table_of, undated
 
 NO_JOINT_CELLS = (

@@ -38,12 +38,11 @@ from .binning import (
     stand_out,
 )
 from .columns import repeated_scores
-from .days import MOST_DAYS
 from .formulas import BLOCKS, MOST_FOLDS, Folds
-from .grouped import Grouped
+from .groups import MOST_DAYS
 from .items import Items, check_outcomes
 from .layout import FORMAT, Sums, dataset_of
-from .local import Local
+from .passes import Grouped, Local
 from .sources import kind_of, open_table
 from .statistics import Statistics
 from .validation import check_ids
@@ -249,7 +248,12 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     ids = open_table(items.source, list(items.roles.values()))[items.id].type()
     if folds is None and not ids.is_integer():
         return Folds("none", 1)
-    return Folds("text" if ids.is_string() else "id", folds or _FOLDS)
+    if ids.is_string():
+        raise ItemsError(
+            f"column {items.id!r} holds text, from which no folds are made: leave out folds=, give "
+            "ids that are whole numbers, or name the column as cluster= instead of id="
+        )
+    return Folds("id", folds or _FOLDS)
 
 
 # --- edges ---------------------------------------------------------------------------------------
@@ -406,11 +410,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
 
 
 def _check_digits(stats: Statistics, items: Items) -> None:
-    """Refuse values so far from 0 that sums of squares lose their variation to rounding.
-
-    The rounding error is about 2^-53 sqrt(n) of a sum of n squares. It must leave four digits of
-    the variation about the mean of a group's bin, or of the noise if values vary less.
-    """
+    """Refuse values so far from 0 that sums of squares lose their variation to rounding."""
     outcome = OUTCOMES[items.kind]
     names = [name for name in outcome.sums("part") if name in outcome.sums_of]
     sums = outcome.powers(added(stats.table("part"), ("group", "bin"), names))
@@ -419,6 +419,7 @@ def _check_digits(stats: Statistics, items: Items) -> None:
     # bins of a few items have hardly any variation of their own
     digit = np.where(n < _FEW, 0, 1 + np.arange(len(n)))
     size, square, spread = (np.bincount(digit, weights=v) for v in (n, y2, about + noise))
+    # rounding errs by about 2^-53 sqrt(n) of a sum of n squares
     if (2.0**-53 * np.sqrt(size) * square > _DIGITS * spread).any():
         raise ItemsError(
             f"column {items.roles[outcome.observed]!r}: {outcome.words.outcomes} are so far from "

@@ -10,9 +10,8 @@ from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.validity import LARGEST_COUNT
-from .columns import HASHING, NUMBERS, crossed, numbers, typed
-from .days import DAY
-from .groups import MARK, is_group, is_label, key_roles
+from .columns import NUMBERS, crossed, numbers, typed
+from .groups import DAY, MARK, is_group, is_label, key_roles
 from .items import Items
 from .sources import kind_of, open_table, readable
 
@@ -24,7 +23,7 @@ _NEEDS = {
     "cluster": f"clusters must be {_LABELS}",
     "date": "dates must be dates, times without a time zone (their day is taken as stored), or "
     "text YYYY-MM-DD",
-    "id": "folds need ids that are whole numbers or text (or give fold= a column of fold numbers)",
+    "id": "ids must be whole numbers or text (folds may also be a column, fold=)",
 }
 
 
@@ -47,11 +46,7 @@ def read(items: Items) -> Any:
 
 
 def scan(items: Items, progress: bool = True, *, folds: bool = False) -> Scan:
-    """Validate items and total them in one pass.
-
-    Only with `folds` are ids and columns of folds, clusters and dates read. Each problem is one
-    line of an ItemsError: the column, the number of bad rows, examples, and the requirement.
-    """
+    """Validate items and total them in one pass."""
     items = items if folds else replace(items, id=None, fold=None, cluster=None, date=None)
     outcome = OUTCOMES[items.kind]
     table = open_table(items.source, list(items.roles.values()))
@@ -97,10 +92,7 @@ class _Problem(NamedTuple):
 
 
 def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_Problem]:
-    """All possible problems of a row; a value counts for the first that applies.
-
-    `raw` is a table of the columns by role, as `numbers` reads them.
-    """
+    """All possible problems of a row; a value counts for the first that applies."""
     problems: list[_Problem] = []
     clean: dict[str, Any] = {}
     usable: dict[str, Any] = {}
@@ -176,16 +168,6 @@ def check_types(items: Items, table: Any) -> None:
         raise ItemsError(_no_rows(items))
     if wrong:
         raise ItemsError("\n".join(wrong))
-    if items.id is None or not table[items.id].type().is_string():
-        return
-    engine = table.get_backend().name
-    if engine not in HASHING:
-        *others, last = HASHING.values()
-        raise ItemsError(
-            f"column {items.id!r} holds text, and folds of such ids are made in "
-            f"{', '.join(others)} and {last}, in files and in memory, but not in {engine}: give "
-            "ids that are whole numbers, or fold= a column of fold numbers"
-        )
 
 
 def _wrong_type(role: str, dtype: Any) -> str:
@@ -226,10 +208,7 @@ def check_total(items: Items, total: float) -> None:
 
 
 def check_ids(items: Items, progress: bool = True) -> None:
-    """Refuse ids that several rows have, on one day if the items have dates.
-
-    All rows of an id have the same hash, so a share of the hashes finds any share of repeated rows.
-    """
+    """Refuse ids that several rows have, on one day if the items have dates."""
     import ibis.expr.operations as ops
 
     if items.id is None:
@@ -241,7 +220,7 @@ def check_ids(items: Items, progress: bool = True) -> None:
         n = table.count().to_pyarrow().as_py()
         hashed = table.get_backend().has_operation(ops.Hash)
         parts = math.ceil(n / _IDS_AT_ONCE) if hashed else 1
-        if parts > 1:
+        if parts > 1:  # all rows of an id have the same hash
             table = table.filter(table[items.id].hash() % parts == 0)
         rows = table.group_by(keys).aggregate(rows_of_id=table.count())["rows_of_id"]
         repeated = (parts * (rows > 1).ifelse(rows, 0).sum()).to_pyarrow().as_py()

@@ -52,10 +52,7 @@ def statistics_of(chosen: Chosen) -> Any:
 
 
 def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None) -> "Items":
-    """The items that the options describe; missing columns are those of a fit.
-
-    The default column of groups is that of a fit with groups; ids and folds have no default.
-    """
+    """The items that the options describe; missing columns are those of a fit."""
     from ..data.items import ITEMS
 
     known = roles_of(fitted.data.attrs) if fitted is not None else {}
@@ -129,10 +126,7 @@ def method_of(chosen: Chosen) -> "Method":
 def prior_of(
     chosen: Chosen, kind: str, grouped: bool, default: str | None = None
 ) -> Prior | Literal["auto"]:
-    """The prior that the options describe, for a kind of items with groups or without.
-
-    `default` may be ``"auto"``, which options of the prior replace.
-    """
+    """The prior that the options describe, for a kind of items with groups or without."""
     outcome = OUTCOMES[kind]
     suited = [name for name, p in PRIORS.items() if FAMILIES[p.family].outcome is outcome]
     name = suited[0] if chosen.prior in (None, AUTO) else chosen.prior

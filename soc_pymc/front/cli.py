@@ -46,10 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _handlers(arrived: list[int]) -> Iterator[None]:
-    """Record signals and raise for them, so that temporary files are removed.
-
-    Handlers that are already set stay.
-    """
+    """Record signals and raise for them, so that temporary files are removed."""
 
     def stop(number: int, frame: Any) -> None:
         arrived.append(number)

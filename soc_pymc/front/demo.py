@@ -6,26 +6,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 
 import soc_pymc as soc
 
 from .._lib.files import replacing
-from ..plots import style
 
 ROLES: dict[str, Any] = {"score": "score", "count": "count", "exposure": "exposure"}
 
 
-def run(folder: Path, items: int = 200_000, seed: int = 0) -> pd.DataFrame:
+def run(folder: Path, items: int = 200_000, seed: int = 0) -> None:
     """Simulate items, fit, check, refit as the check advises, score; leave files in a folder.
 
     The simulation is that of the paper's Section 5.2: log theta ~ Normal(log t + 0.1, 0.5^2), so
     that the score t is 10% too low on the log scale and a lognormal truth meets a Gamma prior.
-
-    Returns the root mean squared error of t, E(theta | t) and E(theta | t, y).
     """
     folder.mkdir(parents=True, exist_ok=True)
     seconds: dict[str, float] = {}
@@ -56,13 +51,11 @@ def run(folder: Path, items: int = 200_000, seed: int = 0) -> pd.DataFrame:
     with _timed(seconds, "score all items"):
         soc.item_posteriors(mixture, clicks, out=folder / "posteriors.parquet")
     scored = pd.read_parquet(folder / "posteriors.parquet")
-    errors = _errors(mixture, scored)
     with replacing(folder / "demo.png") as temporary:
         _picture(mixture, scored).savefig(temporary, format="png", dpi=150)
-    _print_gains(scored, errors)
+    _print_gains(mixture, scored)
     print("\nSeconds: " + ", ".join(f"{step} {value:.1f}" for step, value in seconds.items()))
     print(f"{folder}/ holds " + ", ".join(sorted(path.name for path in folder.iterdir())))
-    return errors
 
 
 @contextmanager
@@ -73,72 +66,30 @@ def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     seconds[step] = time.monotonic() - begin
 
 
-def _errors(fit: soc.Fit, scored: pd.DataFrame) -> pd.DataFrame:
-    """Return root mean squared errors against the truth, and as shares of that of the score."""
-    alone = soc.item_posteriors(fit, soc.PoissonItems(scored[["score"]], score="score"))
-    estimates = {
-        "t": scored["score"],
-        "E(theta | t)": alone["theta_mean"],
-        "E(theta | t, y)": scored["theta_mean"],
-    }
-    error = {
-        name: ((value - scored["theta"]) ** 2).mean() ** 0.5 for name, value in estimates.items()
-    }
-    rmse = pd.Series(error)
-    return pd.DataFrame({"rmse": rmse, "of t": rmse / rmse["t"]})
-
-
-def _print_gains(scored: pd.DataFrame, errors: pd.DataFrame) -> None:
+def _print_gains(fit: soc.Fit, scored: pd.DataFrame) -> None:
     """Say in three lines what a user gains."""
+    alone = soc.item_posteriors(fit, soc.PoissonItems(scored[["score"]], score="score"))
+    estimates = pd.DataFrame(
+        {"t": scored["score"], "alone": alone["theta_mean"], "after": scored["theta_mean"]}
+    )
+    error = estimates.sub(scored["theta"], axis=0).pow(2).mean() ** 0.5
+    less = 1 - error / error["t"]
     inside = scored["theta"].between(scored["theta_q05"], scored["theta_q95"]).mean()
-    silent = scored[scored["count"] == 0]
-    share = errors["of t"]
+    silent = scored[scored["count"] == 0]["theta_mean"]
     print(
         f"\nWhat you gain:"
-        f"\n- E(theta | t, y) has {1 - share['E(theta | t, y)']:.0%} less error than the score; "
-        f"calibration alone, E(theta | t), has {1 - share['E(theta | t)']:.0%} less."
+        f"\n- E(theta | t, y) has {less['after']:.0%} less error than the score; "
+        f"calibration alone, E(theta | t), has {less['alone']:.0%} less."
         f"\n- 90% intervals hold the true rate of {inside:.1%} of the items."
         f"\n- {len(silent):,} items without a click have estimates from "
-        f"{silent['theta_mean'].quantile(0.05):.4f} to {silent['theta_mean'].quantile(0.95):.4f}, "
-        "not 0."
+        f"{silent.quantile(0.05):.4f} to {silent.quantile(0.95):.4f}, not 0."
     )
 
 
 def _picture(fit: soc.Fit, scored: pd.DataFrame) -> Any:
-    """Draw the curve over own rates, and the shrinkage of some items."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
-    rate = scored["count"] / scored["exposure"]
-    part = scored[rate > 0].sample(min(600, int((rate > 0).sum())), random_state=0)
-    low, high = scored["score"].quantile([0.002, 0.998])
-    grid = np.geomspace(low, high, 100)
-    lower, middle, upper = soc.bands(soc.calibration_curves(fit, grid))["mean"].to_numpy()
-    left.scatter(
-        part["score"], rate[part.index], s=6, color=style.OBSERVED, label="items' own rates"
-    )
-    left.fill_between(grid, lower, upper, color=style.CURVE, alpha=0.35, lw=0, label="90% band")
-    left.plot(grid, middle, color=style.CURVE, label="E(theta | score)")
-    left.plot(grid, grid, "--", color=style.REFERENCE, lw=1, label="theta = score")
-    left.set(title="The score is too low: the curve runs above the dashed line")
-    left.set(xlabel="score: predicted click rate", ylabel="click rate")
-    points = right.scatter(
-        rate[part.index], part["theta_mean"], s=10, c=np.log10(part["exposure"]), cmap="viridis"
-    )
-    right.axline((low, low), (high, high), ls="--", color=style.REFERENCE, lw=1)
-    right.set(title="Few impressions: far from the item's own rate. Many: close to it")
-    right.set(xlabel="own rate: clicks / impressions", ylabel="estimate E(theta | score, clicks)")
-    bar = figure.colorbar(points, ax=right, label="impressions")
-    powers = np.arange(int(np.log10(part["exposure"].max())) + 1)
-    bar.set_ticks(powers, labels=[f"{10**power:,}" for power in powers])
-    for ax in (left, right):
-        _log_axes(ax, low / 2, high * 2)
-    left.legend(**style.FRAMELESS, loc="upper left")
+    """Draw both curves, and the shrinkage of items."""
+    figure = plt.figure(figsize=(12, 6), layout="constrained")
+    axes = figure.subplot_mosaic([["mean", "items"], ["spread", "items"]], height_ratios=(3, 2))
+    soc.plots.plot_curves(fit, axes=[axes["mean"], axes["spread"]])
+    soc.plots.plot_shrinkage(scored, **ROLES, ax=axes["items"])
     return figure
-
-
-def _log_axes(ax: Axes, low: float, high: float) -> None:
-    """Set logarithmic axes with plain numbers."""
-    style.tidy(ax)
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-    ax.title.set_fontsize(10)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter("{x:g}")

@@ -4,20 +4,22 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._fit import fit
-from .._lib.arguments import PROBABILITY
+from .._lib.arguments import PROBABILITY, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from ..data.groups import group_roles, roles_of, roles_of_groups
+from ..data.groups import arguments_of, group_roles, roles_of, roles_of_groups
+from ..data.items import ITEMS, Items
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.validation import scan
-from ..families.family import reads_joint
+from ..families.family import family_of, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior
 from ..families.scales import common_scale
@@ -30,7 +32,6 @@ from ..posterior.interface import in_chunks
 from ..posterior.item_columns import columns_of
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
-from .columns import as_column, as_items, kind_of, label_columns, over_sizes, per_item, successes
 
 _REQUESTS = dict.fromkeys(("exposure", "noise_sd", "trials", "group"), True)
 _ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
@@ -142,15 +143,15 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         sizes = {"exposure": exposure, "noise_sd": noise_sd, "trials": trials}
         known = {name: getattr(self, name, None) if x is None else x for name, x in sizes.items()}
         labelled = self.pos_label is not None or np.asarray(y).dtype == bool
-        outcome = kind_of(self.prior, known, labelled)
+        outcome = _kind_of(self.prior, known, labelled)
         size = self._size(outcome, sizes[outcome.size], scores)
         columns = {"score": scores, outcome.observed: observed, outcome.size: size}
-        labels = {} if group is None else roles_of_groups(label_columns("group", group, scores))
+        labels = {} if group is None else roles_of_groups(_label_columns("group", group, scores))
         if cluster is not None:
-            (labels["cluster"],) = label_columns("cluster", np.ravel(cluster), scores)
+            (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
         reads = isinstance(self.prior, Prior) and reads_joint(self.prior)
         self.statistics_: Statistics = summarize(
-            as_items(outcome, columns, labels),
+            _as_items(outcome, columns, labels),
             bins=self.bins, joint="auto" if self.prior == "auto" else reads,
             on_leakage=self.on_leakage, progress=self.progress,
         )  # fmt: skip
@@ -237,7 +238,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "fit_")
         columns: dict[str, Any] = dict(self._columns(X, y, (exposure, noise_sd, trials)))
         groups = self._groups(group, columns["score"])
-        scan(as_items(self._outcome, columns, groups), progress=False)
+        scan(_as_items(self._outcome, columns, groups), progress=False)
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 
@@ -247,7 +248,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         (log_density,) = in_chunks(averaged, items_at_once(self.fit_), columns)
         weights = 1 if sample_weight is None else sample_weight
-        weight = per_item("sample_weight", weights, log_density)
+        weight = _per_item("sample_weight", weights, log_density)
         if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
             raise ItemsError("sample_weight must be finite numbers >= 0, some of them above 0")
         return float(np.average(log_density, weights=weight))
@@ -259,9 +260,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         alone = y is None and not reset
         if self.pos_label is not None and y is not None:
-            y = successes(y, self.pos_label)
+            y = _successes(y, self.pos_label)
         rules = {} if alone else {"y_numeric": True, "ensure_min_samples": 2 if reset else 1}
-        data = [as_column(X)] if alone else [as_column(X), y]
+        data = [_as_column(X)] if alone else [_as_column(X), y]
         try:
             checked = validate_data(self, *data, reset=reset, dtype=np.float64, **rules)
             if alone:
@@ -293,7 +294,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         scores, observed = self._scores(X, y, reset=False)
         columns = {"score": scores, self._outcome.observed: observed}
         if known[size] is not None:
-            columns[size] = per_item(size, known[size], scores)
+            columns[size] = _per_item(size, known[size], scores)
         elif y is not None:
             if self._needs_size:
                 raise ItemsError(
@@ -306,11 +307,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     def _size(self, outcome: Outcome, values: Column, scores: Floats) -> Floats:
         """Sizes of outcomes, by default the estimator's own or the usual one of the kind."""
         usual = getattr(self, outcome.size, outcome.usual_size)
-        return per_item(outcome.size, usual if values is None else values, scores)
+        return _per_item(outcome.size, usual if values is None else values, scores)
 
     def _groups(self, group: Any, score: Floats) -> dict[str, Any]:
         """Arrow columns of groups by role, as many as the fit was given."""
-        groups = {} if group is None else roles_of_groups(label_columns("group", group, score))
+        groups = {} if group is None else roles_of_groups(_label_columns("group", group, score))
         n = len(group_roles(roles_of(self.fit_.data.attrs)))
         if len(groups) != n and (groups or self.fit_.groups):
             remedy = f"give {n} as group=" if n else "leave out group="
@@ -334,9 +335,101 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                 if probs:
                     raise FitError(f"theta depends on {size} in this fit: give {size}= too")
                 columns |= self._group_labels(groups)
-                return over_sizes(self.fit_, columns)
-        items = as_items(self._outcome, columns, groups)
+                return _over_sizes(self.fit_, columns)
+        items = _as_items(self._outcome, columns, groups)
         options: dict[str, Any] = {"draws": self.draws, "progress": self.progress}
         scored = item_posteriors(self.fit_, items, quantiles=probs, **options)
         names = [name for name in scored.column_names if name.startswith("theta_")]
         return np.array([scored[name].to_numpy() for name in names])
+
+
+# --- columns of items -----------------------------------------------------------------------------
+
+
+def _as_column(X: Any) -> Any:
+    """A vector of scores as a column; anything else unchanged."""
+    try:
+        vector = getattr(X, "ndim", None) == 1 or (isinstance(X, list | tuple) and np.ndim(X) == 1)
+    except ValueError:
+        raise ItemsError(f"X={shown(X)} must be numbers, one for each item") from None
+    return np.asarray(X).reshape(-1, 1) if vector else X
+
+
+def _successes(y: Any, pos_label: object) -> Floats:
+    """Labels as 1 where they are that of a success, else 0."""
+    labels = pd.Series(np.asarray(y).ravel())
+    others = pd.unique(labels[(labels != pos_label).to_numpy()])
+    if len(others) > 1 or labels.isna().any():
+        raise ItemsError(
+            f"y has the labels {shown(others.tolist())} besides pos_label={shown(pos_label)}: give "
+            "two labels, none missing"
+        )
+    return np.asarray(labels == pos_label, dtype=np.float64)
+
+
+def _as_items(outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]) -> Items:
+    """Items in an Arrow table with a column for each role."""
+    import pyarrow as pa
+
+    names = {"score": "t", outcome.observed: "y", outcome.size: outcome.size}
+    roles = {role: names[role] for role in columns} | {name: name for name in labels}
+    values = {names[role]: column for role, column in columns.items()} | dict(labels)
+    items: Items = ITEMS[outcome.kind](pa.table(values), **arguments_of(roles))
+    return items
+
+
+def _label_columns(name: str, labels: Any, score: Floats) -> list[Any]:
+    """Arrow columns of the labels of groups or clusters; the items check them."""
+    import pyarrow as pa
+
+    array = np.asarray(labels)
+    if array.ndim not in (1, 2) or len(array) != len(score) or not array.size:
+        raise ItemsError(
+            f"{name} has the shape {array.shape}: give {len(score):,} labels, as X has, or of "
+            "several groups a column of them for each"
+        )
+    try:
+        return [pa.array(column.tolist()) for column in array.reshape(len(score), -1).T]
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise ItemsError(f"{name} holds labels that are not of one type ({error})") from error
+
+
+def _per_item(name: str, values: Any, score: Floats) -> Floats:
+    """Exposures or noise sds, one for each item; the items check their values."""
+    expected = "a number, or one for each item"
+    array = numbers_of(values, name, ItemsError, expected)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape not in ((), score.shape):
+        raise ItemsError(f"{name} has the shape {array.shape}: give {expected}, {len(score):,}")
+    return np.broadcast_to(array, score.shape).copy()
+
+
+def _kind_of(prior: Any, sizes: Mapping[str, Any], labels: bool) -> Outcome:
+    """The kind of outcomes: by their sizes, by the prior, by being labels, else counts."""
+    kinds = [kind for kind in OUTCOMES.values() if sizes[kind.size] is not None]
+    if len(kinds) > 1:
+        names = ", ".join(f"{kind.size}= ({kind.words.outcomes})" for kind in kinds)
+        raise ItemsError(f"outcomes must be of one kind, but there are {names}: give one of them")
+    suited = family_of(prior).outcome if isinstance(prior, Prior) else None
+    if not kinds and suited is not None and suited.usual_size is not None:
+        return suited
+    outcome = kinds[0] if kinds else OUTCOMES["binomial" if labels else "poisson"]
+    if suited not in (None, outcome):
+        raise ItemsError(
+            f"soc.{type(prior).__name__} is a prior for {suited.words.items}: give {suited.size}="
+        )
+    return outcome
+
+
+def _over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
+    """Mean, sd and variance of theta given t over the sizes of items with similar scores."""
+    warn_of_extrapolation(fit, columns["score"])
+
+    def summarized(part: Any) -> Floats:
+        curves, draws = curves_of(fit, part["score"], part.get("group")), ("chain", "draw")
+        mean = curves["mean"].mean(draws)
+        variance = curves["variance"].mean(draws) + curves["mean"].var(draws)
+        return np.array([mean, variance**0.5, variance])
+
+    return in_chunks(summarized, items_at_once(fit), columns)

@@ -3,7 +3,6 @@
 Nothing here comes from the package: the numbers are those that saved statistics rely on.
 """
 
-import hashlib
 import re
 import zlib
 
@@ -192,9 +191,3 @@ def assert_same(one, other):
         else:
             scale = np.nanmax(np.abs(values), initial=0.0)
             np.testing.assert_allclose(values, others, rtol=1e-12, atol=1e-12 * scale, err_msg=name)
-
-
-def fold_of_text(labels, folds):
-    """Returns the fold of ids of text, from the first 64 bits of their MD5."""
-    digests = [hashlib.md5(label.encode()).digest()[:8] for label in labels]
-    return fold_of_id([int.from_bytes(digest, "big") % PRIME for digest in digests], folds)

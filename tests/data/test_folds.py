@@ -1,14 +1,13 @@
 """Folds: even, unrelated to neighbours and to outcomes, the same wherever items are; ids."""
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc.data import validation
-from tests.data.cell_references import fold_of_id, fold_of_text
+from tests.data.cell_references import fold_of_id
 from tests.data.engines import put_on  # noqa: F401  # a fixture
 from tests.tables import ROLES
 from tests.thinning import thinned
@@ -108,22 +107,6 @@ def test_an_id_may_have_a_row_each_day(table):
         statistics(pa.concat_tables([*days, days[0]]), id="number", date="day")
 
 
-def test_ids_of_text_have_the_folds_of_their_hash(table, tmp_path):
-    expected = np.bincount(fold_of_text(table["name"].to_pylist(), FOLDS), minlength=FOLDS)
-    assert stats.chisquare(expected).pvalue > 1e-3
-    table.to_pandas().to_csv(tmp_path / "a.csv", index=False)
-    for source in (table.to_pandas(), pl.from_arrow(table), tmp_path / "a.csv"):
-        assert sizes(statistics(source, id="name")) == expected.tolist()
-
-
-@pytest.mark.parametrize("engine", thinned(["duckdb", "postgres"], ["duckdb"]))
-def test_ids_of_text_on_engines(engine, put_on, table):  # noqa: F811
-    expected = np.bincount(fold_of_text(table["name"].to_pylist(), FOLDS), minlength=FOLDS)
-    assert sizes(statistics(put_on(engine, table), id="name")) == expected.tolist()
-
-
-def test_an_engine_without_the_hash_makes_no_other_folds(put_on, table):  # noqa: F811
-    source = put_on("polars", table)
-    with pytest.raises(soc.ItemsError, match=r"'name'.*polars"):
-        statistics(source, id="name")
-    assert statistics(source, folds=None, id="name").folds == 0  # nobody asked for folds
+def test_ids_of_text_make_no_folds(table):
+    with pytest.raises(soc.ItemsError, match=r"'name' holds text.*cluster="):
+        statistics(table, id="name")

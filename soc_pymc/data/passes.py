@@ -1,7 +1,8 @@
-"""Passes over items in files or in memory: blocks of rows, summed in threads."""
+"""Passes over items: choose bins, and sum cells, on any engine or in blocks of local rows."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,44 +15,137 @@ from .._lib.threads import ordered_map
 from ..families.outcomes import OUTCOMES, Outcome
 from . import formulas
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
-from .columns import NUMBERS
-from .days import is_day
-from .formulas import Folds, block_of_labels, fold_of
+from .columns import NUMBERS, functions, score_cell, with_bins, with_blocks, with_cells
+from .formulas import Folds, block_of_labels, fold_of, summand
 from .group_sum import GroupSum, in_order, part_sums
-from .groups import CROSS, MARK, key_roles
+from .groups import CROSS, MARK, is_day, key_roles
 from .items import Items
 from .layout import Pile, Piles, Sums
-from .sources import batches
-from .validation import check_total, read, scan
+from .sources import batches, readable, record_batches
+from .validation import Scan, check_total, read, scan
 
-_BLOCK = 1_000_000  # items of a block
+_ROWS = 1 << 20  # rows of an engine that arrive at once
+_BLOCK = 1_000_000  # items of a local block
+_PART_KEYS = ("group", "fold", "bin")
 
 
-class Local:
-    """Passes over items in files or in memory."""
+class _Reader:
+    """What both kinds of passes share."""
+
+    table: Any  # of Ibis, with columns by role
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self._items, self._folds, self._progress = items, folds, progress
         self._outcome = OUTCOMES[items.kind]
-        self._n: int | None = None
-        self._codes: dict[str, int] = {}
-        self._lock = threading.Lock()  # of the codes
-        self.table = read(items)
-        """Ibis table of the items, with columns by role."""
+        self._codes: dict[str, int] = {}  # of the labels of groups
+
+    @cached_property
+    def _scan(self) -> Scan:
+        return scan(self._items, self._progress, folds=True)
 
     def check(self) -> None:
         """Refuse items that are not valid."""
-        scan(self._items, self._progress, folds=True)
+        _ = self._scan
+
+
+# --- on an engine ---------------------------------------------------------------------------------
+
+
+class Grouped(_Reader):
+    """Grouped passes over a user's Ibis table in its own engine."""
+
+    @property
+    def table(self) -> Any:
+        """Ibis table of the items, which are valid."""
+        return self._scan.table
+
+    def weights(self, grid: Grid, weight: str | None) -> Weights:
+        """Aggregate the items by cell."""
+        n = self.table.count()
+        sums = {"n": n, "weight": self.table[weight].sum().cast("int64") if weight else n}
+        cell = score_cell(self.table.score, grid)
+        with readable():
+            rows = self.table.group_by(cell=cell).aggregate(**sums).order_by("cell").to_pyarrow()
+        cells = (np.asarray(rows[name], dtype=np.int64) for name in ("cell", "n", "weight"))
+        return Weights(self._scan.n, self._scan.score_min, self._scan.score_max, *cells)
+
+    def tables(self, edges: Floats, joint: Joint) -> Sums:
+        """Make one grouped pass over joint cells, or one for each margin."""
+        outcome = self._outcome
+        piles, keyed = Piles(outcome, joint, len(edges) + 1), self._keyed(edges)
+        leading, *others = outcome.margins
+        passes = [(*outcome.tables,)] if joint.most else [("part", leading), *zip(others)]
+        for names in passes:
+            cells = {name: outcome.tables[name].cells for name in names}
+            finest = dict.fromkeys(cell for keys in cells.values() for cell in keys.values())
+            sums = _sums(keyed, outcome, outcome.reals(names))
+            for rows in self._batches(keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)):
+                for name, keys in cells.items():
+                    piles.add(name, {**rows, **{key: rows[cell] for key, cell in keys.items()}})
+        return piles.tables(list(self._codes), self._scan.n)
+
+    def _keyed(self, edges: Floats) -> Any:
+        """The table of items with columns of their group, fold, bin and cells."""
+        import ibis
+
+        table = self.table
+        if self._folds.by == "cluster":
+            with readable():
+                labels = table.select("cluster").distinct().to_pyarrow()["cluster"].to_pylist()
+            table = with_blocks(table, labels)
+        keyed = with_cells(with_bins(table, edges), self._outcome)
+        fold = ibis.literal(0, type="int64")
+        if self._folds.by != "none":
+            fold = fold_of(self._folds, keyed, self._outcome.size, functions())
+        group = keyed.group if "group" in keyed.columns else ibis.literal("")
+        return keyed.mutate(fold=fold, group=group)
+
+    def _batches(self, expression: Any) -> Iterator[Columns]:
+        """Columns of record batches; groups are coded in the order of their appearance."""
+        schema = expression.schema()
+        with readable():
+            for batch in record_batches(expression, _ROWS):
+                columns = {}
+                for name, dtype in schema.items():
+                    values = batch.column(name)
+                    if name == "group":
+                        words = values.to_pylist()
+                        values = [self._codes.setdefault(word, len(self._codes)) for word in words]
+                    # engines widen sums of whole numbers
+                    integral = name == "group" or dtype.is_integer()
+                    columns[name] = np.asarray(values, dtype=np.int64 if integral else np.float64)
+                yield columns
+
+
+def _sums(keyed: Any, outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
+    """Sums by name, as expressions of a table of items."""
+    sums = {"n": keyed.count(), "score_min": keyed.score.min(), "score_max": keyed.score.max()}
+    if "sum_y" in outcome.integers:
+        sums["sum_y"] = keyed[outcome.observed].sum().cast("int64")
+    for name in set(names) - sums.keys():
+        sums[name] = summand(name, outcome, keyed, functions()).sum()
+    return sums
+
+
+# --- in memory and files --------------------------------------------------------------------------
+
+
+class Local(_Reader):
+    """Passes over items in files or in memory."""
+
+    def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
+        super().__init__(items, folds, progress)
+        self._n: int | None = None
+        self._lock = threading.Lock()  # of the codes
+        self.table = read(items)
 
     def _refuse(self) -> None:
         """Raise the full error about the items."""
         self.check()
         raise ItemsError("the items changed while they were read: try again")
 
-    # --- passes ----------------------------------------------------------------------------------
-
     def weights(self, grid: Grid, weight: str | None) -> Weights:
-        """Items, and sums of the role `weight`, on a grid; only the needed columns are read."""
+        """Count blocks in threads; only the needed columns are read."""
         roles = ("score", weight) if weight else ("score",)
 
         def count(block: Mapping[str, Any]) -> tuple[float, float, Columns]:
@@ -80,7 +174,7 @@ class Local:
         return Weights(self._n, min(ends), max(ends), cells["cell"], cells["n"], cells["weight"])
 
     def tables(self, edges: Floats, joint: Joint) -> Sums:
-        """Sums of all bins and cells of items, validated in the same pass.
+        """Validate and sum blocks in one pass.
 
         Blocks are put in order in threads and added in their order, to several tables at once, so
         every sum is over its items in order, for any number of threads.
@@ -114,8 +208,6 @@ class Local:
             raise _NotValidError
         fold = fold_of(self._folds, block, self._outcome.size, vars(formulas))
         return group * self._folds.number + np.asarray(fold).astype(np.int64)
-
-    # --- blocks ----------------------------------------------------------------------------------
 
     def _mapped[Result](
         self, title: str, roles: Sequence[str], work: Callable[[Mapping[str, Any]], Result]
