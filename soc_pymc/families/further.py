@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from .._lib.arrays import Bools, Floats
-from .beta_forms import beta_binomial_ends, log_beta_binomial
+from .binomial_beta import beta_binomial_ends, log_beta_binomial
 from .special_functions import log_negative_binomial, negative_binomial_tail
 
 _GRID = 256  # outcomes
