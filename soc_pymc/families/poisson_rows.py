@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 
 import numba
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .rising import columns, make_rising, rising, two_points
-from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
+from .row_sums import Columns, RowSums, Weak, by_row, row_of, weak_dispersion
 
 CV2_LEVEL = (float(np.log(0.3)), 1.4)
 """Mean and sd of the level of log cv2: between 0.02 and 5 with probability 0.95."""
@@ -177,40 +178,22 @@ def make_histograms(
     counts_above, log_factorials = make_rising(rows, count_cells)
     row, n, n1, n2, n3, s, s1, s2, s3 = exposure_cells
     exposed = s > 0
-    start, (exposure, items, counts) = _merge(
-        rows,
-        two_points(row, n, n1, n2, n3),
-        two_points(row[exposed], s[exposed], s1[exposed], s2[exposed], s3[exposed]),
+    items, counts = (
+        pd.Series(weight).groupby([point_row, exposure]).sum()
+        for point_row, exposure, weight in (
+            two_points(row, n, n1, n2, n3),
+            two_points(row[exposed], s[exposed], s1[exposed], s2[exposed], s3[exposed]),
+        )
     )
+    points = pd.concat([items, counts], axis=1, sort=True).fillna(0.0)  # exact cells are the same
+    point_row, exposure = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
+    start, columns_of_points = by_row(rows, point_row, exposure, *points.to_numpy().T)
     total = np.bincount(row, weights=s, minlength=rows)
     return Histograms(
         *counts_above,
         start,
-        exposure,
-        items,
-        counts,
+        *columns_of_points,
         total,
         np.asarray(sum_y_log_n, dtype=float) - log_factorials,
         np.zeros(rows),
     )
-
-
-def _merge(rows: int, *points: tuple[Ints, Floats, Floats]) -> tuple[Ints, list[Floats]]:
-    """Offsets of rows (rows + 1,), their distinct exposures, and the weight of each of `points`.
-
-    Points are rows, exposures and weights. Items and counts share exact cells.
-    """
-    row, exposure = (np.concatenate(columns) for columns in list(zip(*points, strict=True))[:2])
-    order = np.lexsort((exposure, row))
-    row, exposure = row[order], exposure[order]
-    new = np.concatenate([[True], (np.diff(row) != 0) | (np.diff(exposure) != 0)])
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.cumsum(new) - 1
-    row, exposure = row[new], exposure[new]
-    parts = np.split(place, np.cumsum([len(weight) for *_, weight in points])[:-1])
-    weights = [
-        np.bincount(part, weight, len(exposure))
-        for part, (*_, weight) in zip(parts, points, strict=True)
-    ]
-    start = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
-    return start.astype(np.int64), [exposure, *weights]
