@@ -178,21 +178,23 @@ def make_histograms(
     counts_above, log_factorials = make_rising(rows, count_cells)
     row, n, n1, n2, n3, s, s1, s2, s3 = exposure_cells
     exposed = s > 0
-    items, counts = (
+    weights = (
         pd.Series(weight).groupby([point_row, exposure]).sum()
         for point_row, exposure, weight in (
             two_points(row, n, n1, n2, n3),
             two_points(row[exposed], s[exposed], s1[exposed], s2[exposed], s3[exposed]),
         )
     )
-    points = pd.concat([items, counts], axis=1, sort=True).fillna(0.0)  # exact cells are the same
+    points = pd.concat(weights, axis=1, sort=True).fillna(0.0)  # exact cells are the same
     point_row, exposure = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
-    start, columns_of_points = by_row(rows, point_row, exposure, *points.to_numpy().T)
+    start, (exposure, items, counts) = by_row(rows, point_row, exposure, *points.to_numpy().T)
     total = np.bincount(row, weights=s, minlength=rows)
     return Histograms(
         *counts_above,
         start,
-        *columns_of_points,
+        exposure,
+        items,
+        counts,
         total,
         np.asarray(sum_y_log_n, dtype=float) - log_factorials,
         np.zeros(rows),
