@@ -112,9 +112,11 @@ class Histograms(RowSums):
         else:
             counts, exposures, part = cells["count"], cells["exposure"], cells["part"]
             y_log_n = np.bincount(part["row"], part["sum_y_log_N"], rows)
-        return make_histograms(
-            rows, columns(counts, _COUNT_SUMS), columns(exposures, _EXPOSURE_SUMS), y_log_n
-        )
+        counts_above, log_factorials = make_rising(rows, columns(counts, _COUNT_SUMS))
+        points = _exposure_points(rows, exposures)
+        total = np.bincount(exposures["row"], exposures["sum_y"], rows)
+        constant = y_log_n - log_factorials
+        return cls(*counts_above, *points, total, constant, np.zeros(rows))
 
     @staticmethod
     def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
@@ -164,38 +166,18 @@ class Histograms(RowSums):
         return self.total > 0
 
 
-def make_histograms(
-    rows: int,
-    count_cells: tuple[NDArray[Any], ...],
-    exposure_cells: tuple[NDArray[Any], ...],
-    sum_y_log_n: Floats,
-) -> Histograms:
-    """Histograms as weighted points from columns of cells.
-
-    Cells over counts: row, n, and sums of y, y^2, y^3; cells over exposures: row, n, and sums of N,
-    N^2, N^3, y, yN, yN^2, yN^3. The last argument is the sum of y log N of each row.
-    """
-    counts_above, log_factorials = make_rising(rows, count_cells)
-    row, n, n1, n2, n3, s, s1, s2, s3 = exposure_cells
-    exposed = s > 0
+def _exposure_points(rows: int, cells: Columns) -> tuple[Ints, Floats, Floats, Floats]:
+    """Offsets of rows, distinct exposures, and the items and counts of each."""
+    row, n, n1, n2, n3, y, y1, y2, y3 = columns(cells, _EXPOSURE_SUMS)
+    occupied = y > 0
     weights = (
         pd.Series(weight).groupby([point_row, exposure]).sum()
         for point_row, exposure, weight in (
             two_points(row, n, n1, n2, n3),
-            two_points(row[exposed], s[exposed], s1[exposed], s2[exposed], s3[exposed]),
+            two_points(row[occupied], y[occupied], y1[occupied], y2[occupied], y3[occupied]),
         )
     )
-    points = pd.concat(weights, axis=1, sort=True).fillna(0.0)  # exact cells are the same
-    point_row, exposure = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
-    start, (exposure, items, counts) = by_row(rows, point_row, exposure, *points.to_numpy().T)
-    total = np.bincount(row, weights=s, minlength=rows)
-    return Histograms(
-        *counts_above,
-        start,
-        exposure,
-        items,
-        counts,
-        total,
-        np.asarray(sum_y_log_n, dtype=float) - log_factorials,
-        np.zeros(rows),
-    )
+    points = pd.concat(weights, axis=1, sort=True).fillna(0.0)  # exact cells share their points
+    place, size = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
+    start, (exposure, items, counts) = by_row(rows, place, size, *points.to_numpy().T)
+    return start, exposure, items, counts
