@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
 from ..families.components import Components, Frame, cell_points, stretching
+from ..families.family import ZERO
 from ..families.mixture_rows import MixtureCells, information
 from ..families.row_sums import Columns
-from ..families.zeros import ZERO
 from .laplace import Curvature, floored
 from .likelihood import mixture_values
 from .rows import Rows, pooled

@@ -22,7 +22,6 @@ from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
 from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.row_sums import Cells
 from .binning import EXTREMES, added, stand_out
 from .formulas import BLOCKS
 from .groups import (
@@ -344,10 +343,8 @@ class Statistics:
         table = self.cells(margin)
         octaves = {**table, "cell": table["cell"] >> STEPS}
         octaves = added(octaves, ("bin", "cell"), self._outcome.sums(margin))
-        # octaves only group the items; their ends do not matter
-        cells = Cells(octaves["bin"], np.empty(0), np.empty(0), self._outcome.powers(octaves))
-        trials = "above" in self.data and not self.data["above"].any()
-        excess, variance = self._outcome.residuals(cells, self.bins, bool(trials))
+        known, *sums, _ = self._outcome.forms.excess(octaves, self.data)
+        excess, variance = (np.bincount(octaves["bin"][known], x, self.bins) for x in sums)
         informative = variance > 0
         z = excess[informative] / np.sqrt(variance[informative])
         return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0

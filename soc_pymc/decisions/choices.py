@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 from .._lib.arguments import Real, checked
 from .._lib.arrays import Floats
 from ..data.items import Items
-from ..families.further import expected_variance
 from ..families.validity import LARGEST
 from ..inference.results import Fit
 from ..posterior.interface import Columns, ThetaMixture
@@ -163,9 +162,9 @@ def value_of_exposure(
         within = theta.average(family.variance(theta.a, theta.b))
         variance = within + theta.average((means - mean) ** 2)
         if theta.weight is None:
-            after = variance / (1.0 + family.further.gain(mean, variance, more))
+            after = variance / (1.0 + family.outcome.forms.response(more, mean, variance))
         else:
-            after = expected_variance(family.further, theta, more)
+            after = family.further.expected_variance(theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]
         if threshold is not None:
             rows.append(family.further.value(theta, _few(theta), more, columns["threshold"]))

@@ -21,7 +21,7 @@ from .._lib.progress import Phase, phase
 from .._lib.threads import ordered_map
 from ..checks.observations import thin
 from ..data.items import Items
-from ..families.zeros import NEAR_ZERO
+from ..families.family import NEAR_ZERO
 from ..inference.results import Fit
 from ..posterior.interface import select
 from ..posterior.predictive import posterior_of

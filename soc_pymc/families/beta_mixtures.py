@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats
-from .beta_forms import log_beta_binomial
-from .binomial_beta import a_b
+from .binomial_beta import a_b, log_beta_binomial
 from .components import (
     STEP,
     WIDTH,

@@ -8,7 +8,7 @@ from scipy import special
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
 from .forms import OutcomeForms, fitted_line
-from .row_sums import Cells, Columns, add_by_bin
+from .row_sums import Columns
 
 
 class _BinomialForms(OutcomeForms):
@@ -34,7 +34,9 @@ class _BinomialForms(OutcomeForms):
         names = ("n", "sum_N", "sum_N2", "sum_y", "sum_yN", "sum_y2")
         n, x1, x2, y1, xy, y2 = (groups[name][known] for name in names)
         rate = y1 / x1
-        excess, noise = _beyond_noise(x1, x2, y1, xy, y2, rate)
+        # mu (1 - mu) of X trials is low by a factor of 1 - 1/X
+        noise = (y1 - rate * x2 / x1) * (1.0 - rate) / np.maximum(1.0 - 1.0 / x1, 1e-9)
+        excess = y2 - 2.0 * rate * xy + rate**2 * x2 - noise
         unit = rate * (1.0 - rate) * x2 / x1
         variance = 2.0 * (rate * (1.0 - rate)) ** 2 * (1.0 - 1.0 / n) * (x2 - x1)
         return known, excess / unit, variance / unit**2, noise / unit
@@ -145,39 +147,3 @@ class _LogisticOfRates:
 
 
 BINOMIAL_FORMS = _BinomialForms()
-
-
-# --- what sums over cells say: variation beyond the noise, errors of wide cells ------------------
-
-
-def _beyond_noise(
-    x1: Floats, x2: Floats, y1: Floats, xy: Floats, y2: Floats, rate: Floats
-) -> tuple[Floats, Floats]:
-    """Squared residuals about the mean `rate` less what Binomial noise makes, and that noise.
-
-    mu (1 - mu) of X trials is low by a factor of 1 - 1/X.
-    """
-    noise = (y1 - rate * x2 / x1) * (1.0 - rate) / np.maximum(1.0 - 1.0 / x1, 1e-9)
-    return y2 - 2.0 * rate * xy + rate**2 * x2 - noise, noise
-
-
-def success_residuals(cells: Cells, bins: int, _trials: bool) -> tuple[Floats, Floats]:
-    """Excess of squared residuals of successes over their noise, and its variance, by bin.
-
-    Each cell has a mean of its own. Cells of single trials carry no information.
-    """
-    several = cells.sums[0, 2] > cells.sums[0, 1]
-    cells = cells._replace(bin=cells.bin[several])
-    n, x1, x2, y1, xy, y2 = (
-        cells.sums[power][several] for power in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0))
-    )
-    trials, successes = add_by_bin(cells, x1, bins), add_by_bin(cells, y1, bins)
-    mu = successes / np.maximum(trials, 1.0)
-    v = mu * (1.0 - mu)
-    size = x2 / x1  # trials of a typical item of the cell
-    excess, _ = _beyond_noise(x1, x2, y1, xy, y2, y1 / x1)
-    told = v > 0
-    variance = add_by_bin(cells, 2.0 * (1.0 - 1.0 / n) * (x2 - x1) / size**2, bins)
-    return add_by_bin(cells, excess / size, bins) / np.where(told, v, 1.0), np.where(
-        told, variance, 0.0
-    )

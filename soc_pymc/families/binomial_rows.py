@@ -153,10 +153,15 @@ class BetaRows(RowSums):
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BetaRows":
         """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
         joint = cells.get("joint")
-        tables = (joint or cells[name] for name in _SUMS)
-        return make_beta_rows(
-            rows, *(columns(t, sums) for t, sums in zip(tables, _SUMS.values(), strict=True))
+        sums = {name: columns(joint or cells[name], names) for name, names in _SUMS.items()}
+        (of_y, log_y), (of_z, log_z), (of_n, log_n) = (
+            make_rising(rows, table) for table in sums.values()
         )
+        total, failures = (
+            np.bincount(sums[name][0], sums[name][2], rows) for name in ("successes", "failures")
+        )
+        constant = log_n - log_y - log_z
+        return cls(*of_y, *of_z, *of_n, total, failures, constant, np.zeros(rows))
 
     @staticmethod
     def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
@@ -224,18 +229,3 @@ class BetaRows(RowSums):
     def can_fit(self) -> NDArray[np.bool_]:
         """Rows with a success and a failure: without either the logit of the mean is infinite."""
         return (self.total > 0) & (self.failures > 0)
-
-
-def make_beta_rows(
-    rows: int,
-    successes: tuple[NDArray[Any], ...],
-    failures: tuple[NDArray[Any], ...],
-    trials: tuple[NDArray[Any], ...],
-) -> BetaRows:
-    """Rows from columns of cells: row, number of items, and sums of powers 1 to 3."""
-    of_y, log_y = make_rising(rows, successes)
-    of_z, log_z = make_rising(rows, failures)
-    of_n, log_n = make_rising(rows, trials)
-    total, failed = (np.bincount(c[0], c[2], rows) for c in (successes, failures))
-    constant = log_n - log_y - log_z
-    return BetaRows(*of_y, *of_z, *of_n, total, failed, constant, np.zeros(rows))

@@ -5,15 +5,14 @@ positive. E(theta | t, y, y') rises with a further outcome y' under any prior, s
 data an item is chosen if y' is at least a cut-off; the value is then a sum over y' in closed form.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy import special
 
-from .._lib.arrays import Floats
-from . import poisson_gamma
-from .beta_forms import beta_binomial_ends, log_beta_binomial
+from .._lib.arrays import Bools, Floats
+from .binomial_beta import beta_binomial_ends, log_beta_binomial
 from .special_functions import log_negative_binomial, negative_binomial_tail
 
 _GRID = 256  # outcomes
@@ -22,10 +21,7 @@ _AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
 _MANY = 1e5  # counts from which on logarithms of probabilities are formed without cancellation
 _FAINT = 1e-10  # components of less weight do not widen the grid
 _REACH, _TAIL = 8.0, 20.0  # extent of the grid beyond the components, in sd and Gamma tails
-_HALVINGS = 60  # bisections for a value's cut-off
 _FAR = 40.0  # predictive sd beyond which no value comes
-
-_OfCount = Callable[[Floats], Floats]
 
 
 class Mixed(Protocol):
@@ -43,33 +39,92 @@ class Mixed(Protocol):
     def average(self, values: Floats) -> Floats: ...  # noqa: D102
 
 
-class Further(Protocol):
-    """Further outcomes of one kind, of theta under its conjugate family."""
+class Further(ABC):
+    """Further outcomes of one kind, of theta under its conjugate family.
 
-    def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
-        """Factor, minus 1, by which the best linear estimate divides the variance of theta."""
+    Parameters `a` and `b` of components are (K, n), or (K, 1, n) for a grid of outcomes `y`; `more`
+    is the further size.
+    """
 
-    def mean_variance(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
-        """E Var(theta | t, y, y') of mixtures, (n,)."""
+    step: ClassVar[float] = 1.0  # least difference of two outcomes
+    halvings: ClassVar[int] = 1100  # of a bracket that holds a cut-off
+
+    def size(self, more: Floats) -> Floats:
+        """Sizes as outcomes can have them."""
+        return more
+
+    @abstractmethod
+    def grid(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> tuple[Floats, Floats]:
+        """Outcomes that stand for all, and their widths."""
+
+    @abstractmethod
+    def log_density(self, y: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
+        """Log density of an outcome, up to what all components share."""
+
+    @abstractmethod
+    def moments(self, y: Floats, a: Floats, b: Floats, more: Floats) -> tuple[Floats, Floats]:
+        """Mean and variance of theta given a further outcome."""
+
+    @abstractmethod
+    def cut_offs(self, a: Floats, b: Floats, more: Floats, cut: Floats) -> Floats:
+        """Least outcome for which each component by itself has a mean above the cut."""
+
+    @abstractmethod
+    def gained(
+        self, least: Floats, above: Bools, a: Floats, b: Floats, more: Floats, cut: Floats
+    ) -> Floats:
+        """Expected gain of choosing from the outcome `least`, against choosing where `above`."""
+
+    @abstractmethod
+    def mean(self, a: Floats, b: Floats) -> Floats:
+        """Mean of theta."""
+
+    def expected_variance(self, theta: Mixed, more: Floats) -> Floats:
+        """E Var(theta | t, y, y') over further outcomes y' of exposure or noise sd `more`, (n,)."""
+        assert theta.weight is not None
+        expected, more = np.empty(len(more)), self.size(more)
+        step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
+        for start in range(0, len(more), step):
+            part = slice(start, start + step)
+            weight, a, b = (x[:, part] for x in (theta.weight, theta.a, theta.b))
+            y, width = self.grid(weight, a, b, more[part])
+            terms = y, a[:, None], b[:, None], more[part]
+            log_p = self.log_density(*terms)
+            expected[part] = _averaged(weight, log_p, width, *self.moments(*terms))
+        return expected
 
     def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
         """Expected value of a choice at `cut` with the further outcome less that without, (n,).
 
         `coarse` are the components on which the least further outcome to choose is found.
         """
+        more = self.size(more)
+        above = theta.average(self.mean(theta.a, theta.b)) > cut
+        least = self._cut_off(coarse, more, cut)
+        gained = self.gained(least, above, theta.a, theta.b, more, cut)
+        return np.maximum(theta.average(gained), 0.0)
 
-
-def expected_variance(further: Further, theta: Mixed, more: Floats) -> Floats:
-    """E Var(theta | t, y, y') over further outcomes y' of exposure or noise sd `more`, (n,)."""
-    assert theta.weight is not None
-    expected = np.empty(len(more))
-    step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
-    for start in range(0, len(more), step):
-        part = slice(start, start + step)
-        expected[part] = further.mean_variance(
-            theta.weight[:, part], theta.a[:, part], theta.b[:, part], more[part]
-        )
-    return expected
+    def _cut_off(self, theta: Mixed, more: Floats, cut: Floats) -> Floats:
+        """Least further outcome with E(theta | y, y') above the cut, by bisection."""
+        ends = self.cut_offs(theta.a, theta.b, more, cut)
+        low, high = ends.min(axis=0), ends.max(axis=0)  # all are above at `high`, none below `low`
+        # components of weight 0 have log weight -inf
+        with np.errstate(divide="ignore"):
+            log_weight = 0.0 if theta.weight is None else np.log(theta.weight)
+        for _ in range(self.halvings):
+            middle = 0.5 * (low + high)
+            middle = np.floor(middle) if self.step else middle
+            # beyond 2^53 a count and the next one are the same number: the bracket stays open there
+            shrinks = (low < high) & (middle < high) & (middle + self.step > low)
+            if not shrinks.any():
+                break
+            terms = middle, theta.a, theta.b, more
+            log_p = self.log_density(*terms) + log_weight
+            p = np.exp(log_p - log_p.max(axis=0))
+            up = (p * (self.moments(*terms)[0] - cut)).sum(axis=0) > 0
+            low = np.where(shrinks & ~up, middle + self.step, low)
+            high = np.where(shrinks & up, middle, high)
+        return np.asarray(high)
 
 
 def _grid_ends(weight: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -99,65 +154,6 @@ def _averaged(
     return np.asarray((mass * variance).sum(axis=0) / mass.sum(axis=0))
 
 
-def _log_weight(theta: Mixed) -> Floats | float:
-    """Logarithms of the weights, up to a constant."""
-    if theta.weight is None:
-        return 0.0
-    # components of weight 0 have log weight -inf
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(theta.weight))
-
-
-# --- counts --------------------------------------------------------------------------------------
-
-
-class _AfterCount:
-    """Further counts, theta a mixture of Gammas of one shape for each item."""
-
-    def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
-        return variance / mean * more
-
-    def mean_variance(self, weight: Floats, shape: Floats, rate: Floats, more: Floats) -> Floats:
-        """Sum over the negative binomials of further counts; a grid stands for many counts."""
-        ratio = more / rate
-        mean, scale = shape * ratio, 1.0 + ratio
-        reach = np.sqrt(mean * scale)
-        low, high = _grid_ends(weight, mean - _REACH * reach, mean + _REACH * reach + _TAIL * scale)
-        low, high = np.floor(np.maximum(low, 0.0)), np.ceil(high)
-        count, width = _count_grid(low, high)
-        log_p = -count * np.log1p(1.0 / ratio)[:, None] - (shape * np.log1p(ratio))[:, None]
-        log_p = log_p + special.gammaln(shape[0] + count) - special.gammaln(count + 1.0)
-        large = high > _MANY  # the large terms above cancel
-        if large.any():
-            components = shape[:, None, large], mean[:, None, large]
-            log_p[:, :, large] = log_negative_binomial(count[:, large], *components)
-        after = rate + more
-        means = (shape[:, None] + count) / after[:, None]
-        return _averaged(weight, log_p, width, means, means / after[:, None])
-
-    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
-        """Sum over the further counts that change the choice, by the cdf and one probability."""
-        shape, rate = theta.a, theta.b
-        above = theta.average(shape / rate) > cut
-        least = _gamma_cut_off(coarse, more, cut)
-        ratio = more / rate
-        at_least_one = np.maximum(least, 1.0)
-        tail = np.empty_like(rate)  # signed tail of the counts that change the choice
-        for items, upper, sign in ((above, False, -1.0), (~above, True, 1.0)):
-            arguments = at_least_one[items] - 1.0, shape[:, items], ratio[:, items]
-            tail[:, items] = sign * negative_binomial_tail(*arguments, upper)
-        tail = np.where(least > 0, tail, np.where(above, 0.0, 1.0))
-        probability = (
-            np.where(least > 0, least * np.exp(_log_pmf(at_least_one, shape, rate, more)), 0.0)
-            / rate
-        )
-        gap = shape / rate - cut
-        return np.maximum(theta.average(probability + gap * tail), 0.0)
-
-
-AFTER_COUNT: Further = _AfterCount()
-
-
 def _count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Counts that stand for all from `low` to `high`, and their weights, each (outcomes, n).
 
@@ -176,159 +172,137 @@ def _count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     return np.vstack([low + single, root**2]), np.vstack([width, 2.0 * root * half * share])
 
 
-def _log_pmf(count: Floats, shape: Floats, rate: Floats, more: Floats) -> Floats:
-    """Log probability of a further count."""
-    return poisson_gamma.log_pmf(count, more, np.log(shape) - np.log(rate), -np.log(shape))
+class _AfterCount(Further):
+    """Further counts, theta a mixture of Gammas of shapes `a` and rates `b`."""
+
+    def mean(self, a: Floats, b: Floats) -> Floats:
+        return a / b
+
+    def grid(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> tuple[Floats, Floats]:
+        mean, scale = a * (more / b), 1.0 + more / b
+        reach = _REACH * np.sqrt(mean * scale)
+        low, high = _grid_ends(weight, mean - reach, mean + reach + _TAIL * scale)
+        return _count_grid(np.floor(np.maximum(low, 0.0)), np.ceil(high))
+
+    def log_density(self, y: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
+        if y.max() > _MANY or (a != a[:1]).any():
+            return log_negative_binomial(y, a, a * (more / b))
+        # terms that components of one shape share are computed once; they cancel for large counts
+        log_p = -y * np.log1p(b / more) - a * np.log1p(more / b)
+        return np.asarray(log_p + special.gammaln(a[0] + y) - special.gammaln(y + 1.0))
+
+    def moments(self, y: Floats, a: Floats, b: Floats, more: Floats) -> tuple[Floats, Floats]:
+        means = (a + y) / (b + more)
+        return means, means / (b + more)
+
+    def cut_offs(self, a: Floats, b: Floats, more: Floats, cut: Floats) -> Floats:
+        return np.maximum(np.floor(cut * (b + more) - a) + 1.0, 0.0)
+
+    def gained(
+        self, least: Floats, above: Bools, a: Floats, b: Floats, more: Floats, cut: Floats
+    ) -> Floats:
+        """Sum over the further counts that change the choice, by the cdf and one probability."""
+        ratio, count = more / b, np.maximum(least, 1.0)
+        tail = np.empty_like(b)  # signed tail of the counts that change the choice
+        for items, upper, sign in ((above, False, -1.0), (~above, True, 1.0)):
+            arguments = count[items] - 1.0, a[:, items], ratio[:, items]
+            tail[:, items] = sign * negative_binomial_tail(*arguments, upper)
+        tail = np.where(least > 0, tail, np.where(above, 0.0, 1.0))
+        probability = np.exp(log_negative_binomial(count, a, a * ratio))
+        return np.where(least > 0, least * probability, 0.0) / b + (a / b - cut) * tail
 
 
-def _count_cut_off(theta: Mixed, cut_offs: Floats, log_pmf: _OfCount, after: _OfCount) -> Floats:
-    """Least further outcome with E(theta | y, y') above the cut, by bisection.
-
-    `own` (K, n) is that of each component, `after` (of a count) what its mean is above the cut.
-    """
-    log_weight = _log_weight(theta)
-    low, high = (
-        cut_offs.min(axis=0),
-        cut_offs.max(axis=0),
-    )  # at `high` all are above, below `low` none is
-    while True:
-        middle = np.floor(0.5 * (low + high))
-        # beyond 2^53 a count and the next one are the same number: the bracket stays open there
-        shrinks = (low < high) & (middle < high) & (middle + 1.0 > low)
-        if not shrinks.any():
-            return high
-        log_p = log_pmf(middle) + log_weight
-        p = np.exp(log_p - log_p.max(axis=0))
-        up = (p * after(middle)).sum(axis=0) > 0
-        low = np.where(shrinks & ~up, middle + 1.0, low)
-        high = np.where(shrinks & up, middle, high)
-
-
-def _gamma_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
-    shape, rate = theta.a, theta.b
-    return _count_cut_off(
-        theta,
-        np.maximum(np.floor(cut * (rate + more) - shape) + 1.0, 0.0),
-        lambda count: _log_pmf(count, shape, rate, more),
-        lambda count: (shape + count) / (rate + more) - cut,
-    )
-
-
-# --- successes in trials -------------------------------------------------------------------------
-
-
-class _AfterSuccess:
+class _AfterSuccess(Further):
     """Further trials, theta a mixture of Betas."""
 
-    def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
-        return variance / np.maximum(mean * (1.0 - mean) - variance, 1e-300) * more
+    def size(self, more: Floats) -> Floats:
+        return np.rint(more)
 
-    def mean_variance(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
-        """Sum over the Beta-Binomials of further outcomes; a grid stands for many."""
-        more = np.rint(more)
+    def mean(self, a: Floats, b: Floats) -> Floats:
+        return a / (a + b)
+
+    def grid(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> tuple[Floats, Floats]:
         # what is rare is counted: the grid is finer near 0
         swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
         a, b = np.where(swap, b, a), np.where(swap, a, b)
         total = a + b
         mean = more * (a / total)
         reach = np.sqrt(mean * (b / total) * ((total + more) / (total + 1.0)))
-        tail = _TAIL * (1.0 + more / total)
-        low, high = _grid_ends(weight, mean - _REACH * reach - tail, mean + _REACH * reach + tail)
+        reach = _REACH * reach + _TAIL * (1.0 + more / total)
+        low, high = _grid_ends(weight, mean - reach, mean + reach)
         low, high = np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, more))
         count, width = _count_grid(low, high)
         count = np.minimum(count, more)  # those beyond the grid's end have no weight
-        parameters = a[:, None], b[:, None]
-        log_p = log_beta_binomial(count, np.broadcast_to(more, count.shape), *parameters)
-        means = (parameters[0] + count) / (total + more)[:, None]
-        variances = means * (1.0 - means) / (total + more + 1.0)[:, None]
-        return _averaged(weight, log_p, width, means, variances)
+        return np.where(swap, more - count, count), width
 
-    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
+    def log_density(self, y: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
+        return log_beta_binomial(y, np.broadcast_to(more, y.shape), a, b)
+
+    def moments(self, y: Floats, a: Floats, b: Floats, more: Floats) -> tuple[Floats, Floats]:
+        total = a + b + more
+        means = (a + y) / total
+        return means, means * (1.0 - means) / (total + 1.0)
+
+    def cut_offs(self, a: Floats, b: Floats, more: Floats, cut: Floats) -> Floats:
+        return np.clip(np.floor(cut * (a + b + more) - a) + 1.0, 0.0, more + 1.0)
+
+    def gained(
+        self, least: Floats, above: Bools, a: Floats, b: Floats, more: Floats, cut: Floats
+    ) -> Floats:
         """E[(theta - cut) if the choice changes], by two Beta-Binomials' cdfs."""
-        a, b, more = theta.a, theta.b, np.rint(more)
-        mean = a / (a + b)
-        above = theta.average(mean) > cut
-        least = _beta_cut_off(coarse, more, cut)
-        inside = np.clip(least, 0.0, more)
-        never, always = least > more, least <= 0
+        inside, mean = np.clip(least, 0.0, more), a / (a + b)
         # P(Y' < least), under theta's prior and under that weighted by theta
         plain, tilted = (
-            np.where(never, 1.0, np.where(always, 0.0, beta_binomial_ends(inside, more, x, b)[0]))
+            np.where(
+                least > more,
+                1.0,
+                np.where(least <= 0, 0.0, beta_binomial_ends(inside, more, x, b)[0]),
+            )
             for x in (a, a + 1.0)
         )
-        gained = np.where(
-            above, cut * plain - mean * tilted, mean * (1.0 - tilted) - cut * (1.0 - plain)
-        )
-        return np.maximum(theta.average(gained), 0.0)
+        rise = mean * (1.0 - tilted) - cut * (1.0 - plain)
+        return np.where(above, cut * plain - mean * tilted, rise)
 
 
-AFTER_SUCCESS: Further = _AfterSuccess()
+class _AfterValue(Further):
+    """A further value, theta a mixture of Normals of means `a` and variances `b`."""
 
+    step = 0.0
+    halvings = 60
 
-def _beta_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
-    a, b = theta.a, theta.b
-    total = a + b + more
-    return _count_cut_off(
-        theta,
-        np.clip(np.floor(cut * total - a) + 1.0, 0.0, more + 1.0),
-        lambda count: log_beta_binomial(count, more, a, b),
-        lambda count: (a + count) / total - cut,
-    )
+    def mean(self, a: Floats, b: Floats) -> Floats:
+        return a
 
+    def grid(self, weight: Floats, a: Floats, b: Floats, more: Floats) -> tuple[Floats, Floats]:
+        reach = _REACH * np.sqrt(b + more**2)
+        low, high = _grid_ends(weight, a - reach, a + reach)
+        return low + (high - low) * (np.arange(_GRID)[:, None] / (_GRID - 1.0)), np.ones(1)
 
-# --- values --------------------------------------------------------------------------------------
+    def log_density(self, y: Floats, a: Floats, b: Floats, more: Floats) -> Floats:
+        total = b + more**2
+        return -0.5 * ((y - a) ** 2 / total + np.log(total))
 
+    def moments(self, y: Floats, a: Floats, b: Floats, more: Floats) -> tuple[Floats, Floats]:
+        share = b / (b + more**2)
+        return a + share * (y - a), more**2 * share
 
-class _AfterValue:
-    """A further value, theta a mixture of Normals."""
+    def cut_offs(self, a: Floats, b: Floats, more: Floats, cut: Floats) -> Floats:
+        far = _FAR * np.sqrt(b + more**2).max(axis=0)
+        # a posterior without variance moves with no value: its cut-off is at infinity, and is cut
+        with np.errstate(divide="ignore", over="ignore"):
+            values = cut + (cut - a) * (more**2 / b)
+        return np.clip(values, a.min(axis=0) - far, a.max(axis=0) + far)
 
-    def gain(self, mean: Floats, variance: Floats, more: Floats) -> Floats:
-        return variance / more / more
-
-    def mean_variance(self, weight: Floats, mean: Floats, variance: Floats, more: Floats) -> Floats:
-        """Integrate over the Normals of a further value."""
-        total = variance + more**2
-        reach = _REACH * np.sqrt(total)
-        low, high = _grid_ends(weight, mean - reach, mean + reach)
-        value = low + (high - low) * (np.arange(_GRID)[:, None] / (_GRID - 1.0))
-        gap = value - mean[:, None]
-        log_p = -0.5 * (gap**2 / total[:, None] + np.log(total)[:, None])
-        pull = (variance / total)[:, None]
-        remaining = np.broadcast_to((more**2 * (variance / total))[:, None], gap.shape)
-        return _averaged(weight, log_p, 1.0, mean[:, None] + pull * gap, remaining)
-
-    def value(self, theta: Mixed, coarse: Mixed, more: Floats, cut: Floats) -> Floats:
+    def gained(
+        self, least: Floats, above: Bools, a: Floats, b: Floats, more: Floats, cut: Floats
+    ) -> Floats:
         """Integral over the further values that change the choice."""
-        mean, variance = theta.a, theta.b
-        above = theta.average(mean) > cut
-        least = _value_cut_off(coarse, more, cut)
-        sd = np.sqrt(variance + more**2)
-        z = (mean - least) / sd
-        bell = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (variance / sd)
-        gap = mean - cut
-        gained = np.where(above, bell - gap * special.ndtr(-z), bell + gap * special.ndtr(z))
-        return np.maximum(theta.average(gained), 0.0)
+        sd, gap = np.sqrt(b + more**2), a - cut
+        z = (a - least) / sd
+        bell = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (b / sd)
+        return np.where(above, bell - gap * special.ndtr(-z), bell + gap * special.ndtr(z))
 
 
+AFTER_COUNT: Further = _AfterCount()
+AFTER_SUCCESS: Further = _AfterSuccess()
 AFTER_VALUE: Further = _AfterValue()
-
-
-def _value_cut_off(theta: Mixed, more: Floats, cut: Floats) -> Floats:
-    """Further value with E(theta | y, y') = cut, by bisection between the components' own."""
-    mean, variance = theta.a, theta.b
-    noise = more**2
-    total = variance + noise
-    sd = np.sqrt(total).max(axis=0)
-    ends = mean.min(axis=0) - _FAR * sd, mean.max(axis=0) + _FAR * sd
-    # a posterior without variance moves with no value: its cut-off is at infinity, and is cut
-    with np.errstate(divide="ignore", over="ignore"):
-        cut_offs = np.clip(cut + (cut - mean) * (noise / variance), *ends)
-    low, high, log_weight = cut_offs.min(axis=0), cut_offs.max(axis=0), _log_weight(theta)
-    for _ in range(_HALVINGS if len(mean) > 1 else 0):
-        middle = 0.5 * (low + high)
-        log_p = log_weight - 0.5 * ((middle - mean) ** 2 / total + np.log(total))
-        p = np.exp(log_p - log_p.max(axis=0))
-        after = mean + variance / total * (middle - mean)
-        up = (p * (after - cut)).sum(axis=0) > 0
-        low, high = np.where(up, low, middle), np.where(up, middle, high)
-    return np.asarray(0.5 * (low + high))

@@ -7,7 +7,7 @@ import numpy as np
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
 from .forms import OutcomeForms
-from .row_sums import Cells, Columns, add_by_bin
+from .row_sums import Columns
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 _ALIKE = 0.5  # correlation from which noise sds seem to be computed from the values
@@ -144,18 +144,3 @@ def _variance_as(y: Floats, estimate: Floats) -> Floats:
 
 
 NORMAL_FORMS = _NormalForms()
-
-
-# --- from sums over cells: variation beyond the noise, errors of wide cells ----------------------
-
-
-def value_residuals(cells: Cells, bins: int, _trials: bool) -> tuple[Floats, Floats]:
-    """Excess of squared residuals of values, in units of their noise, and its variance, by bin."""
-    n, w1, w2, y1, y2 = (
-        cells.sums[power] for power in ((0, 0), (0, 1), (0, 2), (1, 0), (2, 0))
-    )  # fmt: skip
-    noise = w1 / n
-    excess = (y2 - y1 * (y1 / n) - (1 - 1 / n) * w1) / noise
-    # of squared residuals about the mean of n items, in units of their noise
-    variance = 2 * (1 - 1 / n) * w2 / noise**2
-    return add_by_bin(cells, excess, bins), add_by_bin(cells, variance, bins)

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .binomial import BINOMIAL_FORMS, success_residuals
+from .binomial import BINOMIAL_FORMS
 from .cells import EXACT_COUNTS, STEPS
 from .forms import OutcomeForms
-from .normal import NORMAL_FORMS, value_residuals
-from .poisson import POISSON_FORMS, count_residuals
-from .row_sums import Cells, Powers
+from .normal import NORMAL_FORMS
+from .poisson import POISSON_FORMS
+from .row_sums import Powers
 from .scales import LINEAR, LOG, LOGIT, Scale
 from .validity import (
     LARGEST_COUNT,
@@ -100,8 +100,6 @@ class Outcome:
     few_joint: bool  # one bin always has few joint cells, so merging bins is always enough
     amounts: Mapping[str, str]  # roles for bins of equal amounts, with the column of their sum
     describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
-    # (cells, bins, no outcome exceeds its size) -> variation beyond the noise, and its variance
-    residuals: Callable[[Cells, int, bool], tuple[NDArray[Any], NDArray[Any]]]
     # (outcome, size) -> each item's own estimate of theta; NaN without information
     estimate: Callable[[Floats, Floats], Floats]
     # for reports: name, role of the summed column (empty for a ratio), and its
@@ -115,9 +113,6 @@ class Outcome:
     # (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
     # errors from noise alone, by group
     pooled: Callable[[Floats, Floats, Floats, Ints], tuple[Floats, Floats]]
-    # (scores, outcomes, sizes, items) of bins -> whether scores can be read as estimates of theta:
-    # right within a factor of 3
-    reads_theta: Callable[[Floats, Floats, Floats, Floats], bool]
     sizes_add: bool  # a larger size is more informative, and means are over units of size
     forms: OutcomeForms  # functions only of outcomes
 
@@ -146,6 +141,16 @@ class Outcome:
     def margins(self) -> tuple[str, ...]:
         """Names of the tables of cells that are always kept."""
         return tuple(self.tables)[1:-1]
+
+    def reads_theta(self, score: Floats, outcome: Floats, size: Floats) -> bool:
+        """Return True if scores of bins are estimates of a positive theta, within a factor of 3."""
+        if not self.positive or score.min() < self.theta.low or score.max() > self.theta.high:
+            return False
+        mean, estimate = (
+            self.theta.position(total / size.sum())
+            for total in ((score * size).sum(), outcome.sum())
+        )
+        return bool(np.isfinite(mean + estimate) and abs(mean - estimate) < np.log(_ALIKE))
 
     def sums(self, name: str) -> tuple[str, ...]:
         """Columns of a table without keys: whole numbers, then real sums."""
@@ -223,13 +228,6 @@ def _pooled_rates(
     return _rate(counts, exposures), _rate(np.sqrt(counts), exposures)
 
 
-def _scores_are_rates(score: Floats, count: Floats, exposure: Floats, items: Floats) -> bool:
-    if score.min() <= 0 or count.sum() <= 0:
-        return False
-    ratio = float((score * exposure).sum()) / float(count.sum())
-    return 1 / _ALIKE < ratio < _ALIKE
-
-
 def _describe_counts(_n: int, sums: Mapping[str, Any]) -> str:
     return f"{int(sums['sum_y']):,} counts in exposure {float(sums['sum_N']):,.6g}"
 
@@ -301,11 +299,9 @@ _POISSON = Outcome(
     no_information=0.0,
     ends=(),
     pooled=_pooled_rates,
-    reads_theta=_scores_are_rates,
     sizes_add=True,
     forms=POISSON_FORMS,
     describe=_describe_counts,
-    residuals=count_residuals,
 )  # fmt: skip
 
 # --- values y ~ Normal(theta, s^2), w = s^2 ------------------------------------------------------
@@ -320,16 +316,6 @@ def _pooled_values(
     n = np.bincount(group, items)
     noise = np.sqrt(np.bincount(group, items * noise_sd**2))
     return np.bincount(group, items * value) / n, noise / n
-
-
-def _scores_are_values(score: Floats, value: Floats, noise_sd: Floats, items: Floats) -> bool:
-    """Return True if values have a slope on scores near 1, and similar means."""
-    mean, level = np.average(score, weights=items), np.average(value, weights=items)
-    square = float(np.average((score - mean) ** 2, weights=items))
-    if square == 0:
-        return False
-    slope = float(np.average((score - mean) * (value - level), weights=items)) / square
-    return bool(1 / _ALIKE < slope < _ALIKE and abs(mean - level) < _ALIKE * square**0.5)
 
 
 def _describe_values(n: int, sums: Mapping[str, Any]) -> str:
@@ -395,11 +381,9 @@ _NORMAL = Outcome(
     no_information=LARGEST_VALUE,
     ends=(),
     pooled=_pooled_values,
-    reads_theta=_scores_are_values,
     sizes_add=False,
     forms=NORMAL_FORMS,
     describe=_describe_values,
-    residuals=value_residuals,
 )  # fmt: skip
 
 # --- successes y ~ Binomial(n, theta) in n trials, z = n - y failures -----------------------------
@@ -415,22 +399,6 @@ def _shares_of_trials(
     y, n = np.bincount(group, successes), np.bincount(group, trials)
     rate = _rate(y, n)
     return rate, _rate(np.sqrt(n * rate * (1.0 - rate)), n)
-
-
-def _scores_are_probabilities(
-    score: Floats, successes: Floats, trials: Floats, items: Floats
-) -> bool:
-    if score.min() < 0 or score.max() > 1:
-        return False
-    observed, expected = float(successes.sum()), float((score * trials).sum())
-    failures, expected_failures = (
-        float(trials.sum()) - observed,
-        float(((1.0 - score) * trials).sum()),
-    )
-    if min(observed, expected, failures, expected_failures) <= 0:
-        return False
-    odds = (expected / expected_failures) / (observed / failures)
-    return 1 / _ALIKE < odds < _ALIKE
 
 
 def _describe_successes(_n: int, sums: Mapping[str, Any]) -> str:
@@ -515,11 +483,9 @@ _BINOMIAL = Outcome(
     no_information=0.0,
     ends=(0.0, 1.0),  # where the logit is infinite: forests vote as one
     pooled=_shares_of_trials,
-    reads_theta=_scores_are_probabilities,
     sizes_add=True,
     forms=BINOMIAL_FORMS,
     describe=_describe_successes,
-    residuals=success_residuals,
 )  # fmt: skip
 
 OUTCOMES: Mapping[str, Outcome] = {

@@ -10,7 +10,7 @@ from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
 from .cells import count_cell_range
 from .forms import OutcomeForms, fitted_line
-from .row_sums import Cells, Columns, add_by_bin
+from .row_sums import Columns
 
 _SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
 _FEW, _MANY = 0.1, 5.0  # expected counts above exposures; in between, none is not evidence
@@ -172,32 +172,3 @@ def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
 
 
 POISSON_FORMS = _PoissonForms()
-
-
-# --- from sums over cells: variation beyond the noise, errors of wide cells ----------------------
-
-
-def count_residuals(cells: Cells, bins: int, trials: bool) -> tuple[Floats, Floats]:
-    """Excess of squared residuals of counts over their noise, and its variance, by bin.
-
-    Each cell has its own mean. The noise is Poisson's or, if no count exceeds its exposure
-    (`trials`), binomial.
-    """
-    exposed = cells.sums[0, 1] > 0
-    cells = cells._replace(bin=cells.bin[exposed])
-    n, x1, x2, y1, xy, y2 = (
-        cells.sums[power][exposed] for power in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0))
-    )
-    exposure = add_by_bin(cells, x1, bins)
-    mu = add_by_bin(cells, y1, bins) / np.maximum(exposure, np.finfo(float).tiny)
-    rate = y1 / x1
-    size = x2 / x1  # exposure of a typical item of the cell
-    # expectation under Poisson noise of the squared residuals about the cell's mean
-    noise = y1 - rate * size
-    if trials:  # mu (1 - mu) of X trials is low by a factor of 1 - 1/X
-        noise = noise * (1 - mu[cells.bin]) / np.maximum(1 - 1 / exposure[cells.bin], 1e-9)
-    excess = y2 - 2 * rate * xy + rate * rate * x2 - noise
-    # weights 1 over the expected count give all items equal influence
-    told = mu > 0
-    variance = np.where(told, add_by_bin(cells, 2 * (1 - 1 / n) * x2 / size**2, bins), 0.0)
-    return add_by_bin(cells, excess / size, bins) / np.where(told, mu, 1.0), variance

@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 
 import numba
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .rising import columns, make_rising, rising, two_points
-from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
+from .row_sums import Columns, RowSums, Weak, by_row, row_of, weak_dispersion
 
 CV2_LEVEL = (float(np.log(0.3)), 1.4)
 """Mean and sd of the level of log cv2: between 0.02 and 5 with probability 0.95."""
@@ -111,9 +112,11 @@ class Histograms(RowSums):
         else:
             counts, exposures, part = cells["count"], cells["exposure"], cells["part"]
             y_log_n = np.bincount(part["row"], part["sum_y_log_N"], rows)
-        return make_histograms(
-            rows, columns(counts, _COUNT_SUMS), columns(exposures, _EXPOSURE_SUMS), y_log_n
-        )
+        counts_above, log_factorials = make_rising(rows, columns(counts, _COUNT_SUMS))
+        points = _exposure_points(rows, exposures)
+        total = np.bincount(exposures["row"], exposures["sum_y"], rows)
+        constant = y_log_n - log_factorials
+        return cls(*counts_above, *points, total, constant, np.zeros(rows))
 
     @staticmethod
     def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
@@ -163,54 +166,18 @@ class Histograms(RowSums):
         return self.total > 0
 
 
-def make_histograms(
-    rows: int,
-    count_cells: tuple[NDArray[Any], ...],
-    exposure_cells: tuple[NDArray[Any], ...],
-    sum_y_log_n: Floats,
-) -> Histograms:
-    """Histograms as weighted points from columns of cells.
-
-    Cells over counts: row, n, and sums of y, y^2, y^3; cells over exposures: row, n, and sums of N,
-    N^2, N^3, y, yN, yN^2, yN^3. The last argument is the sum of y log N of each row.
-    """
-    counts_above, log_factorials = make_rising(rows, count_cells)
-    row, n, n1, n2, n3, s, s1, s2, s3 = exposure_cells
-    exposed = s > 0
-    start, (exposure, items, counts) = _merge(
-        rows,
-        two_points(row, n, n1, n2, n3),
-        two_points(row[exposed], s[exposed], s1[exposed], s2[exposed], s3[exposed]),
+def _exposure_points(rows: int, cells: Columns) -> tuple[Ints, Floats, Floats, Floats]:
+    """Offsets of rows, distinct exposures, and the items and counts of each."""
+    row, n, n1, n2, n3, y, y1, y2, y3 = columns(cells, _EXPOSURE_SUMS)
+    occupied = y > 0
+    weights = (
+        pd.Series(weight).groupby([point_row, exposure]).sum()
+        for point_row, exposure, weight in (
+            two_points(row, n, n1, n2, n3),
+            two_points(row[occupied], y[occupied], y1[occupied], y2[occupied], y3[occupied]),
+        )
     )
-    total = np.bincount(row, weights=s, minlength=rows)
-    return Histograms(
-        *counts_above,
-        start,
-        exposure,
-        items,
-        counts,
-        total,
-        np.asarray(sum_y_log_n, dtype=float) - log_factorials,
-        np.zeros(rows),
-    )
-
-
-def _merge(rows: int, *points: tuple[Ints, Floats, Floats]) -> tuple[Ints, list[Floats]]:
-    """Offsets of rows (rows + 1,), their distinct exposures, and the weight of each of `points`.
-
-    Points are rows, exposures and weights. Items and counts share exact cells.
-    """
-    row, exposure = (np.concatenate(columns) for columns in list(zip(*points, strict=True))[:2])
-    order = np.lexsort((exposure, row))
-    row, exposure = row[order], exposure[order]
-    new = np.concatenate([[True], (np.diff(row) != 0) | (np.diff(exposure) != 0)])
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.cumsum(new) - 1
-    row, exposure = row[new], exposure[new]
-    parts = np.split(place, np.cumsum([len(weight) for *_, weight in points])[:-1])
-    weights = [
-        np.bincount(part, weight, len(exposure))
-        for part, (*_, weight) in zip(parts, points, strict=True)
-    ]
-    start = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
-    return start.astype(np.int64), [exposure, *weights]
+    points = pd.concat(weights, axis=1, sort=True).fillna(0.0)  # exact cells share their points
+    place, size = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
+    start, (exposure, items, counts) = by_row(rows, place, size, *points.to_numpy().T)
+    return start, exposure, items, counts

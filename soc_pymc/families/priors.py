@@ -1,7 +1,7 @@
 """Priors of theta given the score, as frozen configurations."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .._lib.arguments import POSITIVE, OneOf, Real, Whole, shown
 from .._lib.errors import FitError
@@ -109,20 +109,19 @@ class Constant(Spline):
         super().__init__(knots=1, scale="linear", level=level)
 
 
-def _linear() -> Spline:
-    return Spline(scale="linear")
-
-
-def _logit() -> Spline:
-    return Spline(scale="logit")
-
-
-class _Prior:
+@dataclass(frozen=True)
+class _Single:
     """Fields and checks of all priors."""
 
-    mean: Spline
-    variance: Spline
-    zero: bool
+    mean: Spline = Spline()
+    variance: Spline = Spline()
+    exposure: Spline | None = None
+    monotone: bool = False
+    bin_effects: bool = False
+    groups: bool = True
+    zero: bool = field(default=False, kw_only=True)
+    atoms: bool = field(default=True, kw_only=True)
+
     family: ClassVar[str]  # name of its family, or of its components'
     mixture: ClassVar[bool] = False
 
@@ -136,48 +135,28 @@ class _Prior:
         """Names of the two curves in the posterior."""
         return CURVES[self.family]
 
-    def _check(self, field_name: str, good: bool, rule: str, hint: str = "") -> None:
-        if not good:
-            value = shown(getattr(self, field_name))
-            name = type(self).__name__
-            raise FitError(f"{name}({field_name}=) must be {rule}, not {value}{hint}")
-
-    def _check_curves(self) -> None:
+    def __post_init__(self) -> None:
         for name in ("mean", "variance"):
-            good = isinstance(getattr(self, name), Spline)
-            self._check(name, good, "soc.Spline(...) or soc.Constant()")
+            self._check(name, Spline, "soc.Spline(...) or soc.Constant()")
         for name, partner in (("mean", self.variance), ("variance", self.mean)):
             if isinstance(constant := getattr(self, name), Constant):
                 level = Spline(knots=1, scale=partner.scale, level=constant.level)
                 object.__setattr__(self, name, level)
-
-
-@dataclass(frozen=True)
-class _Single(_Prior):
-    """Fields and checks of priors of one family."""
-
-    mean: Spline = field(default_factory=Spline)
-    variance: Spline = field(default_factory=Spline)
-    exposure: Spline | None = None
-    monotone: bool = False
-    bin_effects: bool = False
-    groups: bool = True
-    zero: bool = field(default=False, kw_only=True)
-    atoms: bool = field(default=True, kw_only=True)
-
-    def __post_init__(self) -> None:
-        self._check_curves()
+        self._check("exposure", Spline | None, "soc.Spline(...) or None")
         size = self.exposure
-        self._check("exposure", size is None or isinstance(size, Spline), "soc.Spline(...) or None")
         if size is not None and size != Spline(knots=size.knots, wiggle=size.wiggle):
             raise FitError(
                 f"{type(self).__name__}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: "
                 "its axis is log exposure, and its level and slope are part of what shrinks to zero"
             )
         for switch in ("monotone", "bin_effects", "groups", "zero", "atoms"):
-            good = isinstance(getattr(self, switch), bool)
             hint = "" if switch in ("zero", "atoms") else _ONE_SWITCH
-            self._check(switch, good, "True or False", hint)
+            self._check(switch, bool, "True or False", hint)
+
+    def _check(self, option: str, kind: Any, rule: str, hint: str = "") -> None:
+        if not isinstance(value := getattr(self, option), kind):
+            name = type(self).__name__
+            raise FitError(f"{name}({option}=) must be {rule}, not {shown(value)}{hint}")
 
 
 @dataclass(frozen=True)
@@ -193,12 +172,10 @@ class _Mixture(_Single):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        for option, least in (("functions", 4), ("knots", 1)):
-            number = Whole(least, _MOST_KNOTS)(getattr(self, option), f"{name}: {option}")
+        rules = {"functions": Whole(4, _MOST_KNOTS), "knots": Whole(1, _MOST_KNOTS)}
+        for option, rule in (rules | {"shape": POSITIVE, "drift": POSITIVE}).items():
+            number = rule(getattr(self, option), f"{type(self).__name__}: {option}")
             object.__setattr__(self, option, number)
-        for option in ("shape", "drift"):
-            object.__setattr__(self, option, POSITIVE(getattr(self, option), f"{name}: {option}"))
 
 
 @dataclass(frozen=True)
@@ -278,8 +255,8 @@ class Normal(_Single):
     """
 
     family: ClassVar[str] = "Normal"
-    mean: Spline = field(default_factory=_linear)
-    variance: Spline = field(default_factory=_linear)
+    mean: Spline = Spline(scale="linear")
+    variance: Spline = Spline(scale="linear")
 
 
 @dataclass(frozen=True)
@@ -312,8 +289,8 @@ class Beta(_Single):
     """
 
     family: ClassVar[str] = "Beta"
-    mean: Spline = field(default_factory=_logit)
-    variance: Spline = field(default_factory=_logit)
+    mean: Spline = Spline(scale="logit")
+    variance: Spline = Spline(scale="logit")
 
 
 @dataclass(frozen=True)
@@ -383,8 +360,8 @@ class NormalMixture(_Mixture):
     """
 
     family: ClassVar[str] = "Normal"
-    mean: Spline = field(default_factory=_linear)
-    variance: Spline = field(default_factory=_linear)
+    mean: Spline = Spline(scale="linear")
+    variance: Spline = Spline(scale="linear")
 
 
 @dataclass(frozen=True)
@@ -416,8 +393,8 @@ class BetaMixture(_Mixture):
     """
 
     family: ClassVar[str] = "Beta"
-    mean: Spline = field(default_factory=_logit)
-    variance: Spline = field(default_factory=_logit)
+    mean: Spline = Spline(scale="logit")
+    variance: Spline = Spline(scale="logit")
 
 
 SinglePrior = Gamma | Normal | Beta

@@ -288,17 +288,3 @@ def by_row(rows: int, row_of_cell: Ints, *columns: Floats) -> tuple[Ints, list[F
     order = np.argsort(row_of_cell, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(row_of_cell, minlength=rows))])
     return start.astype(np.int64), [np.ascontiguousarray(c[order], dtype=float) for c in columns]
-
-
-class Cells(NamedTuple):
-    """Cells of one table: ranges of outcomes or sizes within bins."""
-
-    bin: Ints
-    low: Floats
-    width: Floats
-    sums: Powers
-
-
-def add_by_bin(cells: Cells, values: Any, bins: int) -> Floats:
-    """Sums over the cells of each bin, (bins,)."""
-    return np.asarray(np.bincount(cells.bin, weights=values, minlength=bins), dtype=float)

@@ -4,88 +4,45 @@ Where draws of both curves at an item are averaged, few nodes with the draws' ow
 nearly the same averages of smooth functions.
 """
 
-import numba
 import numpy as np
 
 from .._lib.arrays import Floats
 
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 _ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
 _LEAST = 1e-7  # least norm of a polynomial of standardised draws, unless they take few values
 
 
-@_jit
-def _dot(a, b):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for s in range(len(a)):
-        total += a[s] * b[s]
-    return total / len(a)
+def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """Centred draws over their sd, and this sd, (n, 1): 0 if it is rounding of a `size`."""
+    sd = np.sqrt((x * x).mean(axis=1, keepdims=True))
+    sd = np.where(sd <= _ROUNDING * size, 0.0, sd)
+    return _over(x, sd), sd
 
 
-@_jit
-def _standardise(x, size):  # type: ignore[no-untyped-def]
-    """Divide centred draws by their sd, in place; the sd, 0 if it is rounding of a `size`."""
-    sd = np.sqrt(_dot(x, x))
-    if sd <= _ROUNDING * size:
-        sd = 0.0
-    x *= 1.0 / sd if sd > 0.0 else 0.0
-    return sd
+def _over(x: Floats, divisor: Floats) -> Floats:
+    return x * np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0.0)
 
 
-@_jit
-def _recurrence(x, poly, jacobi):  # type: ignore[no-untyped-def]
-    """Orthonormal polynomials (number, draws) by Stieltjes' procedure, and their Jacobi matrix.
+def _recurrence(x: Floats, number: int) -> tuple[Floats, Floats]:
+    """Orthonormal polynomials (n, number, draws) by Stieltjes' procedure, and their Jacobi matrix.
 
     Draws of fewer values than polynomials give polynomials of 0 and nodes of weight 0.
     """
-    beta, last = 0.0, len(poly) - 1
-    poly[0] = 1.0
-    for k in range(last + 1):
-        current, previous = poly[k], poly[max(k - 1, 0)]
-        alpha = 0.0
-        for s in range(len(x)):
-            alpha += x[s] * current[s] * current[s]
-        alpha /= len(x)
-        jacobi[k, k] = alpha
-        if k == last:
+    poly, jacobi = np.ones((len(x), number, x.shape[1])), np.zeros((len(x), number, number))
+    for k in range(number):
+        current = poly[:, k]
+        alpha = (x * current**2).mean(axis=1, keepdims=True)
+        jacobi[:, k, k] = alpha[:, 0]
+        if k == number - 1:
             break
-        new, square = poly[k + 1], 0.0
-        for s in range(len(x)):
-            new[s] = (x[s] - alpha) * current[s] - beta * previous[s]
-            square += new[s] * new[s]
-        norm = np.sqrt(square / len(x))
-        beta = norm if norm > _LEAST else 0.0
-        new *= 1.0 / beta if beta > 0.0 else 0.0
-        jacobi[k, k + 1] = jacobi[k + 1, k] = beta
-
-
-@_jit
-def _fill(location, dispersion, number, out):  # type: ignore[no-untyped-def]
-    """Fill `out` (n, 3, number^2) with weights and both curves at the nodes of draws (n, draws)."""
-    draws = location.shape[1]
-    x, z = np.empty((2, draws))
-    poly = np.empty((2, number, draws))
-    jacobi = np.zeros((2, number, number))
-    for i in range(len(location)):
-        centre, other = location[i].mean(), dispersion[i].mean()
-        x[:], z[:] = location[i] - centre, dispersion[i] - other
-        sd = _standardise(x, np.abs(location[i]).max())
-        slope = _dot(x, z)
-        z -= slope * x
-        remaining_sd = _standardise(z, 1.0 + abs(other))  # a logarithm
-        _recurrence(x, poly[0], jacobi[0])
-        _recurrence(z, poly[1], jacobi[1])
-        joint = np.dot(poly[0], poly[1].T) / draws
-        at_x, vector_x = np.linalg.eigh(jacobi[0])
-        at_z, vector_z = np.linalg.eigh(jacobi[1])
-        # Lagrange's polynomials at Gauss nodes are sums of the orthonormal ones
-        weight = np.dot((vector_x * vector_x[0]).T, np.dot(joint, vector_z * vector_z[0]))
-        for j in range(number):
-            for k in range(number):
-                place = j * number + k
-                out[i, 0, place] = weight[j, k]
-                out[i, 1, place] = centre + sd * at_x[j]
-                out[i, 2, place] = other + slope * at_x[j] + remaining_sd * at_z[k]
+        following = (x - alpha) * current
+        if k:
+            following -= jacobi[:, k, k - 1, None] * poly[:, k - 1]
+        norm = np.sqrt((following**2).mean(axis=1, keepdims=True))
+        beta = np.where(norm > _LEAST, norm, 0.0)
+        poly[:, k + 1] = _over(following, beta)
+        jacobi[:, k, k + 1] = jacobi[:, k + 1, k] = beta[:, 0]
+    return poly, jacobi
 
 
 def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
@@ -101,6 +58,16 @@ def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
     >>> float((weight * x * z).sum().round(12))
     1.0
     """
-    out = np.empty((len(location), 3, number**2))
-    _fill(np.ascontiguousarray(location), np.ascontiguousarray(dispersion), number, out)
-    return out
+    centre, other = (x.mean(axis=1, keepdims=True) for x in (location, dispersion))
+    x, sd = _standardised(location - centre, np.abs(location).max(axis=1, keepdims=True))
+    z = dispersion - other
+    slope = (x * z).mean(axis=1, keepdims=True)
+    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(other))  # a logarithm
+    (poly_x, jacobi_x), (poly_z, jacobi_z) = _recurrence(x, number), _recurrence(z, number)
+    joint = poly_x @ poly_z.swapaxes(1, 2) / x.shape[1]
+    (at_x, vector_x), (at_z, vector_z) = np.linalg.eigh(jacobi_x), np.linalg.eigh(jacobi_z)
+    # Lagrange's polynomials at Gauss nodes are sums of the orthonormal ones
+    weight = (vector_x * vector_x[:, :1]).swapaxes(1, 2) @ joint @ (vector_z * vector_z[:, :1])
+    first = np.broadcast_to((centre + sd * at_x)[:, :, None], weight.shape)
+    second = (other + slope * at_x)[:, :, None] + (remaining_sd * at_z)[:, None]
+    return np.stack([weight, first, second], axis=1).reshape(len(x), 3, number**2)

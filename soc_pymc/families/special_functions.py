@@ -49,20 +49,11 @@ def log1pmx(x):  # type: ignore[no-untyped-def]
 
 @_jit
 def stirling(x):  # type: ignore[no-untyped-def]
-    """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x >= 16, and its derivative."""
-    z = 1.0 / x
-    w = z * z
-    value = z * (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188))))
-    slope = -w * (1 / 12 - w * (3 / 360 - w * (5 / 1260 - w * (7 / 1680 - w * 9 / 1188))))
-    return value, slope
-
-
-@_jit
-def stirling_rest(x):  # type: ignore[no-untyped-def]
-    """Value of `stirling` for every x > 0."""
+    """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x > 0."""
     if x < _LEAST_STIRLING:
         return math.lgamma(x + 1.0) - (x + 0.5) * math.log(x) + x - _HALF_LOG_2PI
-    return stirling(x)[0]
+    w = 1.0 / (x * x)
+    return (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188)))) / x
 
 
 @_jit
@@ -107,7 +98,7 @@ def negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
     gap = (expected - count) / (1.0 + ratio)
     parts = deviance(count, gap, total * (ratio / (1.0 + ratio)))
     parts += deviance(shape, -gap, total / (1.0 + ratio))
-    remainder = stirling_rest(total) - stirling_rest(shape) - stirling_rest(count)
+    remainder = stirling(total) - stirling(shape) - stirling(count)
     return remainder - parts - 0.5 * (math.log(2.0 * math.pi * count) + math.log1p(count / shape))
 
 
@@ -120,7 +111,7 @@ def _negative_binomials(count, shape, expected):  # type: ignore[no-untyped-def]
 def _gamma_kernels(shape, x):  # type: ignore[no-untyped-def]
     if not x > 0.0:
         return 0.0
-    remainder = 0.5 * math.log(shape) + _HALF_LOG_2PI + stirling_rest(shape)
+    remainder = 0.5 * math.log(shape) + _HALF_LOG_2PI + stirling(shape)
     return math.exp(-deviance(shape, x - shape, x) - remainder)
 
 
@@ -130,7 +121,7 @@ def _beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
         return 0.0
     m = a + b
     gap = m * x - a if x < 0.5 else b - m * complement
-    log = stirling_rest(m) - stirling_rest(a) - stirling_rest(b) - _HALF_LOG_2PI
+    log = stirling(m) - stirling(a) - stirling(b) - _HALF_LOG_2PI
     log += 0.5 * math.log(a / m * b) - deviance(a, gap, m * x) - deviance(b, -gap, m * complement)
     return math.exp(log)
 

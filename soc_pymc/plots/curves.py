@@ -90,7 +90,7 @@ def plot_curves(
         _data_points(fit, panels[0])
     score = curves["score"].to_numpy()
     outcome = fit_data.outcome_of(fit)
-    if outcome.positive and outcome.reads_theta(*fit_data.bins_of(fit)):
+    if outcome.reads_theta(*fit_data.bins_of(fit)[:3]):
         panels[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     _label_curves(fit, panels, score, " by group" if groups else "")
     return panels

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
-from ..families.family import Family
+from ..families.family import Family, with_zero
 from ..families.outcomes import Outcome
-from ..families.zeros import with_zero
 
 Columns = Mapping[str, NDArray[Any]]
 """Columns of items by role, arrays of one length.

@@ -8,10 +8,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
+from ..families.family import with_zero
 from ..families.mixture_items import drawn_components
 from ..families.mixtures import summaries
 from ..families.priors import COMPONENTS
-from ..families.zeros import with_zero
 from ..inference.results import Fit
 from .curves import own_terms
 from .interface import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select

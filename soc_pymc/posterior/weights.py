@@ -18,12 +18,11 @@ from scipy import special
 from .._lib.arrays import Floats, Ints
 from .._model.splines import knots_in, spline_matrix
 from ..families.components import Frame
-from ..families.family import family_of
+from ..families.family import family_of, whole_moments, with_zero
 from ..families.mixture_items import interpolated
 from ..families.mixture_rows import LOWEST, WeightForms, bent_curves, solved
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
-from ..families.zeros import whole_moments, with_zero
 from ..inference.results import Fit
 from .curves import (
     P_ZERO,

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from soc_pymc.families.further import expected_variance
 from soc_pymc.posterior.interface import ThetaMixture
 from tests.family_records import RECORDS
 
@@ -55,7 +54,7 @@ def test_value_and_expected_variance(name, weighted):
             # the sum of values has a step at the kink
             assert result == pytest.approx(value, rel=1e-7, abs=1e-6 if name == "Normal" else 1e-9)
         if weighted:  # from a grid of at most 256 outcomes
-            assert expected_variance(further, theta, more)[0] == pytest.approx(variance, rel=1e-4)
+            assert further.expected_variance(theta, more)[0] == pytest.approx(variance, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -68,9 +67,9 @@ def test_one_component_has_the_closed_form(name):
         "Beta": ([9.0, 0.5, 3e3], [3.0, 2.0, 9e3], [3000.0, 1.0, 100.0]),
     }[name]
     a, b, more = (np.array([column]) for column in (a, b, more))
-    result = expected_variance(family.further, ThetaMixture(a, b, np.ones((1, 3))), more[0])
+    result = family.further.expected_variance(ThetaMixture(a, b, np.ones((1, 3))), more[0])
     mean, variance = family.mean(a, b)[0], family.variance(a, b)[0]
-    gain = family.further.gain(mean, variance, more[0])
+    gain = family.outcome.forms.response(more[0], mean, variance)
     closed = {
         "Gamma": a / (b * (b + more)),
         "Normal": b / (1.0 + b / more**2),

@@ -68,9 +68,9 @@ def test_line_has_the_highest_likelihood(kind):
 def test_scores_that_read_as_theta_and_pooled_estimates(kind):
     _, score, _, y, size = made_items(kind, 2000)
     outcome, ones = OUTCOMES[kind], np.ones(2000)
-    assert outcome.reads_theta(score, y, size, ones)
-    assert not outcome.reads_theta(score + 10.0, y, size, ones)
-    assert not outcome.reads_theta(score / 100.0, y, size, ones)
+    assert outcome.reads_theta(score, y, size) == outcome.positive
+    assert not outcome.reads_theta(score + 10.0, y, size)
+    assert not outcome.reads_theta(score / 100.0, y, size)
     estimate, error = outcome.pooled(y, size, ones, np.zeros(2000, int))
     if kind == "normal":
         assert estimate[0] == pytest.approx(y.mean())

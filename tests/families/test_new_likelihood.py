@@ -1,0 +1,192 @@
+"""A new likelihood is one record: waiting times y ~ Exponential(theta), theta ~ Gamma(a, b).
+
+Averaged over theta a waiting time is Lomax, and theta given it is Gamma(a + 1, b + y).
+"""
+
+from dataclasses import KW_ONLY, dataclass, replace
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numba
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import soc_pymc as soc
+from soc_pymc import prior_table
+from soc_pymc._model.rows import rows_of
+from soc_pymc.data import columns
+from soc_pymc.families import cells, family, mixtures, outcomes, priors
+from soc_pymc.families.forms import OutcomeForms
+from soc_pymc.families.rising import columns as sums_of_cells
+from soc_pymc.families.rising import two_points
+from soc_pymc.families.row_sums import RowSums, Weak, by_row, row_of, weak_dispersion
+from soc_pymc.families.validity import Bounds
+from tests.examples import OVER
+
+POWERS = {f"sum_y{k if k > 1 else ''}": outcomes.Sum(k, 0) for k in (1, 2, 3)}
+ROLES = {"score": "score", "time": "time", "events": "events"}
+
+
+def log_density(y, events, log_mean, log_cv2):
+    """Log density of Lomax with shape 1 / cv2 and scale 1 / (mean cv2)."""
+    cv2 = np.exp(log_cv2)
+    return log_mean - (1.0 / cv2 + 1.0) * np.log1p(y * np.exp(log_mean) * cv2)
+
+
+@numba.njit(cache=False)
+def draw_row(rng, location, dispersion, time, items, total, spread):
+    cv2, waited = np.exp(dispersion), 0.0
+    for _ in range(int(np.rint(items.sum()))):
+        waited += rng.exponential() / (rng.gamma(1.0 / cv2, cv2) * np.exp(location))
+    return waited
+
+
+@dataclass(frozen=True)
+class WaitingRows(RowSums):
+    """Waiting times of all rows as weighted points."""
+
+    start: Any
+    time: Any
+    items: Any
+    total: Any
+    spread: Any
+
+    tables: ClassVar = {"start": ("time", "items")}
+    draw_row = staticmethod(draw_row)
+    most, farthest, reach, most_spread = (300.0, 60.0), (3.0, 3.0), 1.0, 1.0
+    margins, size_cell = ("time",), "time_cell"
+
+    @staticmethod
+    def log_marginal(xp, location, dispersion, time, items, total, spread):
+        cv2 = xp.exp(dispersion) + spread * (1.0 + xp.exp(dispersion))
+        mean = location + 0.5 * spread
+        tails = (1.0 + 1.0 / cv2)[..., None] * xp.log1p(time * (xp.exp(mean) * cv2)[..., None])
+        return (items * (mean[..., None] - tails)).sum(axis=-1)
+
+    @classmethod
+    def of(cls, rows, cells):
+        row, *sums = sums_of_cells(cells["time"], ("n", *POWERS))
+        start, points = by_row(rows, *two_points(row, *sums))
+        return cls(start, *points, np.bincount(row, sums[1], rows), np.zeros(rows))
+
+    @staticmethod
+    def weak(sums, scale, centre):
+        return Weak((centre, 5.0), (1.0, 1.0)), weak_dispersion(-1.2, 1.4)
+
+    def information(self, location, dispersion):
+        n = np.bincount(row_of(self.start), self.items)
+        shape = np.exp(-dispersion)
+        return n * shape / (shape + 2.0), 2.0 * n / (shape + 1.0) / (shape + 2.0)
+
+    def level(self):
+        return float(np.log(self.items.sum() / self.total.sum())), -1.2
+
+
+@dataclass(frozen=True)
+class WaitingPrior(soc.Gamma):
+    family: ClassVar[str] = "Waiting"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WaitingItems(soc.PoissonItems):
+    _: KW_ONLY
+    time: str | None = None
+    events: str | None = None
+    kind: ClassVar[str] = "waiting"
+
+
+COUNTS = outcomes.OUTCOMES["poisson"]
+WAITING = replace(
+    COUNTS,
+    kind="waiting",
+    observed="time",
+    size="events",
+    whole=False,
+    validity=replace(
+        COUNTS.validity,
+        outcome=Bounds("times must be finite numbers >= 0", least=0.0),
+        size=Bounds("events must be 1", largest=1.0, least=1.0),
+        conflict=None,
+    ),
+    integers=("n",),
+    forms=type("WaitingForms", (OutcomeForms,), {})(),
+    sums_of={"n": outcomes.Sum(0, 0), "sum_N": outcomes.Sum(0, 1), **POWERS},
+    tables={
+        "part": replace(COUNTS.tables["part"], reals=("sum_N", "sum_y", *outcomes._SCORES)),
+        "time": outcomes._margin("time_cell", POWERS),
+        "joint": outcomes._joint("events_cell", "time_cell", POWERS),
+    },
+)
+TIMES = replace(
+    family.GAMMA,
+    name="Waiting",
+    outcome=WAITING,
+    prior=WaitingPrior,
+    rows=WaitingRows,
+    update=lambda a, b, y, events: (a + events, b + y),
+    log_density=log_density,
+)
+
+
+@pytest.fixture
+def waiting(monkeypatch):
+    """Adds the kind and the family to the tables that hold them by name."""
+    size_cell, laws = cells.CELLS["exposure_cell"], prior_table.FAMILIES
+    table = SimpleNamespace(**{**vars(laws["Gamma"]), "update": TIMES.update})
+    for records, name, record in (
+        (outcomes.OUTCOMES, "waiting", WAITING),
+        (family.FAMILIES, "Waiting", TIMES),
+        (family._BY_KIND, "waiting", TIMES),
+        (cells.CELLS, "time_cell", size_cell._replace(role="outcome")),
+        (cells.CELLS, "events_cell", size_cell),
+        (priors.CURVES, "Waiting", priors.CURVES["Gamma"]),
+        (mixtures._LAWS, "Waiting", mixtures._LAWS["Gamma"]),
+        (laws, "Waiting", table),
+        *((columns.NUMBERS, role, rule) for role, rule in WAITING.bounds.items()),
+    ):
+        monkeypatch.setitem(records, name, record)
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(5)
+    score = np.exp(rng.normal(-1.0, 0.6, 6000))
+    rate = score * rng.gamma(4.0, 0.25, len(score))
+    return pd.DataFrame({"score": score, "time": rng.exponential(1.0 / rate), "events": 1})
+
+
+@pytest.fixture
+def statistics(waiting, frame):
+    items = WaitingItems(frame, **ROLES)
+    return soc.summarize(items, bins=30, on_leakage="ignore", progress=False)
+
+
+def test_rows_sum_lomax_densities(frame, statistics):
+    """Cells stand for their items to 1e-3 nats a bin."""
+    sums = rows_of(statistics, TIMES)[1]
+    curves = np.full((1, 30), -1.0), np.full((1, 30), -1.4)
+    shape, scale = np.exp(1.4), np.exp(2.4)
+    row = np.searchsorted(statistics.edges, frame["score"], side="right")
+    exact = np.bincount(row, stats.lomax(shape, scale=scale).logpdf(frame["time"]))
+    np.testing.assert_allclose(sums.values(*curves)[0], exact, atol=1e-3)
+    each = TIMES.log_density(frame["time"], 1, -1.0, -1.4)
+    np.testing.assert_allclose(np.bincount(row, each), exact, rtol=1e-10)
+
+
+def test_waiting_times_are_fitted_and_scored(frame, statistics):
+    """The true curves lie within 4 sd, and items have the closed form's posterior means."""
+    fit = soc.fit(statistics, WaitingPrior(), progress=False)
+    assert fit.status.pareto_k < 0.7
+    points = np.array([0.2, 0.37, 0.8])
+    curves = np.log(soc.calibration_curves(fit, points)[["mean", "shape"]])
+    for name, truth in (("mean", np.log(points)), ("shape", np.log(4.0))):
+        gap = (curves[name].mean(OVER) - truth) / curves[name].std(OVER)
+        assert float(np.abs(gap).max()) < 4.0
+    few = frame[:20]
+    scored = soc.item_posteriors(fit, WaitingItems(few, **ROLES), draws="all")
+    drawn = soc.calibration_curves(fit, few["score"])
+    shape, rate = (drawn[name].to_numpy().reshape(-1, 20) for name in ("shape", "rate"))
+    means = (shape + 1.0) / (rate + few["time"].to_numpy())
+    np.testing.assert_allclose(scored["theta_mean"], means.mean(axis=0), rtol=1e-9)
