@@ -12,7 +12,7 @@ from ..checks.results import COLUMNS, PROB, Result, cells, intervals, number, wo
 from ..data.groups import group_roles
 from ..data.statistics import Statistics
 from ..inference.results import Fit
-from ..plots.fit_data import fitted_curves
+from ..plots.curves import fitted_curves
 from ..posterior.calibration import bands
 from ..posterior.curves import P_ZERO
 from ..posterior.predictive import posterior_of

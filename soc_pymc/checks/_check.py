@@ -24,7 +24,7 @@ from ..inference.results import FIT, PARETO_K, Fit, Status
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
 from .advice import Gains, advise
-from .leave_one_out import LeaveOneOut, cdf_without, leave_one_out
+from .comparison import LeaveOneOut, cdf_without, leave_one_out
 from .observations import (
     ITEMS_OR_STATISTICS,
     Observations,
@@ -36,13 +36,18 @@ from .observations import (
     totals_without_folds,
 )
 from .pit import (
+    ALL,
+    LEAST,
     binned_dataset,
+    column_slices,
+    cut_columns,
     distance_p_value,
     pit_dataset,
     pit_findings,
     pit_tests,
     replicated_distances,
     slice_pits,
+    slices,
     together,
 )
 from .results import (
@@ -57,7 +62,6 @@ from .results import (
     two_sided,
     with_verdicts,
 )
-from .slices import ALL, LEAST, column_slices, cut_columns, slices
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked

@@ -25,9 +25,8 @@ from ..posterior.curves import average_curves
 from ..posterior.predictive import posterior_of
 from .comparison import mixture_weights
 from .observations import Observations, thin
-from .pit import NUMBER
+from .pit import NUMBER, equal_parts, is_cut, level_codes
 from .results import FAIL, OK, WARN
-from .slices import equal_parts, is_cut, level_codes
 
 _SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, of that many items
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named

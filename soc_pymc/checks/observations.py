@@ -199,9 +199,17 @@ def in_batches(
     progress: bool | None,
     values: Callable[[Columns], Sequence[Floats] | Floats],
 ) -> Floats:
-    """Values of all items, (values, n), `step` items at a time, with progress."""
-    batches = parts(title, len(columns["score"]), step, progress)
-    return np.concatenate([np.asarray(values(select(columns, rows))) for rows in batches], axis=-1)
+    """Values of all items, (values, n), `step` items at a time in threads, with progress."""
+
+    def of_batch(start: int) -> Floats:
+        return np.asarray(values(select(columns, slice(start, start + step))))
+
+    arrays, n = [], len(columns["score"])
+    with phase(title, total=n, unit="items", enabled=progress) as bar:
+        for array in ordered_map(of_batch, range(0, n, step)):
+            arrays.append(array)
+            bar.advance(array.shape[-1])
+    return np.concatenate(arrays, axis=-1)
 
 
 def summed(

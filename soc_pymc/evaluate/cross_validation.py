@@ -5,7 +5,7 @@ import pandas as pd
 from .._lib.arguments import A, checked
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
-from ..checks.leave_one_out import doubt_of
+from ..checks.comparison import doubt_of
 from ..checks.observations import curve_rows
 from ..checks.results import OK
 from ..data.statistics import Statistics

@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 from .._lib.arguments import PROBABILITY, checked, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from ..families.family import family_of
+from ..families.outcomes import Outcome
+from ..families.row_sums import MEAN_ONLY
 from ..families.scales import LOG
+from ..inference.methods import FiveSteps
 from ..inference.results import FIT, Fit, outcome_roles
-from ..posterior.calibration import bands
-from . import fit_data, style
+from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
+from ..posterior.curves import atom_of, place_of
+from . import style
 
 
 @checked(fit=FIT, prob=PROBABILITY, simultaneous=switch)
@@ -68,7 +73,7 @@ def plot_curves(
             _draw(fit, panels, curves, prob, color, name, [(False, 0.15, None)])
     else:
         curves = _mean_and_spread(fit)
-        weighted = fit_data.weighs_by_size(fit)
+        weighted = weighs_by_size(fit)
         name = "estimate" if fit.one_draw else "posterior median"
         name = f"{name}, {weighted}" if weighted else name
         shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
@@ -81,8 +86,8 @@ def plot_curves(
             _atom_points(fit, panels, prob)
         _data_points(fit, panels[0])
     score = curves["score"].to_numpy()
-    outcome = fit_data.outcome_of(fit)
-    if outcome.positive and outcome.reads_theta(*fit_data.bins_of(fit)):
+    outcome = outcome_of(fit)
+    if outcome.positive and outcome.reads_theta(*bins_of(fit)):
         panels[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     _label_curves(fit, panels, score, " by group" if groups else "")
     return panels
@@ -99,9 +104,9 @@ def _mean_and_spread(
     fit: Fit, score: Sequence[float] | None = None, group: object = None
 ) -> xr.Dataset:
     """Draws of E(theta | t), and of the sd of theta, for rates as a share of E(theta | t)."""
-    curves = fit_data.fitted_curves(fit, score, group)
+    curves = fitted_curves(fit, score, group)
     spread = curves["variance"] ** 0.5
-    if fit_data.outcome_of(fit).relative:
+    if outcome_of(fit).relative:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
@@ -117,7 +122,7 @@ def _draw(
     kinds: Sequence[tuple[bool, float, str | None]],
 ) -> None:  # fmt: skip
     """Draw both curves with their bands: simultaneous or not, opacity, label."""
-    score, steps = curves["score"].to_numpy(), fit_data.has_steps(fit)
+    score, steps = curves["score"].to_numpy(), has_steps(fit)
     for simultaneous, alpha, label in [] if fit.one_draw else kinds:
         look: dict[str, Any] = {"color": color, "alpha": alpha, "label": label}
         for ax, (low, _, high) in zip(axes, _banded(curves, prob, simultaneous), strict=True):
@@ -140,7 +145,7 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
     look |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}
     look["label"] = f"a score of many items, by itself (bars: {prob:.0%})"
     score = curves["score"].to_numpy()
-    places = fit_data.drawn_at(fit, score)
+    places = drawn_at(fit, score)
     if ends := [f"{t:g}" for t in score[places != score]]:
         look["label"] += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
@@ -150,22 +155,22 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draw the outcomes of merged bins."""
-    outcome, scale = fit_data.outcome_of(fit), fit_data.outcome_of(fit).theta
-    centre, estimate, error = fit_data.merged_outcomes(fit)
-    centre = fit_data.drawn_at(fit, centre)
+    outcome, scale = outcome_of(fit), outcome_of(fit).theta
+    centre, estimate, error = merged_outcomes(fit)
+    centre = drawn_at(fit, centre)
     inside = scale.holds(estimate)
     centre, estimate, error = centre[inside], estimate[inside], error[inside]
     # whiskers must stay on the axis
     rooms = estimate - scale.low, scale.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
-    label = f"items: {fit_data.own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
+    label = f"items: {own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
     look: dict[str, Any] = {"color": style.OBSERVED, "elinewidth": 0.8, "zorder": 3}
     ax.errorbar(centre, estimate, yerr=ends, fmt="o", markersize=3.5, label=label, **look)
 
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
     top, bottom = axes
-    outcome, scale = fit_data.outcome_of(fit), fit.axis("mean").scale
+    outcome, scale = outcome_of(fit), fit.axis("mean").scale
     relative = outcome.relative
     for ax in axes:
         if ax.get_xscale() != scale:  # axes may share it
@@ -173,10 +178,134 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     for ax, name in ((top, outcome.theta.name), (bottom, LOG.name if relative else "")):
         if ax.dataLim.y0 > 0:
             style.scaled_axis(ax.yaxis, name, ax.dataLim.y0, ax.dataLim.y1)
-    mean = f"E(theta | score)\n{fit_data.theta_unit(fit)}"
-    style.finish(top, f"Calibration curves{what}\n{fit_data.total(fit)}", "", mean)
+    mean = f"E(theta | score)\n{theta_unit(fit)}"
+    style.finish(top, f"Calibration curves{what}\n{total(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
     score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
     style.finish(bottom, "", score_name, spread, legend=False)  # the upper panel has one
     if not relative:
         bottom.set_ylim(bottom=0.0)
+
+
+_POINTS = 40
+_END_MARGIN = 0.05  # share of the axis between the outermost scores and those without a position
+
+
+def outcome_of(fit: Fit) -> Outcome:
+    """Return the fit's kind of outcome."""
+    return family_of(fit.prior).outcome
+
+
+def has_steps(fit: Fit) -> bool:
+    """Return whether the fit's curves are constant within bins."""
+    return isinstance(fit.method, FiveSteps) and not fit.method.smooth
+
+
+def weighs_by_size(fit: Fit) -> str:
+    """Describe how curves weigh items, if theta depends on sizes that add up; else empty."""
+    words = outcome_of(fit).words
+    by_size = fit.prior.exposure is not None and outcome_of(fit).sizes_add
+    return f"items weighted by their {words.size}" if by_size else ""
+
+
+def fitted_curves(
+    fit: Fit, score: Sequence[float] | Floats | None = None, group: object = None
+) -> xr.Dataset:
+    """Calibration curves at 200 scores, or where they are constant within bins, at every bin.
+
+    A term in exposure is averaged as outcomes of bins are, if sizes add up, and for a group over
+    its items.
+    """
+    if fit.mean_only:
+        raise FitError(f"there is no curve of the variance to draw: {MEAN_ONLY}")
+    if group is None and weighs_by_size(fit):
+        scores = default_scores(fit) if score is None else np.array(score)
+        return curves_of(fit, scores, by_size=True)
+    if score is not None or not has_steps(fit):
+        return calibration_curves(fit, score, group)
+    bins = fit.data["constant_data"]["score"].to_numpy()
+    curves = calibration_curves(fit, np.sort(bins), group)
+    known = np.isfinite(curves["mean"].to_numpy()).all(axis=(0, 1))
+    return curves.isel(score=np.flatnonzero(known))
+
+
+def bins_of(fit: Fit) -> tuple[Floats, Floats, Floats, Floats]:
+    """Score, outcome, size and number of items of every bin, by score."""
+    bins, outcome = fit.data["constant_data"], outcome_of(fit)
+    order = np.argsort(bins["score"].to_numpy())
+    observed = fit.data["observed_data"][outcome.observed]
+    score, y, size, items = (
+        values.to_numpy()[order].astype(float)
+        for values in (bins["score"], observed, bins[outcome.size], bins["n_items"])
+    )
+    return score, y, size, items
+
+
+def merged_outcomes(fit: Fit, points: int = _POINTS) -> tuple[Floats, Floats, Floats]:
+    """Score, estimate of theta and its standard error in `points` groups of neighbouring bins.
+
+    Groups have about equal numbers of items, and each atom is one. The score is the item-weighted
+    mean on the mean curve's axis; the error is that of noise alone.
+    """
+    score, y, size, items = bins_of(fit)
+    axis = fit.axis("mean")
+    middle = np.cumsum(items) - 0.5 * items
+    group = np.floor(middle / items.sum() * points).astype(int)
+    atom = atom_of(fit, score)
+    group = np.where(atom > 0, -atom, group)
+    _, group = np.unique(group, return_inverse=True)
+    position = np.bincount(group, items * place_of(fit, "mean", score)) / np.bincount(group, items)
+    estimate, error = outcome_of(fit).pooled(y, size, items, group)
+    known = np.isfinite(estimate)
+    merged = axis.inverse(position)
+    merged[group[atom > 0]] = score[atom > 0]
+    return merged[known], estimate[known], error[known]
+
+
+def drawn_at(fit: Fit, score: Floats) -> Floats:
+    """Positions to draw scores at; those at the ends of the axis, such as 0 and 1, lie outside."""
+    axis, bin_scores = fit.axis("mean"), fit.data["constant_data"]["score"].to_numpy()
+    scale, places = axis.local, np.array(score, dtype=float)
+    if scale.holds(places).all():
+        return places
+    low, high = axis([(inner := bin_scores[scale.holds(bin_scores)]).min(), inner.max()])
+    margin = _END_MARGIN * (high - low)
+    for end, place in ((places <= scale.low, low - margin), (places >= scale.high, high + margin)):
+        places[end] = axis.inverse(place)
+    return places
+
+
+def _words(fit: Fit) -> tuple[str, str, str]:
+    """Return the user's name of the outcome, and names of outcomes and sizes in units."""
+    outcome, roles = outcome_of(fit), outcome_roles(fit.data.attrs)
+    columns = (roles.get(role, role) for role in (outcome.observed, outcome.size))
+    name, size = (
+        "" if name == role else style.escaped(name, 24)
+        for name, role in zip(columns, (outcome.observed, outcome.size), strict=True)
+    )
+    events = name or outcome.words.events
+    if outcome.direct and name:
+        events = f"{outcome.words.events} ({name})"
+    return name, events, size or outcome.words.size
+
+
+def theta_unit(fit: Fit) -> str:
+    """Return the unit of theta, for labels, in the user's words."""
+    _, events, size = _words(fit)
+    return outcome_of(fit).words.unit.format(outcome=events, size=size)
+
+
+def own_estimate(fit: Fit) -> str:
+    """Return the estimate of theta from outcomes alone, such as count / exposure."""
+    (name, events, size), outcome = _words(fit), outcome_of(fit)
+    if not outcome.direct:
+        return f"{events} / {size}"
+    return f"mean {outcome.words.outcome}" + (f" ({name})" if name else "")
+
+
+def total(fit: Fit) -> str:
+    """Return numbers of items, bins and groups, for titles."""
+    bins = fit.data["constant_data"]
+    number = style.number_of(bins.sizes["bin"], "bin")
+    held = f"n = {int(bins['n_items'].sum()):,} items in {number}"
+    return held + (f" and {style.number_of(len(fit.groups), 'group')}" if fit.groups else "")

@@ -18,8 +18,8 @@ from ..families.scales import LINEAR, LOG
 from ..inference.results import FIT, Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.predictive import posterior_of
-from ..quantities.support import SHARES, score_quantiles
-from . import fit_data, style
+from ..quantities.variance import SHARES, score_quantiles
+from . import curves, style
 from .style import AX
 
 _TAIL = np.array([1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 7e-3])
@@ -81,12 +81,10 @@ def plot_prior(
     if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
     calibration_curves(fit, scores, exposure=exposure)  # refuses scores without a place
-    size = (
-        {} if exposure is None else {fit_data.outcome_of(fit).size: np.full(len(scores), exposure)}
-    )
+    size = {} if exposure is None else {curves.outcome_of(fit).size: np.full(len(scores), exposure)}
     rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")({"score": scores, **size})
     quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
-    scale, ax = fit_data.outcome_of(fit).theta, style.panels(ax, (7, 4.5))[0]
+    scale, ax = curves.outcome_of(fit).theta, style.panels(ax, (7, 4.5))[0]
     lines = []
     for t, mean, theta, color in zip(scores, rows[0], quantiles.T, style.PALETTE, strict=False):
         # equal quantiles are a spike at 0, and have no density
@@ -105,7 +103,7 @@ def plot_prior(
 
 
 def _finish(fit: Fit, ax: Axes, lines: list[tuple[Floats, Floats]], exposure: float | None) -> None:
-    scale = fit_data.outcome_of(fit).theta
+    scale = curves.outcome_of(fit).theta
     highest = max(float(np.nanmax(density)) for _, density in lines)
     shown = np.concatenate([theta[density > _REACH * highest] for theta, density in lines])
     low, high = float(shown.min()), float(shown.max())
@@ -113,11 +111,11 @@ def _finish(fit: Fit, ax: Axes, lines: list[tuple[Floats, Floats]], exposure: fl
     pad = 0.03 * np.ptp(scale.position(shown))
     ax.set_xlim(*scale.score(scale.position(np.array([low, high])) + np.array([-pad, pad])))
     ax.set_ylim(0.0, 1.05 * highest)
-    words = fit_data.outcome_of(fit).words
+    words = curves.outcome_of(fit).words
     where = "" if exposure is None else f" and {words.size} {style.plain(exposure)}"
-    title = f"Theta given the score{where}\n{fit_data.total(fit)}"
+    title = f"Theta given the score{where}\n{curves.total(fit)}"
     density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
-    style.finish(ax, title, f"theta, {fit_data.theta_unit(fit)}", density)
+    style.finish(ax, title, f"theta, {curves.theta_unit(fit)}", density)
 
 
 # --- before any outcome ---------------------------------------------------------------------------

@@ -8,8 +8,7 @@ import pandas as pd
 from ..families.family import family_of
 from ..inference.results import Fit
 from ..posterior.calibration import calibration_curves
-from .support import SHARES, score_quantiles
-from .variance import r_squared
+from .variance import SHARES, r_squared, score_quantiles
 
 _BAND = (0.05, 0.5, 0.95)
 _COLUMNS = ("quantity", "score", "lower", "median", "upper")

@@ -19,8 +19,7 @@ from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.interface import Columns, select
 from ..posterior.item_columns import read_items
 from ..posterior.predictive import posterior_of
-from .support import check_draws, statistics_of
-from .variance import variance_parts
+from .variance import check_draws, statistics_of, variance_parts
 
 _WHAT = "R-squared", "E Var(theta | t)"
 _ITEMS = A(Items, "items")

@@ -9,10 +9,9 @@ from scipy import integrate, stats
 
 import soc_pymc as soc
 from soc_pymc._model.splines import knots_in
-from soc_pymc.checks import walk as walk_module
-from soc_pymc.checks._drift import _scale, _site
+from soc_pymc.checks import _drift as walk_module
+from soc_pymc.checks._drift import SDS, _scale, _site, walk
 from soc_pymc.checks.observations import curve_rows
-from soc_pymc.checks.walk import SDS, walk
 from soc_pymc.posterior.curves import place_of
 from tests.examples import QUIET
 
