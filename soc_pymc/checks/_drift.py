@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special, stats
 
-from .._lib.arguments import PROBABILITY, PROGRESS, SEED, A, OrNone, checked
+from .._lib.arguments import PROGRESS, SEED, A, OrNone, checked
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
@@ -32,6 +32,7 @@ PARTS = ("level", "slope", "spread")
 """Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
 
 HORIZON = 60  # days over which false alarms are bounded
+FALSE_ALARMS = 0.05  # largest probability of any in so many days without a change beyond the walk
 _STEP = 1e-3  # step of differences of gradients
 _DRAWS = 100  # draws of a day's curves for its PIT
 
@@ -73,10 +74,7 @@ class Walk:
 
 
 def walk(precision: Floats, pull: Floats, day: Floats) -> Walk:
-    """States of days from their log likelihoods: L (days, k, k) and h (days, k).
-
-    `day` is the number of each day; steps over n days have n times the variance.
-    """
+    """States of days from their log likelihoods: L (days, k, k), h (days, k) and their numbers."""
     k = pull.shape[1]
     sds = np.stack(np.meshgrid(*[SDS] * k, indexing="ij"), axis=-1).reshape(-1, k)
     log_prior = np.log(_prior())[np.searchsorted(SDS, sds)].sum(axis=1)
@@ -163,8 +161,9 @@ class Drift(Result):
         For every day (``where``), ``what`` is each part: its ``value`` given all days, its 90%
         interval, and ``p`` of the day's outcomes given all days before it. With joint cells it is
         also ``PIT``, of the day's outcomes under the curves as known on its evening. A ``verdict``
-        is ``"fail"``, an alarm, or ``"warn"`` where p times the day's number of tests is below
-        0.05.
+        is ``"fail"``, an alarm, of which any comes with a probability of at most 5% in 60 days on
+        which nothing changes beyond the walk, or ``"warn"`` where p times the day's number of tests
+        is below 0.05.
     data
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
         to each), with covariances; by ``part`` the ``step``, the typical sd of the walk's daily
@@ -180,26 +179,24 @@ class Drift(Result):
         """Days that fail."""
         return tuple(dict.fromkeys(self.table.loc[self.table["verdict"] == FAIL, "where"]))
 
-    def fit_of(self, day: object = None, *, smoothed: bool = False) -> Fit:
-        """The fit with the curves of one day, for curves, posteriors and checks.
+    def fit_of(self, day: object = None) -> Fit:
+        """The fit with the curves as known on the evening of one day.
 
-        `day` is a date or text YYYY-MM-DD, None being the last; with `smoothed` the days after it
-        count too. Every draw of the curves gets a draw of the day's departure. Raises
-        `StatisticsError` if there is no such day.
+        `day` is a date or text YYYY-MM-DD, None being the last. Every draw of the curves gets a
+        draw of the day's departure. Raises `StatisticsError` if there is no such day.
         """
         days = self.data["day"].to_numpy().astype("datetime64[D]")
         day_wanted = days[-1] if day is None else day_rule(day, "day")
         if day_wanted not in days:
             raise StatisticsError(f"there is no day {day_wanted}; days are {days[0]} to {days[-1]}")
-        t, name = int(np.argmax(days == day_wanted)), "smoothed" if smoothed else "filtered"
-        mean, covariance = (self.data[n].to_numpy()[t] for n in (name, f"{name}_covariance"))
+        states = self.data.isel(day=int(np.argmax(days == day_wanted)))
+        mean, covariance = (states[n].to_numpy() for n in ("filtered", "filtered_covariance"))
         return _moved(self.fit, mean, covariance, _Scale(**self.data.attrs))
 
 
 @checked(
     stats=A(Statistics, "statistics with days, from soc.summarize(items, date=...)"),
     fit=OrNone(FIT),
-    false_alarms=PROBABILITY,
     seed=SEED,
     progress=PROGRESS,
 )
@@ -208,7 +205,6 @@ def drift(
     stats: Statistics,
     fit: Fit | None = None,
     *,
-    false_alarms: float = 0.05,
     seed: int = 0,
     progress: bool | None = None,
 ) -> Drift:
@@ -223,8 +219,6 @@ def drift(
         Statistics with days, at least two of them.
     fit
         The fit whose curves days depart from, such as the one in use. None fits all days together.
-    false_alarms
-        Largest probability of any alarm in 60 days on which nothing changes beyond the walk.
     seed, progress
         Seed of the randomised PIT, and whether to show progress.
 
@@ -281,7 +275,7 @@ def drift(
             items, rng = observe(day_fit, by_day[t]), np.random.default_rng([seed, t])
             pits[str(days[t])] = pit_tests(day_fit, items, {ALL: items.n > 0}, rng, False).pits[ALL]
     n = {str(day): part.n_items for day, part in zip(days, by_day, strict=True)}
-    table = _table(n, states, pits, false_alarms)
+    table = _table(n, states, pits)
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
     alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
     steps = ", ".join(f"{part} {step:.2g}" for part, step in zip(PARTS, states.step, strict=True))
@@ -364,9 +358,7 @@ def _moved(fit: Fit, mean: Floats, covariance: Floats, scale: _Scale) -> Fit:
     return with_posterior(fit, posterior.assign(curves))
 
 
-def _table(
-    n: dict[str, int], states: Walk, pits: dict[str, SlicePit], false_alarms: float
-) -> pd.DataFrame:
+def _table(n: dict[str, int], states: Walk, pits: dict[str, SlicePit]) -> pd.DataFrame:
     """A row for each day and part, and for its PIT; `n` are the items of days."""
     mean, variance = states.smoothed.mean, np.diagonal(states.smoothed.covariance, 0, 1, 2)
     half = SIDES * np.sqrt(variance)
@@ -378,5 +370,5 @@ def _table(
         rows += pit_findings({day: pits[day]}) if pits else []
     table = result_table(rows).dropna(subset="p", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
-    verdict = np.select([of_day < false_alarms / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
+    verdict = np.select([of_day < FALSE_ALARMS / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
     return table.assign(verdict=verdict)

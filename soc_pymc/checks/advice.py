@@ -32,7 +32,6 @@ _SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, o
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
 _PARTS = 20  # parts of the scores and of the sizes, each with its own shifts
 _NEARLY = 0.8  # share of the larger gain from which the simpler remedy is preferred
-_ATOM = 0.2  # share of items of one size, which is then a group
 _FEWEST = 5  # items of a level, on average
 _MOST_GROUPS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
@@ -131,10 +130,7 @@ def _swayed(k: float) -> str:
 
 
 def remedies(fit: Fit, gains: "Gains", failed: bool, off: bool) -> list[Remedy]:
-    """All remedies that gain more than chance would, by falling gain.
-
-    Where no test is off, only columns that nobody asked for may still tell items apart.
-    """
+    """All remedies that gain more than chance: of columns alone if no test is off."""
     remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or off else ())]
     if failed:  # new items stray a little as a whole, by the error of the curves
         again = "The curves are off for these items as a whole: if others made the fit, fit again."
@@ -171,16 +167,7 @@ def _of_size(fit: Fit, gains: "Gains") -> Remedy:
     prior, outcome, n = fit.prior, posterior_of(fit).outcome, gains.items.n
     size, word = gains.items.columns[outcome.size], outcome.words.size
     gain = gains.by(equal_parts(size, _PARTS, n))
-    sizes, place = np.unique(size, return_inverse=True)
-    share = np.bincount(place, n) / n.sum()
-    most = int(share.argmax())
     off = f"Theta depends on {word} beyond what the score says"
-    if _ATOM < share[most] < 1 - _ATOM and (
-        prior.exposure or gains.by((place == most).astype(int)) > _NEARLY * gain
-    ):
-        equal = f"{roles_of(fit.data.attrs)[outcome.size]} == {sizes[most]:.6g}"
-        remedy = f", and {share[most]:.0%} of the items share one: make these a group of the items"
-        return gain, f"{off}{remedy}, group= a column of {equal}."
     if prior.exposure:
         code = as_code(prior, exposure=_more(prior.exposure))
         return gain, f"{off} and the term in it: give that more knots, {code}, or fit ranges apart."
@@ -233,10 +220,7 @@ def _more(spline: Spline) -> Spline:
 
 
 class Gains:
-    """Gains of remedies in nats, of all items; 0 where chance explains them.
-
-    `items` are the rows that are looked at.
-    """
+    """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them."""
 
     def __init__(self, fit: Fit, items: Observations, rng: np.random.Generator) -> None:
         self.items = items.rows(items.sample(_ROWS, rng))

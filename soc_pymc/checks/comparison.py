@@ -125,11 +125,7 @@ def _log_mean(values: Floats) -> Floats:
 
 
 def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
-    """Logarithms of Pareto-smoothed weights, which add up to 1, (draws, n), and their k, (n,).
-
-    Where draws are so few and so often repeated that the tail of the weights has no shape, these
-    stay as they are and k is infinite: nothing vouches for them. Equal weights have k = 0.
-    """
+    """Logarithms of Pareto-smoothed weights (draws, n), and k: infinite where no tail is fitted."""
     from arviz_stats.base import array_stats
 
     equal = np.ptp(log_density, axis=0) <= _EQUAL
@@ -310,10 +306,7 @@ def elpd_table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
 
 
 def mixture_weights(log_density: Floats, n: Ints) -> Floats:
-    """Weights of the mixture of densities (k, rows) that fits `n` items of each row best.
-
-    Of fits left-one-out they are those of stacking (Yao et al. 2018).
-    """
+    """Weights of the best mixture of densities (k, rows): of stacking (Yao et al. 2018)."""
     number, share = len(log_density), n / n.sum()
     if number < 2:
         return np.ones(number)

@@ -62,10 +62,7 @@ def large_sizes(outcome: Outcome, size: Floats, least: float = _LARGE) -> Slices
 
 
 def column_slices(labels: Mapping[str, pd.Series], n: Ints) -> Slices:
-    """Slices by the levels of columns, the 20 most frequent; missing values are a level.
-
-    Numbers and dates of more than 20 distinct values are cut into fifths instead.
-    """
+    """Slices by the 20 most frequent levels of columns, or by fifths of numbers and dates."""
     for column, values in labels.items():
         code, names = level_codes(column, values, n)
         places = np.arange(len(names))
@@ -115,10 +112,7 @@ def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
 
 
 def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> Ints:
-    """Numbers of parts of about equally many items by value, from 0 on; that of NaN is -1.
-
-    No part is empty, and tied values are in the part of their middle.
-    """
+    """Numbers from 0 of parts of about equally many items by value, without ties; -1 for NaN."""
     part, known = np.full(len(value), -1), ~np.isnan(value)
     tied = np.unique(value[known], return_inverse=True)[1]
     items = np.bincount(tied, None if n is None else n[known])
