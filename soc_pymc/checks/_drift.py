@@ -25,7 +25,7 @@ from ..inference.fitting import fit as fit_all
 from ..inference.results import FIT, Fit
 from ..posterior.curves import place_of, with_posterior
 from .observations import CurveRows, check_roles, curve_rows, observe, parts, thin
-from .pit import ALL, SlicePit, pit_findings, pit_tests
+from .pit import pit_findings, pit_tests
 from .results import FAIL, OK, SIDES, WARN, WARNS, Result, finding, result_table
 
 PARTS = ("level", "slope", "spread")
@@ -263,7 +263,7 @@ def drift(
     ]
     precision, pull = (np.array(values) for values in zip(*sites, strict=True))
     states = walk(precision, pull, stats.days.astype(np.int64).astype(float))
-    pits: dict[str, SlicePit] = {}
+    pits: dict[str, list[dict[str, Any]]] = {}
     if fit.mean_only:  # outcomes say nothing of the spread
         for values in (states.p_value, states.smoothed.mean, states.filtered.mean):
             values[:, PARTS.index("spread")] = np.nan
@@ -273,7 +273,9 @@ def drift(
             t = day.start
             day_fit = _moved(thinned, states.filtered.mean[t], states.filtered.covariance[t], scale)
             items, rng = observe(day_fit, by_day[t]), np.random.default_rng([seed, t])
-            pits[str(days[t])] = pit_tests(day_fit, items, {ALL: items.n > 0}, rng, False).pits[ALL]
+            name = str(days[t])
+            tests = pit_tests(day_fit, items, {name: items.n > 0}, rng, False)
+            pits[name] = pit_findings(tests.pits)
     n = {str(day): part.n_items for day, part in zip(days, by_day, strict=True)}
     table = _table(n, states, pits)
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
@@ -358,7 +360,7 @@ def _moved(fit: Fit, mean: Floats, covariance: Floats, scale: _Scale) -> Fit:
     return with_posterior(fit, posterior.assign(curves))
 
 
-def _table(n: dict[str, int], states: Walk, pits: dict[str, SlicePit]) -> pd.DataFrame:
+def _table(n: dict[str, int], states: Walk, pits: dict[str, list[dict[str, Any]]]) -> pd.DataFrame:
     """A row for each day and part, and for its PIT; `n` are the items of days."""
     mean, variance = states.smoothed.mean, np.diagonal(states.smoothed.covariance, 0, 1, 2)
     half = SIDES * np.sqrt(variance)
@@ -367,7 +369,7 @@ def _table(n: dict[str, int], states: Walk, pits: dict[str, SlicePit]) -> pd.Dat
         for k, part in enumerate(PARTS):
             ends = {"low": mean[t, k] - half[t, k], "high": mean[t, k] + half[t, k]}
             rows.append(finding(part, day, mean[t, k], states.p_value[t, k], n=number) | ends)
-        rows += pit_findings({day: pits[day]}) if pits else []
+        rows += pits.get(day, [])
     table = result_table(rows).dropna(subset="p", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select([of_day < FALSE_ALARMS / HORIZON, of_day < WARNS], [FAIL, WARN], OK)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from .._lib.arguments import PROGRESS, SEED, A, Whole, checked
 from .._lib.arrays import Floats, Ints
@@ -20,7 +20,7 @@ from ..data.statistics import Statistics
 from ..inference.results import PARETO_K, Fit, Status, outcome_roles
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
-from .observations import ITEMS_OR_STATISTICS, Observations, clustered, observe, parts, thin
+from .observations import ITEMS_OR_STATISTICS, Observations, clustered, in_batches, observe, thin
 from .results import OK
 
 _TOTALS = ("n_items", "exposure", "count")
@@ -98,30 +98,24 @@ def leave_one_out(
     thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
     posterior, sizes = posterior_of(thinned), thinned.data["posterior"].sizes
     draws = sizes["chain"] * sizes["draw"]
-    by_row, full, sway = np.empty((3, len(n)))
-    for rows in parts(title, len(n), max(1, _NUMBERS // draws), progress):
-        density = posterior.log_density(select(items.columns, rows))
-        by_row[rows], full[rows] = -_log_mean(-density), _log_mean(density)
-        sway[rows] = density.var(axis=0)
+
+    def moments(part: Columns) -> Floats:
+        density = posterior.log_density(part)
+        sums = (special.logsumexp(x, axis=0) - np.log(draws) for x in (-density, density))
+        return np.stack([*sums, density.var(axis=0)])
+
+    step = max(1, _NUMBERS // draws)
+    inverse, full, sway = in_batches(title, items.columns, step, progress, moments)
+    by_row = -inverse
     worst = np.argsort(-sway)[:_SMOOTHED]
     worst = worst[: max(_LEAST_SMOOTHED, int((sway[worst] > _SWAY).sum()))]
     density, k = posterior.log_density(select(items.columns, worst)), np.full(len(n), np.nan)
     log_weight, k[worst] = _smoothed(density)
-    by_row[worst] = _log_sum(log_weight + density)
+    by_row[worst] = special.logsumexp(log_weight + density, axis=0)
     elpd = float(n @ by_row)
     error = float(np.sqrt(n @ (by_row - elpd / n.sum()) ** 2))
     parameters = float(n @ (full - by_row))
     return LeaveOneOut(elpd, error, parameters, float(np.nanmax(k)), by_row, k, n, draws)
-
-
-def _log_sum(values: Floats) -> Floats:
-    """Logarithm of a sum over the first axis: SciPy's takes 2.5 times as long."""
-    top = values.max(axis=0)
-    return np.asarray(top + np.log(np.exp(values - top).sum(axis=0)))
-
-
-def _log_mean(values: Floats) -> Floats:
-    return _log_sum(values) - np.log(len(values))
 
 
 def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
@@ -129,7 +123,7 @@ def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
     from arviz_stats.base import array_stats
 
     equal = np.ptp(log_density, axis=0) <= _EQUAL
-    log_weight = -log_density - _log_sum(-log_density)
+    log_weight = -log_density - special.logsumexp(-log_density, axis=0)
     k = np.where(equal, 0.0, np.inf)
     for item in np.flatnonzero(~equal):
         # a tail that is one number is refused, and one beyond float64 has a k of NaN
@@ -150,7 +144,7 @@ def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -
     """
     pick = np.unique(np.arange(_PIT_DRAWS) * len(log_density) // _PIT_DRAWS)
     log_weight = -log_density[pick]
-    weight = np.exp(log_weight - _log_sum(log_weight)) - 1.0 / len(pick)
+    weight = special.softmax(log_weight, axis=0) - 1.0 / len(pick)
     shift = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
     below, upto = np.clip(ends + shift, 0.0, 1.0)
     return np.stack([np.minimum(below, upto), upto])

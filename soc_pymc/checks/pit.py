@@ -148,20 +148,10 @@ _TINY = 1e-300  # smallest p-value before its logarithm is taken
 _TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
 
 
-class SlicePit(NamedTuple):
-    """PIT of the items of a slice."""
-
-    randomised: Floats  # ECDF at the points of `GRID`
-    averaged: Floats  # its expectation over the randomisation
-    n_items: int
-    distance: float  # largest difference of the ECDF from the uniform cdf
-    p_value: float  # of the Kolmogorov-Smirnov test, which takes curves as known
-
-
 class SliceTests(NamedTuple):
     """PIT by slice, with p-values among replicates, and what these were made of."""
 
-    pits: dict[str, SlicePit]
+    pits: xr.Dataset
     replicated: Floats  # distances, (replicates, slices)
     shifts: Floats
     ends: Floats  # of the PIT intervals of all rows, (2, rows)
@@ -175,16 +165,12 @@ def pit_tests(
     progress: bool | None = None,
 ) -> SliceTests:
     """Tests of the PIT by slice, which allow for the error of the curves."""
-    ends, names = cdf_ends(posterior_of(fit), items.columns, progress), list(masks)
-    members = np.stack([masks[name] for name in names])
-    pits = slice_pits(ends, items.n, members, rng)
+    ends = cdf_ends(posterior_of(fit), items.columns, progress)
+    members = np.stack([*masks.values()])
+    pits = slice_pits(ends, items.n, masks, rng)
     shifts = curve_shifts(fit, items.columns, items.n, members, rng)
     replicated = replicated_distances(shifts, (members * items.n) @ members.T.astype(float), rng)
-    pits = [
-        pit._replace(p_value=distance_p_value(pit.distance, pit.n_items, distances))
-        for pit, distances in zip(pits, replicated.T, strict=True)
-    ]
-    return SliceTests(dict(zip(names, pits, strict=True)), replicated, shifts, ends)
+    return SliceTests(judged(pits, replicated), replicated, shifts, ends)
 
 
 def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = False) -> Floats:
@@ -201,11 +187,16 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
     return in_batches("predictive distribution", columns, _CHUNK, progress, ends)
 
 
-def slice_pits(ends: Floats, n: Ints, members: Bools, rng: np.random.Generator) -> list[SlicePit]:
-    """PIT by slice, from the ends (2, rows) of the PIT intervals of rows of `n` items.
+def slice_pits(
+    ends: Floats, n: Ints, masks: Mapping[str, Bools], rng: np.random.Generator
+) -> xr.Dataset:
+    """PIT by slice of rows of `n` items, from the ends (2, rows) of their PIT intervals.
 
-    `members` (slices, rows) says which rows are in a slice.
+    The ECDF of the ``randomised`` PIT and its expectation (``averaged``) at the points of `GRID`
+    are minus the uniform cdf. ``distance`` is the largest difference, ``p_value`` that of the
+    Kolmogorov-Smirnov test, which takes the curves as known.
     """
+    members = np.stack([*masks.values()])
     counts, sums = np.zeros((len(members), _STEPS)), np.zeros((len(members), len(GRID)))
     for start in range(0, len(n), _CHUNK):
         rows = slice(start, start + _CHUNK)
@@ -214,7 +205,18 @@ def slice_pits(ends: Floats, n: Ints, members: Bools, rng: np.random.Generator) 
         row, step, items = _dealt(ends[:, rows], share, n[rows], rng)
         for count, mask in zip(counts, members[:, rows], strict=True):
             count += np.bincount(step, items * mask[row], _STEPS)
-    return [_slice_pit(*pair) for pair in zip(counts, sums, strict=True)]
+    number = members @ n
+    items = number[:, None]
+    randomised = np.insert(np.cumsum(counts, axis=1) / items, 0, 0.0, axis=1) - GRID
+    distance = np.minimum(1.0, np.abs(randomised).max(axis=1) + BETWEEN / np.sqrt(number))
+    variables: dict[str, Any] = {
+        "randomised": (("slice", "u"), randomised),
+        "averaged": (("slice", "u"), sums / items - GRID),
+        "n_items": ("slice", number),
+        "distance": ("slice", distance),
+        "p_value": ("slice", stats.kstwo.sf(distance, number)),
+    }
+    return xr.Dataset(variables, {"slice": list(masks), "u": GRID})
 
 
 def _dealt(
@@ -234,13 +236,6 @@ def _dealt(
         np.concatenate([step, np.minimum((pit * _STEPS).astype(np.int64), _STEPS - 1)]),
         np.concatenate([counts[place, step], np.ones(len(row), dtype=np.int64)]),
     )
-
-
-def _slice_pit(counts: Floats, sums: Floats) -> SlicePit:
-    n = round(counts.sum())
-    ecdf = np.concatenate([[0.0], np.cumsum(counts) / n])
-    distance = min(1.0, float(np.abs(ecdf - GRID).max() + BETWEEN / np.sqrt(n)))
-    return SlicePit(ecdf, sums / n, n, distance, float(stats.kstwo.sf(distance, n)))
 
 
 def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
@@ -292,6 +287,13 @@ def replicated_distances(shift: Floats, shared: Floats, rng: np.random.Generator
     return distances + BETWEEN / np.sqrt(n)
 
 
+def judged(pits: xr.Dataset, replicated: Floats) -> xr.Dataset:
+    """The PIT with p-values among replicated distances (replicates, slices)."""
+    columns = pits["distance"].to_numpy(), pits["n_items"].to_numpy(), replicated.T
+    p_values = [distance_p_value(*values) for values in zip(*columns, strict=True)]
+    return pits.assign(p_value=("slice", p_values))
+
+
 def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
     """Probability of at least this distance of n items' ECDF, given replicates of their bridge."""
     # the ECDF of few values strays less than its limit (Stephens 1970)
@@ -316,11 +318,11 @@ def together(tests: SliceTests) -> list[dict[str, Any]]:
     replicates, in which slices share items too.
     """
     quantities: dict[tuple[str, str], list[int]] = {}
-    for k, name in enumerate(tests.pits):
+    for k, name in enumerate(tests.pits["slice"].to_numpy()):
         if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):
             quantities.setdefault((part[1], part[2] or ""), []).append(k)
-    distance = np.array([pit.distance for pit in tests.pits.values()])
-    p, rows = np.array([pit.p_value for pit in tests.pits.values()]), []
+    distance, p = (tests.pits[name].to_numpy() for name in ("distance", "p_value"))
+    rows = []
     rank = np.argsort(np.argsort(-tests.replicated, axis=0), axis=0)
     replicated = (rank + 0.5) / len(rank)
     for (quantity, is_label), places in quantities.items():
@@ -341,28 +343,20 @@ def together(tests: SliceTests) -> list[dict[str, Any]]:
 # --- results -------------------------------------------------------------------------------------
 
 
-def pit_findings(pits: Mapping[str, SlicePit], what: str = "PIT") -> list[dict[str, Any]]:
+def pit_findings(pits: xr.Dataset, what: str = "PIT") -> list[dict[str, Any]]:
     """Rows of a table of results, by slice."""
-    return [finding(what, name, p.distance, p.p_value, n=p.n_items) for name, p in pits.items()]
-
-
-def pit_dataset(pits: Mapping[str, SlicePit]) -> xr.Dataset:
-    """ECDFs of the PIT minus the uniform cdf, by slice: the pictures need nothing else."""
-    randomised, averaged, n, _, p = map(np.array, zip(*pits.values(), strict=True))
-    variables: dict[str, Any] = {
-        "randomised": (("slice", "u"), randomised - GRID),
-        "averaged": (("slice", "u"), averaged - GRID),
-        "n_items": ("slice", n),
-        "p_value": ("slice", p),
-    }
-    return xr.Dataset(variables, {"slice": list(pits), "u": GRID})
+    columns = (pits[name].to_numpy() for name in ("slice", "distance", "p_value", "n_items"))
+    return [
+        finding(what, str(where), distance, p, n=int(n))
+        for where, distance, p, n in zip(*columns, strict=True)
+    ]
 
 
 def binned_dataset(ends: Floats, n: Ints, score: Floats, rng: np.random.Generator) -> xr.Dataset:
     """ECDFs in 20 bins of the score, with the mean score and the number of items of each bin."""
     part = equal_parts(score, _BINS, n)
-    members = part == np.arange(part.max() + 1)[:, None]
-    ecdf = np.array([pit.randomised for pit in slice_pits(ends, n, members, rng)])
-    items = members @ n
-    variables = {"ecdf": (("bin", "u"), ecdf), "n_items": ("bin", items)}
-    return xr.Dataset(variables, {"score": ("bin", members @ (n * score) / items), "u": GRID})
+    pits = slice_pits(ends, n, {str(k): part == k for k in range(part.max() + 1)}, rng)
+    items = pits["n_items"].to_numpy()
+    variables = {"ecdf": (("bin", "u"), GRID + pits["randomised"].to_numpy())}
+    coords = {"score": ("bin", np.bincount(part, n * score) / items), "u": GRID}
+    return xr.Dataset({**variables, "n_items": ("bin", items)}, coords)

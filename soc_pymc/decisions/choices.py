@@ -241,8 +241,7 @@ def thompson_draws(
     what = f"{number:,} draws of {len(decision):,} items"
     refuse_beyond_memory(8.0 * number * len(decision), what, "ask for fewer of one of them")
     curves = curve_numbers(decision.draws, number, key)
-    with phase("Thompson draws", total=len(decision), unit="items", enabled=progress) as bar:
-        theta = joint_draws(decision, curves, key, bar)
+    theta = joint_draws(decision, curves, key, progress)
     draw, item = np.arange(number), decision.index.to_numpy()
     coords = {"draw": draw, "curve": ("draw", curves), "item": item}
     return xr.DataArray(theta, coords, ("draw", "item"), name="theta")

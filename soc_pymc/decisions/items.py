@@ -15,9 +15,7 @@ from numpy.typing import ArrayLike
 from .._lib.arguments import digits, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from .._lib.progress import Phase
-from .._lib.threads import ordered_map
-from ..checks.observations import in_batches
+from ..checks.observations import each_part, in_batches
 from ..data.items import Items, check_outcomes
 from ..families.validity import LARGEST
 from ..families.zeros import NEAR_ZERO
@@ -116,21 +114,22 @@ def read_decision(
 # --- joint draws ---------------------------------------------------------------------------------
 
 
-def joint_draws(items: DecisionItems, curves: Ints, seed: int, bar: Phase | None = None) -> Floats:
+def joint_draws(
+    items: DecisionItems, curves: Ints, seed: int, progress: bool | None = False
+) -> Floats:
     """Draws of theta of all items, (draws, n), under the draws `curves` of the curves."""
     number, least = len(curves), NEAR_ZERO if items.fit.prior.zero else 0.0
     theta = np.empty((number, len(items)))
 
-    def draw(block: "Block") -> int:
+    def draw(block_items: slice) -> None:
+        block = Block(items, block_items.start // BLOCK, seed)
         for start in range(0, number, _MOST):
             rows = slice(start, start + _MOST)
             natural = items.posterior.family.natural(block.draw(curves[rows])[0])
-            theta[rows, block.items] = np.where(np.abs(natural) < least, 0.0, natural)
-        return block.n
+            theta[rows, block_items] = np.where(np.abs(natural) < least, 0.0, natural)
 
-    for done in ordered_map(draw, blocks_of(items, seed)):
-        if bar is not None:
-            bar.advance(done)
+    for _ in each_part("joint draws", len(items), BLOCK, progress, draw):
+        pass
     return theta
 
 
@@ -145,15 +144,13 @@ class Block:
     """Items whose next draws come from random numbers of their own."""
 
     def __init__(self, items: DecisionItems, number: int, seed: int) -> None:
-        self.items = slice(number * BLOCK, (number + 1) * BLOCK)
-        self._columns = select(items.columns, self.items)
-        self._posterior = items.posterior
-        self.n = len(self._columns["score"])
+        self._columns = select(items.columns, slice(number * BLOCK, (number + 1) * BLOCK))
+        self._posterior, self._n = items.posterior, len(self._columns["score"])
         self._rngs = tuple(np.random.default_rng([seed, stream, number]) for stream in range(3))
 
     def draw(self, curves: Ints) -> tuple[Floats, Floats, Floats]:
         """Next draws on the scale of the family, (draws, n), and theta's parameters behind them."""
-        uniform = self._rngs[0].random((len(curves), self.n))
+        uniform = self._rngs[0].random((len(curves), self._n))
         a, b = self._posterior.theta_given(self._columns, curves, uniform)
         return self._posterior.family.draw(a, b, self._rngs[1:]), a, b
 

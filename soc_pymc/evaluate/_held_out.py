@@ -1,4 +1,4 @@
-"""`held_out`: predictions of outcomes held out from every item, as in the paper's Section 5.1."""
+"""Predictions of held-out outcomes: of folds, or of a part of every item's outcome."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -10,24 +10,27 @@ from scipy.optimize import isotonic_regression
 
 from .._lib.arguments import SEED, A, Whole, checked
 from .._lib.arrays import Floats
-from .._lib.errors import ItemsError
+from .._lib.errors import FitError, ItemsError, StatisticsError
 from .._lib.progress import phase
-from ..checks.comparison import warn_of_clusters
-from ..checks.observations import in_batches
+from .._lib.threads import one_blas_thread
+from ..checks.comparison import doubt_of, warn_of_clusters
+from ..checks.observations import curve_rows, in_batches
 from ..checks.pit import (
     ALL,
     LEAST,
-    SlicePit,
     equal_parts,
     large_sizes,
-    pit_dataset,
     pit_findings,
     slice_pits,
 )
-from ..checks.results import SIDES, Result, result_table, with_verdicts
+from ..checks.results import OK, SIDES, Result, result_table, with_verdicts
 from ..data.items import Items
+from ..data.statistics import Statistics
+from ..families.family import reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
+from ..families.priors import SinglePrior
 from ..families.scales import LINEAR, LOG
+from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit, named_fits
 from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.interface import Columns
@@ -37,6 +40,73 @@ from .splitting import Split, stream
 
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
 _EXPOSED = 25.0  # exposure in the test part that says something of an item (the paper's)
+
+
+# --- folds of statistics -------------------------------------------------------------------------
+
+
+@checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
+@one_blas_thread
+def cross_validate(
+    stats: Statistics,
+    prior: SinglePrior | None = None,
+    method: VI | NUTS | FiveSteps | None = None,
+    *,
+    progress: bool | None = None,
+) -> pd.DataFrame:
+    """Log predictive density of every fold under a fit to the others, from statistics alone.
+
+    Parameters
+    ----------
+    stats
+        Statistics with folds.
+    prior, method, progress
+        As in `soc.fit`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By fold: ``items``; ``elpd``, the log density in nats of the fold's outcomes at the
+        posterior mean of the curves; ``per_item``; ``converged``; and ``trust``, ``"ok"`` or what
+        the status of the fit to the others says against it.
+
+    Raises
+    ------
+    StatisticsError, FitError
+        If there are fewer than two folds, or the prior reads joint cells, which have none.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> stats = soc.summarize(items, folds=2)
+    >>> list(soc.evaluate.cross_validate(stats).columns)
+    ['items', 'elpd', 'per_item', 'converged', 'trust']
+    """
+    from ..inference.fitting import fit
+
+    if stats.folds < 2:
+        raise StatisticsError(
+            "the statistics have no folds: summarize the items with folds=10, or with fold="
+        )
+    if prior is not None and (not hasattr(prior, "mixture") or reads_joint(prior)):
+        raise FitError(
+            f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
+            "by leave-one-out, soc.compare({...}, statistics)"
+        )
+    table = {}
+    for fold in range(stats.folds):
+        if n := (fold_statistics := stats.of_fold(fold)).n_items:
+            fit_to_others = fit(stats.without_fold(fold), prior, method, progress=progress)
+            rows, status = curve_rows(fit_to_others, fold_statistics), fit_to_others.status
+            elpd = float(rows.sums.values(rows.location[None], rows.dispersion[None]).sum())
+            trust = doubt_of(status) or OK
+            table[fold] = [n, elpd, elpd / n, status.converged, trust]
+    columns = ["items", "elpd", "per_item", "converged", "trust"]
+    frame = pd.DataFrame.from_dict(table, "index", columns=columns)
+    return frame.rename_axis("fold")
+
+
+# --- parts of every item's outcome ---------------------------------------------------------------
 
 
 @checked(split=A(Split, "what soc.evaluate.split_items(items) returns"), bins=Whole(1), seed=SEED)
@@ -106,14 +176,14 @@ def held_out(
     with phase("baselines", enabled=progress):
         estimates |= {name: fit(score) for name, fit in fit_baselines(train, outcome).items()}
     base = next(iter(estimates))
-    pits: dict[str, dict[str, SlicePit]] = {}
+    pits: dict[str, xr.Dataset] = {}
     single = isinstance(fits, Fit)
     for name, fit in by_name.items():
         means, pits[name] = _judged(fit, name, split, seed, progress)
         prefix = "" if single else f"{name}: "
         estimates |= {prefix + title: mean for title, mean in means.items()}
     gains = _gains(estimates, test.assign(bin=equal_parts(score, bins)), outcome)
-    ecdfs = xr.concat([pit_dataset(pit) for pit in pits.values()], "fit")
+    ecdfs = xr.concat(pits.values(), "fit")
     frame = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
     error, overall = SIDES * frame["gain_percent_se"], frame["bin"] < 0
     where = np.where(overall, ALL, [f"score {t:.4g}" for t in frame["score"]])
@@ -149,7 +219,7 @@ def _frame(items: Items) -> pd.DataFrame:
 
 def _judged(
     fit: Fit, name: str, split: Split, seed: int, progress: bool | None
-) -> tuple[dict[str, Floats], dict[str, SlicePit]]:
+) -> tuple[dict[str, Floats], xr.Dataset]:
     """Posterior means of one fit by title, each (n,), and its PIT by slice."""
     posterior = posterior_of(fit)
     observed, size = posterior.outcome.observed, posterior.outcome.size
@@ -168,38 +238,27 @@ def _judged(
     n = np.ones(len(train["score"]), dtype=np.int64)
     masks = dict([(ALL, n > 0), *large_sizes(posterior.outcome, test[size], _EXPOSED)])
     masks = {where: mask for where, mask in masks.items() if mask.sum() >= min(LEAST, len(n))}
-    pit = slice_pits(intervals, n, np.stack(list(masks.values())), stream(seed, "PIT"))
-    return means, dict(zip(masks, pit, strict=True))
+    return means, slice_pits(intervals, n, masks, stream(seed, "PIT"))
 
 
 def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome) -> xr.Dataset:
-    """Gains over the first estimate with dims (estimator, bin), over all items in bin -1.
-
-    Percentages are ratios of sums, with standard errors by the delta method.
-    """
+    """Gains over the first estimate with dims (estimator, bin), over all items in bin -1."""
     forms, bins = outcome.forms, test["bin"].to_numpy()
     y, size = (test[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
     likelihood = {name: forms.log_likelihood(y, size, x) for name, x in estimates.items()}
     base, *_ = likelihood.values()
     loss = forms.loss(y, size, next(iter(estimates.values())))
     slices = {-1: np.arange(len(test)), **test.groupby(bins).indices}
-    rows = []
-    for name, likelihoods in likelihood.items():
-        for k, place in slices.items():
-            gain, divisor = (likelihoods - base)[place], float(loss[place].sum())
-            ratio = float(gain.sum()) / divisor if divisor > 0 else np.nan
-            of_ratio = _error(gain - ratio * loss[place]) / divisor if divisor > 0 else np.nan
-            rows.append(
-                {
-                    "estimator": name,
-                    "bin": k,
-                    "log_likelihood": likelihoods[place].sum(),
-                    "gain": float(gain.sum()),
-                    "standard_error": _error(gain),
-                    "gain_percent": 100 * ratio,
-                    "gain_percent_se": 100 * of_ratio,
-                }
-            )
+    rows = [
+        {
+            "estimator": name,
+            "bin": k,
+            "log_likelihood": likelihoods[place].sum(),
+            **_gain((likelihoods - base)[place], loss[place]),
+        }
+        for name, likelihoods in likelihood.items()
+        for k, place in slices.items()
+    ]
     gains = pd.DataFrame(rows).set_index(["estimator", "bin"]).to_xarray()
     sums = pd.DataFrame({"items": 1, **forms.held_out_sums(y, size)})
     score = test["score"].to_numpy(dtype=float)
@@ -208,10 +267,24 @@ def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome
     return gains.sel(estimator=list(estimates)).merge(frame.to_xarray())
 
 
+def _gain(gain: Floats, loss: Floats) -> dict[str, float]:
+    """Sum of gains, and as a share of the loss, with standard errors by the delta method."""
+    divisor = float(loss.sum()) if loss.sum() > 0 else np.nan
+    ratio = float(gain.sum()) / divisor
+    return {
+        "gain": float(gain.sum()),
+        "standard_error": _error(gain),
+        "gain_percent": 100 * ratio,
+        "gain_percent_se": 100 * _error(gain - ratio * loss) / divisor,
+    }
+
+
 def _error(values: Floats) -> float:
     """Standard error of a sum over items."""
     return float(values.std(ddof=1) * np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
+
+# --- first-order calibration, without a distribution of theta -----------------------------------
 
 Predict = Callable[[Floats], Floats]
 

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from .._lib.arguments import PROBABILITY, SEED, A, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..checks.observations import check_rows, parts
+from ..checks.observations import check_rows, in_batches
 from ..checks.results import PROB, Result, estimates, result_table, two_sided
 from ..data.items import Items
 from ..inference.results import Fit
@@ -149,15 +149,24 @@ def _influences(
         reference = reference or columns
         roles = (posterior.outcome.observed, posterior.outcome.size)
         check_rows(reference, columns, dict(zip(roles, roles, strict=True)), f"score {name!r}")
-        explained = draws[name][0]
-        share = (explained - explained.mean()) / len(explained)
-        influence, noise = [], 0.0
-        for part in parts("influence of items", len(rows), items_at_once(fit), progress):
-            log_density = posterior.log_density(select(columns, part))
-            influence.append(share @ (log_density - log_density.mean(axis=0)))
-            noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
-        influences[name] = np.concatenate(influence), noise
+        influences[name] = _influence(fit, columns, draws[name][0], progress)
     return influences
+
+
+def _influence(
+    fit: Fit, columns: Columns, explained: Floats, progress: bool | None
+) -> tuple[Floats, float]:
+    """Influence of items on the mean of draws, and the part of its squares' sum that is noise."""
+    posterior, centred = posterior_of(fit), explained - explained.mean()
+
+    def values(part: Columns) -> Floats:
+        log_density = posterior.log_density(part)
+        shifts = centred @ (log_density - log_density.mean(axis=0)) / len(centred)
+        return np.stack([shifts, log_density.var(axis=0)])
+
+    step = items_at_once(fit)
+    influence, variance = in_batches("influence of items", columns, step, progress, values)
+    return influence, float(variance.sum() * explained.var() / len(explained))
 
 
 def _correlation(a: tuple[Floats, float], b: tuple[Floats, float]) -> float:

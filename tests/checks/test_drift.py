@@ -253,7 +253,7 @@ def test_verdicts_allow_for_the_tests_of_a_day(drifted):
 
 @pytest.mark.slow
 def test_fits_of_days_have_their_departures(drifted):
-    """Both curves are moved by level, slope and spread at every knot; draws vary as the day does."""
+    """Curves are moved by level, slope and spread at every knot; draws vary as the day does."""
     base, scale = drifted.fit.data["posterior"], drifted.data.attrs
     position = (knots_in(drifted.fit.data, "mean_knot") - scale["centre"]) / scale["sd"]
     for fit, at in ((drifted.fit_of(), -1), (drifted.fit_of("2026-03-01"), 0)):
