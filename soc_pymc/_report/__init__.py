@@ -17,7 +17,7 @@ from ..inference.results import Fit
 from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..posterior.predictive import posterior_of
-from ..quantities.support import statistics_of
+from ..quantities.variance import statistics_of
 from .overview import read_overview
 from .page import render
 

@@ -24,7 +24,7 @@ from ..inference.results import FIT, PARETO_K, Fit, Status
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
 from .advice import Gains, advise
-from .leave_one_out import LeaveOneOut, cdf_without, leave_one_out
+from .comparison import LeaveOneOut, cdf_without, leave_one_out
 from .observations import (
     ITEMS_OR_STATISTICS,
     Observations,
@@ -36,13 +36,17 @@ from .observations import (
     totals_without_folds,
 )
 from .pit import (
+    ALL,
+    LEAST,
     binned_dataset,
-    distance_p_value,
-    pit_dataset,
+    column_slices,
+    cut_columns,
+    judged,
     pit_findings,
     pit_tests,
     replicated_distances,
     slice_pits,
+    slices,
     together,
 )
 from .results import (
@@ -57,7 +61,6 @@ from .results import (
     two_sided,
     with_verdicts,
 )
-from .slices import ALL, LEAST, column_slices, cut_columns, slices
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
@@ -208,7 +211,7 @@ def checks_of(
     rows = [*pit_findings(tests.pits), *together(tests)]
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
     bins_rng = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
-    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pit_dataset(tests.pits)}
+    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": tests.pits}
     groups["pit_by_score"] = binned_dataset(tests.ends, n, items.columns["score"], bins_rng)
     # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
@@ -223,7 +226,7 @@ def checks_of(
             groups |= _arviz_groups(thinned, sample.columns, chosen, ends, rngs[1], exact_draws)
         if exact_draws:
             values = groups["loo_pit"][posterior_of(fit).outcome.observed].to_numpy()
-            rows.append(_loo_pit(values, where, tests.shifts[:, :1], rngs[2]))
+            rows += _loo_pit(values, where, tests.shifts[:, :1], rngs[2])
     if not fit.one_draw:
         loo = leave_one_out(thinned, sample, progress)
         if exact_draws:
@@ -411,11 +414,11 @@ def _arviz_groups(
     }
 
 
-def _loo_pit(values: Floats, where: str, shift: Floats, rng: np.random.Generator) -> dict[str, Any]:
+def _loo_pit(
+    values: Floats, where: str, shift: Floats, rng: np.random.Generator
+) -> list[dict[str, Any]]:
     """Test of the PIT of items left out, which share the error of the curves too."""
-    number = len(values)
-    ones = np.ones(number, dtype=np.int64)
-    [pit] = slice_pits(np.stack([values, values]), ones, ones[None] > 0, rng)
-    replicated = replicated_distances(shift, np.array([[float(number)]]), rng)[:, 0]
-    p = distance_p_value(pit.distance, number, replicated)
-    return finding("LOO-PIT", where, pit.distance, p, n=number)
+    n = np.ones(len(values), dtype=np.int64)
+    pits = slice_pits(np.stack([values, values]), n, {where: n > 0}, rng)
+    replicated = replicated_distances(shift, np.array([[float(len(n))]]), rng)
+    return pit_findings(judged(pits, replicated), "LOO-PIT")

@@ -25,9 +25,8 @@ from ..posterior.curves import average_curves
 from ..posterior.predictive import posterior_of
 from .comparison import mixture_weights
 from .observations import Observations, thin
-from .pit import NUMBER
+from .pit import NUMBER, equal_parts, is_cut, level_codes
 from .results import FAIL, OK, WARN
-from .slices import equal_parts, is_cut, level_codes
 
 _SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, of that many items
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
@@ -131,10 +130,7 @@ def _swayed(k: float) -> str:
 
 
 def remedies(fit: Fit, gains: "Gains", failed: bool, off: bool) -> list[Remedy]:
-    """All remedies that gain more than chance would, by falling gain.
-
-    Where no test is off, only columns that nobody asked for may still tell items apart.
-    """
+    """All remedies that gain more than chance: of columns alone if no test is off."""
     remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or off else ())]
     if failed:  # new items stray a little as a whole, by the error of the curves
         again = "The curves are off for these items as a whole: if others made the fit, fit again."
@@ -224,10 +220,7 @@ def _more(spline: Spline) -> Spline:
 
 
 class Gains:
-    """Gains of remedies in nats, of all items; 0 where chance explains them.
-
-    `items` are the rows that are looked at.
-    """
+    """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them."""
 
     def __init__(self, fit: Fit, items: Observations, rng: np.random.Generator) -> None:
         self.items = items.rows(items.sample(_ROWS, rng))

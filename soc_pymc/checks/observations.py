@@ -192,6 +192,17 @@ def parts(
             bar.advance(stop - start)
 
 
+def each_part[T](
+    title: str, n: int, step: int, progress: bool | None, function: Callable[[slice], T]
+) -> Iterator[T]:
+    """Results of a function of `step` of n items at a time: in threads, in order, with progress."""
+    slices = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+    with phase(title, total=n, unit="items", enabled=progress) as bar:
+        for rows, result in zip(slices, ordered_map(function, slices), strict=True):
+            yield result
+            bar.advance(rows.stop - rows.start)
+
+
 def in_batches(
     title: str,
     columns: Columns,
@@ -199,9 +210,13 @@ def in_batches(
     progress: bool | None,
     values: Callable[[Columns], Sequence[Floats] | Floats],
 ) -> Floats:
-    """Values of all items, (values, n), `step` items at a time, with progress."""
-    batches = parts(title, len(columns["score"]), step, progress)
-    return np.concatenate([np.asarray(values(select(columns, rows))) for rows in batches], axis=-1)
+    """Values of all items, (values, n), `step` items at a time."""
+
+    def of_batch(rows: slice) -> Floats:
+        return np.asarray(values(select(columns, rows)))
+
+    batches = each_part(title, len(columns["score"]), step, progress, of_batch)
+    return np.concatenate(list(batches), axis=-1)
 
 
 def summed(
@@ -212,13 +227,9 @@ def summed(
     values: Callable[[slice], Sequence[Floats]],
     progress: bool | None = False,
 ) -> list[Floats]:
-    """Weighted sums of values (draws, items of a slice) over items, (draws, size) each, in threads.
+    """Weighted sums of values (draws, items) over the items of each of `size` targets."""
 
-    `target` says in which of `size` sums each item is added.
-    """
-
-    def added(start: int) -> tuple[Ints, list[Floats]]:
-        rows = slice(start, start + step)
+    def added(rows: slice) -> tuple[Ints, list[Floats]]:
         sums, place = np.unique(target[rows], return_inverse=True)
         share = np.zeros((len(place), len(sums)))
         share[np.arange(len(place)), place] = weight[rows]
@@ -226,12 +237,10 @@ def summed(
 
     totals: list[Floats] = []
     step = items_at_once(fit)
-    with phase("sums over items", total=len(target), unit="items", enabled=progress) as bar:
-        for sums, arrays in ordered_map(added, range(0, len(target), step)):
-            totals = totals or [np.zeros((len(x), size)) for x in arrays]
-            for total, x in zip(totals, arrays, strict=True):
-                total[:, sums] += x
-            bar.advance(step)
+    for sums, arrays in each_part("sums over items", len(target), step, progress, added):
+        totals = totals or [np.zeros((len(x), size)) for x in arrays]
+        for total, x in zip(totals, arrays, strict=True):
+            total[:, sums] += x
     return totals
 
 

@@ -15,21 +15,119 @@ one shift. The items that made the fit stray less than new ones: for them the te
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy import stats
 
 from .._lib.arrays import Bools, Floats, Ints
+from ..families.outcomes import Outcome
 from ..inference.results import Fit
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
 from ..posterior.scoring import Posterior
 from .observations import Observations, even_draws, in_batches
 from .results import FAIL, FAILS, OK, WARN, WARNS, finding
-from .slices import equal_parts
+
+Slices = Iterator[tuple[str, Bools]]
+"""Names and masks of slices. In all functions `n` is the number of items of each row."""
+
+ALL = "all items"
+LEAST = 20  # items of a slice: no test on fewer says anything
+LEVELS = 20  # levels of a column that are slices; numbers of more values are cut into fifths
+_LARGE = 50  # exposure from which a count says much about its item's theta
+
+
+def slices(outcome: Outcome, columns: Columns, atoms: Sequence[float], n: Ints) -> Slices:
+    """Slices of any items: all, each atom, large sizes, fifths of score and of size."""
+    score, size = columns["score"], columns[outcome.size]
+    yield ALL, np.ones(len(score), dtype=bool)
+    for atom in atoms:
+        if (mask := score == atom).any():
+            yield f"score = {atom:.6g}", mask
+    yield from large_sizes(outcome, size)
+    for name, values in (("score", score), (outcome.words.size, size)):
+        code, names = _fifths(name, pd.Series(values), n)
+        if len(names) > 1:
+            yield from ((part, code == k) for k, part in enumerate(names))
+
+
+def large_sizes(outcome: Outcome, size: Floats, least: float = _LARGE) -> Slices:
+    """The items whose outcomes say much about their theta, where sizes are amounts."""
+    if outcome.sizes_add:
+        yield f"{outcome.words.size} >= {least:.0f}", size >= least
+
+
+def column_slices(labels: Mapping[str, pd.Series], n: Ints) -> Slices:
+    """Slices by the 20 most frequent levels of columns, or by fifths of numbers and dates."""
+    for column, values in labels.items():
+        code, names = level_codes(column, values, n)
+        places = np.arange(len(names))
+        if not is_cut(values):
+            places = np.argsort(-np.bincount(code, n, len(names)), kind="stable")[:LEVELS]
+        yield from ((names[k], code == k) for k in places)
+
+
+def level_codes(column: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
+    """Numbers of the levels of a column, or of its fifths, and their names."""
+    if is_cut(values):
+        code, names = _fifths(column, values.reset_index(drop=True), n)
+        missing = values.isna().to_numpy()
+        names += [f"{column} = missing"] * int(missing.any())
+        return np.where(missing, len(names) - 1, code), names
+    code, levels = pd.factorize(values, use_na_sentinel=False)
+    return code, [f"{column} = {'missing' if pd.isna(level) else level}" for level in levels]
+
+
+def is_cut(values: pd.Series) -> bool:
+    """True if a column has an order, and too many values for each to be a level."""
+    numbers = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    ordered = numbers or pd.api.types.is_datetime64_any_dtype(values)
+    return bool(ordered and values.nunique(dropna=True) > LEVELS)
+
+
+def cut_columns(labels: Mapping[str, pd.Series]) -> Iterator[str]:
+    """Sentences on columns whose rarer levels were not checked."""
+    for column, values in labels.items():
+        number = values.nunique(dropna=False)
+        if number > LEVELS and not is_cut(values):
+            yield (
+                f"Column {column!r} has {number:,} levels: only the {LEVELS} most frequent were "
+                "checked."
+            )
+
+
+def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
+    """Numbers of the fifths of numbers or dates, -1 for those that are missing, and their names."""
+    code = equal_parts(np.asarray(values.rank(), dtype=np.float64), 5, n)
+    ends = values.groupby(code).agg(["min", "max"]).drop(index=-1, errors="ignore")
+    names = []
+    for k, (least, largest) in enumerate(zip(ends["min"], ends["max"], strict=True), 1):
+        low, high = _short(least), _short(largest)
+        names.append(f"{name} {k}/{len(ends)}: {low}{f' to {high}' * (high != low)}")
+    return code, names
+
+
+def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> Ints:
+    """Numbers from 0 of parts of about equally many items by value, without ties; -1 for NaN."""
+    part, known = np.full(len(value), -1), ~np.isnan(value)
+    tied = np.unique(value[known], return_inverse=True)[1]
+    items = np.bincount(tied, None if n is None else n[known])
+    middle = (np.cumsum(items) - 0.5 * items) / max(items.sum(), 1)
+    of_item = np.minimum((number * middle[tied]).astype(int), number - 1)
+    part[known] = np.unique(of_item, return_inverse=True)[1]
+    return part
+
+
+def _short(value: Any) -> str:
+    """A number in a few digits, or a date."""
+    if isinstance(value, pd.Timestamp):
+        return f"{value:%Y-%m-%d}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+
 
 TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
 NUMBER = "slices with p < 0.05"  # the check of how many there are
@@ -50,20 +148,10 @@ _TINY = 1e-300  # smallest p-value before its logarithm is taken
 _TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
 
 
-class SlicePit(NamedTuple):
-    """PIT of the items of a slice."""
-
-    randomised: Floats  # ECDF at the points of `GRID`
-    averaged: Floats  # its expectation over the randomisation
-    n_items: int
-    distance: float  # largest difference of the ECDF from the uniform cdf
-    p_value: float  # of the Kolmogorov-Smirnov test, which takes curves as known
-
-
 class SliceTests(NamedTuple):
     """PIT by slice, with p-values among replicates, and what these were made of."""
 
-    pits: dict[str, SlicePit]
+    pits: xr.Dataset
     replicated: Floats  # distances, (replicates, slices)
     shifts: Floats
     ends: Floats  # of the PIT intervals of all rows, (2, rows)
@@ -77,16 +165,12 @@ def pit_tests(
     progress: bool | None = None,
 ) -> SliceTests:
     """Tests of the PIT by slice, which allow for the error of the curves."""
-    ends, names = cdf_ends(posterior_of(fit), items.columns, progress), list(masks)
-    members = np.stack([masks[name] for name in names])
-    pits = slice_pits(ends, items.n, members, rng)
+    ends = cdf_ends(posterior_of(fit), items.columns, progress)
+    members = np.stack([*masks.values()])
+    pits = slice_pits(ends, items.n, masks, rng)
     shifts = curve_shifts(fit, items.columns, items.n, members, rng)
     replicated = replicated_distances(shifts, (members * items.n) @ members.T.astype(float), rng)
-    pits = [
-        pit._replace(p_value=distance_p_value(pit.distance, pit.n_items, distances))
-        for pit, distances in zip(pits, replicated.T, strict=True)
-    ]
-    return SliceTests(dict(zip(names, pits, strict=True)), replicated, shifts, ends)
+    return SliceTests(judged(pits, replicated), replicated, shifts, ends)
 
 
 def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = False) -> Floats:
@@ -103,11 +187,16 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
     return in_batches("predictive distribution", columns, _CHUNK, progress, ends)
 
 
-def slice_pits(ends: Floats, n: Ints, members: Bools, rng: np.random.Generator) -> list[SlicePit]:
-    """PIT by slice, from the ends (2, rows) of the PIT intervals of rows of `n` items.
+def slice_pits(
+    ends: Floats, n: Ints, masks: Mapping[str, Bools], rng: np.random.Generator
+) -> xr.Dataset:
+    """PIT by slice of rows of `n` items, from the ends (2, rows) of their PIT intervals.
 
-    `members` (slices, rows) says which rows are in a slice.
+    The ECDF of the ``randomised`` PIT and its expectation (``averaged``) at the points of `GRID`
+    are minus the uniform cdf. ``distance`` is the largest difference, ``p_value`` that of the
+    Kolmogorov-Smirnov test, which takes the curves as known.
     """
+    members = np.stack([*masks.values()])
     counts, sums = np.zeros((len(members), _STEPS)), np.zeros((len(members), len(GRID)))
     for start in range(0, len(n), _CHUNK):
         rows = slice(start, start + _CHUNK)
@@ -116,7 +205,18 @@ def slice_pits(ends: Floats, n: Ints, members: Bools, rng: np.random.Generator) 
         row, step, items = _dealt(ends[:, rows], share, n[rows], rng)
         for count, mask in zip(counts, members[:, rows], strict=True):
             count += np.bincount(step, items * mask[row], _STEPS)
-    return [_slice_pit(*pair) for pair in zip(counts, sums, strict=True)]
+    number = members @ n
+    items = number[:, None]
+    randomised = np.insert(np.cumsum(counts, axis=1) / items, 0, 0.0, axis=1) - GRID
+    distance = np.minimum(1.0, np.abs(randomised).max(axis=1) + BETWEEN / np.sqrt(number))
+    variables: dict[str, Any] = {
+        "randomised": (("slice", "u"), randomised),
+        "averaged": (("slice", "u"), sums / items - GRID),
+        "n_items": ("slice", number),
+        "distance": ("slice", distance),
+        "p_value": ("slice", stats.kstwo.sf(distance, number)),
+    }
+    return xr.Dataset(variables, {"slice": list(masks), "u": GRID})
 
 
 def _dealt(
@@ -136,13 +236,6 @@ def _dealt(
         np.concatenate([step, np.minimum((pit * _STEPS).astype(np.int64), _STEPS - 1)]),
         np.concatenate([counts[place, step], np.ones(len(row), dtype=np.int64)]),
     )
-
-
-def _slice_pit(counts: Floats, sums: Floats) -> SlicePit:
-    n = round(counts.sum())
-    ecdf = np.concatenate([[0.0], np.cumsum(counts) / n])
-    distance = min(1.0, float(np.abs(ecdf - GRID).max() + BETWEEN / np.sqrt(n)))
-    return SlicePit(ecdf, sums / n, n, distance, float(stats.kstwo.sf(distance, n)))
 
 
 def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
@@ -194,6 +287,13 @@ def replicated_distances(shift: Floats, shared: Floats, rng: np.random.Generator
     return distances + BETWEEN / np.sqrt(n)
 
 
+def judged(pits: xr.Dataset, replicated: Floats) -> xr.Dataset:
+    """The PIT with p-values among replicated distances (replicates, slices)."""
+    columns = pits["distance"].to_numpy(), pits["n_items"].to_numpy(), replicated.T
+    p_values = [distance_p_value(*values) for values in zip(*columns, strict=True)]
+    return pits.assign(p_value=("slice", p_values))
+
+
 def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
     """Probability of at least this distance of n items' ECDF, given replicates of their bridge."""
     # the ECDF of few values strays less than its limit (Stephens 1970)
@@ -218,11 +318,11 @@ def together(tests: SliceTests) -> list[dict[str, Any]]:
     replicates, in which slices share items too.
     """
     quantities: dict[tuple[str, str], list[int]] = {}
-    for k, name in enumerate(tests.pits):
+    for k, name in enumerate(tests.pits["slice"].to_numpy()):
         if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):
             quantities.setdefault((part[1], part[2] or ""), []).append(k)
-    distance = np.array([pit.distance for pit in tests.pits.values()])
-    p, rows = np.array([pit.p_value for pit in tests.pits.values()]), []
+    distance, p = (tests.pits[name].to_numpy() for name in ("distance", "p_value"))
+    rows = []
     rank = np.argsort(np.argsort(-tests.replicated, axis=0), axis=0)
     replicated = (rank + 0.5) / len(rank)
     for (quantity, is_label), places in quantities.items():
@@ -243,28 +343,20 @@ def together(tests: SliceTests) -> list[dict[str, Any]]:
 # --- results -------------------------------------------------------------------------------------
 
 
-def pit_findings(pits: Mapping[str, SlicePit], what: str = "PIT") -> list[dict[str, Any]]:
+def pit_findings(pits: xr.Dataset, what: str = "PIT") -> list[dict[str, Any]]:
     """Rows of a table of results, by slice."""
-    return [finding(what, name, p.distance, p.p_value, n=p.n_items) for name, p in pits.items()]
-
-
-def pit_dataset(pits: Mapping[str, SlicePit]) -> xr.Dataset:
-    """ECDFs of the PIT minus the uniform cdf, by slice: the pictures need nothing else."""
-    randomised, averaged, n, _, p = map(np.array, zip(*pits.values(), strict=True))
-    variables: dict[str, Any] = {
-        "randomised": (("slice", "u"), randomised - GRID),
-        "averaged": (("slice", "u"), averaged - GRID),
-        "n_items": ("slice", n),
-        "p_value": ("slice", p),
-    }
-    return xr.Dataset(variables, {"slice": list(pits), "u": GRID})
+    columns = (pits[name].to_numpy() for name in ("slice", "distance", "p_value", "n_items"))
+    return [
+        finding(what, str(where), distance, p, n=int(n))
+        for where, distance, p, n in zip(*columns, strict=True)
+    ]
 
 
 def binned_dataset(ends: Floats, n: Ints, score: Floats, rng: np.random.Generator) -> xr.Dataset:
     """ECDFs in 20 bins of the score, with the mean score and the number of items of each bin."""
     part = equal_parts(score, _BINS, n)
-    members = part == np.arange(part.max() + 1)[:, None]
-    ecdf = np.array([pit.randomised for pit in slice_pits(ends, n, members, rng)])
-    items = members @ n
-    variables = {"ecdf": (("bin", "u"), ecdf), "n_items": ("bin", items)}
-    return xr.Dataset(variables, {"score": ("bin", members @ (n * score) / items), "u": GRID})
+    pits = slice_pits(ends, n, {str(k): part == k for k in range(part.max() + 1)}, rng)
+    items = pits["n_items"].to_numpy()
+    variables = {"ecdf": (("bin", "u"), GRID + pits["randomised"].to_numpy())}
+    coords = {"score": ("bin", np.bincount(part, n * score) / items), "u": GRID}
+    return xr.Dataset({**variables, "n_items": ("bin", items)}, coords)

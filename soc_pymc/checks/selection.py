@@ -17,8 +17,7 @@ from ..families.row_sums import MEAN_ONLY
 from ..inference.results import Fit
 from ._check import check
 from .advice import as_code
-from .comparison import elpd_table, left_out, warn_of_clusters
-from .leave_one_out import LeaveOneOut
+from .comparison import LeaveOneOut, elpd_table, left_out, warn_of_clusters
 from .results import FAIL
 
 _FEW = 0.01  # share of cells with a large Pareto k, beyond which leave-one-out is not trusted

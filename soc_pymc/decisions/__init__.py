@@ -3,8 +3,13 @@
 All keep the items' order and take the uncertainty of the curves into account, which items share.
 """
 
-from .choices import expected_loss, probability_above, value_of_exposure
-from .ranking import probability_best, thompson_draws
+from .choices import (
+    expected_loss,
+    probability_above,
+    probability_best,
+    thompson_draws,
+    value_of_exposure,
+)
 from .totals import total
 
 __all__ = [

@@ -1,4 +1,9 @@
-"""Items to decide on, with the index of the answer."""
+"""Items to decide on, with the index of the answer, and joint draws of their theta.
+
+Each joint draw takes one draw of the curves for all items. Random numbers belong to blocks of 512
+items, draw by draw, so that they depend neither on the number of processors nor on that of the
+draws.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,18 +15,21 @@ from numpy.typing import ArrayLike
 from .._lib.arguments import digits, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..checks.observations import in_batches
+from ..checks.observations import each_part, in_batches
 from ..data.items import Items, check_outcomes
 from ..families.validity import LARGEST
+from ..families.family import NEAR_ZERO
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
-from ..posterior.interface import Columns, ThetaMixture, in_chunks, select
+from ..posterior.interface import Columns, ThetaMixture, select
 from ..posterior.item_columns import read_items
 from ..posterior.predictive import posterior_of
 from ..posterior.scoring import Posterior
 
+BLOCK = 512  # items that share random numbers
+
+_MOST = 1024  # draws of a block of items that are made at once
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
-_BATCH = 50_000  # items between two reports of progress
 
 
 @dataclass(frozen=True)
@@ -50,29 +58,13 @@ class DecisionItems:
         progress: bool | None,
         **extra: Floats,
     ) -> Floats:
-        """Rows of an answer on every item's posterior, (rows, n), chunk by chunk on all processors.
+        """Rows of an answer on every item's posterior, (rows, n); it reads `extra` columns too."""
 
-        The answer gets its part of the `extra` columns too.
-        """
-
-        def chunk(part: Columns) -> Floats:
-            return np.vstack(answer(part, self.posterior.theta(part)))
+        def rows(part: Columns) -> Sequence[Floats]:
+            return answer(part, self.posterior.theta(part))
 
         step = max(1, min(_AT_ONCE, items_at_once(self.fit)))
-        columns = {**self.columns, **extra}
-        return in_batches(
-            title, columns, _BATCH, progress, lambda part: in_chunks(chunk, step, part)
-        )
-
-    def above(self, threshold: Floats, progress: bool | None) -> Floats:
-        """P(theta > threshold) of every item, averaged over the draws of the curves."""
-
-        def answer(columns: Columns, theta: ThetaMixture) -> list[Floats]:
-            tail = self.posterior.family.above(columns["threshold"], theta.a, theta.b)
-            return [theta.average(tail, np.where(columns["threshold"] < 0.0, 1.0, 0.0))]
-
-        (tail,) = self.each("probabilities", answer, progress, threshold=threshold)
-        return np.clip(tail, 0.0, 1.0)
+        return in_batches(title, {**self.columns, **extra}, step, progress, rows)
 
     def rows(self, chosen: Ints) -> "DecisionItems":
         """Some of the items."""
@@ -117,3 +109,52 @@ def read_decision(
     else:
         index = pd.RangeIndex(len(columns["score"]))
     return DecisionItems(fit, posterior, columns, index, labels)
+
+
+# --- joint draws ---------------------------------------------------------------------------------
+
+
+def joint_draws(
+    items: DecisionItems, curves: Ints, seed: int, progress: bool | None = False
+) -> Floats:
+    """Draws of theta of all items, (draws, n), under the draws `curves` of the curves."""
+    number, least = len(curves), NEAR_ZERO if items.fit.prior.zero else 0.0
+    theta = np.empty((number, len(items)))
+
+    def draw(block_items: slice) -> None:
+        block = Block(items, block_items.start // BLOCK, seed)
+        for start in range(0, number, _MOST):
+            rows = slice(start, start + _MOST)
+            natural = items.posterior.family.natural(block.draw(curves[rows])[0])
+            theta[rows, block_items] = np.where(np.abs(natural) < least, 0.0, natural)
+
+    for _ in each_part("joint draws", len(items), BLOCK, progress, draw):
+        pass
+    return theta
+
+
+def curve_numbers(total: int, draws: int, seed: int) -> Ints:
+    """Index of the curve draw used by each draw: all in random order, over and over."""
+    rounds = -(-draws // total)
+    orders = (np.random.default_rng([seed, i]).permutation(total) for i in range(rounds))
+    return np.concatenate(list(orders))[:draws]
+
+
+class Block:
+    """Items whose next draws come from random numbers of their own."""
+
+    def __init__(self, items: DecisionItems, number: int, seed: int) -> None:
+        self._columns = select(items.columns, slice(number * BLOCK, (number + 1) * BLOCK))
+        self._posterior, self._n = items.posterior, len(self._columns["score"])
+        self._rngs = tuple(np.random.default_rng([seed, stream, number]) for stream in range(3))
+
+    def draw(self, curves: Ints) -> tuple[Floats, Floats, Floats]:
+        """Next draws on the scale of the family, (draws, n), and theta's parameters behind them."""
+        uniform = self._rngs[0].random((len(curves), self._n))
+        a, b = self._posterior.theta_given(self._columns, curves, uniform)
+        return self._posterior.family.draw(a, b, self._rngs[1:]), a, b
+
+
+def blocks_of(items: DecisionItems, seed: int) -> list[Block]:
+    """Blocks that make up the items."""
+    return [Block(items, number, seed) for number in range(-(-len(items) // BLOCK))]

@@ -16,15 +16,14 @@ from .._lib.arguments import OrNone, Real, checked, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..checks.observations import parts, summed
-from ..checks.slices import ALL
+from ..checks.pit import ALL
 from ..data.items import Items, check_outcomes
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from ..posterior.interface import select
 from ..posterior.items import probabilities
 from ..prior_table import quantile_name
-from .items import DecisionItems, read_decision
-from .ranking import curve_numbers, joint_draws
+from .items import DecisionItems, curve_numbers, joint_draws, read_decision
 
 _HELD = 1_000_000  # numbers in one array of draws x totals
 _DRAWS = 20_000  # joint draws for totals of few items

@@ -1,8 +1,7 @@
 """Evaluation on outcomes not seen: held-out parts, folds, and scores that saw their outcomes."""
 
-from ._held_out import held_out
+from ._held_out import cross_validate, held_out
 from ._leakage import leakage
-from .cross_validation import cross_validate
 from .splitting import split_items
 
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]

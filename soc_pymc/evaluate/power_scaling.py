@@ -18,8 +18,7 @@ from ..inference.draw_densities import draw_densities
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves
-from ..quantities.support import SHARES, check_draws, score_quantiles
-from ..quantities.variance import r_squared
+from ..quantities.variance import SHARES, check_draws, r_squared, score_quantiles
 
 THRESHOLD = 0.05
 """A sensitivity from which a result depends on the prior (Kallioinen et al. 2024)."""

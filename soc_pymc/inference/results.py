@@ -238,7 +238,7 @@ class Fit:
         >>> fit.summary()["quantity"].nunique()
         6
         """
-        from ..quantities._summary import summary
+        from ..quantities.curve_values import summary
 
         return summary(self)
 

@@ -19,7 +19,7 @@ from ..families.scales import LINEAR, LOG
 from ..inference.results import FIT, Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.predictive import posterior_of
-from ..quantities.support import SHARES, score_quantiles
+from ..quantities.variance import SHARES, score_quantiles
 from . import fit_data, style
 from .style import AX
 

@@ -4,9 +4,9 @@ All are functionals of the fitted prior and the items' scores and exposures, eva
 draw of the curves, with the items at hand as the population.
 """
 
+from .curve_values import score_at
 from .group_effects import group_effects
 from .score_comparison import compare_scores
-from .thresholds import score_at
 from .variance import r_squared, shrinkage, variance_reduction
 
 __all__ = [

@@ -10,8 +10,8 @@ from .._lib.arguments import PROBABILITY, A, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..checks.observations import check_roles
+from ..checks.pit import equal_parts
 from ..checks.results import OK, PROB, WARN, Result, estimates, result_table, two_sided
-from ..checks.slices import equal_parts
 from ..data.groups import Grouping, label_of
 from ..data.statistics import Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
@@ -19,7 +19,7 @@ from ..inference.results import FIT, Fit
 from ..posterior.item_columns import check_groups
 from ..posterior.predictive import posterior_of
 from ..posterior.scoring import Posterior
-from .support import check_draws
+from .variance import check_draws
 
 ALL_LEVELS = "all levels"
 ENDS = ["value", "low", "high"]

@@ -7,10 +7,10 @@ import numpy as np
 import xarray as xr
 from scipy.special import ndtri
 
-from .._lib.arguments import PROBABILITY, SEED, A, Whole, checked, shown
+from .._lib.arguments import PROBABILITY, SEED, A, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..checks.observations import check_rows, parts
+from ..checks.observations import check_rows, in_batches
 from ..checks.results import PROB, Result, estimates, result_table, two_sided
 from ..data.items import Items
 from ..inference.results import Fit
@@ -19,23 +19,21 @@ from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.interface import Columns, select
 from ..posterior.item_columns import read_items
 from ..posterior.predictive import posterior_of
-from .support import check_draws, statistics_of
-from .variance import variance_parts
+from .variance import check_draws, statistics_of, variance_parts
 
 _WHAT = "R-squared", "E Var(theta | t)"
 _ITEMS = A(Items, "items")
+_SAMPLE = 20_000  # random items that correlations are computed from
 
 
 @checked(
     scores=A(Mapping, 'a dict, {"name": (fit, items), ...}'),
-    sample=Whole(2),
     prob=PROBABILITY,
     seed=SEED,
 )
 def compare_scores(
     scores: Mapping[str, tuple[Fit, Items]],
     *,
-    sample: int = 20_000,
     prob: float = PROB,
     seed: int = 0,
     progress: bool | None = None,
@@ -53,9 +51,9 @@ def compare_scores(
     scores
         By name, a fit and its items: the same rows in the same order, of which only the score (and
         the groups) differ. The first is the one that others are compared with.
-    sample, prob, seed, progress
-        Number of random items from which the correlations are computed, probability of the
-        intervals, seed of the sample and the pairing, and whether to show progress.
+    prob, seed, progress
+        Probability of the intervals, seed of the random items that the correlations come from and
+        of the pairing, and whether to show progress.
 
     Returns
     -------
@@ -81,7 +79,7 @@ def compare_scores(
     >>> for name in ("score", "worse"):
     ...     items = soc.PoissonItems(frame, score=name, count="count", exposure="exposure")
     ...     pairs[name] = soc.fit(soc.summarize(items)), items
-    >>> found = soc.quantities.compare_scores(pairs, sample=1000)
+    >>> found = soc.quantities.compare_scores(pairs)
     >>> bool(found.data["r_squared"].sel(score="worse").mean() < 0)
     True
     """
@@ -94,7 +92,7 @@ def compare_scores(
         with extrapolation_reported():  # by the pass over the items
             draws = variance_parts(fit, stats)
         variances[name] = np.stack([draws[c].to_numpy().ravel() for c in ("explained", "total")])
-    influence = _influences(scores, variances, sample, seed, progress)
+    influence = _influences(scores, variances, seed, progress)
     number = min(part.shape[1] for part in variances.values())
     for name, part in variances.items():  # draws that are evenly spaced
         variances[name] = part[:, np.linspace(0, part.shape[1] - 1, number).astype(int)]
@@ -136,7 +134,6 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
 def _influences(
     scores: Mapping[str, tuple[Fit, Items]],
     draws: Mapping[str, Floats],
-    sample: int,
     seed: int,
     progress: bool | None,
 ) -> dict[str, tuple[Floats, float]]:
@@ -147,20 +144,29 @@ def _influences(
         posterior = posterior_of(fit)
         all_items, _ = read_items(fit, posterior, items, (), progress)
         total = len(all_items["score"])  # the same rows of all tables of as many rows
-        rows = np.random.default_rng(seed).choice(total, min(sample, total), replace=False)
+        rows = np.random.default_rng(seed).choice(total, min(_SAMPLE, total), replace=False)
         columns = select(all_items, np.sort(rows))
         reference = reference or columns
         roles = (posterior.outcome.observed, posterior.outcome.size)
         check_rows(reference, columns, dict(zip(roles, roles, strict=True)), f"score {name!r}")
-        explained = draws[name][0]
-        share = (explained - explained.mean()) / len(explained)
-        influence, noise = [], 0.0
-        for part in parts("influence of items", len(rows), items_at_once(fit), progress):
-            log_density = posterior.log_density(select(columns, part))
-            influence.append(share @ (log_density - log_density.mean(axis=0)))
-            noise += float(log_density.var(axis=0).sum() * explained.var() / len(explained))
-        influences[name] = np.concatenate(influence), noise
+        influences[name] = _influence(fit, columns, draws[name][0], progress)
     return influences
+
+
+def _influence(
+    fit: Fit, columns: Columns, explained: Floats, progress: bool | None
+) -> tuple[Floats, float]:
+    """Influence of items on the mean of draws, and the part of its squares' sum that is noise."""
+    posterior, centred = posterior_of(fit), explained - explained.mean()
+
+    def values(part: Columns) -> Floats:
+        log_density = posterior.log_density(part)
+        shifts = centred @ (log_density - log_density.mean(axis=0)) / len(centred)
+        return np.stack([shifts, log_density.var(axis=0)])
+
+    step = items_at_once(fit)
+    influence, variance = in_batches("influence of items", columns, step, progress, values)
+    return influence, float(variance.sum() * explained.var() / len(explained))
 
 
 def _correlation(a: tuple[Floats, float], b: tuple[Floats, float]) -> float:

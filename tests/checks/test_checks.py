@@ -90,7 +90,8 @@ def test_pit_is_calibrated_on_the_truth():
     for seed in range(40):
         columns, ones = columns_of(simulate(1500, 100 + seed)), np.ones(1500, dtype=int)
         ends, rng = pit_module.cdf_ends(law, columns), np.random.default_rng(seed)
-        p_values.append(pit_module.slice_pits(ends, ones, ones[None] > 0, rng)[0].p_value)
+        pits = pit_module.slice_pits(ends, ones, {"": ones > 0}, rng)
+        p_values.append(float(pits["p_value"][0]))
     assert np.sum(np.array(p_values) < 0.05) <= stats.binom(40, 0.05).ppf(0.999)
     assert stats.kstest(p_values, "uniform").pvalue > 0.001
 
@@ -100,9 +101,9 @@ def test_the_test_of_uniformity_is_scipys(values):
     """Distances at points of a grid, corrected between them, to one and a half steps of it."""
     u, ones = np.array(values), np.ones(len(values), dtype=int)
     rng = np.random.default_rng(0)
-    [pit] = pit_module.slice_pits(np.stack([u, u]), ones, ones[None] > 0, rng)
-    assert pit.distance == pytest.approx(stats.kstest(u, "uniform").statistic, abs=0.05)
-    np.testing.assert_allclose(pit.p_value, stats.kstwo.sf(pit.distance, len(u)))
+    pit = pit_module.slice_pits(np.stack([u, u]), ones, {"": ones > 0}, rng).isel(slice=0)
+    assert float(pit["distance"]) == pytest.approx(stats.kstest(u, "uniform").statistic, abs=0.05)
+    np.testing.assert_allclose(pit["p_value"], stats.kstwo.sf(pit["distance"], len(u)))
 
 
 @pytest.mark.parametrize("n", [1, 32, 500])
@@ -111,12 +112,12 @@ def test_an_item_is_a_cell_of_one(n):
     rng = np.random.default_rng(3)
     ends = np.sort(rng.uniform(size=(2, 300)), axis=0)
     few, ones = np.full(300, n), np.ones(300 * n, dtype=int)
-    [cells] = pit_module.slice_pits(ends, few, few[None] > 0, rng)
-    [items] = pit_module.slice_pits(np.repeat(ends, n, axis=1), ones, ones[None] > 0, rng)
-    assert cells.n_items == items.n_items == 300 * n
-    np.testing.assert_allclose(cells.averaged, items.averaged, atol=1e-12)
+    cells = pit_module.slice_pits(ends, few, {"": few > 0}, rng)
+    items = pit_module.slice_pits(np.repeat(ends, n, axis=1), ones, {"": ones > 0}, rng)
+    assert cells["n_items"] == items["n_items"] == 300 * n
+    np.testing.assert_allclose(cells["averaged"], items["averaged"], atol=1e-12)
     chance = 2.5 * np.sqrt(0.5 / (300 * n))  # of a difference of two ECDFs, at 1e-5
-    assert np.abs(cells.randomised - items.randomised).max() < chance
+    assert np.abs(cells["randomised"] - items["randomised"]).max() < chance
 
 
 @given(st.integers(0, 1000), st.integers(1, 30))
@@ -126,8 +127,9 @@ def test_the_averaged_ecdf_is_the_mean_of_uniform_cdfs(seed, n):
     ones, grid, (low, high) = np.ones(n, dtype=int), pit_module.GRID, ends[..., None]
     width = np.where(high > low, high - low, 1.0)
     cdfs = np.where(high > low, np.clip((grid - low) / width, 0, 1), grid >= high)
-    [pit] = pit_module.slice_pits(ends, ones, ones[None] > 0, np.random.default_rng(0))
-    np.testing.assert_allclose(pit.averaged, cdfs.mean(axis=0), rtol=0, atol=1e-9)
+    rng = np.random.default_rng(0)
+    [averaged] = pit_module.slice_pits(ends, ones, {"": ones > 0}, rng)["averaged"].to_numpy()
+    np.testing.assert_allclose(averaged, cdfs.mean(axis=0) - grid, rtol=0, atol=1e-9)
 
 
 # --- summaries against replicates ----------------------------------------------------------------

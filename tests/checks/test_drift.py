@@ -9,10 +9,9 @@ from scipy import integrate, stats
 
 import soc_pymc as soc
 from soc_pymc._model.splines import knots_in
-from soc_pymc.checks import walk as walk_module
-from soc_pymc.checks._drift import _scale, _site
+from soc_pymc.checks import _drift as walk_module
+from soc_pymc.checks._drift import SDS, _scale, _site, walk
 from soc_pymc.checks.observations import curve_rows
-from soc_pymc.checks.walk import SDS, walk
 from soc_pymc.posterior.curves import place_of
 from tests.examples import QUIET
 
@@ -254,20 +253,16 @@ def test_verdicts_allow_for_the_tests_of_a_day(drifted):
 
 @pytest.mark.slow
 def test_fits_of_days_have_their_departures(drifted):
-    """Both curves are moved by level, slope and spread at every knot; draws vary as the day does.
-
-    The last day's fit has the filtered departure, and smoothed ones use all days.
-    """
-    last, first = drifted.fit_of(), drifted.fit_of("2026-03-01", smoothed=True)
+    """Curves are moved by level, slope and spread at every knot; draws vary as the day does."""
     base, scale = drifted.fit.data["posterior"], drifted.data.attrs
     position = (knots_in(drifted.fit.data, "mean_knot") - scale["centre"]) / scale["sd"]
-    for fit, name, at in ((last, "filtered", -1), (first, "smoothed", 0)):
+    for fit, at in ((drifted.fit_of(), -1), (drifted.fit_of("2026-03-01"), 0)):
         moved = {c: fit.data["posterior"][c] - base[c] for c in ("log_mean", "log_cv2")}
-        level, slope, spread = drifted.data[name].to_numpy()[at]
+        level, slope, spread = drifted.data["filtered"].to_numpy()[at]
         mean = {c: values.mean(("chain", "draw")) for c, values in moved.items()}
         np.testing.assert_allclose(mean["log_mean"], level + slope * position, atol=1e-9)
         np.testing.assert_allclose(mean["log_cv2"], spread, atol=1e-9)
-        covariance = drifted.data[f"{name}_covariance"].to_numpy()[at]
+        covariance = drifted.data["filtered_covariance"].to_numpy()[at]
         design = np.stack([np.ones(len(position)), position])
         variance = np.diag(design.T @ covariance[:2, :2] @ design)
         added = moved["log_mean"].var(("chain", "draw"))

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import soc_pymc as soc
-from soc_pymc.checks.leave_one_out import leave_one_out
+from soc_pymc.checks.comparison import leave_one_out
 from soc_pymc.checks.observations import observe
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of

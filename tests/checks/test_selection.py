@@ -7,7 +7,7 @@ from scipy.linalg import hadamard
 
 import soc_pymc as soc
 from soc_pymc.checks import selection
-from soc_pymc.checks.leave_one_out import LeaveOneOut
+from soc_pymc.checks.comparison import LeaveOneOut
 from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, trial_frame, value_frame
 
 FAST = soc.VI(draws=400, seed=1)

@@ -11,7 +11,8 @@ from scipy import integrate, stats
 import soc_pymc as soc
 from soc_pymc import decisions as dec
 from soc_pymc.checks.observations import thin
-from soc_pymc.decisions import ranking
+from soc_pymc.decisions import choices
+from soc_pymc.decisions import items as decision_items
 from soc_pymc.posterior.curves import with_posterior
 from tests.examples import CASES, COUNT_ROLES, QUIET
 from tests.thinning import thinned
@@ -100,8 +101,8 @@ def test_answers_do_not_depend_on_how_work_is_cut(small_fit, some_items, monkeyp
     fit = thin(small_fit, 100)
     draws = dec.thompson_draws(fit, some_items, 70, seed=2, **QUIET)
     best = dec.probability_best(fit, some_items, 3, draws=200, **QUIET)
-    for name, value in (("_MOST", 64), ("_HELD", 1)):
-        monkeypatch.setattr(ranking, name, value)
+    monkeypatch.setattr(decision_items, "_MOST", 64)
+    monkeypatch.setattr(choices, "_HELD", 1)
     monkeypatch.setenv("SOC_PYMC_THREADS", "1")
     many = dec.thompson_draws(fit, some_items, 150, seed=2, **QUIET)
     xr.testing.assert_identical(draws, many[:70])

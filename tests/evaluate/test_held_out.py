@@ -7,7 +7,7 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc.evaluate import held_out, split_items
-from soc_pymc.evaluate.baselines import fit_baselines
+from soc_pymc.evaluate._held_out import fit_baselines
 from soc_pymc.families.outcomes import OUTCOMES
 from tests.checks.hand_made import (
     KINDS,

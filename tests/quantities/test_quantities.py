@@ -240,7 +240,7 @@ def test_the_better_score_is_found():
     for name in ("a", "b"):
         items = soc.PoissonItems(frame, score=name, **ROLES)
         pairs[name] = soc.fit(soc.summarize(items, **QUIET), **QUIET), items
-    found = quantities.compare_scores(pairs, sample=2000, **QUIET)
+    found = quantities.compare_scores(pairs, **QUIET)
     draws = -found.data["unexplained"].sel(score="b").to_numpy()
     truth = frame["b"].var(ddof=0) - frame["a"].var(ddof=0)
     assert abs(draws.mean() - truth) < 4 * draws.std()
@@ -256,9 +256,7 @@ def test_the_better_score_is_found():
 def test_a_score_is_as_good_as_itself(example, name):
     """And other items, or the same in another order, are refused."""
     fit, items = example(name).fit, example(name).items
-    found = quantities.compare_scores(
-        {"a": (fit, items), "again": (fit, items)}, sample=500, **QUIET
-    )
+    found = quantities.compare_scores({"a": (fit, items), "again": (fit, items)}, **QUIET)
     assert float(found.data["correlation"][0]) > 0.95
     assert float(np.abs(found.data["r_squared"]).max()) < 1e-9
     turned = CASES[name].items(items.source.iloc[::-1])

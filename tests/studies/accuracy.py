@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.checks.slices import equal_parts
+from soc_pymc.checks.pit import equal_parts
 from soc_pymc.families.outcomes import OUTCOMES, Outcome
 
 TRUTH = ("theta", "true_mean", "true_variance", "oracle_mean", "oracle_variance")

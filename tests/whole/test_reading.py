@@ -93,7 +93,7 @@ def test_no_verb_reads_columns_without_a_role(kind, small_fit, small_frame):
     pd.testing.assert_frame_equal(*results)
     soc.evaluate.leakage(items, fresh=items)
     pairs = {"one": (small_fit, items), "other": (small_fit, items)}
-    soc.quantities.compare_scores(pairs, sample=200, **QUIET)
+    soc.quantities.compare_scores(pairs, **QUIET)
 
 
 def test_a_new_column_must_not_be_there(small_fit, small_frame):
