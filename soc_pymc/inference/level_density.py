@@ -23,8 +23,16 @@ from .._model.level_kernels import proposals, slopes
 from .._model.likelihood import mode
 from .._model.problem import Problem
 from ..families.surrogates import make_surrogates
-from .density import Evaluate, Space, finite, near_density, posterior_draws, rest_log_density
-from .row_values import NO_SLOPES, NearRows
+from .density import (
+    NO_SLOPES,
+    Evaluate,
+    NearRows,
+    Space,
+    finite,
+    near_density,
+    posterior_draws,
+    rest_log_density,
+)
 
 # pairs for weights and draws: the most, and the variance of log weights by proposals that they may
 # leave

@@ -8,10 +8,11 @@ import json
 import numbers
 import os
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -21,12 +22,13 @@ from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
 from .._model.splines import Axis
 from ..data.groups import grouping_dims, is_label, roles_of
-from ..families.priors import Prior
+from ..families.priors import Prior, Spline
 from ..families.scales import RANK
-from .methods import FiveSteps, Method
-from .stored_fits import METHODS, PRIORS, as_json, read_record
+from .methods import NUTS, VI, FiveSteps, Method
 
 FORMAT = "soc_pymc-fit-1"
+_METHODS = (VI, NUTS, FiveSteps)
+_PRIORS = get_args(Prior)
 PARETO_K = 0.7
 """Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
 
@@ -260,7 +262,7 @@ class Fit:
         1
         """
         tree = self.data.copy()
-        records = {name: as_json(getattr(self, name)) for name in ("prior", "method", "status")}
+        records = {name: _as_json(getattr(self, name)) for name in ("prior", "method", "status")}
         if self.selection is not None:
             records["selection"] = json.dumps(self.selection.to_dict("list"))
         tree.attrs = {**tree.attrs, **records, "format": FORMAT}
@@ -351,13 +353,40 @@ def _read(tree: xr.DataTree) -> Fit:
     """A fit from a file's arrays and attributes, if they are consistent."""
     data = tree.copy()
     attrs = dict(tree.attrs)
-    kinds = {"prior": PRIORS, "method": METHODS, "status": (Status,)}
-    records = {name: read_record(attrs.pop(name), *known) for name, known in kinds.items()}
+    kinds = {"prior": _PRIORS, "method": _METHODS, "status": (Status,)}
+    records = {name: _read_record(attrs.pop(name), *known) for name, known in kinds.items()}
     table = attrs.pop("selection", None)
     selection = None if table is None else pd.DataFrame(json.loads(table))
     del attrs["format"]
     data.attrs = attrs
     return Fit(data, **records, selection=selection)
+
+
+def _as_json(record: Any) -> str:
+    """A frozen configuration as JSON, with the name of its class."""
+    content = {"name": type(record).__name__, **asdict(record)}
+    return json.dumps(content, default=_plain_number)
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be stored in a file")
+
+
+def _read_record(text: str, *kinds: type[Any]) -> Any:
+    """A configuration of one of the classes from the output of `as_json`."""
+    content = json.loads(text)
+    known = {kind.__name__: kind for kind in kinds}
+    return _made(known[content.pop("name")], content)
+
+
+def _made(kind: type[Any], content: Mapping[str, Any]) -> Any:
+    names = {field.name for field in fields(kind)}
+    if odd := sorted(names ^ content.keys()):
+        what = "lacks" if odd[0] in names else "has an unknown"
+        raise ValueError(f"{kind.__name__} {what} {odd[0]!r}")
+    return kind(**{k: _made(Spline, v) if isinstance(v, dict) else v for k, v in content.items()})
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
