@@ -7,9 +7,11 @@ deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats, Ints
@@ -323,16 +325,22 @@ def _group_terms(
     columns = len(grouping.levels) * sum(functions.shape[1] for functions in kinds.values())
     # matrices of both curves
     _refuse_levels(grouping, 8.0 * columns * (4.0 * len(group) + columns))
-    indicators = np.eye(len(grouping.levels))
-    member = indicators[grouping.code[group]]
+    number = len(grouping.levels)
     terms = []
     for kind, functions in kinds.items():
-        products = at_rows @ functions
-        design = (member[:, :, None] * products[:, None, :]).reshape(len(products), -1)
+        design = by_level(at_rows @ functions, grouping.code[group], number).toarray()
         block = Block(f"{grouping.name}_{kind}", design, _GROUP_SCALES[kind] * unit)
-        values = np.asarray(np.kron(indicators, functions), dtype=float)
+        values = np.asarray(np.kron(np.eye(number), functions), dtype=float)
         terms.append(Term(block, grouping.name, values))
     return terms
+
+
+def by_level(functions: Floats, level: Ints, number: int) -> Any:
+    """Sparse design (rows, number k) of functions (rows, k) with coefficients for each level."""
+    columns = level[:, None] * functions.shape[1] + np.arange(functions.shape[1])
+    ends = np.arange(0, functions.size + 1, functions.shape[1])
+    shape = len(functions), number * functions.shape[1]
+    return sparse.csr_array((functions.ravel(), columns.ravel(), ends), shape=shape)
 
 
 def _refuse_levels(grouping: Grouping, size: float) -> None:
@@ -385,14 +393,15 @@ def slopes(
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    shared, *further = ((o.dims[0], o.values(coefficients)) for o in curve.outputs(""))
-    deviations = {name: values - shared[1] for name, values in further if values.ndim > 1}
-    if curve.levels and of_levels is not None:
-        deviations[curve.levels.grouping.name] = of_levels @ curve.levels.values.T
-    total = functions @ shared[1]
+    shared, *others = (output.values(coefficients) for output in curve.outputs(""))
+    total = functions @ shared
+    dense = [values - shared for values in others if values.ndim > 1]
     for grouping in groupings:
-        by_row = deviations[grouping.name][grouping.code[group]]
-        total = total + (functions * by_row).sum(axis=1)
+        if curve.levels and grouping is curve.levels.grouping and of_levels is not None:
+            deviations = of_levels @ curve.levels.values.T
+        else:
+            deviations = dense.pop(0)
+        total += by_level(functions, grouping.code[group], len(deviations)) @ deviations.ravel()
     return np.asarray(total)
 
 
