@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._model.problem import Problem, check_prior, mixture_data
-from .._model.rows import Rows, make_rows, positions
+from .._model.rows import Rows, make_rows, positions, scale_variances
 from .._model.splines import POSITION, Axis
 from .._model.terms import Curve
 from ..data.groups import Grouping
@@ -21,7 +21,7 @@ from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.monotone import project_monotone
 from ..families.outcomes import OUTCOMES
-from ..families.scales import RANK, SCALES, Scale
+from ..families.scales import RANK, SCALES
 from .arviz_groups import arviz_groups
 from .results import Fit
 
@@ -158,22 +158,15 @@ def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Da
         "score": score,
         "score_min": data["score_min"].to_numpy()[occupied],
         "score_max": data["score_max"].to_numpy()[occupied],
-        **{s.width: _sd(stats, s, occupied) for s in SCALES.values() if s.sums[0] in data},
+        **{
+            s.width: np.sqrt(scale_variances(s, rows)) for s in SCALES.values() if s.sums[0] in data
+        },
         "n_items": n,
     }
     sums = {str(name): data[name].to_numpy()[occupied] for name in outcome.sums("part")}
     columns[outcome.size], observed = outcome.of_bins(sums)
     bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
     return bins, xr.Dataset({outcome.observed: ("bin", observed)})
-
-
-def _sd(stats: Statistics, scale: Scale, bins: NDArray[np.intp]) -> Floats:
-    """Standard deviation of positions inside each bin, NaN if a score has none."""
-    n, total, squares = (stats.data[k].to_numpy()[bins] for k in ("n", *scale.sums))
-    mean, square = total / n, squares / n
-    variance = square - mean**2
-    # a variance below the rounding of the sums is 0
-    return np.sqrt(np.where(variance <= 1e-12 * square, 0.0, variance))
 
 
 def rank_table(*axes: Axis) -> xr.Dataset:
