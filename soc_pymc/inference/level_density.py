@@ -15,6 +15,8 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
+from pytensor.compile.ops import wrap_py
+from pytensor.gradient import disconnected_grad
 from scipy import linalg
 
 from .._lib.arguments import refuse_beyond_memory
@@ -85,7 +87,6 @@ class _Proposed:
 
     shared: Floats  # (P, draws): shared coefficients of both curves
     tau: Floats  # (K, draws): scale of each of a level's coefficients
-    log_prior: Floats  # (draws,): log density of the priors
     pull: Floats  # (G, K, draws)
     noise: Floats  # (G, K, N / 2, draws or 1)
     deviations: Floats  # (G, K, N, draws): the levels' coefficients
@@ -100,28 +101,21 @@ class LevelDensity:
         self._built, self._space, self._rng = built, space, rng
         self._levels, self._rows = built.pilot.levels, built.pilot.levels.rows
         self._kind = self._rows.kind
-        self._turn = linalg.block_diag(*(part.turn for part in built.coefficients))
-        self._forward, self._gradient = self._functions()
+        self._inputs, self._outputs = self._expressions()
+        self._forward = pytensor.function([self._inputs], self._outputs, mode=mode())
         self._noise = self._draw_noise(1, 1)
         self._near = self._polynomials()
         self._pairs = self._enough_pairs()
 
-    def _functions(self) -> tuple[Any, Any]:
-        """Coefficients, log scales and the rest from coordinates, and the gradient through them."""
-        model, built = self._built.model, self._built
-        names = [name for part in built.coefficients for name in part.names]
-        scales = [model[name] for name in self._levels.scale_names(built.family.curves)]
-        values = [*(model[name] for name in names), pt.log(pt.stack(scales))]
-        outputs = [*model.replace_rvs_by_values(values), rest_log_density(built, model)]
-        rows, (*parts, log_prior) = self._space.batched(outputs)
-        known = [part.type() for part in parts]
-        # not as known gradients, which would leave out effects of parts through other parts
-        total = log_prior.sum() + sum((x * y).sum() for x, y in zip(parts, known, strict=True))
-        slope = pt.grad(total, rows)
-        return (
-            pytensor.function([rows], [*parts, log_prior], mode=mode()),
-            pytensor.function([rows, *known], slope, mode=mode()),
-        )
+    def _expressions(self) -> tuple[Any, list[Any]]:
+        """Coordinates, and shared coefficients, log scales and the log prior from them."""
+        model, parts = self._built.model, self._built.coefficients
+        scales = [model[name] for name in self._levels.scale_names(self._built.family.curves)]
+        coefficients = pt.concatenate([model[name] for part in parts for name in part.names])
+        turn = linalg.block_diag(*(part.turn for part in parts))
+        values = [pt.dot(turn, coefficients), pt.log(pt.stack(scales))[self._kind]]
+        outputs = [*model.replace_rvs_by_values(values), rest_log_density(self._built, model)]
+        return self._space.batched(outputs)
 
     def _chunk(self, pairs: int) -> int:
         """Draws evaluated at once."""
@@ -134,17 +128,22 @@ class LevelDensity:
         """
         return self._rng.standard_normal((self._rows.number, len(self._kind), pairs, draws))
 
-    def _proposed(self, rows: Floats, noise: Floats) -> _Proposed:
-        *parts, log_scales, log_prior = self._forward(rows)
-        shared = self._turn @ np.hstack(parts).T
-        tau = np.ascontiguousarray(np.exp(log_scales).T[self._kind])
+    def _proposed(self, coefficients: Floats, log_tau: Floats, noise: Floats) -> _Proposed:
+        """Proposals at shared coefficients (draws, P) and log scales (draws, K)."""
+        shared, tau = coefficients.T, np.ascontiguousarray(np.exp(log_tau).T)
         levels = self._levels
         coupled = np.tensordot(levels.coupling, shared - levels.centre[:, None], 1)
         pull = levels.pull[:, :, None] - coupled
-        deviations = np.empty((*noise.shape[:2], 2 * noise.shape[2], len(rows)))
+        deviations = np.empty((*noise.shape[:2], 2 * noise.shape[2], len(coefficients)))
         log_ratio = np.empty((len(deviations), *deviations.shape[2:]))
         proposals(pull, tau, levels.information, noise, deviations, log_ratio)
-        return _Proposed(shared, tau, log_prior, pull, noise, deviations, log_ratio)
+        return _Proposed(shared, tau, pull, noise, deviations, log_ratio)
+
+    def _fresh(self, rows: Floats, pairs: int) -> tuple[_Proposed, Floats]:
+        """Proposals with fresh noise for every draw, and the log prior density."""
+        coefficients, log_tau, log_prior = self._forward(rows)
+        noise = self._draw_noise(len(rows), pairs)
+        return self._proposed(coefficients, log_tau, noise), log_prior
 
     def _curves(self, proposed: _Proposed) -> Floats:
         """Both curves at the rows, (2, rows, N draws)."""
@@ -165,10 +164,20 @@ class LevelDensity:
 
     def bound(self) -> Evaluate:
         """Value and gradient with the same noise for all draws."""
-        return finite(self._value_and_gradient, self._chunk(1))
+        shared, log_tau, log_prior = self._outputs
+        matrix, vector = pt.dmatrix, pt.dvector
+        likelihood = wrap_py([matrix] * 2, [vector, matrix, matrix])(self._value_and_slopes)
+        value, by_shared, by_log_tau = likelihood(shared, log_tau)
+        known = ((shared, by_shared), (log_tau, by_log_tau))
+        total = log_prior.sum() + sum((x * disconnected_grad(y)).sum() for x, y in known)
+        outputs = [log_prior + value, pt.grad(total, self._inputs)]
+        return finite(pytensor.function([self._inputs], outputs, mode=mode()), self._chunk(1))
 
-    def _value_and_gradient(self, rows: Floats) -> tuple[Floats, Floats]:
-        proposed = self._proposed(rows, self._noise)
+    def _value_and_slopes(
+        self, coefficients: Floats, log_tau: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Log likelihood (draws,), and its slopes in shared coefficients and log scales."""
+        proposed = self._proposed(coefficients, log_tau, self._noise)
         _, number, draws = proposed.log_ratio.shape
         by_row = np.empty((2, len(self._rows.order), number * draws))
         log_weight = self._log_weights(proposed, by_row)
@@ -182,27 +191,16 @@ class LevelDensity:
         of_rows = np.tile(np.repeat(weights, np.diff(self._rows.starts), axis=0), (2, 1, 1))
         by_shared = self._rows.shared.T @ (by_row.reshape(of_rows.shape) * of_rows).sum(axis=1)
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
-        by_variable = self._by_variable(by_shared.T @ self._turn)
-        by_scale = by_tau.T @ (self._kind[:, None] == np.arange(self._kind.max() + 1))
-        value = proposed.log_prior + (total - np.log(number)).sum(axis=0)
-        return value, self._gradient(rows, *by_variable, by_scale)
-
-    def _by_variable(self, slopes: Floats) -> list[Floats]:
-        """Slopes (draws, P), split into those of the coefficients' variables."""
-        parts = self._built.coefficients
-        widths = [
-            (*np.diff(part.design.ends, prepend=0), part.design.line.shape[1]) for part in parts
-        ]
-        return np.split(slopes, np.cumsum(np.concatenate(widths))[:-1], axis=1)
+        return (total - np.log(number)).sum(axis=0), by_shared.T, by_tau.T
 
     def weights(self) -> Evaluate:
         """Value with fresh noise for every draw; gradients are not computed, but 0."""
 
         def part(rows: Floats) -> tuple[Floats, Floats]:
-            proposed = self._proposed(rows, self._draw_noise(len(rows), self._pairs))
+            proposed, log_prior = self._fresh(rows, self._pairs)
             log_weight = self._log_weights(proposed)
             total = np.logaddexp.reduce(log_weight, axis=1) - np.log(log_weight.shape[1])
-            return proposed.log_prior + total.sum(axis=0), np.zeros_like(rows)
+            return log_prior + total.sum(axis=0), np.zeros_like(rows)
 
         return finite(part, self._chunk(self._pairs))
 
@@ -211,8 +209,7 @@ class LevelDensity:
         posterior = posterior_draws(self._space, rows[None])
         step, chosen = self._chunk(self._pairs), []
         for begin in range(0, len(rows), step):
-            some = rows[begin : begin + step]
-            proposed = self._proposed(some, self._draw_noise(len(some), self._pairs))
+            proposed, _ = self._fresh(rows[begin : begin + step], self._pairs)
             log_weight = self._log_weights(proposed)
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
@@ -236,7 +233,7 @@ class LevelDensity:
         start, step = self._space.start, self._chunk(pairs)
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
         parts = (draws[i : i + step] for i in range(0, _RANGE_DRAWS, step))
-        return (self._proposed(part, self._draw_noise(len(part), pairs)) for part in parts)
+        return (self._fresh(part, pairs)[0] for part in parts)
 
     def _polynomials(self) -> NearRows:
         """Polynomials of all rows, on the range of draws around the start."""
