@@ -158,13 +158,13 @@ def _coords(pilot: Pilot) -> dict[str, Any]:
         name = curve.name
         coords[f"{name}_line_term"] = ["level", "slope"][: curve.basis.line.shape[1]]
         coords[f"{name}_knot"] = curve.basis.knots
-        for term in curve.terms:
-            coords[basis_dim(name, term.block.name)] = np.arange(term.values.shape[1])
+        for block in curve.design.blocks:
+            coords[basis_dim(name, block.name)] = np.arange(block.design.shape[1])
         if curve.size_knots.size > 1:
             coords[f"{name}_exposure_knot"] = curve.size_knots
         if len(curve.atoms):
             coords["atom"] = curve.atoms
-        if any(term.target == "bin" for term in curve.terms):
+        if any(block.target == "bin" for block in curve.design.blocks):
             coords["effect_bin"] = pilot.rows.effect_bins
     return coords
 

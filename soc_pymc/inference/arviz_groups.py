@@ -82,7 +82,7 @@ def _row_matrices(name: str, curve: Curve, pilot: Pilot) -> dict[str, Any]:
     for grouping in groupings:
         code, number = grouping.code[rows.group], len(grouping.levels)
         matrices[f"{name}_of_{grouping.name}"] = by_level(at_rows, code, number)
-    targets = {term.target for term in curve.terms}
+    targets = {block.target for block in curve.design.blocks}
     if "exposure" in targets:
         at_sizes = spline_matrix(rows.log_size, curve.size_knots)
         matrices[f"{name}_by_exposure"] = sparse.csr_array(at_sizes)

@@ -87,11 +87,11 @@ def _group_functions(curve: Curve, groupings: Sequence[Grouping]) -> xr.Dataset:
     """Functions at the knots of groups' deviations, with the names of their scales."""
     kinds, functions = [], []
     knots, levels = len(curve.basis.knots), {g.name: len(g.levels) for g in groupings}
-    for term in curve.terms:
-        if term.target in levels:
-            size = term.values.shape[1] // levels[term.target]
-            functions.append(term.values[:knots, :size])
-            kinds += [term.block.name] * size
+    for block in curve.design.blocks:
+        if block.target in levels:
+            size = block.values.shape[1] // levels[block.target]
+            functions.append(block.values[:knots, :size])
+            kinds += [block.name] * size
     if curve.levels:
         functions.append(curve.levels.values)
         kinds += [curve.levels.names[k] for k in curve.levels.kind]
