@@ -20,8 +20,7 @@ from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
 from .._model.likelihood import mixture_values
 from .._model.pilot import Pilot
-from .._model.prior_draws import prior_draws
-from .._model.problem import Problem
+from .._model.problem import Problem, prior_draws
 from .._model.splines import spline_matrix
 from .._model.terms import Curve, by_level
 from ..data.statistics import Statistics

@@ -6,8 +6,7 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arguments import DRAWS, SEED, A, checked, refuse_beyond_memory
-from .._model.prior_draws import prior_draws
-from .._model.problem import Problem, build, check_prior
+from .._model.problem import Problem, build, check_prior, prior_draws
 from ..data.statistics import Statistics
 from ..families.family import family_of, family_of_kind
 from ..families.priors import Prior
