@@ -188,8 +188,8 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
 
 def rescaled(design: Design, state: State, laplace: Laplace) -> State:
     """The state with re-estimated smoothing scales."""
-    known = zip(design.blocks, laplace.blocks, strict=True)
-    return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in known))
+    pairs = zip(design.blocks, laplace.blocks, strict=True)
+    return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in pairs))
 
 
 def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:

@@ -84,16 +84,13 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     -------
     pymc.Model
         With dims bin, mean_line_term, mean_basis, variance_line_term and variance_basis.
-        ``bin_log_mean`` and ``bin_log_cv2`` are the curves at the centres of the occupied bins (of
-        each group, of each half-octave of exposures, where the prior has such terms), ``log_mean``
-        and ``log_cv2`` at the knots; ``count`` is the sum of counts of a bin, with the log
-        probability of all its items. For values the curves are ``mean`` and ``log_variance``, and
-        ``value`` is the mean of the bin's values.
-
-        For mixtures the curves at the knots have the same names. ``weight_coefficient`` are the
-        coefficients of the components' log weights at their own knots, and ``bin_predictor`` are
-        both curves and these coefficients at the likelihood's rows, which stand in for
-        ``bin_log_mean`` and ``bin_log_cv2``. A row may merge several bins.
+        ``log_mean`` and ``log_cv2`` are the curves at the knots, ``bin_log_mean`` and
+        ``bin_log_cv2`` at the centres of the likelihood's rows (occupied bins; of each group, of
+        each half-octave of exposures, where the prior has such terms), and ``count`` is the sum of
+        counts of a row, with the log probability of all its items. For values the curves are
+        ``mean`` and ``log_variance``, and ``value`` is the mean of the values. Mixtures have
+        ``bin_predictor`` in the place of the curves at the rows: both curves and the coefficients
+        of the components' log weights, whose values at their knots are ``weight_coefficient``.
 
     Raises
     ------
@@ -184,11 +181,12 @@ def _curve_problem(family: Family, pilot: Pilot) -> Problem:
 
 def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Problem:
     """The problem of a mixture, with coefficients of the log weights as further predictors."""
-    design = mixture.design
-    linear, dims = design.design, {"line": "line_term"}
-    for curve, variable in zip(pilot.curves, family.curves, strict=True):
-        for name in curve.design.names[:-1]:
-            dims[f"{variable}_{name}"] = basis_dim(curve.name, name)
+    design, linear = mixture.design, mixture.design.design
+    dims = {
+        f"{variable}_{name}": basis_dim(curve.name, name)
+        for curve, variable in zip(pilot.curves, family.curves, strict=True)
+        for name in curve.design.names[:-1]
+    }
     coords = {
         "bin": design.rows.score,
         **_coords(pilot),
@@ -197,6 +195,7 @@ def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Prob
         "line_term": np.arange(linear.line.shape[1]),
     }
     outputs = tuple(design.outputs(pilot.curves, family.curves))
+    dims["line"] = "line_term"
     return Problem(
         model=pm.Model(coords=coords),
         family=family,
@@ -214,10 +213,10 @@ def mixture_data(problem: Problem) -> xr.Dataset:
     if problem.mixture is None:
         return xr.Dataset()
     mixture, family, coords = problem.mixture, problem.family, problem.model.coords
-    names = zip(problem.pilot.curves, mixture.states, family.curves, strict=True)
+    parts = zip(problem.pilot.curves, mixture.states, family.curves, strict=True)
     pilot = {
         f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
-        for curve, state, name in names
+        for curve, state, name in parts
         for output in curve.outputs(name)
     }
     dims = {"weight_function", *(dim for dims, _ in pilot.values() for dim in dims)}

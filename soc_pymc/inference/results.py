@@ -5,10 +5,9 @@ two curves' values at knots, and the axes of the scores.
 """
 
 import json
-import numbers
 import os
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, get_args
 
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .._lib.arguments import A, OneOf, OrNone, Refusal, checked, shown, switch
+from .._lib.arguments import A, OneOf, shown
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
@@ -27,8 +26,6 @@ from ..families.scales import RANK
 from .methods import NUTS, VI, FiveSteps, Method
 
 FORMAT = "soc_pymc-fit-1"
-_METHODS = (VI, NUTS, FiveSteps)
-_PRIORS = get_args(Prior)
 PARETO_K = 0.7
 """Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
 
@@ -40,20 +37,6 @@ _NEXT = (
 )
 
 
-def _number(value: Any, name: str, error: Refusal = FitError) -> Any:
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return value
-    raise error(f"{name}={shown(value)} must be a number")
-
-
-@checked(
-    converged=switch,
-    reason=A(str, "text"),
-    pareto_k=OrNone(_number),
-    ess_fraction=OrNone(_number),
-    seconds=_number,
-    mc_error=OrNone(_number),
-)
 @dataclass(frozen=True)
 class Status:
     """Outcome of the search for a fit.
@@ -349,12 +332,13 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         raise FitError(f"{path} is a damaged fit ({text}); fit again and save") from error
 
 
+_RECORDS = {kind.__name__: kind for kind in (VI, NUTS, FiveSteps, Status, *get_args(Prior))}
+
+
 def _read(tree: xr.DataTree) -> Fit:
-    """A fit from a file's arrays and attributes, if they are consistent."""
-    data = tree.copy()
-    attrs = dict(tree.attrs)
-    kinds = {"prior": _PRIORS, "method": _METHODS, "status": (Status,)}
-    records = {name: _read_record(attrs.pop(name), *known) for name, known in kinds.items()}
+    """A fit from a file's arrays and attributes."""
+    data, attrs = tree.copy(), dict(tree.attrs)
+    records = {name: _record(attrs.pop(name)) for name in ("prior", "method", "status")}
     table = attrs.pop("selection", None)
     selection = None if table is None else pd.DataFrame(json.loads(table))
     del attrs["format"]
@@ -365,28 +349,14 @@ def _read(tree: xr.DataTree) -> Fit:
 def _as_json(record: Any) -> str:
     """A frozen configuration as JSON, with the name of its class."""
     content = {"name": type(record).__name__, **asdict(record)}
-    return json.dumps(content, default=_plain_number)
+    return json.dumps(content, default=np.generic.item)
 
 
-def _plain_number(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{value!r} cannot be stored in a file")
-
-
-def _read_record(text: str, *kinds: type[Any]) -> Any:
-    """A configuration of one of the classes from the output of `as_json`."""
+def _record(text: str) -> Any:
+    """A configuration from the output of `_as_json`."""
     content = json.loads(text)
-    known = {kind.__name__: kind for kind in kinds}
-    return _made(known[content.pop("name")], content)
-
-
-def _made(kind: type[Any], content: Mapping[str, Any]) -> Any:
-    names = {field.name for field in fields(kind)}
-    if odd := sorted(names ^ content.keys()):
-        what = "lacks" if odd[0] in names else "has an unknown"
-        raise ValueError(f"{kind.__name__} {what} {odd[0]!r}")
-    return kind(**{k: _made(Spline, v) if isinstance(v, dict) else v for k, v in content.items()})
+    kind = _RECORDS[content.pop("name")]
+    return kind(**{k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()})
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:

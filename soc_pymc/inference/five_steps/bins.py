@@ -130,15 +130,11 @@ def search(
 
     def search_bin(k: int) -> tuple[Floats, float, bool]:
         cells_of_bin = {name: values[order[low[k] : high[k]]] for name, values in cells.items()}
-        scale = np.full(high[k] - low[k], components.scale(sds[k, 0] ** 2))
-        _, data, items = cell_points(
-            components, cells_of_bin, components.sharpness(cells_of_bin, scale)
-        )
-        placed = (
-            np.broadcast_to(places[k], (len(items), len(z))),
-            np.full(len(items), sds[k, 0] ** 2),
-        )
-        log_density = components.log_density(*data, *placed)
+        variance = np.full(high[k] - low[k], sds[k, 0] ** 2)
+        sharpness = components.sharpness(cells_of_bin, components.scale(variance))
+        _, data, items = cell_points(components, cells_of_bin, sharpness)
+        centres = np.broadcast_to(places[k], (len(items), len(z)))
+        log_density = components.log_density(*data, centres, np.full(len(items), sds[k, 0] ** 2))
         top = log_density.max(axis=1)
         weight, value, ended = fixed_weights(np.exp(log_density - top[:, None]), items, start)
         return weight, value + float(items @ top), ended
@@ -176,11 +172,8 @@ def adjusted(curves: Callable[..., Pair], parts: Parts, location: Floats, spread
 
     def moved(log_stretch: Floats, row: Ints) -> Parts:
         stretch = np.exp(log_stretch)[:, None]
-        places, sds, gap = (
-            (place[row] - centre[row, None]) * stretch,
-            sd[row] * stretch,
-            location[row],
-        )
+        places, sds = (place[row] - centre[row, None]) * stretch, sd[row] * stretch
+        gap = location[row]
         for _ in range(_SHIFTS):
             places = places + gap[:, None]
             gap = location[row] - curves(weight[row], places, sds)[0]
