@@ -26,7 +26,7 @@ from scipy import linalg, special
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from .._model.laplace import RowCurvature, floored, row_curvature
+from .._model.laplace import RowCurvature, of_coefficients, row_curvature
 from .._model.levels import Levels
 from .._model.problem import Problem, build
 from .._model.rows import rows_of
@@ -101,11 +101,8 @@ def _make_blocks(
     """Blocks from their rows, with the designs of both curves there."""
 
     def sums(chosen: Any) -> tuple[Floats, Floats]:
-        slopes, information = [], []
-        for x, slope, *weights in zip(designs, *rows[1:], strict=True):
-            part = x[chosen]
-            slopes.append(part.T @ slope[chosen])
-            information.append(floored(*(part.T @ (w[chosen][:, None] * part) for w in weights)))
+        part = RowCurvature(*(values[..., chosen] for values in rows))
+        slopes, information = of_coefficients([x[chosen] for x in designs], part)
         return np.concatenate(slopes), linalg.block_diag(*information)
 
     slope, information = zip(*(sums(block == number) for number in np.unique(block)), strict=True)

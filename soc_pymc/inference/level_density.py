@@ -168,8 +168,8 @@ class LevelDensity:
         matrix, vector = pt.dmatrix, pt.dvector
         likelihood = wrap_py([matrix] * 2, [vector, matrix, matrix])(self._value_and_slopes)
         value, by_shared, by_log_tau = likelihood(shared, log_tau)
-        known = ((shared, by_shared), (log_tau, by_log_tau))
-        total = log_prior.sum() + sum((x * disconnected_grad(y)).sum() for x, y in known)
+        pairs = ((shared, by_shared), (log_tau, by_log_tau))
+        total = log_prior.sum() + sum((x * disconnected_grad(y)).sum() for x, y in pairs)
         outputs = [log_prior + value, pt.grad(total, self._inputs)]
         return finite(pytensor.function([self._inputs], outputs, mode=mode()), self._chunk(1))
 

@@ -59,9 +59,9 @@ def run_five_steps(
         bins, moments = _mixture_estimates(family, method, parts, value, ended)
         notes += [f"{int(ended.sum()):,} bins by EM"]
         curves = smoothing(places, rows.n, bins, data.information)
-        known = np.flatnonzero(ended)
-        near = known[nearest(places[0], known)]
-        parts = parts[0][near], parts[1][near], parts[2][near]
+        fitted_bins = np.flatnonzero(ended)
+        nearest_bin = fitted_bins[nearest(places[0], fitted_bins)]
+        parts = parts[0][nearest_bin], parts[1][nearest_bin], parts[2][nearest_bin]
         curves, parts = _adjust(family, method, curves, curves.at(places), parts)
         pairs = zip(COMPONENTS, parts, strict=True)
         components = {n: ((*_SAMPLED, "bin", "component"), x[row][None, None]) for n, x in pairs}
