@@ -165,19 +165,33 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
 # --- variables -----------------------------------------------------------------------------------
 
 
+def _variable(
+    name: str,
+    transform: Transform,
+    rule: forward.Forward,
+    logp: Any,
+    *inputs: Any,
+    dims: Any = None,
+) -> Any:
+    """A variable with this log prior and rule of its draws, in the coordinates of a transform."""
+    return pm.CustomDist(
+        name,
+        *inputs,
+        logp=logp,
+        random=rule,
+        support_point=partial(_mode_point, transform),
+        signature=rule.signature,
+        dims=dims,
+        transform=transform,
+    )
+
+
 def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull: Floats) -> Any:
     """A scale tau ~ half-normal(prior_scale) of coefficients with this data precision and pull."""
     log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
-    return pm.CustomDist(
-        name,
-        pm.Data(f"{label}_prior_scale", np.asarray(prior_scale)),
-        pm.Data(f"{label}_sd_shape", density_shape(_POSITIONS, log_density)),
-        logp=_scale_logp,
-        random=forward.SCALE,
-        support_point=partial(_mode_point, ScaleTransform()),
-        signature=forward.SCALE.signature,
-        transform=ScaleTransform(),
-    )
+    scale = pm.Data(f"{label}_prior_scale", np.asarray(prior_scale))
+    shape = pm.Data(f"{label}_sd_shape", density_shape(_POSITIONS, log_density))
+    return _variable(name, ScaleTransform(), forward.SCALE, _scale_logp, scale, shape)
 
 
 def add_block(
@@ -189,18 +203,8 @@ def add_block(
     if before:
         coupling = pm.Data(f"{label}_coupling", laplace.coupling)
         pull = pull - pt.dot(coupling, pt.concatenate(before))
-    return pm.CustomDist(
-        name,
-        scale,
-        pm.Data(f"{label}_precision", laplace.precision),
-        pull,
-        logp=_block_logp,
-        random=forward.BLOCK,
-        support_point=partial(_mode_point, WiggleTransform()),
-        signature=forward.BLOCK.signature,
-        dims=dim,
-        transform=WiggleTransform(),
-    )
+    inputs = scale, pm.Data(f"{label}_precision", laplace.precision), pull
+    return _variable(name, WiggleTransform(), forward.BLOCK, _block_logp, *inputs, dims=dim)
 
 
 def add_line(
@@ -214,21 +218,15 @@ def add_line(
 ) -> Any:
     """Coefficients with their own Normal priors, in coordinates given all terms, `before`."""
     root = pm.Data(f"{label}_root", laplace.line_root)
-    return pm.CustomDist(
-        name,
+    inputs = (
         pm.Data(f"{label}_prior_mean", design.line_mean, dims=dim),
         pm.Data(f"{label}_prior_sd", design.line_sd, dims=dim),
         pm.Data(f"{label}_centre", laplace.line_centre, dims=dim),
         pm.Data(f"{label}_shift", laplace.line_shift),
         root if widths is None else root * widths[:, None],
         before,
-        logp=_line_logp,
-        random=forward.LINE,
-        support_point=partial(_mode_point, LineTransform()),
-        signature=forward.LINE.signature,
-        dims=dim,
-        transform=LineTransform(),
     )
+    return _variable(name, LineTransform(), forward.LINE, _line_logp, *inputs, dims=dim)
 
 
 def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:

@@ -99,6 +99,20 @@ def row_curvature(data: RowSums, location: Floats, dispersion: Floats) -> RowCur
     return RowCurvature(expansion.value, np.stack(expansion.slopes), expected, observed)
 
 
+def of_coefficients(
+    designs: Sequence[Floats], rows: RowCurvature
+) -> tuple[list[Floats], list[Floats]]:
+    """Slopes and information in each curve's coefficients, from their designs at the rows.
+
+    The second curve's information is the observed one, with a floor.
+    """
+    slopes, information = [], []
+    for x, slope, *weights in zip(designs, *rows[1:], strict=True):
+        slopes.append(x.T @ slope)
+        information.append(floored(*(x.T @ (weight[:, None] * x) for weight in weights)))
+    return slopes, information
+
+
 @dataclass(frozen=True)
 class CurveTarget:
     """Rows of one family, whose two curves have orthogonal information."""
@@ -110,17 +124,11 @@ class CurveTarget:
         return [state.at(design) for state, design in zip(states, self.designs, strict=True)]
 
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """Expand as `Target` does; the second curve's is the observed information, with a floor."""
+        """Expand as `Target` does."""
         rows = row_curvature(self.data, *self._curves(states))
         if not np.isfinite(rows.value).all():
             return Curvature(rows.value, [], [])
-        wholes = [design.whole for design in self.designs]
-        slopes = [x.T @ slope for x, slope in zip(wholes, rows.slopes, strict=True)]
-        pairs = zip(wholes, rows.expected, rows.observed, strict=True)
-        information = [
-            floored(*(x.T @ (weight[:, None] * x) for weight in weights)) for x, *weights in pairs
-        ]
-        return Curvature(rows.value, slopes, information)
+        return Curvature(rows.value, *of_coefficients([d.whole for d in self.designs], rows))
 
     def value(self, states: Sequence[State]) -> float:
         """Sum over rows as in `Target`."""
@@ -188,8 +196,8 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
 
 def rescaled(design: Design, state: State, laplace: Laplace) -> State:
     """The state with re-estimated smoothing scales."""
-    known = zip(design.blocks, laplace.blocks, strict=True)
-    return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in known))
+    pairs = zip(design.blocks, laplace.blocks, strict=True)
+    return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in pairs))
 
 
 def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:

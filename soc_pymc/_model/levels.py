@@ -17,7 +17,7 @@ from .._lib.arrays import Floats, Ints
 from ..data.groups import Grouping
 from ..families.row_sums import RowSums
 from .laplace import Laplace, best_tau, floored, rescaled, scoring_step, summary
-from .terms import Curve, LevelTerms, State
+from .terms import Curve, LevelTerms, State, by_level
 
 FEWEST_LEVELS = 8
 """Levels from which they are integrated out; fewer are parameters like all others."""
@@ -53,11 +53,7 @@ class LevelRows:
         starts = np.searchsorted(level[order], np.arange(len(mean.grouping.levels) + 1))
         shared = linalg.block_diag(*(curve.design.whole[order] for curve in curves))
         functions = linalg.block_diag(mean.design[order], variance.design[order])
-        size = functions.shape[1]
-        columns = np.tile(level[order], 2)[:, None] * size + np.arange(size)
-        ends = np.arange(0, functions.size + 1, size)
-        shape = len(functions), size * (len(starts) - 1)
-        wide = sparse.csr_array((functions.ravel(), columns.ravel(), ends), shape=shape)
+        wide = by_level(functions, np.tile(level[order], 2), len(starts) - 1)
         wide.eliminate_zeros()  # a row of one curve has no coefficients of the other
         return LevelRows((mean, variance), order, starts, shared, wide)
 

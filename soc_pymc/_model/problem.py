@@ -84,16 +84,13 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     -------
     pymc.Model
         With dims bin, mean_line_term, mean_basis, variance_line_term and variance_basis.
-        ``bin_log_mean`` and ``bin_log_cv2`` are the curves at the centres of the occupied bins (of
-        each group, of each half-octave of exposures, where the prior has such terms), ``log_mean``
-        and ``log_cv2`` at the knots; ``count`` is the sum of counts of a bin, with the log
-        probability of all its items. For values the curves are ``mean`` and ``log_variance``, and
-        ``value`` is the mean of the bin's values.
-
-        For mixtures the curves at the knots have the same names. ``weight_coefficient`` are the
-        coefficients of the components' log weights at their own knots, and ``bin_predictor`` are
-        both curves and these coefficients at the likelihood's rows, which stand in for
-        ``bin_log_mean`` and ``bin_log_cv2``. A row may merge several bins.
+        ``log_mean`` and ``log_cv2`` are the curves at the knots, ``bin_log_mean`` and
+        ``bin_log_cv2`` at the centres of the likelihood's rows (occupied bins; of each group, of
+        each half-octave of exposures, where the prior has such terms), and ``count`` is the sum of
+        counts of a row, with the log probability of all its items. For values the curves are
+        ``mean`` and ``log_variance``, and ``value`` is the mean of the values. Mixtures have
+        ``bin_predictor`` in the place of the curves at the rows: both curves and the coefficients
+        of the components' log weights, whose values at their knots are ``weight_coefficient``.
 
     Raises
     ------
@@ -158,15 +155,15 @@ def _coords(pilot: Pilot) -> dict[str, Any]:
         name = curve.name
         coords[f"{name}_line_term"] = ["level", "slope"][: curve.basis.line.shape[1]]
         coords[f"{name}_knot"] = curve.basis.knots
-        for term in curve.terms:
-            coords[basis_dim(name, term.block.name)] = np.arange(term.values.shape[1])
+        for block in curve.design.blocks:
+            coords[basis_dim(name, block.name)] = np.arange(block.design.shape[1])
         if curve.size_knots.size > 1:
             coords[f"{name}_exposure_knot"] = curve.size_knots
             if len(pilot.rows.size_atoms):
                 coords["exposure_atom"] = pilot.rows.size_atoms
         if len(curve.atoms):
             coords["atom"] = curve.atoms
-        if any(term.target == "bin" for term in curve.terms):
+        if any(block.target == "bin" for block in curve.design.blocks):
             coords["effect_bin"] = pilot.rows.effect_bins
     return coords
 
@@ -186,11 +183,12 @@ def _curve_problem(family: Family, pilot: Pilot) -> Problem:
 
 def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Problem:
     """The problem of a mixture, with coefficients of the log weights as further predictors."""
-    design = mixture.design
-    linear, dims = design.design, {"line": "line_term"}
-    for curve, variable in zip(pilot.curves, family.curves, strict=True):
-        for name in curve.design.names[:-1]:
-            dims[f"{variable}_{name}"] = basis_dim(curve.name, name)
+    design, linear = mixture.design, mixture.design.design
+    dims = {
+        f"{variable}_{name}": basis_dim(curve.name, name)
+        for curve, variable in zip(pilot.curves, family.curves, strict=True)
+        for name in curve.design.names[:-1]
+    }
     coords = {
         "bin": design.rows.score,
         **_coords(pilot),
@@ -199,6 +197,7 @@ def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Prob
         "line_term": np.arange(linear.line.shape[1]),
     }
     outputs = tuple(design.outputs(pilot.curves, family.curves))
+    dims["line"] = "line_term"
     return Problem(
         model=pm.Model(coords=coords),
         family=family,
@@ -216,10 +215,10 @@ def mixture_data(problem: Problem) -> xr.Dataset:
     if problem.mixture is None:
         return xr.Dataset()
     mixture, family, coords = problem.mixture, problem.family, problem.model.coords
-    names = zip(problem.pilot.curves, mixture.states, family.curves, strict=True)
+    parts = zip(problem.pilot.curves, mixture.states, family.curves, strict=True)
     pilot = {
         f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
-        for curve, state, name in names
+        for curve, state, name in parts
         for output in curve.outputs(name)
     }
     dims = {"weight_function", *(dim for dims, _ in pilot.values() for dim in dims)}
@@ -296,6 +295,68 @@ def _within_bounds(predictors: Any, handle: Floats) -> Any:
         for x, low, high in zip(scaled, least, most, strict=True)
     ]
     return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess)
+
+
+# --- the prior ------------------------------------------------------------------------------------
+
+
+def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Dataset:
+    """The prior of the variables that `fit` draws from the posterior, (1, draws, ...)."""
+    drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
+    for part in built.coefficients:
+        drawn |= _of_coefficients(part, draws, rng)
+    if built.pilot.levels:
+        drawn |= _of_levels(built, drawn, draws, rng)
+    coords = built.model.coords
+    used = {dim for dims, _ in drawn.values() for dim in dims}
+    return xr.Dataset(
+        {name: (("chain", "draw", *dims), values[None]) for name, (dims, values) in drawn.items()},
+        {
+            "chain": [0],
+            "draw": np.arange(draws),
+            **{dim: np.asarray(coords[dim]) for dim in used if coords.get(dim)},
+        },
+    )
+
+
+def _of_coefficients(
+    part: Coefficients, draws: int, rng: np.random.Generator
+) -> dict[str, tuple[tuple[str, ...], Floats]]:
+    """Scales, coefficients and their outputs, by name, with dims."""
+    drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
+    coefficients = []
+    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
+        name = f"{part.variable}{block.name}"
+        scale = np.abs(rng.normal(0.0, block.scale, draws))
+        # drawn before the rotation, which the outcomes define, so that curves do not depend on them
+        values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
+        coefficients.append(values)
+        drawn[f"{name}_sd"] = (), scale
+        drawn[name] = (part.dims[block.name],), values @ laplace.rotation
+    mean, sd = part.design.line_mean, part.design.line_sd
+    coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
+    drawn[f"{part.variable}line"] = (part.dims["line"],), coefficients[-1]
+    for output in part.outputs:
+        drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
+    return drawn
+
+
+def _of_levels(
+    built: Problem, shared: Any, draws: int, rng: np.random.Generator
+) -> dict[str, tuple[tuple[str, ...], Floats]]:
+    """Scales and curves of the levels that are integrated out of the likelihood."""
+    drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
+    assert built.pilot.levels is not None
+    grouping, terms = built.pilot.levels.grouping, built.pilot.levels.rows.terms
+    for variable, curve, term in zip(built.family.curves, built.pilot.curves, terms, strict=True):
+        scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
+        for k, name in enumerate(term.names):
+            drawn[f"{variable}_{name}_sd"] = (), scale[:, k]
+        noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
+        deviations = scale[:, None, term.kind] * noise
+        values = shared[variable][1][:, None] + deviations @ term.values.T
+        drawn[f"{variable}_of_{grouping.name}"] = (grouping.name, f"{curve.name}_knot"), values
+    return drawn
 
 
 # --- models with terms added by the user ---------------------------------------------------------

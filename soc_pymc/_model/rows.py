@@ -18,7 +18,7 @@ from ..data.statistics import Statistics
 from ..families.cells import ZERO_EXPOSURE
 from ..families.family import Family
 from ..families.row_sums import Columns, RowSums
-from ..families.scales import RANK, SCALES
+from ..families.scales import RANK, SCALES, Scale
 from .splines import Axis
 
 CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
@@ -286,7 +286,12 @@ def position_variances(axis: Axis, rows: Rows) -> Floats:
     """Variance of the positions of the items of each row's bins on the axis."""
     if axis.scale == RANK:
         return np.asarray(rows.rank_width**2 / 12.0)
-    mean, square = (rows.sums[name] / rows.sums["n"] for name in axis.local.sums)
+    return np.nan_to_num(scale_variances(axis.local, rows))
+
+
+def scale_variances(scale: Scale, rows: Rows) -> Floats:
+    """Variance on a scale of the items of each row's bins; NaN if a score has no position."""
+    mean, square = (rows.sums[name] / rows.sums["n"] for name in scale.sums)
     variance = square - mean**2
     # a variance below the rounding of the sums is 0
-    return np.where(variance > 1e-12 * square, variance, 0.0)
+    return np.where(variance <= 1e-12 * square, 0.0, variance)

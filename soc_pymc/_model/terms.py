@@ -5,11 +5,13 @@ deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats, Ints
@@ -48,6 +50,11 @@ class Block:
     name: str
     design: Floats  # values of its functions at the rows, (rows, k)
     scale: float  # of the half-normal prior of tau
+    # where its functions have further values: "curve" (the shared curve at its knots), the name of
+    # a grouping (its levels' curves at the knots), "exposure" (at the knots of log exposure),
+    # "exposure_atom", "atom" or "bin" (what each of these adds)
+    target: str = ""
+    values: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (size of the target, k)
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,11 @@ class Design:
     def ends(self) -> NDArray[np.intp]:
         """Column of `whole` at which each block ends."""
         return np.cumsum([block.design.shape[1] for block in self.blocks], dtype=np.intp)
+
+    @property
+    def line_columns(self) -> slice:
+        """Columns of `whole` that are the line's."""
+        return slice(self.whole.shape[1] - self.line.shape[1], None)
 
     @property
     def names(self) -> list[str]:
@@ -112,18 +124,6 @@ class State:
 
 
 @dataclass(frozen=True)
-class Term:
-    """A penalised term of a curve: how its coefficients give values."""
-
-    block: Block
-    # "curve" (the shared curve at its knots), the name of a grouping (curves of its levels at the
-    # knots), "exposure" (at the knots of log exposure), "exposure_atom", "atom" or "bin" (what each
-    # has more)
-    target: str
-    values: Floats  # values of its functions at the target's points, (size of the target, k)
-
-
-@dataclass(frozen=True)
 class LevelTerms:
     """Deviations of a grouping's levels from a curve that are integrated out of the likelihood."""
 
@@ -143,7 +143,6 @@ class Curve:
     axis: Axis
     basis: Basis
     design: Design  # at the rows
-    terms: tuple[Term, ...]  # the design's blocks with their outputs, in the same order
     position: Floats  # of the rows on the axis
     size_knots: Floats  # of the term in log exposure, if there is one
     atoms: Floats  # scores of the atoms
@@ -155,36 +154,34 @@ class Curve:
 
         `variable` is the name of the first; names of the others begin with it.
         """
-        knot, size = f"{self.name}_knot", len(self.basis.knots)
-        shared = self._matrix("curve", self.basis.line)
+        knot, knots = f"{self.name}_knot", len(self.basis.knots)
+        sizes = {block.target: len(block.values) for block in self.design.blocks}
+        shared = self._matrix("curve", knots)
+        shared[:, self.design.line_columns] = self.basis.line
         outputs = [Output(variable, (knot,), shared)]
-        targets = dict.fromkeys(term.target for term in self.terms)
-        for grouping in (target for target in targets if target not in SHARED):
-            deviations = self._matrix(grouping)
-            by_level = deviations + np.tile(shared, (len(deviations) // size, 1))
+        for grouping in (target for target in sizes if target not in SHARED):
+            deviations = self._matrix(grouping, sizes[grouping])
+            by_level = deviations + np.tile(shared, (len(deviations) // knots, 1))
             name = f"{variable}_of_{grouping}"
-            outputs.append(Output(name, (grouping, knot), by_level, (-1, size)))
+            outputs.append(Output(name, (grouping, knot), by_level, (-1, knots)))
         for target, label, dim in (
             ("exposure", "by_exposure", f"{self.name}_exposure_knot"),
             ("exposure_atom", "of_exposure_atom", "exposure_atom"),
             ("atom", "of_atom", "atom"),
             ("bin", "of_bin", "effect_bin"),
         ):
-            if target in targets:
-                outputs.append(Output(f"{variable}_{label}", (dim,), self._matrix(target)))
+            if target in sizes:
+                matrix = self._matrix(target, sizes[target])
+                outputs.append(Output(f"{variable}_{label}", (dim,), matrix))
         return outputs
 
-    def _matrix(self, target: str, line: Floats | None = None) -> Floats:
+    def _matrix(self, target: str, size: int) -> Floats:
         """Values of all functions of the design at the points of a target."""
-        parts = [term.values if term.target == target else None for term in self.terms]
-        size = next(len(part) for part in [*parts, line] if part is not None)
-        widths = [*(term.values.shape[1] for term in self.terms), self.basis.line.shape[1]]
-        return np.hstack(
-            [
-                np.zeros((size, width)) if part is None else part
-                for part, width in zip([*parts, line], widths, strict=True)
-            ]
-        )
+        matrix = np.zeros((size, self.design.whole.shape[1]))
+        for block, end in zip(self.design.blocks, self.design.ends, strict=True):
+            if block.target == target:
+                matrix[:, end - block.values.shape[1] : end] = block.values
+        return matrix
 
 
 @dataclass(frozen=True)
@@ -258,53 +255,52 @@ def make_curve(
     at_rows = spline_matrix(u, basis.knots)
     line = at_rows @ basis.line
     lines = line.shape[1]
-    terms: list[Term] = []
+    blocks: list[Block] = []
     size_knots = np.empty(0)
     if bin_effects:
-        terms.append(_bin_term(rows, _BIN_SCALE * default.unit))
+        blocks.append(_bin_block(rows, _BIN_SCALE * default.unit))
     if len(rows.atoms):
-        terms.append(_atom_term("atom", rows.atom, len(rows.atoms), default.unit))
+        blocks.append(_atom_block("atom", rows.atom, len(rows.atoms), default.unit))
     deviations = _deviations(basis, per)
     levels = None
     for grouping in groupings:
         if grouping is integrated:
             levels = _level_terms(deviations, at_rows, grouping, default.unit)
         else:
-            terms += _group_terms(deviations, at_rows, grouping, rows.group, default.unit)
+            blocks += _group_blocks(deviations, at_rows, grouping, rows.group, default.unit)
     if size is not None:
-        size_knots, term = _size_term(size, rows, default.unit, weak_priors[0])
-        if term and len(rows.size_atoms):
+        size_knots, block = _size_block(size, rows, default.unit, weak_priors[0])
+        if block and len(rows.size_atoms):
             atoms = rows.size_atom, len(rows.size_atoms)
-            terms.append(_atom_term("exposure_atom", *atoms, default.unit))
-        terms += [term] if term else []
+            blocks.append(_atom_block("exposure_atom", *atoms, default.unit))
+        blocks += [block] if block else []
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
-        block = Block("wiggle", at_rows @ basis.wiggle, wiggle * default.unit)
-        terms.append(Term(block, "curve", basis.wiggle))
+        scale = wiggle * default.unit
+        blocks.append(Block("wiggle", at_rows @ basis.wiggle, scale, "curve", basis.wiggle))
     design = Design(
         line,
         np.array([level[0], slope[0] / of_slope])[:lines],
         np.array([level[1], slope[1] / of_slope])[:lines],
-        tuple(term.block for term in terms),
+        tuple(blocks),
     )
-    others = rows.atoms, weak_priors, levels
-    return Curve(name, axis, basis, design, tuple(terms), u, size_knots, *others)
+    return Curve(name, axis, basis, design, u, size_knots, rows.atoms, weak_priors, levels)
 
 
-def _bin_term(rows: Rows, scale: float) -> Term:
+def _bin_block(rows: Rows, scale: float) -> Block:
     """An effect of every place along the scores, which its bins share."""
     places = np.unique(rows.place)
     effect = np.eye(len(places))
     at_rows = effect[np.searchsorted(places, rows.place)]
     at_bins = effect[np.searchsorted(places, rows.keys.place_of[rows.effect_bins])]
-    return Term(Block("bin_effect", at_rows, scale), "bin", at_bins)
+    return Block("bin_effect", at_rows, scale, "bin", at_bins)
 
 
-def _atom_term(name: str, atom: Ints, number: int, unit: float) -> Term:
+def _atom_block(name: str, atom: Ints, number: int, unit: float) -> Block:
     """A shift for each atom, to which rows belong from 1 on."""
     indicators = np.eye(number)
     member = np.vstack([np.zeros(number), indicators])[atom]
-    return Term(Block(name, member, _ATOM_SCALE * unit), name, indicators)
+    return Block(name, member, _ATOM_SCALE * unit, name, indicators)
 
 
 def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
@@ -332,23 +328,29 @@ def _level_terms(
     )
 
 
-def _group_terms(
+def _group_blocks(
     kinds: Mapping[str, Floats], at_rows: Floats, grouping: Grouping, group: Ints, unit: float
-) -> list[Term]:
+) -> list[Block]:
     """Deviations of a grouping's levels in wiggle, slope and level, each with its own scale."""
     columns = len(grouping.levels) * sum(functions.shape[1] for functions in kinds.values())
     # matrices of both curves
     _refuse_levels(grouping, 8.0 * columns * (4.0 * len(group) + columns))
-    indicators = np.eye(len(grouping.levels))
-    member = indicators[grouping.code[group]]
-    terms = []
+    number = len(grouping.levels)
+    blocks = []
     for kind, functions in kinds.items():
-        products = at_rows @ functions
-        design = (member[:, :, None] * products[:, None, :]).reshape(len(products), -1)
-        block = Block(f"{grouping.name}_{kind}", design, _GROUP_SCALES[kind] * unit)
-        values = np.asarray(np.kron(indicators, functions), dtype=float)
-        terms.append(Term(block, grouping.name, values))
-    return terms
+        design = by_level(at_rows @ functions, grouping.code[group], number).toarray()
+        values = np.asarray(np.kron(np.eye(number), functions), dtype=float)
+        name, scale = f"{grouping.name}_{kind}", _GROUP_SCALES[kind] * unit
+        blocks.append(Block(name, design, scale, grouping.name, values))
+    return blocks
+
+
+def by_level(functions: Floats, level: Ints, number: int) -> Any:
+    """Sparse design (rows, number k) of functions (rows, k) with coefficients for each level."""
+    columns = level[:, None] * functions.shape[1] + np.arange(functions.shape[1])
+    ends = np.arange(0, functions.size + 1, functions.shape[1])
+    shape = len(functions), number * functions.shape[1]
+    return sparse.csr_array((functions.ravel(), columns.ravel(), ends), shape=shape)
 
 
 def _refuse_levels(grouping: Grouping, size: float) -> None:
@@ -359,7 +361,7 @@ def _refuse_levels(grouping: Grouping, size: float) -> None:
     )
 
 
-def _size_term(spline: Spline, rows: Rows, unit: float, weak: Weak) -> tuple[Floats, Term | None]:
+def _size_block(spline: Spline, rows: Rows, unit: float, weak: Weak) -> tuple[Floats, Block | None]:
     """A smooth term in log exposure of mean 0, whose straight line is penalised too."""
     x = rows.log_size
     basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
@@ -371,8 +373,7 @@ def _size_term(spline: Spline, rows: Rows, unit: float, weak: Weak) -> tuple[Flo
     functions = np.column_stack([basis.line[:, 1] / spread, basis.wiggle])
     functions = functions - np.average(at_rows @ functions, axis=0, weights=rows.n)
     wiggle = weak.wiggle if spline.wiggle is None else spline.wiggle
-    block = Block("exposure", at_rows @ functions, wiggle * unit)
-    return basis.knots, Term(block, "exposure", functions)
+    return basis.knots, Block("exposure", at_rows @ functions, wiggle * unit, "exposure", functions)
 
 
 def interleaved(functions: Mapping[int, Floats], predictors: int) -> Floats:
@@ -402,31 +403,29 @@ def slopes(
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    shared, *further = ((o.dims[0], o.values(coefficients)) for o in curve.outputs(""))
-    deviations = {name: values - shared[1] for name, values in further if values.ndim > 1}
-    if curve.levels and of_levels is not None:
-        deviations[curve.levels.grouping.name] = of_levels @ curve.levels.values.T
-    total = functions @ shared[1]
+    shared, *others = (output.values(coefficients) for output in curve.outputs(""))
+    total = functions @ shared
+    dense = [values - shared for values in others if values.ndim > 1]
     for grouping in groupings:
-        by_row = deviations[grouping.name][grouping.code[group]]
-        total = total + (functions * by_row).sum(axis=1)
+        if curve.levels and grouping is curve.levels.grouping and of_levels is not None:
+            deviations = of_levels @ curve.levels.values.T
+        else:
+            deviations = dense.pop(0)
+        total += by_level(functions, grouping.code[group], len(deviations)) @ deviations.ravel()
     return np.asarray(total)
 
 
 def flat_state(design: Design, level: float) -> State:
     """A constant curve."""
     coefficients = np.zeros(design.whole.shape[1])
-    coefficients[-design.line.shape[1]] = level
+    coefficients[design.line_columns.start] = level
     return State.starting(design, coefficients)
 
 
 def curve_state(curve: Curve, values: Floats) -> State:
     """The curve through values at the knots."""
     line, wiggle = curve.basis.line, curve.basis.wiggle
-    solution = np.linalg.solve(np.column_stack([line, wiggle]), values)
-    lines = line.shape[1]
+    solution = np.linalg.solve(np.column_stack([wiggle, line]), values)
     coefficients = np.zeros(curve.design.whole.shape[1])
-    coefficients[len(coefficients) - len(solution) :] = np.concatenate(
-        [solution[lines:], solution[:lines]]
-    )
+    coefficients[len(coefficients) - len(solution) :] = solution
     return State.starting(curve.design, coefficients)

@@ -17,8 +17,8 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..checks.observations import each_part, in_batches
 from ..data.items import Items, check_outcomes
-from ..families.validity import LARGEST
 from ..families.family import NEAR_ZERO
+from ..families.validity import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
 from ..posterior.interface import Columns, ThetaMixture, select

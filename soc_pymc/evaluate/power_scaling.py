@@ -14,7 +14,7 @@ from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks.results import FAIL, OK, WARN, Result, result_table
 from ..data.statistics import Statistics
-from ..inference.draw_densities import draw_densities
+from ..inference.fit_tree import draw_densities
 from ..inference.results import FIT, PARETO_K, Fit
 from ..inference.variational import importance
 from ..posterior.calibration import calibration_curves

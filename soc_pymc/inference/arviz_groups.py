@@ -3,7 +3,8 @@
 What takes long is computed when it is first read or saved, so that a fit costs no more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -11,19 +12,132 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from pytensor.graph.traversal import ancestors
+from scipy import sparse
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from .._lib.arrays import Floats
-from .._model.prior_draws import prior_draws
-from .._model.problem import Problem
+from .._lib.threads import ordered_map
+from .._model.likelihood import mixture_values
+from .._model.pilot import Pilot
+from .._model.problem import Problem, prior_draws
+from .._model.splines import spline_matrix
+from .._model.terms import Curve, by_level
 from ..data.statistics import Statistics
+from ..families.row_sums import RowSums
 from .density import at_draws, top_level
-from .row_curves import MixtureRows, RowCurves, flat
 
 _PRIOR_DRAWS, _PRIOR_TOTALS = 500, 100
+_CHUNK = 50  # draws evaluated at once
+_LARGEST = 2.0**62  # a count that an integer can hold
 _MOST = 5_000_000  # numbers of one array: 40 MB
 _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
+
+
+@dataclass(frozen=True)
+class RowCurves:
+    """Both curves at the rows as functions of draws, without the model: it can be pickled."""
+
+    matrices: tuple[dict[str, Any], ...]  # of each curve: (rows, values) by variable, sparse
+    data: RowSums
+    dtype: type[np.number[Any]]  # of outcomes
+
+    @staticmethod
+    def of(built: Problem) -> "RowCurves":
+        """Return those of a problem of a single family."""
+        pilot, names = built.pilot, built.family.curves
+        pairs = zip(names, pilot.curves, strict=True)
+        matrices = tuple(_row_matrices(name, curve, pilot) for name, curve in pairs)
+        return RowCurves(matrices, built.data, built.family.outcome.dtype)
+
+    def __call__(self, draws: xr.Dataset) -> list[Floats]:
+        """Both curves (draws, rows)."""
+        return [
+            sum(
+                (matrix @ flat(draws[name]).reshape(-1, matrix.shape[1]).T).T
+                for name, matrix in matrices.items()
+            )
+            for matrices in self.matrices
+        ]
+
+    def log_likelihood(self, draws: xr.Dataset) -> Floats:
+        """Log marginal of every row, (draws, rows)."""
+        m, c = self(draws)
+        return _in_chunks(lambda part: self.data.values(m[part], c[part]), len(m))
+
+    def totals(self, draws: xr.Dataset, seed: Sequence[int]) -> Floats:
+        """Replicates of the rows' observed totals, (draws, rows)."""
+        location, dispersion = self(draws)
+        drawn = self.data.draw(location, dispersion, np.random.default_rng(seed))
+        return drawn if self.dtype is np.float64 else np.clip(drawn, 0.0, _LARGEST)
+
+
+def _row_matrices(name: str, curve: Curve, pilot: Pilot) -> dict[str, Any]:
+    """Matrices whose products with the variables of a curve add up to its values at the rows."""
+    rows, groupings = pilot.rows, pilot.groupings
+    at_rows = spline_matrix(curve.position, curve.basis.knots)
+    # curves of levels include the shared one
+    matrices = {name: sparse.csr_array((1.0 - len(groupings)) * at_rows)}
+    for grouping in groupings:
+        code, number = grouping.code[rows.group], len(grouping.levels)
+        matrices[f"{name}_of_{grouping.name}"] = by_level(at_rows, code, number)
+    targets = {block.target for block in curve.design.blocks}
+    if "exposure" in targets:
+        log_size = np.clip(rows.log_size, curve.size_knots[0], curve.size_knots[-1])
+        at_sizes = spline_matrix(log_size, curve.size_knots)
+        matrices[f"{name}_by_exposure"] = sparse.csr_array(at_sizes)
+    ones = np.ones((rows.number, 1))
+    if "exposure_atom" in targets:
+        indicators = by_level(ones, rows.size_atom, 1 + len(rows.size_atoms))
+        matrices[f"{name}_of_exposure_atom"] = indicators[:, 1:]
+    if "bin" in targets:
+        effect = np.searchsorted(rows.effect_bins, rows.bin)
+        matrices[f"{name}_of_bin"] = by_level(ones, effect, len(rows.effect_bins))
+    if "atom" in targets:
+        indicators = by_level(ones, rows.atom, 1 + len(rows.atoms))
+        matrices[f"{name}_of_atom"] = indicators[:, 1:]
+    return matrices
+
+
+@dataclass(frozen=True)
+class MixtureRows:
+    """Evaluation of a mixture at the rows; its predictors are linear in its coefficients."""
+
+    names: tuple[str, ...]  # of the coefficients
+    design: Floats
+    data: Any  # `MixtureCells`
+
+    @staticmethod
+    def of(built: Problem) -> "MixtureRows":
+        """Return those of a problem with a mixture."""
+        (part,) = built.coefficients
+        return MixtureRows(tuple(part.names), part.design.whole @ part.turn, built.data)
+
+    def log_likelihood(self, draws: xr.Dataset) -> Floats:
+        """Log marginal of every row, (draws, rows)."""
+        coefficients = np.hstack([flat(draws[name]) for name in self.names])
+        rows = len(self.data.constant)
+
+        def part(some: slice) -> Floats:
+            predictors = coefficients[some] @ self.design.T
+            by_row = predictors.reshape(len(predictors), rows, -1)
+            return mixture_values(by_row, self.data.arrays)[0]
+
+        return _in_chunks(part, len(coefficients))
+
+
+def _in_chunks(part: Callable[[slice], Floats], draws: int) -> Floats:
+    slices = [slice(i, i + _CHUNK) for i in range(0, draws, _CHUNK)]
+    return np.concatenate(list(ordered_map(part, slices)))
+
+
+def flat(values: xr.DataArray) -> Floats:
+    """Draws of all chains, one after the other, (draws, ...)."""
+    array = values.transpose("chain", "draw", ...).to_numpy()
+    return np.asarray(array.reshape(-1, *array.shape[2:]))
+
+
+# --- groups of the tree ---------------------------------------------------------------------------
 
 
 def arviz_groups(
@@ -106,7 +220,7 @@ def _replicates(
     rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: str, seed: int
 ) -> xr.Dataset:
     """Replicates of observed totals, of as many draws as do not take long, evenly spaced."""
-    number, cells = rows.rows.number, rows.data.number_of_cells
+    number, cells = len(rows.data.total), rows.data.number_of_cells
     most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, _MOST_DRAWN // cells)))
     chains, draws_each = draws.sizes["chain"], draws.sizes["draw"]
     per_chain = min(draws_each, max(1, most // chains))

@@ -15,7 +15,7 @@ ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom f
 powers of the blocks' moves: few, if a few blocks make most of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from scipy import linalg, special
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from .._model.laplace import RowCurvature, floored, row_curvature
+from .._model.laplace import RowCurvature, of_coefficients, row_curvature
 from .._model.levels import Levels
 from .._model.problem import Problem, build
 from .._model.rows import rows_of
@@ -41,6 +41,7 @@ from .results import Fit
 _MOST_SHARE = 0.75  # most share of the information that leaving out one block removes
 _TAIL = 0.95  # the bands' upper end, where t and normal quantiles are compared
 _FEWEST = 2.0  # degrees of freedom
+_OVER = ("chain", "draw")
 
 
 @dataclass(frozen=True)
@@ -63,24 +64,35 @@ def shared_blocks(built: Problem, stats: Statistics) -> Blocks:
     return _make_blocks(designs, rows, block, np.concatenate(precision))
 
 
-def level_blocks(built: Problem, levels: Levels, stats: Statistics) -> Iterator[Blocks | None]:
-    """Blocks of each level that is integrated out in its coefficients, given the shared curves."""
-    terms = levels.rows.terms
-    deviations = np.split(levels.mode, [len(terms[0].kind)], axis=1)
+def _added_to_levels(
+    built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
+) -> dict[str, Floats]:
+    """Factors (levels, k, knots) that clusters add to levels' curves, given the shared ones."""
+    terms, names = levels.rows.terms, built.family.curves
+    split = [len(terms[0].kind)]
     level = levels.grouping.code[built.pilot.rows.group]
     curves = [
         part.laplace.state.at(part.design) + (term.design * deviation[level]).sum(axis=1)
-        for part, term, deviation in zip(built.coefficients, terms, deviations, strict=True)
+        for part, term, deviation in zip(
+            built.coefficients, terms, np.split(levels.mode, split, axis=1), strict=True
+        )
     ]
     rows, row, block = _rows_of_blocks(built, stats, *curves)
-    for k in range(levels.rows.number):
+    factors = np.zeros(levels.information.shape)
+    for k, factor in enumerate(factors):
         chosen = np.flatnonzero(level[row] == k)
-        if len(np.unique(block[chosen])) < 2:
-            yield None
-            continue
-        designs = [term.design[row[chosen]] for term in terms]
-        of_level = RowCurvature(*(values[..., chosen] for values in rows))
-        yield _make_blocks(designs, of_level, block[chosen], levels.tau**-2.0)
+        if len(np.unique(block[chosen])) > 1:
+            designs = [term.design[row[chosen]] for term in terms]
+            of_level = RowCurvature(*(values[..., chosen] for values in rows))
+            added = excess(_make_blocks(designs, of_level, block[chosen], levels.tau**-2.0)).T
+            factor[: len(added)] = added
+    curves_added = {}
+    parts = np.split(factors, split, axis=2)
+    for name, curve, term, part in zip(names, built.pilot.curves, terms, parts, strict=True):
+        name = f"{name}_of_{term.grouping.name}"
+        knots = posterior[name][posterior[name].dims[-1]].to_numpy()
+        curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
+    return curves_added
 
 
 def _make_blocks(
@@ -89,11 +101,8 @@ def _make_blocks(
     """Blocks from their rows, with the designs of both curves there."""
 
     def sums(chosen: Any) -> tuple[Floats, Floats]:
-        slopes, information = [], []
-        for x, slope, *weights in zip(designs, *rows[1:], strict=True):
-            part = x[chosen]
-            slopes.append(part.T @ slope[chosen])
-            information.append(floored(*(part.T @ (w[chosen][:, None] * part) for w in weights)))
+        part = RowCurvature(*(values[..., chosen] for values in rows))
+        slopes, information = of_coefficients([x[chosen] for x in designs], part)
         return np.concatenate(slopes), linalg.block_diag(*information)
 
     slope, information = zip(*(sums(block == number) for number in np.unique(block)), strict=True)
@@ -113,26 +122,6 @@ def _rows_of_blocks(
     )
     data = data.with_spread(built.data.spread[row])
     return row_curvature(data, location[row], dispersion[row]), row, block[code]
-
-
-def added_to_levels(
-    built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
-) -> dict[str, Floats]:
-    """Factors that clusters add to the levels' curves besides those of the shared curves."""
-    number, size = levels.pull.shape
-    factors = np.zeros((number, size, size))
-    for factor, blocks in zip(factors, level_blocks(built, levels, stats), strict=True):
-        if blocks is not None:
-            added = excess(blocks).T
-            factor[: len(added)] = added
-    terms, curves_added = levels.rows.terms, {}
-    parts = np.split(factors, [len(terms[0].kind)], axis=2)
-    names = built.family.curves
-    for name, curve, term, part in zip(names, built.pilot.curves, terms, parts, strict=True):
-        name = f"{name}_of_{term.grouping.name}"
-        knots = posterior[name][posterior[name].dims[-1]].to_numpy()
-        curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
-    return curves_added
 
 
 def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]:
@@ -187,7 +176,7 @@ def plain_of(prior: Any) -> Any:
     return FAMILIES[prior.family].prior(**{name: getattr(prior, name) for name in names})
 
 
-def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -> dict[str, Floats]:
+def _added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -> dict[str, Floats]:
     """Factors, (k, *shape), of what clusters add to the covariance of curves, by their names."""
     if stats.blocks < 2:
         raise FitError(
@@ -195,7 +184,7 @@ def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) ->
             "column with more labels, or leave it out"
         )
     factor = excess(shared_blocks(built, stats))
-    covariances: dict[str, Floats] = {}
+    factors: dict[str, Floats] = {}
     start = 0
     for part, curve in zip(built.coefficients, built.pilot.curves, strict=True):
         size = part.design.whole.shape[1]
@@ -207,8 +196,8 @@ def added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) ->
             if "atom" not in curve_draws.dims:  # atoms shift a curve at one score
                 knots = curve_draws[curve_draws.dims[-1]].to_numpy()
                 added = added @ spline_matrix(knots, curve.basis.knots).T
-            covariances[output.name] = added
-    return covariances
+            factors[output.name] = added
+    return factors
 
 
 def _added(
@@ -216,35 +205,42 @@ def _added(
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Factors of noise that all curves share, (k, *shape), and of each level's own, by curve."""
     if not built.pilot.levels:
-        return added_to_curves(built, stats, posterior), {}
+        return _added_to_curves(built, stats, posterior), {}
     shared = build(stats, replace(plain, groups=False))
-    common = added_to_curves(shared, stats, posterior)
+    common = _added_to_curves(shared, stats, posterior)
     for curve in built.family.curves:
         for grouping in built.pilot.groupings:
             common[f"{curve}_of_{grouping.name}"] = common[curve][:, None]
-    return common, added_to_levels(built, built.pilot.levels, stats, posterior)
+    return common, _added_to_levels(built, built.pilot.levels, stats, posterior)
+
+
+def _factors(
+    posterior: xr.Dataset, common: dict[str, Floats], deviations: dict[str, Floats]
+) -> xr.Dataset:
+    """Factors by which the noise widens the curves' sds."""
+    factors = {}
+    for name, added in common.items():
+        curve = posterior[name]
+        if "atom" not in curve.dims:
+            variance = np.square(added).sum(axis=0)
+            if name in deviations:
+                variance = variance + np.square(deviations[name]).sum(axis=1)
+            factors[name] = np.sqrt(1.0 + variance / curve.var(_OVER))
+    return xr.Dataset(factors)
 
 
 def cluster_factor(fit: Fit, items: Any) -> float:
     """Factor by which clusters widen a fit's bands: the largest of all curves' medians."""
     if fit.widened:
-        widened = fit.data["clusters"].to_dataset()
-        return max(float(values.median()) for values in widened.values())
-    exact = {dim: knots_in(fit.data, dim) for dim in ("mean_knot", "variance_knot")}
-    posterior = fit.data["posterior"].to_dataset().assign_coords(exact)
-    plain = plain_of(fit.prior)
-    if items.groups != fit.groups:
-        plain = replace(plain, groups=False)
-    common, deviations = _added(plain, build(items, plain), items, posterior)
-    ratios = []
-    for name, factors in common.items():
-        if "atom" not in posterior[name].dims:
-            added = np.square(factors).sum(axis=0)
-            if name in deviations:
-                added = added + np.square(deviations[name]).sum(axis=1)
-            variance = posterior[name].var(("chain", "draw")).to_numpy()
-            ratios.append(np.median(np.sqrt(1.0 + added / variance)))
-    return float(max(ratios))
+        factors = fit.data["clusters"].to_dataset()
+    else:
+        exact = {dim: knots_in(fit.data, dim) for dim in ("mean_knot", "variance_knot")}
+        posterior = fit.data["posterior"].to_dataset().assign_coords(exact)
+        plain = plain_of(fit.prior)
+        if items.groups != fit.groups:
+            plain = replace(plain, groups=False)
+        factors = _factors(posterior, *_added(plain, build(items, plain), items, posterior))
+    return max(float(values.median()) for values in factors.values())
 
 
 def for_clusters(
@@ -254,36 +250,31 @@ def for_clusters(
     plain = plain_of(prior)
     plain_problem = built if prior == plain else build(stats, plain)
     common, deviations = _added(plain, plain_problem, stats, posterior)
-    rng, over = np.random.default_rng(seed), ("chain", "draw")
-    number = [posterior.sizes[dim] for dim in over]
+    rng = np.random.default_rng(seed)
 
-    def drawn(*shape: int) -> Floats:
-        noise = rng.normal(size=(*number, *shape))
-        return np.asarray(noise - noise.mean(axis=(0, 1)))  # clusters do not move the curves
+    def noise(*shape: int) -> Floats:
+        draws = rng.normal(size=(*(posterior.sizes[dim] for dim in _OVER), *shape))
+        return np.asarray(draws - draws.mean(axis=(0, 1)))  # clusters do not move the curves
 
-    noise = drawn(len(next(iter(common.values()))))
+    shared = noise(len(next(iter(common.values()))))
     wider = posterior.assign(
-        {name: posterior[name] + np.tensordot(noise, added, 1) for name, added in common.items()}
+        {name: posterior[name] + np.tensordot(shared, added, 1) for name, added in common.items()}
     )
     if deviations:
-        noise = drawn(*next(iter(deviations.values())).shape[:2])
+        by_level = noise(*next(iter(deviations.values())).shape[:2])
         for name, added in deviations.items():
-            wider[name] = wider[name] + np.einsum("cdgk,gkj->cdgj", noise, added, optimize=True)
-    factors = xr.Dataset(
-        {
-            name: wider[name].std(over) / posterior[name].std(over)
-            for name in common
-            if "atom" not in posterior[name].dims
-        }
+            wider[name] += np.einsum("cdgk,gkj->cdgj", by_level, added, optimize=True)
+    factors = _factors(posterior, common, deviations)
+    first_curve, second_curve = built.family.curves
+    mean_factor, variance_factor = (
+        float(factors[name].median()) for name in (first_curve, second_curve)
     )
-    mean_factor, variance_factor = (float(factors[name].median()) for name in built.family.curves)
-    own_scale = built.family.outcome.theta
     for name in map(str, factors):
-        if name.startswith(built.family.curves[0]):
-            wider[name] = _with_mean_of(posterior[name], wider[name], own_scale)
-    effects = f"{built.family.curves[0]}_of_bin"
+        if name.startswith(first_curve):
+            wider[name] = _with_mean_of(posterior[name], wider[name], built.family.outcome.theta)
+    effects = f"{first_curve}_of_bin"
     if effects in posterior:
-        centre = posterior[effects].mean(over)
+        centre = posterior[effects].mean(_OVER)
         wider[effects] = mean_factor * (posterior[effects] - centre) + centre
     words = (
         f"; bands widened for {stats.blocks} blocks of clusters, at the median knot by "

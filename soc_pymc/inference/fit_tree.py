@@ -1,6 +1,9 @@
-"""Contents of a fit: draws, bins, and data of further terms for scoring."""
+"""Contents of a fit: draws, bins, data of further terms for scoring, and ArviZ's conventions."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -8,18 +11,25 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
-from .._model.problem import Problem, mixture_data
-from .._model.rows import Rows, make_rows, positions
-from .._model.splines import Axis
+from .._lib.errors import FitError
+from .._model.problem import Problem, check_prior, mixture_data
+from .._model.rows import Rows, make_rows, positions, scale_variances
+from .._model.splines import POSITION, Axis
 from .._model.terms import Curve
 from ..data.groups import Grouping
 from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.monotone import project_monotone
 from ..families.outcomes import OUTCOMES
-from ..families.scales import RANK, SCALES, Scale
+from ..families.scales import RANK, SCALES
 from .arviz_groups import arviz_groups
+from .results import Fit
 
+_CHAINS = (4, 3, 2, 1)
+_SAMPLED = ("chain", "draw")
+_DIGITS = 4  # digits in labels of knots, more only where two would be equal
+_SAME = 1e-6  # relative difference of numbers that two machines compute alike
+_OTHER = "the statistics are not those of the fit ({}): give those that it was made from"
 _PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
@@ -77,11 +87,11 @@ def _group_functions(curve: Curve, groupings: Sequence[Grouping]) -> xr.Dataset:
     """Functions at the knots of groups' deviations, with the names of their scales."""
     kinds, functions = [], []
     knots, levels = len(curve.basis.knots), {g.name: len(g.levels) for g in groupings}
-    for term in curve.terms:
-        if term.target in levels:
-            size = term.values.shape[1] // levels[term.target]
-            functions.append(term.values[:knots, :size])
-            kinds += [term.block.name] * size
+    for block in curve.design.blocks:
+        if block.target in levels:
+            size = block.values.shape[1] // levels[block.target]
+            functions.append(block.values[:knots, :size])
+            kinds += [block.name] * size
     if curve.levels:
         functions.append(curve.levels.values)
         kinds += [curve.levels.names[k] for k in curve.levels.kind]
@@ -149,7 +159,9 @@ def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Da
         "score": score,
         "score_min": data["score_min"].to_numpy()[occupied],
         "score_max": data["score_max"].to_numpy()[occupied],
-        **{s.width: _sd(stats, s, occupied) for s in SCALES.values() if s.sums[0] in data},
+        **{
+            s.width: np.sqrt(scale_variances(s, rows)) for s in SCALES.values() if s.sums[0] in data
+        },
         "n_items": n,
     }
     sums = {str(name): data[name].to_numpy()[occupied] for name in outcome.sums("part")}
@@ -158,17 +170,109 @@ def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Da
     return bins, xr.Dataset({outcome.observed: ("bin", observed)})
 
 
-def _sd(stats: Statistics, scale: Scale, bins: NDArray[np.intp]) -> Floats:
-    """Standard deviation of positions inside each bin, NaN if a score has none."""
-    n, total, squares = (stats.data[k].to_numpy()[bins] for k in ("n", *scale.sums))
-    mean, square = total / n, squares / n
-    variance = square - mean**2
-    # a variance below the rounding of the sums is 0
-    return np.sqrt(np.where(variance <= 1e-12 * square, 0.0, variance))
-
-
 def rank_table(*axes: Axis) -> xr.Dataset:
     """The table that `Fit.axis` needs for axes of ranks, which are equal; empty without them."""
     ranks = [axis for axis in axes if axis.scale == RANK]
     columns = {"rank_score": ranks[0].score, "rank_fraction": ranks[0].fraction} if ranks else {}
     return xr.Dataset({name: ("rank", np.asarray(values)) for name, values in columns.items()})
+
+
+# --- ArviZ's conventions --------------------------------------------------------------------------
+
+
+def in_chains(draws: xr.Dataset) -> xr.Dataset:
+    """Independent draws (1, n, ...) as up to four chains, as R-hat needs two."""
+    number = draws.sizes["draw"]
+    chains = next(chains for chains in _CHAINS if number % chains == 0)
+    shape = chains, number // chains
+    variables = {
+        name: (values.dims, values.to_numpy().reshape(*shape, *values.shape[2:]))
+        for name, values in draws.data_vars.items()
+    }
+    sampled = {name: np.arange(size) for name, size in zip(_SAMPLED, shape, strict=True)}
+    return xr.Dataset(variables, {**draws.coords, **sampled})
+
+
+def conventional(tree: xr.DataTree) -> xr.DataTree:
+    """The tree with a coordinate on every dim, short labels of knots, and ArviZ's attributes."""
+    known: dict[str, Any] = {}
+    for node in tree.children.values():
+        known |= {str(dim): node.coords[dim].to_numpy() for dim in node.dims if dim in node.coords}
+    knots = {dim: x for dim, x in known.items() if dim.endswith("_knot") and x.dtype.kind == "f"}
+    known |= {dim: short(positions) for dim, positions in knots.items()}
+    groups = {name: _completed(node.to_dataset(), known) for name, node in tree.children.items()}
+    exact = {f"{dim}{POSITION}": (dim, positions) for dim, positions in knots.items()}
+    groups["constant_data"] = (
+        groups["constant_data"].assign(exact).assign_coords({dim: known[dim] for dim in knots})
+    )
+    made = xr.DataTree.from_dict(groups)
+    made.attrs = dict(tree.attrs)
+    return made
+
+
+def _completed(data: xr.Dataset, known: dict[str, Any]) -> xr.Dataset:
+    from arviz_base.base import make_attrs  # slow to import, and scoring needs no attributes
+
+    coords: dict[str, Any] = {}
+    for dim, size in data.sizes.items():
+        labels = data.coords[dim].to_numpy() if dim in data.coords else np.arange(size)
+        values = known.get(str(dim), labels)
+        coords[str(dim)] = labels if dim in _SAMPLED or len(values) != size else values
+    sampled = [dim for dim in _SAMPLED if dim in data.dims]
+    return data.assign_coords(coords).assign_attrs(make_attrs(_library(), sample_dims=sampled))
+
+
+@cache
+def _library() -> dict[str, str]:
+    library = {"inference_library": "soc_pymc"}
+    with suppress(PackageNotFoundError):  # sources that were not installed
+        library["inference_library_version"] = version("soc_pymc")
+    return library
+
+
+def short(values: Floats) -> Floats:
+    """Rising numbers with four significant digits, or as many more as keep them apart."""
+    for digits in range(_DIGITS, 17):
+        rounded = np.array([float(f"{x:.{digits}g}") for x in values])
+        if (np.diff(rounded) > 0).all():
+            return rounded
+    return values
+
+
+# --- densities of draws ---------------------------------------------------------------------------
+
+
+def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
+    """Log prior of top-level parameters and log likelihood of all draws, both (chain, draw)."""
+    if fit.widened:
+        raise FitError(
+            "the fit's bands were widened for clusters, so its draws are not those of its model's "
+            "posterior: fit statistics of the items without cluster="
+        )
+    check_prior(fit.prior, stats)
+    _check_same(fit, stats)
+    prior, likelihood = (
+        _total(fit.data[name].to_dataset()) for name in ("log_prior", "log_likelihood")
+    )
+    return prior, likelihood
+
+
+def _total(densities: xr.Dataset) -> Floats:
+    parts = (x.sum(x.dims[2:]).to_numpy() for x in densities.values())
+    return np.asarray(sum(parts))
+
+
+def _check_same(fit: Fit, stats: Statistics) -> None:
+    """Refuse statistics whose bins, outcomes or groups differ from those that the fit keeps."""
+    tables = bin_table(stats, fit.axis("mean"), bool(fit.atoms))
+    for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
+        stored = fit.data[group]
+        if table.sizes["bin"] != stored.sizes["bin"]:
+            numbers = f"{table.sizes['bin']:,} occupied bins and {stored.sizes['bin']:,}"
+            raise FitError(_OTHER.format(numbers))
+        for name, values in table.items():
+            equal = np.isclose(values, stored[str(name)], rtol=_SAME, atol=0.0, equal_nan=True)
+            if not equal.all():
+                raise FitError(_OTHER.format(f"{name} differs in {(~equal).sum():,} bins"))
+    if (stats.groups if fit.prior.groups else ()) != fit.groups:
+        raise FitError(_OTHER.format("they have other groups"))

@@ -18,12 +18,11 @@ from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.priors import Prior
 from .clusters import for_clusters
-from .fit_tree import fit_tree
+from .fit_tree import conventional, fit_tree
 from .five_steps import run_five_steps
 from .methods import NUTS, VI, FiveSteps, Method
 from .results import Fit, Status, outcome_roles
 from .sampling import run_nuts
-from .schema import conventional
 from .variational import run_variational
 
 _log = logging.getLogger(__name__)

@@ -11,20 +11,30 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
+from pytensor.compile.ops import wrap_py
+from pytensor.gradient import disconnected_grad
 from scipy import linalg
 
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
-from .._model.level_kernels import proposals, slopes
 from .._model.likelihood import mode
 from .._model.problem import Problem
 from ..families.surrogates import make_surrogates
-from .density import Evaluate, Space, finite, near_density, posterior_draws, rest_log_density
-from .row_values import NO_SLOPES, NearRows
+from .density import (
+    NO_SLOPES,
+    Evaluate,
+    NearRows,
+    Space,
+    finite,
+    near_density,
+    posterior_draws,
+    rest_log_density,
+)
 
 # pairs for weights and draws: the most, and the variance of log weights by proposals that they may
 # leave
@@ -77,7 +87,6 @@ class _Proposed:
 
     shared: Floats  # (P, draws): shared coefficients of both curves
     tau: Floats  # (K, draws): scale of each of a level's coefficients
-    log_prior: Floats  # (draws,): log density of the priors
     pull: Floats  # (G, K, draws)
     noise: Floats  # (G, K, N / 2, draws or 1)
     deviations: Floats  # (G, K, N, draws): the levels' coefficients
@@ -92,28 +101,21 @@ class LevelDensity:
         self._built, self._space, self._rng = built, space, rng
         self._levels, self._rows = built.pilot.levels, built.pilot.levels.rows
         self._kind = self._rows.kind
-        self._turn = linalg.block_diag(*(part.turn for part in built.coefficients))
-        self._forward, self._gradient = self._functions()
+        self._inputs, self._outputs = self._expressions()
+        self._forward = pytensor.function([self._inputs], self._outputs, mode=mode())
         self._noise = self._draw_noise(1, 1)
         self._near = self._polynomials()
         self._pairs = self._enough_pairs()
 
-    def _functions(self) -> tuple[Any, Any]:
-        """Coefficients, log scales and the rest from coordinates, and the gradient through them."""
-        model, built = self._built.model, self._built
-        names = [name for part in built.coefficients for name in part.names]
-        scales = [model[name] for name in self._levels.scale_names(built.family.curves)]
-        values = [*(model[name] for name in names), pt.log(pt.stack(scales))]
-        outputs = [*model.replace_rvs_by_values(values), rest_log_density(built, model)]
-        rows, (*parts, log_prior) = self._space.batched(outputs)
-        known = [part.type() for part in parts]
-        # not as known gradients, which would leave out effects of parts through other parts
-        total = log_prior.sum() + sum((x * y).sum() for x, y in zip(parts, known, strict=True))
-        slope = pt.grad(total, rows)
-        return (
-            pytensor.function([rows], [*parts, log_prior], mode=mode()),
-            pytensor.function([rows, *known], slope, mode=mode()),
-        )
+    def _expressions(self) -> tuple[Any, list[Any]]:
+        """Coordinates, and shared coefficients, log scales and the log prior from them."""
+        model, parts = self._built.model, self._built.coefficients
+        scales = [model[name] for name in self._levels.scale_names(self._built.family.curves)]
+        coefficients = pt.concatenate([model[name] for part in parts for name in part.names])
+        turn = linalg.block_diag(*(part.turn for part in parts))
+        values = [pt.dot(turn, coefficients), pt.log(pt.stack(scales))[self._kind]]
+        outputs = [*model.replace_rvs_by_values(values), rest_log_density(self._built, model)]
+        return self._space.batched(outputs)
 
     def _chunk(self, pairs: int) -> int:
         """Draws evaluated at once."""
@@ -126,17 +128,22 @@ class LevelDensity:
         """
         return self._rng.standard_normal((self._rows.number, len(self._kind), pairs, draws))
 
-    def _proposed(self, rows: Floats, noise: Floats) -> _Proposed:
-        *parts, log_scales, log_prior = self._forward(rows)
-        shared = self._turn @ np.hstack(parts).T
-        tau = np.ascontiguousarray(np.exp(log_scales).T[self._kind])
+    def _proposed(self, coefficients: Floats, log_tau: Floats, noise: Floats) -> _Proposed:
+        """Proposals at shared coefficients (draws, P) and log scales (draws, K)."""
+        shared, tau = coefficients.T, np.ascontiguousarray(np.exp(log_tau).T)
         levels = self._levels
         coupled = np.tensordot(levels.coupling, shared - levels.centre[:, None], 1)
         pull = levels.pull[:, :, None] - coupled
-        deviations = np.empty((*noise.shape[:2], 2 * noise.shape[2], len(rows)))
+        deviations = np.empty((*noise.shape[:2], 2 * noise.shape[2], len(coefficients)))
         log_ratio = np.empty((len(deviations), *deviations.shape[2:]))
         proposals(pull, tau, levels.information, noise, deviations, log_ratio)
-        return _Proposed(shared, tau, log_prior, pull, noise, deviations, log_ratio)
+        return _Proposed(shared, tau, pull, noise, deviations, log_ratio)
+
+    def _fresh(self, rows: Floats, pairs: int) -> tuple[_Proposed, Floats]:
+        """Proposals with fresh noise for every draw, and the log prior density."""
+        coefficients, log_tau, log_prior = self._forward(rows)
+        noise = self._draw_noise(len(rows), pairs)
+        return self._proposed(coefficients, log_tau, noise), log_prior
 
     def _curves(self, proposed: _Proposed) -> Floats:
         """Both curves at the rows, (2, rows, N draws)."""
@@ -157,10 +164,20 @@ class LevelDensity:
 
     def bound(self) -> Evaluate:
         """Value and gradient with the same noise for all draws."""
-        return finite(self._value_and_gradient, self._chunk(1))
+        shared, log_tau, log_prior = self._outputs
+        matrix, vector = pt.dmatrix, pt.dvector
+        likelihood = wrap_py([matrix] * 2, [vector, matrix, matrix])(self._value_and_slopes)
+        value, by_shared, by_log_tau = likelihood(shared, log_tau)
+        pairs = ((shared, by_shared), (log_tau, by_log_tau))
+        total = log_prior.sum() + sum((x * disconnected_grad(y)).sum() for x, y in pairs)
+        outputs = [log_prior + value, pt.grad(total, self._inputs)]
+        return finite(pytensor.function([self._inputs], outputs, mode=mode()), self._chunk(1))
 
-    def _value_and_gradient(self, rows: Floats) -> tuple[Floats, Floats]:
-        proposed = self._proposed(rows, self._noise)
+    def _value_and_slopes(
+        self, coefficients: Floats, log_tau: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Log likelihood (draws,), and its slopes in shared coefficients and log scales."""
+        proposed = self._proposed(coefficients, log_tau, self._noise)
         _, number, draws = proposed.log_ratio.shape
         by_row = np.empty((2, len(self._rows.order), number * draws))
         log_weight = self._log_weights(proposed, by_row)
@@ -174,27 +191,16 @@ class LevelDensity:
         of_rows = np.tile(np.repeat(weights, np.diff(self._rows.starts), axis=0), (2, 1, 1))
         by_shared = self._rows.shared.T @ (by_row.reshape(of_rows.shape) * of_rows).sum(axis=1)
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
-        by_variable = self._by_variable(by_shared.T @ self._turn)
-        by_scale = by_tau.T @ (self._kind[:, None] == np.arange(self._kind.max() + 1))
-        value = proposed.log_prior + (total - np.log(number)).sum(axis=0)
-        return value, self._gradient(rows, *by_variable, by_scale)
-
-    def _by_variable(self, slopes: Floats) -> list[Floats]:
-        """Slopes (draws, P), split into those of the coefficients' variables."""
-        parts = self._built.coefficients
-        widths = [
-            (*np.diff(part.design.ends, prepend=0), part.design.line.shape[1]) for part in parts
-        ]
-        return np.split(slopes, np.cumsum(np.concatenate(widths))[:-1], axis=1)
+        return (total - np.log(number)).sum(axis=0), by_shared.T, by_tau.T
 
     def weights(self) -> Evaluate:
         """Value with fresh noise for every draw; gradients are not computed, but 0."""
 
         def part(rows: Floats) -> tuple[Floats, Floats]:
-            proposed = self._proposed(rows, self._draw_noise(len(rows), self._pairs))
+            proposed, log_prior = self._fresh(rows, self._pairs)
             log_weight = self._log_weights(proposed)
             total = np.logaddexp.reduce(log_weight, axis=1) - np.log(log_weight.shape[1])
-            return proposed.log_prior + total.sum(axis=0), np.zeros_like(rows)
+            return log_prior + total.sum(axis=0), np.zeros_like(rows)
 
         return finite(part, self._chunk(self._pairs))
 
@@ -203,8 +209,7 @@ class LevelDensity:
         posterior = posterior_draws(self._space, rows[None])
         step, chosen = self._chunk(self._pairs), []
         for begin in range(0, len(rows), step):
-            some = rows[begin : begin + step]
-            proposed = self._proposed(some, self._draw_noise(len(some), self._pairs))
+            proposed, _ = self._fresh(rows[begin : begin + step], self._pairs)
             log_weight = self._log_weights(proposed)
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
@@ -228,7 +233,7 @@ class LevelDensity:
         start, step = self._space.start, self._chunk(pairs)
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
         parts = (draws[i : i + step] for i in range(0, _RANGE_DRAWS, step))
-        return (self._proposed(part, self._draw_noise(len(part), pairs)) for part in parts)
+        return (self._fresh(part, pairs)[0] for part in parts)
 
     def _polynomials(self) -> NearRows:
         """Polynomials of all rows, on the range of draws around the start."""
@@ -251,3 +256,152 @@ class LevelDensity:
         variance = 0.5 * (np.hstack(differences) ** 2).mean(axis=1).sum()
         most = int(np.clip(_MOST_ROWS // len(self._rows.order), 1, _MOST_PAIRS))
         return int(np.clip(np.ceil(variance / _VARIANCE), 1, most))
+
+
+# --- compiled proposals ---------------------------------------------------------------------------
+
+# A level's K coefficients b = D x, D = diag(tau) the sds of their prior, have the log likelihood
+# u'b - b'A b / 2, the site. So x is N(M^-1 D u, M^-1), M = I + D A D = L L', and a proposal is the
+# mean of x plus L'^-1 noise. Nothing is divided by tau, which may be tiny.
+# Shapes: u (G, K, draws), tau (K, draws), A (G, K, K), noise (G, K, N / 2, draws or 1). Proposals
+# N / 2 and later have the same noise with the other sign. Statements are on all draws.
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+
+@_jit
+def _subtract(total, x, y):  # type: ignore[no-untyped-def]
+    """Subtract the products of x and y, as vector instructions and without a copy."""
+    for s in range(len(total)):
+        total[s] -= x[s] * y[s]
+
+
+@_jit
+def _factor(information, tau):  # type: ignore[no-untyped-def]
+    """Cholesky factors L (K, K, draws)."""
+    size, draws = tau.shape
+    lower = np.empty((size, size, draws))
+    for i in range(size):
+        for j in range(i + 1):
+            lower[i, j] = tau[i] * information[i, j] * tau[j]
+            for k in range(j):
+                _subtract(lower[i, j], lower[i, k], lower[j, k])
+            if j < i:
+                lower[i, j] /= lower[j, j]
+        lower[i, i] = np.sqrt(1.0 + lower[i, i])
+    return lower
+
+
+@_jit
+def _forward(lower, x):  # type: ignore[no-untyped-def]
+    """Replace x (K, draws) by L^-1 x."""
+    for i in range(len(x)):
+        for k in range(i):
+            _subtract(x[i], lower[i, k], x[k])
+        x[i] /= lower[i, i]
+
+
+@_jit
+def _backward(lower, x):  # type: ignore[no-untyped-def]
+    """Replace x (K, draws) by L'^-1 x."""
+    for i in range(len(x) - 1, -1, -1):
+        for k in range(i + 1, len(x)):
+            _subtract(x[i], lower[k, i], x[k])
+        x[i] /= lower[i, i]
+
+
+@_jit
+def _solved(lower, right):  # type: ignore[no-untyped-def]
+    """M^-1 times the right-hand side (K, draws)."""
+    x = right.copy()
+    _forward(lower, x)
+    _backward(lower, x)
+    return x
+
+
+@_jit
+def _deviation(lower, noise, pair):  # type: ignore[no-untyped-def]
+    """L'^-1 noise (K, draws) of a pair of proposals."""
+    x = np.empty(lower.shape[1:])
+    x[:] = noise[:, pair]
+    _backward(lower, x)
+    return x
+
+
+@_jit
+def proposals(pull, tau, information, noise, b, log_ratio):  # type: ignore[no-untyped-def]
+    """Fill b (G, K, N, draws) from noise, and the log ratio (G, N, draws) of prior to proposal."""
+    pairs, draws = noise.shape[2], tau.shape[1]
+    for g in range(len(pull)):
+        lower = _factor(information[g], tau)
+        mean, log_det = _solved(lower, tau * pull[g]), np.zeros(draws)
+        for i in range(len(tau)):
+            log_det += np.log(lower[i, i])
+        for pair in range(pairs):
+            deviation = _deviation(lower, noise[g], pair)
+            normal = noise[g, :, pair]
+            for n, sign in ((pair, 1.0), (pairs + pair, -1.0)):
+                log_ratio[g, n] = 0.5 * (normal**2).sum(axis=0) - log_det
+                for i in range(len(tau)):
+                    for s in range(draws):
+                        x = mean[i, s] + sign * deviation[i, s]
+                        b[g, i, n, s] = tau[i, s] * x
+                        log_ratio[g, n, s] -= 0.5 * x * x
+
+
+@_jit
+def _by_matrix(lower, by_lower):  # type: ignore[no-untyped-def]
+    """Replace derivatives in L by those in the lower half of M (Murray 2016)."""
+    for i in range(len(lower) - 1, -1, -1):
+        for j in range(i, -1, -1):
+            by_lower[i, j] /= lower[j, j]
+            if i == j:
+                by_lower[i, i] *= 0.5
+            else:
+                _subtract(by_lower[j, j], by_lower[i, j], lower[i, j])
+            for k in range(j):
+                _subtract(by_lower[i, k], by_lower[i, j], lower[j, k])
+                _subtract(by_lower[j, k], by_lower[i, j], lower[i, k])
+
+
+@_jit
+def slopes(  # type: ignore[no-untyped-def]
+    pull, tau, information, noise, weight, slope, by_pull, by_log_tau
+):
+    """Derivatives of the sum over levels of log mean_n (likelihood times ratio).
+
+    `weight` (G, N, draws) are the shares of proposals in that mean, and `slope` (G, K, N, draws)
+    the gradients of the log likelihood in b there. Fills `by_pull` (G, K, draws) and `by_log_tau`
+    (K, draws), by reverse accumulation.
+    """
+    by_log_tau[:] = 0.0
+    pairs, size = noise.shape[2], len(tau)
+    for g in range(len(pull)):
+        lower = _factor(information[g], tau)
+        right = tau * pull[g]
+        mean = _solved(lower, right)
+        by_mean, by_lower = np.zeros(tau.shape), np.zeros(lower.shape)
+        for n in range(weight.shape[1]):
+            deviation = _deviation(lower, noise[g], n % pairs)
+            if n >= pairs:
+                deviation *= -1.0
+            by_x = weight[g, n] * (tau * slope[g, :, n] - mean - deviation)
+            by_log_tau += weight[g, n] * tau * slope[g, :, n] * (mean + deviation)
+            by_mean += by_x
+            _forward(lower, by_x)
+            for i in range(size):
+                for j in range(i + 1):
+                    _subtract(by_lower[i, j], deviation[i], by_x[j])
+        by_right = _solved(lower, by_mean)
+        by_pull[g] = tau * by_right
+        by_log_tau += by_right * right
+        for i in range(size):
+            by_lower[i, i] -= 1.0 / lower[i, i]
+        _by_matrix(lower, by_lower)
+        for i in range(size):
+            for j in range(i + 1):
+                product = by_lower[i, j] - by_right[i] * mean[j]
+                if j < i:
+                    product -= by_right[j] * mean[i]
+                product *= tau[i] * information[g, i, j] * tau[j]
+                by_log_tau[i] += product
+                by_log_tau[j] += product

@@ -5,26 +5,25 @@ two curves' values at knots, and the axes of the scores.
 """
 
 import json
-import numbers
 import os
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .._lib.arguments import A, OneOf, OrNone, Refusal, checked, shown, switch
+from .._lib.arguments import A, OneOf, shown
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
 from .._model.splines import Axis
 from ..data.groups import grouping_dims, has_score, is_label, roles_of
-from ..families.priors import Prior
+from ..families.priors import Prior, Spline
 from ..families.scales import RANK
-from .methods import FiveSteps, Method
-from .stored_fits import METHODS, PRIORS, as_json, read_record
+from .methods import NUTS, VI, FiveSteps, Method
 
 FORMAT = "soc_pymc-fit-1"
 PARETO_K = 0.7
@@ -38,20 +37,6 @@ _NEXT = (
 )
 
 
-def _number(value: Any, name: str, error: Refusal = FitError) -> Any:
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return value
-    raise error(f"{name}={shown(value)} must be a number")
-
-
-@checked(
-    converged=switch,
-    reason=A(str, "text"),
-    pareto_k=OrNone(_number),
-    ess_fraction=OrNone(_number),
-    seconds=_number,
-    mc_error=OrNone(_number),
-)
 @dataclass(frozen=True)
 class Status:
     """Outcome of the search for a fit.
@@ -265,7 +250,7 @@ class Fit:
         1
         """
         tree = self.data.copy()
-        records = {name: as_json(getattr(self, name)) for name in ("prior", "method", "status")}
+        records = {name: _as_json(getattr(self, name)) for name in ("prior", "method", "status")}
         if self.selection is not None:
             records["selection"] = json.dumps(self.selection.to_dict("list"))
         tree.attrs = {**tree.attrs, **records, "format": FORMAT}
@@ -352,17 +337,31 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         raise FitError(f"{path} is a damaged fit ({text}); fit again and save") from error
 
 
+_RECORDS = {kind.__name__: kind for kind in (VI, NUTS, FiveSteps, Status, *get_args(Prior))}
+
+
 def _read(tree: xr.DataTree) -> Fit:
-    """A fit from a file's arrays and attributes, if they are consistent."""
-    data = tree.copy()
-    attrs = dict(tree.attrs)
-    kinds = {"prior": PRIORS, "method": METHODS, "status": (Status,)}
-    records = {name: read_record(attrs.pop(name), *known) for name, known in kinds.items()}
+    """A fit from a file's arrays and attributes."""
+    data, attrs = tree.copy(), dict(tree.attrs)
+    records = {name: _record(attrs.pop(name)) for name in ("prior", "method", "status")}
     table = attrs.pop("selection", None)
     selection = None if table is None else pd.DataFrame(json.loads(table))
     del attrs["format"]
     data.attrs = attrs
     return Fit(data, **records, selection=selection)
+
+
+def _as_json(record: Any) -> str:
+    """A frozen configuration as JSON, with the name of its class."""
+    content = {"name": type(record).__name__, **asdict(record)}
+    return json.dumps(content, default=np.generic.item)
+
+
+def _record(text: str) -> Any:
+    """A configuration from the output of `_as_json`."""
+    content = json.loads(text)
+    kind = _RECORDS[content.pop("name")]
+    return kind(**{k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()})
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:

@@ -23,7 +23,6 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._model.problem import Problem
-from .annealing import annealed
 from .density import (
     CHUNK,
     Evaluate,
@@ -31,10 +30,11 @@ from .density import (
     minibatch_density,
     systematic,
 )
+from .fit_tree import in_chains
 from .level_density import Densities, densities_of
 from .methods import VI
 from .results import PARETO_K
-from .schema import in_chains
+from .sampling import annealed
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
 _WIDEST = 3.0  # largest change of a width by curvature, which may be 0 or have the wrong sign

@@ -6,15 +6,13 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arguments import DRAWS, SEED, A, checked, refuse_beyond_memory
-from .._model.prior_draws import prior_draws
-from .._model.problem import Problem, build, check_prior
+from .._model.problem import Problem, build, check_prior, prior_draws
 from ..data.statistics import Statistics
 from ..families.family import family_of, family_of_kind
 from ..families.priors import Prior
-from ..inference.fit_tree import tree_of_draws
+from ..inference.fit_tree import conventional, tree_of_draws
 from ..inference.methods import VI
 from ..inference.results import Fit, Status
-from ..inference.schema import conventional
 from .calibration import curves_of, default_scores
 from .interface import Columns
 from .item_columns import bin_scores_of

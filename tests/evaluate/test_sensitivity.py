@@ -7,7 +7,7 @@ from scipy import stats as distributions
 
 import soc_pymc as soc
 from soc_pymc._model.problem import build
-from soc_pymc.inference import draw_densities
+from soc_pymc.inference.fit_tree import draw_densities
 from soc_pymc.inference.variational import importance
 from tests.examples import QUIET
 
@@ -49,7 +49,7 @@ def shifts(fits, densities, alpha):
 @pytest.mark.parametrize("alpha", [0.8, 1.25])
 def test_reweighting_agrees_with_a_refit_under_the_scaled_prior(fits, stats, alpha):
     """And would not if prior and likelihood were exchanged."""
-    prior, likelihood = draw_densities.draw_densities(fits[1.0], stats)
+    prior, likelihood = draw_densities(fits[1.0], stats)
     truth, found = shifts(fits, prior, alpha)
     assert np.abs(truth).max() > 0.4
     assert np.abs(found - truth).max() < 0.15
@@ -60,7 +60,7 @@ def test_reweighting_agrees_with_a_refit_under_the_scaled_prior(fits, stats, alp
 def test_densities_are_those_of_the_documented_prior_and_the_curves(stats):
     """Normal levels and slopes, half-normal wiggles; the likelihood from curves at bins' scores."""
     fit = soc.fit(stats, informative(1.0), soc.VI(draws=100), **QUIET)
-    prior, likelihood = draw_densities.draw_densities(fit, stats)
+    prior, likelihood = draw_densities(fit, stats)
     draws, expected = fit.data["posterior"], 0.0
     for name, spline in (("log_mean", fit.prior.mean), ("log_cv2", fit.prior.variance)):
         wiggle = draws[f"{name}_wiggle_sd"]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..._lib.arrays import Floats
+from ..._lib.arrays import Floats, Ints
 from ..._lib.errors import FitError
 from ..._model.pilot import check_joint_cells
-from ..._model.rows import Rows, positions, rows_of
+from ..._model.rows import positions, rows_of
 from ..._model.terms import axis_of
 from ...data.statistics import Statistics
 from ...families.family import FAMILIES, Family
@@ -23,9 +23,8 @@ from ...families.priors import COMPONENTS, Spline
 from ...families.row_sums import RowSums
 from ..fit_tree import bin_table, rank_table
 from ..methods import FiveSteps
-from .bins import Estimates, maximise
-from .curves import KNOTS, Curves, Pair, Smoothing, nearest
-from .mixtures import CURVES, adjusted, place_moments, search
+from .bins import CURVES, Estimates, Pair, Parts, adjusted, maximise, place_moments, search
+from .curves import KNOTS, Curves, Smoothing, nearest
 
 _READ = ("mean", "variance", "monotone", "groups")  # fields of priors that five steps use
 _FEWEST = 4  # fewest bins for curves; a group with fewer takes the curves of all items
@@ -39,46 +38,67 @@ def run_five_steps(
     """A fit's `DataTree`, and the fields of its `Status` without the seconds."""
     _check(stats, prior, method)
     family = FAMILIES[prior.family]
-    rows, data = rows_of(stats, family)
+    width = stats.coarse if prior.mixture else 1  # joint cells may have wider bins
+    rows, data = rows_of(stats, family, most_bins=-(-stats.bins // width))
     data.refuse_mean_only("soc.FiveSteps()")
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
+    places = positions(axes[0], rows), positions(axes[1], rows)
     smoothing = Smoothing(method, method.monotone or prior.monotone, axes)
     bins = maximise(family, data, rows.n)
-    failed, notes = int(bins.failed.sum()), _notes(family, data, bins)
-    places = positions(axes[0], rows), positions(axes[1], rows)
+    notes = _notes(family, data, bins)
+    occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
+    row = np.searchsorted(rows.bin, occupied, side="right") - 1
     components: dict[str, Any] = {}
     if prior.mixture:
-        curves, moments, parts, failed = _fit_mixtures(
-            stats, family, prior, smoothing, rows, places, data, bins
-        )
+        # EM begins at smooth curves, because estimates of single bins are noisy
+        plain = Smoothing(replace(method, smooth=True, moments="plain"), False, axes)
+        start = plain(places, rows.n, bins, data.information).at(places)
+        begin = start[0], np.maximum(start[1], data.level()[1] + _NARROWEST)
+        cells = stats.cells("joint")
+        parts, value, ended = search(family, cells, rows.bin // width, begin, method.components)
+        bins, moments = _mixture_estimates(family, method, parts, value, ended)
+        notes += [f"{int(ended.sum()):,} bins by EM"]
+        curves = smoothing(places, rows.n, bins, data.information)
+        fitted_bins = np.flatnonzero(ended)
+        nearest_bin = fitted_bins[nearest(places[0], fitted_bins)]
+        parts = parts[0][nearest_bin], parts[1][nearest_bin], parts[2][nearest_bin]
+        curves, parts = _adjust(family, method, curves, curves.at(places), parts)
         pairs = zip(COMPONENTS, parts, strict=True)
-        components = {name: ((*_SAMPLED, "bin", "component"), x[None, None]) for name, x in pairs}
-        notes = [f"{rows.number - failed:,} bins by EM"]
+        components = {n: ((*_SAMPLED, "bin", "component"), x[row][None, None]) for n, x in pairs}
     else:
         curves = smoothing(places, rows.n, bins, data.information)
         logs = moments_of_log(bins.location, bins.dispersion) if family.has_log_moments else ()
         spread = np.where(bins.at_zero, 0.0, np.exp(bins.dispersion))
         moments = _moments(family, bins.location, spread, logs, bins.log_likelihood)
+    failed = int(bins.failed[row].sum())
     notes += ["smoothed" if method.smooth else "each as it is"]
     posterior = xr.Dataset(components, {name: [0] for name in _SAMPLED})
-    posterior = posterior.assign(curves.variables(prior))
+    posterior = posterior.assign(curves.variables(prior, row))
     if prior.groups and stats.groups:
-        of_groups, number, more = _fit_groups(stats, family, prior, smoothing, curves)
-        posterior, failed = posterior.merge(of_groups), failed + more
+        of_groups, number, failed_bins = _fit_groups(stats, family, prior, smoothing, curves)
+        posterior, failed = posterior.merge(of_groups), failed + failed_bins
         notes += [f"{number:,} groups by themselves"]
-    constant, observed = bin_table(stats, axes[0])
-    constant = constant.merge(rank_table(*axes))
-    occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
-    # an empty bin belongs to its nearer neighbour
-    constant["edge"] = ("edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2])
-    per_bin = xr.Dataset({name: ("bin", x) for name, x in {**moments, "n_items": rows.n}.items()})
-    contents = {"observed_data": observed, "constant_data": constant, "per_bin": per_bin}
-    tree = xr.DataTree.from_dict({"posterior": posterior, **contents})
-    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
+    tree = _tree(stats, axes, posterior, moments, occupied, row)
     if failed:
         notes[-1] += f"; the search failed in {failed:,} bins: use fewer bins, or soc.VI()"
     verdict = {"converged": not failed, "reason": ", ".join(notes)}
     return tree, verdict | {"pareto_k": None, "ess_fraction": None}
+
+
+def _tree(
+    stats: Statistics, axes: Any, posterior: xr.Dataset, moments: Any, occupied: Ints, row: Ints
+) -> xr.DataTree:
+    """The fit's `DataTree`, from the moments of rows and the row of each occupied bin."""
+    constant, observed = bin_table(stats, axes[0])
+    constant = constant.merge(rank_table(*axes))
+    # an empty bin belongs to its nearer neighbour
+    constant["edge"] = ("edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2])
+    per_bin = xr.Dataset({name: ("bin", values[row]) for name, values in moments.items()})
+    per_bin["n_items"] = constant["n_items"]
+    contents = {"observed_data": observed, "constant_data": constant, "per_bin": per_bin}
+    tree = xr.DataTree.from_dict({"posterior": posterior, **contents})
+    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
+    return tree
 
 
 def _notes(family: Family, data: RowSums, bins: Estimates) -> list[str]:
@@ -103,54 +123,32 @@ def _moments(
     return {**dict(moments), "log_likelihood": value}
 
 
-def _fit_mixtures(
-    stats: Statistics,
-    family: Family,
-    prior: Any,
-    smoothing: Smoothing,
-    rows: Rows,
-    places: Pair,
-    data: RowSums,
-    bins: Estimates,
-) -> tuple[Curves, dict[str, Floats], list[Floats], int]:
-    """Curves, moments by bin, components less the first curve, and how many bins failed."""
-    check_joint_cells(stats, f"soc.{type(prior).__name__}")
-    method = smoothing.method
-    # EM begins at smooth curves, because estimates of single bins are noisy
-    plain = Smoothing(replace(method, smooth=True, moments="plain"), False, smoothing.axes)
-    start = plain(places, rows.n, bins, data.information)
-    # joint cells may have wider bins than the conjugate fit
-    numbers, wide = np.unique(rows.bin // max(stats.coarse, 1), return_inverse=True)
-    n = np.bincount(wide, rows.n)
-    u, v = (np.bincount(wide, rows.n * x) / n for x in places)
-    location, dispersion = start.at((u, v))
-    begin = location, np.maximum(dispersion, data.level()[1] + _NARROWEST)
-    parts, value, ended = search(family, stats.cells("joint"), numbers, begin, method.components)
+def _mixture_estimates(
+    family: Family, method: FiveSteps, parts: Parts, value: Floats, ended: Any
+) -> tuple[Estimates, dict[str, Floats]]:
+    """The mixtures' curves as estimates of bins, and their moments."""
     if not ended.any():
-        raise FitError(f"EM ended in none of {len(n):,} bins: use fewer components, or soc.VI()")
+        raise FitError(
+            f"EM ended in none of {len(ended):,} bins: use fewer components, or soc.VI()"
+        )
     location, spread = CURVES[family.name](*parts)
     logs = place_moments(*parts) if family.has_log_moments else ()
-    table, dispersion = _moments(family, location, spread, logs, value), np.log(spread)
+    curves = match_gammas(*logs) if method.moments == "log" else (location, np.log(spread))
+    moments = _moments(family, location, spread, logs, value)
+    location, dispersion = curves
+    return Estimates(location, dispersion, value, ~ended, ended, ~ended), moments
+
+
+def _adjust(
+    family: Family, method: FiveSteps, curves: Curves, at_bins: Pair, parts: Parts
+) -> tuple[Curves, Parts]:
+    """Curves of steps at the bins, and components with the curves' moments, less the first."""
+    location, dispersion = at_bins
     if method.moments == "log":
-        location, dispersion = match_gammas(*logs)
-
-    def information(*curves: Floats) -> Pair:
-        of_first, of_second = data.information(*(x[wide] for x in curves))
-        return np.bincount(wide, of_first), np.bincount(wide, of_second)
-
-    estimates = Estimates(location, dispersion, value, ~ended, ended, ~ended)
-    curves, known = smoothing((u, v), n, estimates, information), np.flatnonzero(ended)
-    weight, place, sd = (x[known[nearest(u, known)]] for x in parts)
-    location, dispersion = curves.at((u, v))
-    log = method.moments == "log"
-    of_parts = place_moments if log else CURVES[family.name]
-    target = moments_of_log(location, dispersion) if log else (location, np.exp(dispersion))
-    weight, place, sd = adjusted(of_parts, (weight, place, sd), *target)
-    if not method.smooth:
-        curves = Curves((location[wide], dispersion[wide]))
-    moments = {name: x[wide] for name, x in table.items()}
-    adjusted_parts = [x[wide] for x in (weight, place - location[:, None], sd)]
-    return curves, moments, adjusted_parts, int((~ended)[wide].sum())
+        weight, place, sd = adjusted(place_moments, parts, *moments_of_log(*at_bins))
+    else:
+        weight, place, sd = adjusted(CURVES[family.name], parts, location, np.exp(dispersion))
+    return curves if method.smooth else Curves(at_bins), (weight, place - location[:, None], sd)
 
 
 def _fit_groups(
@@ -178,25 +176,25 @@ def _fit_groups(
 
 def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
     """Refuse options that five steps cannot use."""
-    name = type(prior).__name__
-    changed = [field for field in _changed(prior, type(prior)()) if field not in _READ]
+    name, family = type(prior).__name__, FAMILIES[prior.family]
+    options = set(_changed(prior, type(prior)())) - set(_READ)
     for curve in ("mean", "variance"):
         spline = getattr(prior, curve)
-        options = _changed(spline, Spline(scale=spline.scale))
-        changed += [f"{curve}=soc.Spline({option}=)" for option in options]
+        changed = _changed(spline, Spline(scale=spline.scale))
+        options |= {f"{curve}=soc.Spline({option}=)" for option in changed}
     log = method.moments == "log"
     refusals = {
-        f"five steps read only scale=, monotone= and groups= of a prior, and cannot use "
-        f"soc.{name}({', '.join(changed)}): leave these out, or use soc.VI()": bool(changed),
+        f"five steps read only scale=, monotone= and groups= of a prior, and cannot use soc.{name}("
+        f"{', '.join(sorted(options))}): leave these out, or use soc.VI()": options,
         f"FiveSteps(components=) counts a mixture's: use soc.{name}Mixture(), or leave it out": (
             method.components is not None and not prior.mixture
         ),
         "curves of steps cannot differ by group, and the statistics have "
         f"{len(stats.groups):,} groups: pool them with soc.{name}(groups=False), or smooth": (
-            bool(prior.groups and stats.groups) and not method.smooth
+            prior.groups and stats.groups and not method.smooth
         ),
         f'soc.{name}() has no moments of log theta: use moments="plain"': (
-            log and not FAMILIES[prior.family].has_log_moments
+            log and not family.has_log_moments
         ),
         f'soc.{name}() cannot be made monotone with moments="log": use moments="plain"': (
             log and prior.mixture and method.monotone
@@ -205,6 +203,8 @@ def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
     for message, refused in refusals.items():
         if refused:
             raise FitError(message)
+    if prior.mixture:
+        check_joint_cells(stats, f"soc.{name}")
 
 
 def _changed(record: Any, default: Any) -> list[str]:

@@ -41,12 +41,12 @@ class Curves(NamedTuple):
         location, dispersion = map(natural_spline, positions, self.knots, self.values)
         return location, dispersion
 
-    def variables(self, prior: Any) -> dict[str, Any]:
-        """Variables and coordinates of one draw; of steps, the conjugate parameters."""
+    def variables(self, prior: Any, row: Ints) -> dict[str, Any]:
+        """Variables and coordinates of one draw; of steps, the parameters at each bin's row."""
         names, dims, values = prior.curve_names, KNOTS, self.values
         if not self.knots:
             names, dims = CURVES_BY_BIN[prior.family], ("bin", "bin")
-            values = FAMILIES[prior.family].to_parameters(*values)
+            values = FAMILIES[prior.family].to_parameters(*(curve[row] for curve in values))
         curves = zip(names, dims, values, strict=True)
         draw = {name: (("chain", "draw", dim), curve[None, None]) for name, dim, curve in curves}
         return draw | {dim: (dim, knots) for dim, knots in zip(KNOTS, self.knots, strict=False)}
@@ -60,7 +60,10 @@ def _log_precision(location: Floats, dispersion: Floats, of_mean: Floats, of_cv2
     return 1.0 / (1.0 / of_mean + of_level**2 / of_cv2), of_cv2 / of_spread**2
 
 
-MOMENTS: Mapping[str, tuple[Callable[..., Pair], Callable[..., Pair], Callable[..., Pair]]] = {
+# Moments that are smoothed: those of both curves, both curves of moments, and the precisions of
+# moments from both curves and the information of both. Plain ones are E(theta | t) and
+# Var(theta | t), of counts log E(theta | t) and the squared cv; the others are those of log theta
+_MOMENTS: Mapping[str, tuple[Callable[..., Pair], Callable[..., Pair], Callable[..., Pair]]] = {
     "plain": (
         lambda m, c: (m, np.exp(c)),
         lambda level, spread: (level, np.log(spread)),
@@ -68,11 +71,6 @@ MOMENTS: Mapping[str, tuple[Callable[..., Pair], Callable[..., Pair], Callable[.
     ),
     "log": (moments_of_log, match_gammas, _log_precision),
 }
-"""Moments that are smoothed: those of both curves, both curves of moments, and their precisions.
-
-Plain ones are E(theta | t) and Var(theta | t), of counts log E(theta | t) and the squared cv; the
-others are those of log theta. Precisions are from both curves and from the information of both.
-"""
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Smoothing:
         fitted = np.flatnonzero(bins.fitted)
         if not self.method.smooth:
             return self._steps(positions[0], fitted, bins, information)
-        to_moments, to_curves, precision = MOMENTS[self.method.moments or "plain"]
+        to_moments, to_curves, precision = _MOMENTS[self.method.moments or "plain"]
         targets = to_moments(bins.location[fitted], bins.dispersion[fitted])
         weights = [items[fitted].astype(float)] * 2
         inner = [u[fitted] for u in positions]
@@ -175,20 +173,22 @@ def smoothing_spline(position: Floats, response: Floats, weight: Floats) -> Pair
     penalty[:2] = 0.0  # constants and straight lines
     z = basis.T @ pull
     residual = max(float(w @ response**2 - z @ z), 0.0)
-    multiple = _best_multiple(penalty[2:], z, residual, len(position))
+    multiple = _best_multiple(penalty[2:], z[2:] ** 2, residual, float(z @ z), len(position))
     return knots, basis @ (z / (1.0 + multiple * penalty))
 
 
-def _best_multiple(penalty: Floats, z: Floats, residual: float, number: int) -> float:
+def _best_multiple(
+    penalty: Floats, squares: Floats, residual: float, total: float, number: int
+) -> float:
     """Smoothing parameter with the highest restricted likelihood."""
-    tiny = 1e-14 * (residual + float(z @ z)) + np.finfo(float).tiny
+    least = residual + 1e-14 * (residual + total) + np.finfo(float).tiny
 
-    def criterion(log_multiple: float) -> float:
-        x = np.exp(log_multiple) * penalty
-        squares = residual + float(z[2:] ** 2 @ (x / (1.0 + x))) + tiny
-        return float((number - 2) * np.log(squares) + np.log1p(1.0 / x).sum())
+    def criterion(log_multiple: Any) -> Any:
+        x = np.exp(log_multiple)[..., None] * penalty
+        sums = least + (x / (1.0 + x)) @ squares
+        return (number - 2) * np.log(sums) + np.log1p(1.0 / x).sum(axis=-1)
 
     grid = np.linspace(-np.log(penalty[-1]) - 7.0, -np.log(penalty[0]) + 14.0, _GRID)
-    best = int(np.argmin([criterion(x) for x in grid]))
+    best = int(np.argmin(criterion(grid)))
     ends = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
     return float(np.exp(optimize.minimize_scalar(criterion, bounds=ends, method="bounded").x))
