@@ -19,9 +19,7 @@ import numpy as np
 
 __all__ = ["load", "score"]
 
-NO_SCORE, ONE_SCORE = "(no score)", 0.5  # column of scores of items without one, and their score
-
-FORMAT = "soc_pymc-prior-4"
+FORMAT = "soc_pymc-prior-5"
 MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
 # mean square, over a mixture's components given an outcome, of their weights' relative covariance
 # with the density of that outcome over the draws
@@ -360,9 +358,9 @@ def score(
     """
     table = table if isinstance(table, PriorTable) else load(table)
     if score is None:
-        if json.loads(table.meta["items"].get("roles", "{}")).get("score") != NO_SCORE:
+        if table.meta["score"] is None:
             raise ValueError("the fit's items have a score: give score= of each")
-        score = np.full(np.shape(outcome if size is None else size), ONE_SCORE)
+        score = np.full(np.shape(outcome if size is None else size), table.meta["score"])
     t = np.atleast_1d(np.asarray(score, dtype=float))
     if not all(OUTER_LEVEL <= level <= 1.0 - OUTER_LEVEL for level in quantiles):
         raise ValueError(f"quantiles={tuple(quantiles)} must be from 0.005 to 0.995")

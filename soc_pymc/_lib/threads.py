@@ -157,7 +157,10 @@ def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
 
 @contextmanager
 def raising_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt after Ctrl-C, which some libraries swallow or make another error."""
+    """Raise KeyboardInterrupt after Ctrl-C, which some libraries swallow or make another error.
+
+    `pm.sample` returns the draws so far: fewer draws, or fewer chains, than requested.
+    """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield

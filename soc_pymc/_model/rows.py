@@ -38,7 +38,7 @@ class Keys:
     grouped: bool
     size_cell: str  # column of cells with an item's size; empty without classes
     place_of: Ints  # place of every bin of the statistics; a place may have several bins
-    size_atoms: Ints  # cells of sizes that many items share, each a class of its own
+    atom_cells: Ints  # of sizes that many items share, each a class of its own
 
     def places(self, table: Columns) -> Ints:
         """Group and place of each line of a table as one number."""
@@ -50,8 +50,8 @@ class Keys:
         code = np.zeros(1, dtype=np.int64)
         if self.size_cell:
             cell = table[self.size_cell]
-            atom = np.searchsorted(self.size_atoms, cell)
-            code = np.where(np.isin(cell, self.size_atoms), _FIRST_ATOM + atom, cell >> CLASS)
+            atom = np.searchsorted(self.atom_cells, cell)
+            code = np.where(np.isin(cell, self.atom_cells), _FIRST_ATOM + atom, cell >> CLASS)
         return np.asarray(self.places(table) * _CLASSES + code + _CLASSES // 2)
 
 
@@ -155,8 +155,8 @@ def make_rows(
     base, size_atoms = _table(stats, "joint" if by_size else "part", keys), np.empty(0)
     if by_size:
         log_sizes = np.log(family.outcome.forms.mean_size(base)).round(12)
-        common_sizes = _size_atoms(base[size_cell], log_sizes, base["n"])
-        keys = replace(keys, size_atoms=common_sizes["cell"].to_numpy())
+        common_sizes = _common_sizes(base[size_cell], log_sizes, base["n"])
+        keys = replace(keys, atom_cells=common_sizes["cell"].to_numpy())
         size_atoms = np.exp(common_sizes["log"].to_numpy())
     key, index, row = np.unique(keys(base), return_index=True, return_inverse=True)
     n, log_size = np.bincount(row, base["n"]), np.zeros(len(key))
@@ -194,7 +194,7 @@ def make_rows(
     )
 
 
-def _size_atoms(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
+def _common_sizes(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
     """Cells whose items nearly all have one size, far more of them than any cell nearby holds.
 
     Columns are ``cell`` and ``log``, the logarithm of the size. Lines of joint cells have the mean

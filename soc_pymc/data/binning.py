@@ -159,7 +159,10 @@ def fewest_in_atom(items: int) -> int:
 
 
 def stand_out(items: Ints, single: Bools) -> Bools:
-    """Mask of the places that are atoms: one score with far more items than those near it."""
+    """Mask of the places that are atoms: one score (or size) with far more items than those near.
+
+    `single` says whether a place holds only one; others count as one item. Few places have none.
+    """
     atoms = np.zeros(len(items), dtype=bool)
     occupied = np.flatnonzero(items > 0)
     if len(occupied) <= _ATOM_NEAR:

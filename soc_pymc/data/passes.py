@@ -30,7 +30,7 @@ _PART_KEYS = ("group", "fold", "bin")
 
 
 class _Reader:
-    """What both kinds of passes share."""
+    """Parts that both kinds of passes share."""
 
     table: Any  # of Ibis, with columns by role
 

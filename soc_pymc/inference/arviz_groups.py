@@ -87,15 +87,13 @@ def _row_matrices(name: str, curve: Curve, pilot: Pilot) -> dict[str, Any]:
         at_sizes = spline_matrix(log_size, curve.size_knots)
         matrices[f"{name}_by_exposure"] = sparse.csr_array(at_sizes)
     ones = np.ones((rows.number, 1))
-    if "exposure_atom" in targets:
-        indicators = by_level(ones, rows.size_atom, 1 + len(rows.size_atoms))
-        matrices[f"{name}_of_exposure_atom"] = indicators[:, 1:]
     if "bin" in targets:
         effect = np.searchsorted(rows.effect_bins, rows.bin)
         matrices[f"{name}_of_bin"] = by_level(ones, effect, len(rows.effect_bins))
-    if "atom" in targets:
-        indicators = by_level(ones, rows.atom, 1 + len(rows.atoms))
-        matrices[f"{name}_of_atom"] = indicators[:, 1:]
+    members = {"atom": (rows.atom, rows.atoms), "exposure_atom": (rows.size_atom, rows.size_atoms)}
+    for target, (atom, atoms) in members.items():
+        if target in targets:  # rows of no atom have the number 0
+            matrices[f"{name}_of_{target}"] = by_level(ones, atom, 1 + len(atoms))[:, 1:]
     return matrices
 
 

@@ -35,9 +35,9 @@ def plot_curves(
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
     successes in trials. A dot is what the items of some neighbouring bins show of theta together.
     With a term in exposure curve and dots weigh items by exposure (trials), and the legend says so.
-    Scores with a mean and variance of their own (`Fit.atoms`) are points with bars. Where all items
-    have one score, or none, there is no curve: the upper panel has the distribution of theta, the
-    lower one the posterior of its mean.
+    Scores with a mean and variance of their own (`Fit.atoms`) are points with bars. If all items
+    have the same score, or no score, there is no curve: the upper panel then shows the distribution
+    of theta, and the lower panel the posterior of its mean.
 
     Parameters
     ----------

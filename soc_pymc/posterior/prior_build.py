@@ -15,6 +15,7 @@ import numpy as np
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._model.splines import knots_in
+from ..data.groups import ONE_SCORE, has_score
 from ..families.family import Family, family_of
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
@@ -83,6 +84,7 @@ def _meta(fit: Fit, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "mixture": bool(fit.prior.gridded),
         "zero": bool(fit.prior.zero),
         "axis": {"scale": axis.scale, "low": low, "high": high, **ranks},
+        "score": None if has_score(fit.data.attrs) else ONE_SCORE,  # of all items
         "edges": edges.tolist(),
         "score_edges": axis.inverse(edges).tolist(),
         "atoms": list(fit.atoms),

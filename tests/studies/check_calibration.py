@@ -23,7 +23,7 @@ from tests.checks.hand_made import as_items, hand_made_fit, simulate
 from tests.studies.common import Choice, Rows, counts, fit, fitted, options, show, summarize
 
 LEVEL = 0.05
-ACCEPTED = (10, 32)  # of 400: the .005 and .995 quantiles of Binomial(400, .05), nearly
+ACCEPTED = (10, 32)  # of 400: the 0.005 and 0.995 quantiles of Binomial(400, 0.05), nearly
 BINS, LEFT_OUT = 100, 500  # and items of each set that are left out one by one
 DEFAULTS = {"truth": (2000, 400), "refit": (2000, 400), "power": (100_000, 50)}  # items, runs
 WIDER, SPIKE, LOW, SPIKE_PROBABILITY = 1.3, 6.0, 0.565, 0.08

@@ -3,9 +3,9 @@
     python -m tests.studies.many_groups [--groups 12] [--items 100] [--seed 0] [--nuts]
     python -m tests.studies.many_groups --groups 2000 --largest 100000
 
-Groups share the curves of S1 but for deviations of their own: of log mean in level (sd .2) and
-slope (sd .1), of log cv2 in level (sd .3). They are of equal sizes, or of log-uniform sizes from 1
-item to the largest. Standard errors of coverage treat groups as independent.
+Groups have the curves of S1, each with its own deviations: of log mean in level (sd 0.2) and
+slope (sd 0.1), of log cv2 in level (sd 0.3). They are of equal sizes, or of log-uniform sizes from
+1 item to the largest. Standard errors of coverage treat groups as independent.
 """
 
 import numpy as np
