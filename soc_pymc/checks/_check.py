@@ -306,9 +306,12 @@ def predictive_tests(
         part = select(columns, rows)
         size = part[outcome.size]
         # summaries are about the median curves: about its own draw, the outcomes of new items
-        # would scatter more than replicates of that draw, as the draw is not their truth
+        # would scatter more than replicates of that draw, as the draw is not their truth; items
+        # whose curve is hardly known weigh less, or the far draws of clusters would rule the sum
         curves = middle.curves(part["score"], part.get("group"), size)
-        moments = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
+        mean, variance = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
+        low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
+        moments = mean, variance + ((high - low) / 2) ** 2
         outcomes = np.vstack([posterior.simulate(part, rng, draws), part[outcome.observed]])
         centres = (size, *moments)
         sums += [summary(outcomes, *centres) for summary in summaries.values()]
