@@ -83,7 +83,6 @@ FIRST_GRID = Grid(FLOOR, steps=14)
 class Weights(NamedTuple):
     """Scores on a grid."""
 
-    n: int  # items
     score_min: float
     score_max: float
     cell: Ints  # occupied cells, increasing

@@ -32,16 +32,16 @@ _BEYOND = 1e300  # in place of an infinite edge, which has no text
 
 
 def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns as read: numbers as float64, ids as int64, labels as text."""
-    return {role: _number(role, column) for role, column in columns.items()}
+    """Columns by role as read: numbers as float64, ids as int64, labels as text."""
+    return {role: _read(role, column) for role, column in columns.items()}
 
 
-def _number(role: str, column: Any) -> Any:
+def _read(role: str, column: Any) -> Any:
     dtype = column.type()
     if role in NUMBERS:
         value = column.cast("float64")
-        exact = dtype.is_integer() or dtype.is_boolean()
-        return value if exact or not NUMBERS[role].whole else functions()["near_whole"](value)
+        exact = dtype.is_integer() or dtype.is_boolean() or not NUMBERS[role].whole
+        return value if exact else functions()["near_whole"](value)
     if role == "id":  # only the remainder matters for folds, so no id is too large
         return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast("int64")
     if dtype.is_boolean():
@@ -53,22 +53,6 @@ def near_whole(role: str, values: Floats) -> Floats:
     """Numbers of a role, without the rounding errors of roles that hold whole numbers."""
     holds_whole = role in NUMBERS and NUMBERS[role].whole
     return np.asarray(formulas.near_whole(values)) if holds_whole else values
-
-
-def typed(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Valid items with whole numbers as int64 (through float64, as decimals may not fit)."""
-    read = numbers(columns)
-    for role, column in columns.items():
-        if role in NUMBERS and NUMBERS[role].whole:
-            read[role] = column if column.type().is_int64() else read[role].cast("int64")
-    return read
-
-
-def crossed(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns as `numbers` reads them, and ``group``: dates and columns of groups, joined."""
-    groups = key_roles(columns).values()
-    labels = {"group": reduce(lambda left, right: left + CROSS + right, groups)} if groups else {}
-    return {**columns, **labels}
 
 
 # --- formulas ------------------------------------------------------------------------------------
@@ -95,33 +79,14 @@ def functions() -> Mapping[str, Any]:
     return names | rebound(names)
 
 
-def score_cell(score: Any, grid: Grid) -> Any:
-    """`Grid.cell` of a column of scores."""
-    return functions()["score_cell"](score, grid.floor, grid.steps)
-
-
-def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
-    """Scores in some cells that at least so many items share, with their numbers of items."""
-    import ibis
-
-    ends = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
-    inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in ends]
-    counted = table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())
-    with readable():
-        rows = counted.filter(ibis._.n >= least).order_by("score").to_pyarrow().to_pydict()
-    return dict(zip(rows["score"], rows["n"], strict=True))
-
-
 def _log_linear(size: Any, steps: int) -> Any:
     """2^steps times the octave of positive numbers, plus the step inside it."""
-    import ibis
-
+    ops, unit = functions(), 1 << steps
     # a logarithm may round to the wrong side of a power of two, where two octaves adjoin; some
     # engines compute log2 and powers with whole exponents in decimal arithmetic
-    octave = (size.ln() * _LOG2_E).floor().cast("int64")
-    unit = 1 << steps
-    power = ibis.literal(2.0) ** octave.cast("float64")
-    return octave * unit + ((size / power - 1.0) * float(unit)).floor().cast("int64")
+    octave = ops["whole"]((size.ln() * _LOG2_E).floor())
+    step = (size / ops["power_of_two"](octave) - 1.0) * float(unit)
+    return octave * unit + ops["whole"](step.floor())
 
 
 def exact(number: float) -> Any:
@@ -138,16 +103,24 @@ def exact(number: float) -> Any:
 # --- columns that are added ----------------------------------------------------------------------
 
 
+def with_group(table: Any) -> Any:
+    """The table, with dates and columns of groups joined to one column, ``group``."""
+    labels = [table[role] for role in key_roles({name: name for name in table.columns})]
+    return table.mutate(group=reduce(lambda a, b: a + CROSS + b, labels)) if labels else table
+
+
 def with_cells(table: Any, outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
+    ops, y, size = functions(), table[outcome.observed], table[outcome.size]
+    operands = {"outcome": y, "size": size, "rest": size - y}
     names = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
     for name in dict.fromkeys(names):
-        y, size, cell = table[outcome.observed], table[outcome.size], CELLS[name]
-        number = {"outcome": y, "size": size, "rest": size - y}[cell.role]
+        cell = CELLS[name]
+        arguments = [operands[cell.role]]
         if cell.grid == "value":
-            number = functions()["without_small"](y, outcome.validity.outcome.negligible)
-        beside = (table.noise_cell,) if cell.grid == "value" else ()
-        table = table.mutate(**{name: functions()[f"{cell.grid}_cell"](number, *beside)})
+            negligible = outcome.validity.outcome.negligible
+            arguments = [ops["without_small"](y, negligible), table.noise_cell]
+        table = table.mutate(**{name: ops[f"{cell.grid}_cell"](*arguments)})
     return table
 
 
@@ -167,9 +140,9 @@ def lookup_rows(edges: Floats, prefix: str = "") -> dict[str, Any]:
     if len(edges) == 0:
         return {}
     lookup = make_lookup(edges)
-    cell = lookup.lowest + np.arange(len(lookup.below))
     ends = np.minimum(lookup.edges, _BEYOND)
     cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
+    cell = lookup.lowest + np.arange(len(lookup.below))
     return {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
 
 
@@ -185,16 +158,22 @@ def with_bins(
         return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
     rows = ibis.memtable(pa.table(columns)) if rows is None else rows
     clipped = ibis.least(ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high))
-    cell = score_cell(clipped, lookup.grid)
+    cell = functions()["score_cell"](clipped, lookup.grid.floor, lookup.grid.steps)
     joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
     cuts = [joined[name] for name in columns if name.startswith(f"{prefix}cut")]
-    passed = _sum([(joined[score] >= cut).ifelse(1, 0) for cut in cuts])
-    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed})
+    passed = [(joined[score] >= cut).ifelse(1, 0).cast("int64") for cut in cuts]
+    while len(passed) > 1:  # a tree of sums, because engines limit an expression's depth
+        passed = [sum(passed[i + 1 : i + 2], passed[i]) for i in range(0, len(passed), 2)]
+    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed[0]})
 
 
-def _sum(terms: Sequence[Any]) -> Any:
-    """Sum of whole numbers, as a tree, because engines limit an expression's depth."""
-    sums = [term.cast("int64") for term in terms]
-    while len(sums) > 1:
-        sums = [sum(sums[i + 1 : i + 2], sums[i]) for i in range(0, len(sums), 2)]
-    return sums[0]
+def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
+    """Scores in some cells that at least so many items share, with their numbers of items."""
+    import ibis
+
+    ends = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
+    inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in ends]
+    counted = table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())
+    with readable():
+        rows = counted.filter(ibis._.n >= least).order_by("score").to_pyarrow().to_pydict()
+    return dict(zip(rows["score"], rows["n"], strict=True))

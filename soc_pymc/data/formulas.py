@@ -144,14 +144,15 @@ def square(number: Any) -> Any:
 
 def times_log(outcome: Any, size: Any) -> Any:
     """Outcomes times the logarithm of their size, which may be 0 with the outcome."""
-    return real(outcome) * log(where(outcome > 0, size, 1.0))
+    return outcome * log(where(outcome > 0, size, 1.0))
 
 
 def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, Any]) -> Any:
     """Term of each item in a column of sums, from columns by role."""
     t, y, size = columns["score"], columns[outcome.observed], columns[outcome.size]
-    y, size = functions["real"](y), functions["real"](size)
     term = outcome.sums_of.get(name)
+    if name in outcome.integers:
+        return functions["whole"](y)
     if term is None:  # a sum of positions of the scores
         (scale,) = (scale for scale in SCALES.values() if name in scale.sums)
         position = t if scale is LINEAR else functions[f"{scale.name}_position"](t)
@@ -193,7 +194,7 @@ class Folds:
 def fold_of(folds: Folds, columns: Any, size: str, functions: Mapping[str, Any]) -> Any:
     """Fold of each item, from columns by role; clusters are their blocks."""
     if folds.by in ("column", "cluster"):
-        return columns["fold" if folds.by == "column" else "cluster"]
+        return functions["whole"](columns["fold" if folds.by == "column" else "cluster"])
     if folds.by == "item":
         identity = functions["identity_of_item"](columns["score"], columns[size])
     else:

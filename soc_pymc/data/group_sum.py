@@ -1,4 +1,4 @@
-"""Sums of items by key: one compiled loop for the tables of every kind of outcome."""
+"""Sums of a block of items by key: one compiled loop for the tables of every kind of outcome."""
 
 import math
 import operator
@@ -129,75 +129,55 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
     return used
 
 
-class GroupSum:
-    """Sums of items by key, for one table of cells of one kind of outcome, in bounded memory."""
+def cell_sums(outcome: Outcome, table: str, number: Ints, items: Floats) -> dict[str, NDArray[Any]]:
+    """Sums of items (3, n), the scores, outcomes and sizes, by number and cells of one table.
 
-    def __init__(self, outcome: Outcome, table: str) -> None:
-        layout = outcome.tables[table]
-        sums = {name: outcome.sums_of[name] for name in layout.reals}
-        cells = [CELLS[cell] for cell in layout.cells.values()]
-        grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.role), c.bits, c.low) for c in cells]
-        self._cells = dict(zip(layout.cells, cells, strict=True))
-        self._names = list(sums)
-        self._form: tuple[Any, ...] = (
-            np.array(grids, dtype=np.int64).reshape(-1, 4),
-            np.array([(s.outcome, s.size, s.complement) for s in sums.values()], dtype=np.uint64),
-            (outcome.size_power, outcome.validity.outcome.negligible),
+    Returns the ``number``, the cells and the sums of every row.
+    """
+    layout = outcome.tables[table]
+    cells = {key: CELLS[cell] for key, cell in layout.cells.items()}
+    sums = [outcome.sums_of[name] for name in layout.reals]
+    if int(number.max()) >> (_KEY_BITS - sum(cell.bits for cell in cells.values())):
+        raise StatisticsError(
+            "there are too many groups, folds and bins for one table: ask for fewer bins, or "
+            "summarize the groups one by one"
         )
-        self._real = np.zeros((_ROWS, _HEAD + len(self._names)))
-        self._index = np.full((4 * _ROWS, 2), _EMPTY)
-        self._bits = sum(cell.bits for cell in cells)
-        self._used = 0
-
-    def __len__(self) -> int:
-        return self._used
-
-    def add(self, number: Ints, items: Floats) -> None:
-        """Add items: numbers (n,); scores, outcomes and sizes (3, n)."""
-        if int(number.max()) >> (_KEY_BITS - self._bits):
-            raise StatisticsError(
-                "there are too many groups, folds and bins for one table: ask for fewer bins, or "
-                "summarize the groups one by one"
-            )
-        for start in range(0, len(number), _STRIP):
-            strip = slice(start, start + _STRIP)
-            self._make_room(_STRIP)
-            rows = self._real.view(np.int64), self._real, self._used
-            self._used = _add(number[strip], items[:, strip], *self._form, self._index, *rows)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """The ``number``, the cells and the sums of every row."""
-        counts, real = self._real.view(np.int64)[: self._used], self._real[: self._used]
-        key, table = counts[:, 0].copy(), {"n": counts[:, 1], "sum_y": counts[:, 2]}
-        for name, cell in reversed(self._cells.items()):
-            table[name] = (key & ((1 << cell.bits) - 1)) + cell.low
-            key >>= cell.bits
-        sums = dict(zip(self._names, real[:, _HEAD:].T, strict=True))
-        return {"number": key, **table, **sums}
-
-    def _make_room(self, rows: int) -> None:
-        while self._used + rows > len(self._real):
-            self._real = np.concatenate([self._real, np.zeros_like(self._real)])
-            self._index = np.full((4 * len(self._real), 2), _EMPTY)
-            _enter(self._index, self._real.view(np.int64), self._used)
+    grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.role), c.bits, c.low) for c in cells.values()]
+    form = (
+        np.array(grids, dtype=np.int64).reshape(-1, 4),
+        np.array([(s.outcome, s.size, s.complement) for s in sums], dtype=np.uint64),
+        (outcome.size_power, outcome.validity.outcome.negligible),
+    )
+    real, index, used = np.zeros((_ROWS, _HEAD + len(sums))), np.full((4 * _ROWS, 2), _EMPTY), 0
+    for start in range(0, len(number), _STRIP):
+        while used + _STRIP > len(real):
+            real = np.concatenate([real, np.zeros_like(real)])
+            index = np.full((4 * len(real), 2), _EMPTY)
+            _enter(index, real.view(np.int64), used)
+        strip = slice(start, start + _STRIP)
+        rows = index, real.view(np.int64), real, used
+        used = _add(number[strip], items[:, strip], *form, *rows)
+    key, n, sum_y = real.view(np.int64)[:used, :_HEAD].T
+    columns = {"n": n, "sum_y": sum_y}
+    columns |= zip(layout.reals, real[:used, _HEAD:].T, strict=True)
+    for name, cell in reversed(cells.items()):
+        columns[name] = (key & ((1 << cell.bits) - 1)) + cell.low
+        key = key >> cell.bits
+    return columns | {"number": key}
 
 
 def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArray[Any]]:
     """Sums over runs of items with equal numbers, and the ``number`` of each run."""
     starts = np.flatnonzero(np.diff(number, prepend=-1))
-    score, observed, _ = items
     columns = dict(zip(outcome.bounds, items, strict=True))
     sums = {
         "number": number[starts],
         "n": np.diff(starts, append=len(number)),
-        "score_min": np.minimum.reduceat(score, starts),
-        "score_max": np.maximum.reduceat(score, starts),
+        "score_min": np.minimum.reduceat(items[0], starts),
+        "score_max": np.maximum.reduceat(items[0], starts),
     }
-    if "sum_y" in outcome.integers:
-        sums["sum_y"] = np.add.reduceat(observed.astype(np.int64), starts)
-    for name in set(outcome.tables["part"].reals) - sums.keys():
-        terms = summand(name, outcome, columns, vars(formulas))
-        sums[name] = np.add.reduceat(terms, starts)
+    for name in set(outcome.sums("part")) - sums.keys():
+        sums[name] = np.add.reduceat(summand(name, outcome, columns, vars(formulas)), starts)
     return sums
 
 

@@ -12,7 +12,7 @@ from .._lib.arguments import shown
 from .._lib.arrays import Floats
 from .._lib.errors import StatisticsError
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.scales import LINEAR, SCALES, Scale
+from ..families.scales import LINEAR, SCALES
 from .binning import EXTREMES, Columns, Joint, added
 from .groups import roles_of
 
@@ -47,18 +47,15 @@ class Pile:
         if len(self) - total > max(total, _WAITING):
             self.total()
 
-    def total(self) -> Columns:
-        """The rows, with distinct keys."""
+    def total(self, bins: int = 1) -> Columns:
+        """The rows with distinct keys, after putting so many `bins` together."""
         if not self._parts:
             return {}
         rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
+        if bins > 1:
+            rows["bin"] //= bins
         self._parts = [added(rows, self._keys, self._names)]
         return self._parts[0]
-
-    def widen(self) -> None:
-        """Put two bins together."""
-        rows = self.total()
-        self._parts = [{**rows, "bin": rows["bin"] // 2}]
 
 
 class Piles:
@@ -78,47 +75,44 @@ class Piles:
             self._piles[name].add(rows)
         elif self.coarse:
             self._piles[name].add({**rows, "bin": rows["bin"] // self.coarse})
-            self._keep_budget()
+            self._keep_budget(self._piles[name], self._joint.most)
 
-    def _keep_budget(self) -> None:
-        pile, most = self._piles["joint"], self._joint.most
+    def _keep_budget(self, pile: Pile, most: int) -> None:
+        """Merge bins of joint cells in pairs, or drop joint cells, beyond their number."""
         if len(pile) <= most or len(pile.total()["n"]) <= most:
             return
         if not self._joint.merges:
             self.coarse = 0
             return
-        while len(pile.total()["n"]) > most and self.coarse < self._bins:
-            pile.widen()
+        while len(pile) > most and self.coarse < self._bins:
+            pile.total(bins=2)
             self.coarse *= 2
-        self._outcome.check_joint(len(pile.total()["n"]), most)
+        self._outcome.check_joint(len(pile), most)
 
-    def tables(self, labels: Sequence[str], n: int) -> Sums:
-        """The tables with groups in the order of their labels."""
+    def sums(self, labels: Sequence[str], n: int) -> Sums:
+        """The tables of all `n` items, with groups in the order of their labels."""
         order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
-        totals = {name: dict(pile.total()) for name, pile in self._piles.items()}
+        tables = {name: dict(pile.total()) for name, pile in self._piles.items()}
         if not self.coarse:
-            totals["joint"] = {}
-        for table in filter(None, totals.values()):
+            tables["joint"] = {}
+        for table in filter(None, tables.values()):
             table["group"] = order[table["group"]]
-        part = totals["part"]
-        for scale in SCALES.values():
-            if scale is not LINEAR and scale.sums[0] in part:
-                end = _nearest_position(scale, part["score_min"], part["score_max"])
-                for name, position in zip(scale.sums, (end, end**2), strict=True):
-                    unknown = np.isnan(part[name])
-                    part[name] = np.where(unknown, part["n"] * position, part[name])
-        return Sums(totals, tuple(sorted(labels)), self.coarse, n)
+        _fill_positions(tables["part"])
+        return Sums(tables, tuple(sorted(labels)), self.coarse, n)
 
 
-def _nearest_position(scale: Scale, low: Floats, high: Floats) -> Floats:
-    """Nearest position to bins of one score at an end of the scale, such as 0; else NaN."""
-    inside = scale.holds(low) & scale.holds(high)
-    position = np.full(len(low), np.nan)
-    if inside.any():
-        ends = scale.position(np.array([low[inside].min(), high[inside].max()]))
-        single = low == high
-        position[single & (low == scale.low)], position[single & (low == scale.high)] = ends
-    return position
+def _fill_positions(part: dict[str, NDArray[Any]]) -> None:
+    """Give bins of one score at an end of a scale, such as 0, the nearest position of others."""
+    low, high = part["score_min"], part["score_max"]
+    for scale in SCALES.values():
+        inside = scale.holds(low) & scale.holds(high)
+        if scale is LINEAR or scale.sums[0] not in part or not inside.any():
+            continue
+        nearest = scale.position(np.array([low[inside].min(), high[inside].max()]))
+        for end, position in zip((scale.low, scale.high), nearest, strict=True):
+            bins = (low == end) & (high == end)
+            for power, name in enumerate(scale.sums, 1):
+                part[name] = np.where(bins, part["n"] * position**power, part[name])
 
 
 def dataset_of(

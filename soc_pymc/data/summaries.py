@@ -45,7 +45,7 @@ from .layout import FORMAT, Sums, dataset_of
 from .passes import Grouped, Local
 from .sources import kind_of, open_table
 from .statistics import Statistics
-from .validation import check_ids
+from .validation import check_ids, scan
 
 _log = logging.getLogger(__name__)
 _SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
@@ -268,9 +268,10 @@ def _choose(
         grid, scores = FIRST_GRID, reader.weights(FIRST_GRID, weight)
         if scores.score_min == scores.score_max:
             return np.empty(0)
-        _check_range(reader, items, scores, equal)
+        _check_range(reader, scores, equal)
         atoms = _atoms(reader, items, scores)
-        usual = max(_FEWEST_BINS, (scores.n - sum(atoms.values())) // _ITEMS_IN_BIN)
+        items_beside = int(scores.items.sum()) - sum(atoms.values())
+        usual = max(_FEWEST_BINS, items_beside // _ITEMS_IN_BIN)
         bins = asked or min(_MOST_BINS, usual)
         weights = _beside(grid, scores, atoms)
         # with few items per bin finer cells do not make bins more equal
@@ -290,26 +291,26 @@ def _choose(
     return atom_edges(edges, list(atoms), grid, scores.cell[occupied])
 
 
-def _check_range(reader: Grouped | Local, items: Items, scores: Weights, equal: str | None) -> None:
+def _check_range(reader: Grouped | Local, scores: Weights, equal: str | None) -> None:
     """Refuse scores that differ by rounding alone, and bins of equal amounts of nothing."""
     low, high = scores.score_min, scores.score_max
     problem = ""
     if high - low <= _SAME * max(abs(low), abs(high)):
         problem = (
-            f"column {items.score!r}: scores differ by rounding alone, from {digits(low)} to "
-            f"{digits(high)}; round them to one score, or give scores that differ"
+            f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
+            f"to {digits(high)}; round them to one score, or give scores that differ"
         )
     elif not scores.weight.sum() > 0:
         problem = f"bins of equal {equal} are not possible: all of it is 0"
     if problem:
-        reader.check()
+        scan(reader.items)  # first, as it names all problems of the items
         raise ItemsError(problem)
 
 
 def _atoms(reader: Grouped | Local, items: Items, scores: Weights) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     mask = stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
-    least = fewest_in_atom(scores.n)
+    least = fewest_in_atom(int(scores.items.sum()))
     cells = scores.cell[mask]
     atoms = repeated_scores(reader.table, FIRST_GRID, cells, least) if len(cells) else {}
     ends = np.array(OUTCOMES[items.kind].ends)

@@ -1,7 +1,7 @@
 """Items, and bins that represent items, as columns for a posterior."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,8 @@ def read_items(
     Warns of scores far outside the fit's.
     """
     roles = posterior_roles(fit, posterior, items)
-    scan(items, progress=is_shown(progress))
+    read = replace(items, id=None, fold=None, cluster=None, date=None)
+    scan(read, progress=is_shown(progress))
     names = list(dict.fromkeys([*roles.values(), *by]))
     table = arrow_table(items.source, names)
     columns = columns_of(table, roles)
