@@ -1,4 +1,4 @@
-"""Sums of a block of items by key: one compiled loop for the tables of every kind of outcome."""
+"""Sums of items by key: one compiled loop for the tables of every kind of outcome."""
 
 import math
 import operator
@@ -129,41 +129,57 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
     return used
 
 
-def cell_sums(outcome: Outcome, table: str, number: Ints, items: Floats) -> dict[str, NDArray[Any]]:
-    """Sums of items (3, n), the scores, outcomes and sizes, by number and cells of one table.
+class GroupSum:
+    """Sums of items by number and cells, for one table of one kind of outcome."""
 
-    Returns the ``number``, the cells and the sums of every row.
-    """
-    layout = outcome.tables[table]
-    cells = {key: CELLS[cell] for key, cell in layout.cells.items()}
-    sums = [outcome.sums_of[name] for name in layout.reals]
-    if int(number.max()) >> (_KEY_BITS - sum(cell.bits for cell in cells.values())):
-        raise StatisticsError(
-            "there are too many groups, folds and bins for one table: ask for fewer bins, or "
-            "summarize the groups one by one"
+    def __init__(self, outcome: Outcome, table: str) -> None:
+        layout = outcome.tables[table]
+        self._names = layout.reals
+        self._cells = {key: CELLS[cell] for key, cell in layout.cells.items()}
+        cells, sums = self._cells.values(), [outcome.sums_of[name] for name in self._names]
+        grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.role), c.bits, c.low) for c in cells]
+        self._form = (
+            np.array(grids, dtype=np.int64).reshape(-1, 4),
+            np.array([(s.outcome, s.size, s.complement) for s in sums], dtype=np.uint64),
+            (outcome.size_power, outcome.validity.outcome.negligible),
         )
-    grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.role), c.bits, c.low) for c in cells.values()]
-    form = (
-        np.array(grids, dtype=np.int64).reshape(-1, 4),
-        np.array([(s.outcome, s.size, s.complement) for s in sums], dtype=np.uint64),
-        (outcome.size_power, outcome.validity.outcome.negligible),
-    )
-    real, index, used = np.zeros((_ROWS, _HEAD + len(sums))), np.full((4 * _ROWS, 2), _EMPTY), 0
-    for start in range(0, len(number), _STRIP):
-        while used + _STRIP > len(real):
-            real = np.concatenate([real, np.zeros_like(real)])
-            index = np.full((4 * len(real), 2), _EMPTY)
-            _enter(index, real.view(np.int64), used)
-        strip = slice(start, start + _STRIP)
-        rows = index, real.view(np.int64), real, used
-        used = _add(number[strip], items[:, strip], *form, *rows)
-    key, n, sum_y = real.view(np.int64)[:used, :_HEAD].T
-    columns = {"n": n, "sum_y": sum_y}
-    columns |= zip(layout.reals, real[:used, _HEAD:].T, strict=True)
-    for name, cell in reversed(cells.items()):
-        columns[name] = (key & ((1 << cell.bits) - 1)) + cell.low
-        key = key >> cell.bits
-    return columns | {"number": key}
+        self._bits = sum(cell.bits for cell in cells)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._used, self._real = 0, np.zeros((_ROWS, _HEAD + len(self._names)))
+        self._index = np.full((4 * _ROWS, 2), _EMPTY)
+
+    def __len__(self) -> int:
+        return self._used
+
+    def add(self, number: Ints, items: Floats) -> None:
+        """Add items: numbers (n,); scores, outcomes and sizes (3, n)."""
+        if int(number.max()) >> (_KEY_BITS - self._bits):
+            raise StatisticsError(
+                "there are too many groups, folds and bins for one table: ask for fewer bins, or "
+                "summarize the groups one by one"
+            )
+        for start in range(0, len(number), _STRIP):
+            while self._used + _STRIP > len(self._real):
+                self._real = np.concatenate([self._real, np.zeros_like(self._real)])
+                self._index = np.full((4 * len(self._real), 2), _EMPTY)
+                _enter(self._index, self._real.view(np.int64), self._used)
+            strip = slice(start, start + _STRIP)
+            rows = self._index, self._real.view(np.int64), self._real, self._used
+            self._used = _add(number[strip], items[:, strip], *self._form, *rows)
+
+    def take(self) -> dict[str, NDArray[Any]]:
+        """Take out all rows: their ``number``, cells and sums."""
+        real = self._real[: self._used]
+        key, n, sum_y = real.view(np.int64)[:, :_HEAD].T
+        columns = {"n": n, "sum_y": sum_y}
+        columns |= zip(self._names, real[:, _HEAD:].T, strict=True)
+        for name, cell in reversed(self._cells.items()):
+            columns[name] = (key & ((1 << cell.bits) - 1)) + cell.low
+            key = key >> cell.bits
+        self._clear()
+        return columns | {"number": key}
 
 
 def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArray[Any]]:

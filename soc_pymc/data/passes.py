@@ -16,7 +16,7 @@ from . import formulas
 from .binning import Columns, Grid, Joint, Weights, added, make_lookup
 from .columns import NUMBERS, functions, with_bins, with_blocks, with_cells, with_group
 from .formulas import Folds, block_of_labels, fold_of, summand
-from .group_sum import cell_sums, in_order, part_sums
+from .group_sum import GroupSum, in_order, part_sums
 from .groups import CROSS, MARK, is_day, key_roles
 from .items import Items
 from .layout import Pile, Piles, Sums
@@ -140,39 +140,44 @@ class Local:
         return Weights(min(ends), max(ends), cells["cell"], cells["n"], cells["amount"])
 
     def tables(self, edges: Floats, joint: Joint) -> Sums:
-        """Validate and sum blocks in threads.
+        """Validate and sum blocks in one pass.
 
-        Blocks are cut by their place and added up in their order, so that no sum depends on the
-        number of threads.
+        Blocks are put in order in threads and added in their order, to several tables at once, so
+        every sum is over its items in order, for any number of threads.
         """
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
         piles, folds = Piles(outcome, joint, bins), self._folds.number
+        cells = {name: GroupSum(outcome, name) for name in (*outcome.margins, "joint")}
 
-        def sums_of(block: Mapping[str, Any]) -> tuple[int, float, Mapping[str, Columns]]:
+        def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
             score, y, size = (block[role] for role in outcome.bounds)
             if not outcome.validity.are_valid(score, y, size):
                 raise _NotValidError
-            number, items = in_order(score, y, size, self._parts(block), lookup, bins)
-            tables = {"part": part_sums(outcome, number, items)}
-            tables |= {name: cell_sums(outcome, name, number, items) for name in outcome.margins}
-            if piles.coarse:  # joint cells have no folds
-                joint_number = number // (folds * bins) * (folds * bins) + number % bins
-                tables["joint"] = cell_sums(outcome, "joint", joint_number, items)
-            for rows in tables.values():
-                part, rows["bin"] = np.divmod(rows.pop("number"), bins)
-                rows["group"], rows["fold"] = np.divmod(part, folds)
-            return len(number), float(y.sum()), tables
+            return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
+
+        def move(name: str, rows: dict[str, NDArray[Any]]) -> None:
+            part, rows["bin"] = np.divmod(rows.pop("number"), bins)
+            rows["group"], rows["fold"] = np.divmod(part, folds)
+            piles.add(name, rows)
 
         n, total = 0, 0.0
         parts = key_roles(self.items.roles).keys() - {"group"}  # of the joined label
         roles = [role for role in self.table.columns if role not in parts]
-        for items, amount, tables in self._mapped("summarizing items", roles, sums_of):
-            n, total = n + items, total + amount
+        for amount, number, items in self._mapped("summarizing items", roles, prepare):
+            n, total = n + len(number), total + amount
             check_total(self.items, total)
-            for name, rows in tables.items():
-                piles.add(name, rows)
+            move("part", part_sums(outcome, number, items))
+            tasks = [(cells[name], number, items) for name in outcome.margins]
+            if piles.coarse:  # joint cells have no folds
+                number = number // (folds * bins) * (folds * bins) + number % bins
+                tasks.append((cells["joint"], number, items))
+            list(ordered_map(lambda task: task[0].add(*task[1:]), tasks))
+            if len(cells["joint"]) > joint.most:
+                move("joint", cells["joint"].take())
         if not n or self._n not in (None, n):
             self._refuse()
+        for name, sums in cells.items():
+            move(name, sums.take())
         return piles.sums(list(self._codes) or [""], n)
 
     def _parts(self, block: Mapping[str, Any]) -> Ints:

@@ -35,7 +35,7 @@ def read(items: Items) -> Any:
 
 
 def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
-    """Validate items in one pass; returns their number, and their table with the column ``group``."""
+    """Validate items in one pass; returns their number, and their table with labels joined."""
     outcome, table = OUTCOMES[items.kind], read(items)
     with phase("checking items", enabled=progress), readable(items.source):
         problems = list(_problems_of(table, items.roles, outcome))
