@@ -41,10 +41,9 @@ from .columns import repeated_scores
 from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .groups import MOST_DAYS
 from .items import Items, check_outcomes
-from .layout import FORMAT, Sums, dataset_of
-from .passes import Grouped, Local
+from .passes import Grouped, Local, Sums
 from .sources import kind_of, open_table
-from .statistics import Statistics
+from .statistics import Statistics, from_tables
 from .validation import check_ids, scan
 
 _log = logging.getLogger(__name__)
@@ -348,7 +347,6 @@ def _collect(
         "cluster": _FOLDS if folds is None else folds,
     }
     attrs = {
-        "format": FORMAT,
         "kind": items.kind,
         "roles": json.dumps(dict(items.roles)),
         "cells": outcome.grid,
@@ -356,7 +354,7 @@ def _collect(
         "folds": number.get(rule.by, rule.number),
         "coarse": coarse,
     }
-    return Statistics(dataset_of(tables, np.array(sums.labels, dtype=object), edges, attrs))
+    return from_tables(tables, sums.labels, edges, attrs)
 
 
 def _check_groups(stats: Statistics) -> None:
