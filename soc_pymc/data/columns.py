@@ -171,6 +171,8 @@ def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[flo
     """Scores in some cells that at least so many items share, with their numbers of items."""
     import ibis
 
+    if not len(cells):
+        return {}
     ends = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
     inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in ends]
     counted = table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())

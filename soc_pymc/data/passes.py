@@ -134,6 +134,7 @@ class Grouped:
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self.items, self._folds, self._outcome = items, folds, OUTCOMES[items.kind]
+        self._progress = progress
         self._n, self.table = scan(items, progress)
         self._codes: dict[str, int] = {}  # of the labels of groups
 
@@ -144,7 +145,7 @@ class Grouped:
         sums = {"n": table.count(), "amount": amount}
         ends = {"low": table.score.min(), "high": table.score.max()}
         cell = ops["score_cell"](table.score, grid.floor, grid.steps)
-        with readable():
+        with phase("choosing bins", enabled=self._progress), readable():
             rows = table.group_by(cell=cell).aggregate(**sums, **ends).order_by("cell").to_pyarrow()
         cells = (np.asarray(rows[name], dtype=np.int64) for name in ("cell", *sums))
         low, high = (np.asarray(rows[name], dtype=float) for name in ends)
@@ -164,9 +165,11 @@ class Grouped:
             for name in {*outcome.integers, *outcome.reals(names)} - sums.keys():
                 total = summand(name, outcome, keyed, functions()).sum()
                 sums[name] = total.cast("int64") if name in outcome.integers else total
-            for rows in self._batches(keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)):
-                for name, keys in cells.items():
-                    piles.add(name, {**rows, **{key: rows[cell] for key, cell in keys.items()}})
+            grouped = keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)
+            with phase("summing cells", enabled=self._progress):
+                for rows in self._batches(grouped):
+                    for name, keys in cells.items():
+                        piles.add(name, {**rows, **{k: rows[cell] for k, cell in keys.items()}})
         return piles.sums(list(self._codes), self._n)
 
     def _keyed(self, edges: Floats) -> Any:
