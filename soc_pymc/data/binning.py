@@ -1,8 +1,4 @@
-"""Grids of scores, edges of bins of equal weight, and scores that many items share.
-
-A positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 2^k equal steps.
-This is exact in floating point, so every engine puts a number into the same cell.
-"""
+"""Grids of scores, edges of bins of equal weight, and scores that many items share."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -58,10 +54,10 @@ def _order(keys: Sequence[Ints]) -> NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Log-linear grid of scores of any sign; cell numbers increase with the score."""
+    """Grid of scores of any sign, in equal steps within octaves; cells increase with the score."""
 
     floor: int  # scores smaller in size than 2^floor are in cell 0
-    steps: int  # 2^steps equal steps per octave
+    steps: int  # 2^steps steps per octave
 
     def cell(self, score: ArrayLike) -> Ints:
         """Cell of each score."""
@@ -125,9 +121,8 @@ def choose_edges(
     share = below[-1] / bins
     target = below[-1] * np.arange(1, bins) / bins
     if halve_ends:
-        target = np.concatenate(
-            [_halves(share, capped[0])[::-1], target, below[-1] - _halves(share, capped[-1])]
-        )
+        low, high = (_halves(share, capped[end]) for end in (0, -1))
+        target = np.concatenate([low[::-1], target, below[-1] - high])
     # the boundary before cell i has below[i - 1] on its left: take the nearer of the two
     after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
     before = np.where(after > 0, below[after - 1], 0.0)
@@ -164,12 +159,12 @@ def stand_out(items: Ints, single: Bools) -> Bools:
     """
     atoms = np.zeros(len(items), dtype=bool)
     occupied = np.flatnonzero(items > 0)
-    if len(occupied) <= _ATOM_NEAR:
+    number, last = items[occupied], len(occupied) - 1 - _ATOM_NEAR
+    if last < 0:
         return atoms
-    number = items[occupied]
     usual = np.where(single[occupied], number, 1)
     for k in np.flatnonzero(single[occupied] & (number >= fewest_in_atom(int(number.sum())))):
-        start = int(np.clip(k - _ATOM_NEAR // 2, 0, len(occupied) - 1 - _ATOM_NEAR))
+        start = int(np.clip(k - _ATOM_NEAR // 2, 0, last))
         near = np.delete(usual[start : start + _ATOM_NEAR + 1], k - start)
         atoms[occupied[k]] = number[k] >= _ATOM_TIMES * np.sort(near)[-1 - _ATOM_OTHERS]
     return atoms
@@ -188,11 +183,7 @@ def atom_edges(edges: Floats, atoms: Sequence[float], grid: Grid, cell: Ints) ->
 
 
 class Lookup(NamedTuple):
-    """Bins of scores by grid cell; a cell has at most a few edges.
-
-    The bin of a score t is ``below`` of its cell plus the number of the next `most` edges that are
-    at most t.
-    """
+    """Bins by grid cell: ``below`` of its cell, plus how many of the next `most` edges are <= t."""
 
     grid: Grid
     low: float  # the outermost edges; scores are clipped to them
@@ -204,7 +195,7 @@ class Lookup(NamedTuple):
 
 
 def make_lookup(edges: Floats) -> Lookup:
-    """Coarsest lookup with at most two edges per cell, or more if edges are very close."""
+    """Coarsest lookup with at most two edges in a cell, or more if edges are very close."""
     if not len(edges):
         return Lookup(Grid(0, 0), 1.0, 1.0, 1, np.zeros(1, dtype=np.int64), 0, edges)
     low, high = float(edges[0]), float(edges[-1])

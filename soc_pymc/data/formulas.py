@@ -1,8 +1,7 @@
-"""Cells, positions, folds and other formulas of items, each written once.
+"""Cells, summands, folds and other formulas of items, each written once.
 
-As they stand they take NumPy arrays. `rebound` gives the same formulas with other functions in the
-place of NumPy's: those of an engine's columns (`columns`), or of numbers in compiled loops
-(`group_sum`). Cells are exact, so every engine puts an item into the same cell.
+They take NumPy arrays; `rebound` makes them formulas of an engine's columns (`columns`), or of
+numbers in compiled loops (`group_sum`). Cells are exact, so that all engines agree on them.
 """
 
 import operator
@@ -18,8 +17,8 @@ import numpy as np
 from .._lib.arrays import Ints
 from ..families.cells import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
 from ..families.outcomes import Outcome
-from ..families.scales import LINEAR, SCALES
-from ..families.validity import LARGEST_COUNT
+from ..families.scales import LINEAR, MIDDLE, SCALES
+from ..families.validity import LARGEST, LARGEST_COUNT
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
 _NORMAL = 2.0**-1022  # smaller numbers are less precise
@@ -27,7 +26,6 @@ _FAR_OCTAVES = 64
 _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
 _MOST_VALUE = float(MOST_VALUE_CELL)
-_NAN = float("nan")
 _ROUNDING = 1e-9  # distance from a whole number that counts as rounding error
 MOST_FOLDS = 1000
 BLOCKS = 240  # blocks of clusters; most numbers of folds divide it
@@ -124,63 +122,38 @@ def without_small(number: Any, least: Any) -> Any:
     return where((number > -least) & (number < least), 0.0, number)
 
 
-def log_position(score: Any) -> Any:
-    """Logarithm of scores; NaN where it does not exist."""
-    return where(score > 0, log(where(score > 0, score, 1.0)), _NAN)
-
-
-def logit_position(score: Any) -> Any:
-    """Logit of scores; NaN where it does not exist."""
-    inside = (score > 0) & (score < 1)
-    share = where(inside, score, 0.5)
-    return where(inside, log(share) - log(1.0 - share), _NAN)
-
-
 def square(number: Any) -> Any:
     """Squares of numbers."""
     small = without_small(number, _TINY)
     return small * small
 
 
-def times_log(outcome: Any, size: Any) -> Any:
-    """Outcomes times the logarithm of their size, which may be 0 with the outcome."""
-    return outcome * log(where(outcome > 0, size, 1.0))
-
-
 def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, Any]) -> Any:
-    """Term of each item in a column of sums, from columns by role."""
+    """Term of each item in a column of sums, from columns by role; NaN where it does not exist."""
     t, y, size = columns["score"], columns[outcome.observed], columns[outcome.size]
-    term = outcome.sums_of.get(name)
+    where, without_small = functions["where"], functions["without_small"]
     if name in outcome.integers:
         return functions["whole"](y)
-    if term is None:  # a sum of positions of the scores
+    term = outcome.sums_of.get(name)
+    if term is None:
         (scale,) = (scale for scale in SCALES.values() if name in scale.sums)
-        position = t if scale is LINEAR else functions[f"{scale.name}_position"](t)
-        return position if name == scale.sums[0] else functions["square"](position)
-    if term.form == "log":
-        return functions["times_log"](y, size)
+        if scale is not LINEAR:
+            inside = (t > scale.low) & (t < min(scale.high, 2.0 * LARGEST))
+            position = scale.formula(where(inside, t, MIDDLE), functions["log"])
+            t = where(inside, position, float("nan"))
+        return t if name == scale.sums[0] else functions["square"](t)
+    if term.form == "log":  # of sizes that may be 0 with the outcome
+        return y * functions["log"](where(y > 0, size, 1.0))
     if term.form == "above":
-        return functions["real"](functions["where"](y > size, 1, 0))
-    factors = [functions["without_small"](y, outcome.validity.outcome.negligible)] * term.outcome
+        return functions["real"](where(y > size, 1, 0))
+    factors = [without_small(y, outcome.validity.outcome.negligible)] * term.outcome
     if term.size:
         sized = size if outcome.size_power == 1 else functions["square"](size)
-        factors += [functions["without_small"](sized, _TINY)] * term.size
+        factors += [without_small(sized, _TINY)] * term.size
     return reduce(operator.mul, [*factors, *[size - y] * term.complement])
 
 
 # --- folds ---------------------------------------------------------------------------------------
-
-
-def scrambled(identity: Any) -> Any:
-    """Whole numbers, scrambled modulo a prime by arithmetic that is equal on every engine."""
-    x = modulo(identity, FOLD_PRIME)
-    x = x * ((x + _SHIFT) % FOLD_PRIME) % FOLD_PRIME
-    return x * _FACTOR % FOLD_PRIME
-
-
-def identity_of_item(score: Any, size: Any) -> Any:
-    """Number that stands for the id of an item without one: never from its outcome."""
-    return score_cell(score, FLOOR, _FINE) * _MIX + score_cell(size, FLOOR, _FINE)
 
 
 @dataclass(frozen=True)
@@ -195,11 +168,19 @@ def fold_of(folds: Folds, columns: Any, size: str, functions: Mapping[str, Any])
     """Fold of each item, from columns by role; clusters are their blocks."""
     if folds.by in ("column", "cluster"):
         return functions["whole"](columns["fold" if folds.by == "column" else "cluster"])
-    if folds.by == "item":
-        identity = functions["identity_of_item"](columns["score"], columns[size])
-    else:
+    if folds.by == "id":
         identity = columns["id"]
+    else:  # never from the outcome
+        cell = functions["score_cell"]
+        identity = cell(columns["score"], FLOOR, _FINE) * _MIX + cell(columns[size], FLOOR, _FINE)
     return functions["scrambled"](identity) % folds.number
+
+
+def scrambled(identity: Any) -> Any:
+    """Whole numbers, scrambled modulo a prime by arithmetic that is equal on every engine."""
+    x = modulo(identity, FOLD_PRIME)
+    x = x * ((x + _SHIFT) % FOLD_PRIME) % FOLD_PRIME
+    return x * _FACTOR % FOLD_PRIME
 
 
 def block_of_labels(labels: Sequence[str]) -> Ints:
@@ -212,7 +193,7 @@ def block_of_labels(labels: Sequence[str]) -> Ints:
 
 _FORMULAS = (
     log_linear, score_cell, exposure_cell, count_cell, noise_cell, value_cell, near_whole,
-    without_small, log_position, logit_position, square, times_log, scrambled, identity_of_item,
+    without_small, square, scrambled,
 )  # fmt: skip
 
 
