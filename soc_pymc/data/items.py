@@ -117,6 +117,7 @@ class PoissonItems(_Roles):
 
     Examples
     --------
+    >>> import soc_pymc as soc
     >>> soc.PoissonItems("ads/*.parquet", score="t", count="clicks", exposure="views")
     PoissonItems('ads/*.parquet', score='t', count='clicks', exposure='views')
     """
@@ -145,6 +146,7 @@ class NormalItems(_Roles):
 
     Examples
     --------
+    >>> import soc_pymc as soc
     >>> soc.NormalItems("studies.csv", score="t", value="effect", noise_sd="se")
     NormalItems('studies.csv', score='t', value='effect', noise_sd='se')
     """
@@ -172,6 +174,7 @@ class BinomialItems(_Roles):
 
     Examples
     --------
+    >>> import soc_pymc as soc
     >>> soc.BinomialItems("players.csv", score="p", successes="hits", trials="at_bats")
     BinomialItems('players.csv', score='p', successes='hits', trials='at_bats')
     """
