@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
+from ..families.outcomes import Outcome
+from ..families.scales import LINEAR, SCALES
 from .formulas import FLOOR, score_cell
 
 Columns = Mapping[str, NDArray[Any]]
 
 EXTREMES: Mapping[str, np.ufunc] = {"score_min": np.fmin, "score_max": np.fmax}
 """Functions that combine columns that are not sums."""
+_WAITING = 1 << 20  # rows that are added up at once
 _MOST_STEPS = 36  # steps are wider than the error of any engine's logarithm
 _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
@@ -217,3 +220,100 @@ class Joint(NamedTuple):
 
     most: int
     merges: bool = True  # beyond it bins are merged in pairs; else no joint cells are kept
+
+
+# --- rows that arrive in parts -------------------------------------------------------------------
+
+
+class Sums(NamedTuple):
+    """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
+
+    tables: Mapping[str, Columns]  # columns of keys and sums by table; "joint" may be empty
+    labels: tuple[str, ...]  # of the groups, by code
+    coarse: int  # bins per bin of the joint cells; 0 without joint cells
+    n: int  # items, counted independently of the sums
+
+
+class Pile:
+    """Rows of one table, which may repeat their keys until they are added up."""
+
+    def __init__(self, keys: Sequence[str], names: Sequence[str]) -> None:
+        self._keys, self._names = keys, names
+        self._parts: list[Columns] = []
+
+    def __len__(self) -> int:
+        return sum(len(part[self._keys[0]]) for part in self._parts)
+
+    def add(self, rows: Columns) -> None:
+        """Add rows, which may repeat keys."""
+        self._parts.append({name: rows[name] for name in (*self._keys, *self._names)})
+        total = len(self._parts[0][self._keys[0]])
+        if len(self) - total > max(total, _WAITING):
+            self.total()
+
+    def total(self, bins: int = 1) -> Columns:
+        """The rows with distinct keys, after putting so many `bins` together."""
+        if not self._parts:
+            return {}
+        rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
+        if bins > 1:
+            rows["bin"] //= bins
+        self._parts = [added(rows, self._keys, self._names)]
+        return self._parts[0]
+
+
+class Piles:
+    """All tables of one kind of outcome; joint cells are kept within their budget."""
+
+    def __init__(self, outcome: Outcome, joint: Joint, bins: int) -> None:
+        self._outcome, self._joint, self._bins = outcome, joint, bins
+        self.coarse = min(joint.most, 1)
+        """Bins per bin of the joint cells, 0 if none are kept."""
+        self._piles = {
+            name: Pile(table.keys, outcome.sums(name)) for name, table in outcome.tables.items()
+        }
+
+    def add(self, name: str, rows: Columns) -> None:
+        """Add rows of a table in bins, which may repeat their keys."""
+        if name != "joint":
+            self._piles[name].add(rows)
+        elif self.coarse:
+            self._piles[name].add({**rows, "bin": rows["bin"] // self.coarse})
+            self._keep_budget(self._piles[name], self._joint.most)
+
+    def _keep_budget(self, pile: Pile, most: int) -> None:
+        """Merge bins of joint cells in pairs, or drop joint cells, beyond their number."""
+        if len(pile) <= most or len(pile.total()["n"]) <= most:
+            return
+        if not self._joint.merges:
+            self.coarse = 0
+            return
+        while len(pile) > most and self.coarse < self._bins:
+            pile.total(bins=2)
+            self.coarse *= 2
+        self._outcome.check_joint(len(pile), most)
+
+    def sums(self, labels: Sequence[str], n: int) -> Sums:
+        """The tables of all `n` items, with groups in the order of their labels."""
+        order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
+        tables = {name: dict(pile.total()) for name, pile in self._piles.items()}
+        if not self.coarse:
+            tables["joint"] = {}
+        for table in filter(None, tables.values()):
+            table["group"] = order[table["group"]]
+        _fill_positions(tables["part"])
+        return Sums(tables, tuple(sorted(labels)), self.coarse, n)
+
+
+def _fill_positions(part: dict[str, NDArray[Any]]) -> None:
+    """Give bins of one score at an end of a scale, such as 0, the nearest position of others."""
+    low, high = part["score_min"], part["score_max"]
+    for scale in SCALES.values():
+        inside = scale.holds(low) & scale.holds(high)
+        if scale is LINEAR or scale.sums[0] not in part or not inside.any():
+            continue
+        nearest = scale.position(np.array([low[inside].min(), high[inside].max()]))
+        for end, position in zip((scale.low, scale.high), nearest, strict=True):
+            bins = (low == end) & (high == end)
+            for power, name in enumerate(scale.sums, 1):
+                part[name] = np.where(bins, part["n"] * position**power, part[name])

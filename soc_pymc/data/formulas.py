@@ -1,14 +1,14 @@
 """Cells, summands, folds and other formulas of items, each written once.
 
-They take NumPy arrays; `rebound` makes them formulas of an engine's columns (`columns`), or of
-numbers in compiled loops (`group_sum`). Cells are exact, so that all engines agree on them.
+They take NumPy arrays; `rebound` makes them formulas of an engine's columns (`functions`), or of
+numbers in compiled loops (`local`). Cells are exact, so that all engines agree on them.
 """
 
 import operator
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from types import FunctionType
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from ..families.scales import LINEAR, MIDDLE, SCALES
 from ..families.validity import LARGEST, LARGEST_COUNT
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
+_LOG2_E = 1.4426950408889634
 _NORMAL = 2.0**-1022  # smaller numbers are less precise
 _FAR_OCTAVES = 64
 _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
@@ -207,3 +208,45 @@ def rebound(
         if name not in functions:
             names[name] = compiler(FunctionType(formula.__code__, names, name))
     return {formula.__name__: names[formula.__name__] for formula in _FORMULAS}
+
+
+@cache
+def functions() -> Mapping[str, Any]:
+    """The formulas for columns, by name, and the functions that they are made of."""
+    import ibis
+
+    names = {
+        "where": ibis.ifelse,
+        "low": ibis.least,
+        "high": ibis.greatest,
+        "log": lambda v: v.ln(),
+        "floor": lambda v: v.floor(),
+        "whole": lambda v: v.cast("int64"),
+        "real": lambda v: v.cast("float64"),
+        "literal": exact,
+        "modulo": lambda v, by: (v % by + by) % by,  # engines disagree for negative numbers
+        "power_of_two": lambda exponent: ibis.literal(2.0) ** exponent.cast("float64"),
+        "log_linear": _log_linear_column,
+    }
+    return names | rebound(names)
+
+
+def _log_linear_column(size: Any, steps: int) -> Any:
+    """2^steps times the octave of positive numbers, plus the step inside it."""
+    ops, unit = functions(), 1 << steps
+    # a logarithm may round to the wrong side of a power of two, where two octaves adjoin; some
+    # engines compute log2 and powers with whole exponents in decimal arithmetic
+    octave = ops["whole"]((size.ln() * _LOG2_E).floor())
+    step = (size / ops["power_of_two"](octave) - 1.0) * float(unit)
+    return octave * unit + ops["whole"](step.floor())
+
+
+def exact(number: float) -> Any:
+    """A literal that no engine rounds: an odd integer times 2^e."""
+    import ibis
+
+    numerator, denominator = float(number).as_integer_ratio()
+    shift = (numerator & -numerator).bit_length() - 1 if numerator else 0
+    exponent = shift - (denominator.bit_length() - 1)
+    odd = ibis.literal(numerator >> shift, type="int64").cast("float64")
+    return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")

@@ -18,6 +18,7 @@ from ..families.outcomes import OUTCOMES
 from .binning import (
     FIRST_GRID,
     Joint,
+    Sums,
     Weights,
     added,
     atom_edges,
@@ -26,11 +27,11 @@ from .binning import (
     finer_grid,
     stand_out,
 )
-from .columns import repeated_scores
+from .engines import Grouped, repeated_scores
 from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .groups import MOST_DAYS
 from .items import Items, check_outcomes
-from .passes import Grouped, Local, Sums
+from .local import Local
 from .sources import kind_of, open_table
 from .statistics import Statistics, from_tables
 from .validation import check_ids, scan

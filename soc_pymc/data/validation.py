@@ -1,19 +1,32 @@
-"""Validate and total items in one pass; one error reports all problems of a table."""
+"""Columns of items by role, and their validity; one error reports all problems of a table."""
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .._lib.arguments import digits
+from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.validity import LARGEST_COUNT
-from .columns import NUMBERS, numbers, with_group
-from .groups import DAY, MARK, is_group, is_label, key_roles
+from ..families.validity import LARGEST_COUNT, Bounds
+from . import formulas
+from .formulas import FOLD_PRIME, MOST_FOLDS, functions
+from .groups import CROSS, DAY, MARK, is_group, is_label, key_roles
 from .items import Items
 from .sources import kind_of, open_table, readable
 
+NUMBERS: Mapping[str, Bounds] = {
+    "fold": Bounds(
+        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True,
+        f"larger than {MOST_FOLDS - 1}",
+    ),
+    **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
+}  # fmt: skip
+"""Bounds of numbers by role; other roles have ids or labels."""
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
 _LABELS = "labels: text, whole numbers or true/false"
@@ -24,6 +37,42 @@ _NEEDS = {
     "text YYYY-MM-DD",
     "id": "ids must be whole numbers or text (folds may also be a column, fold=)",
 }
+
+
+# --- columns by role ----------------------------------------------------------------------------
+
+
+def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns by role as read: numbers as float64, ids as int64, labels as text."""
+    return {role: _read(role, column) for role, column in columns.items()}
+
+
+def _read(role: str, column: Any) -> Any:
+    dtype = column.type()
+    if role in NUMBERS:
+        value = column.cast("float64")
+        exact = dtype.is_integer() or dtype.is_boolean() or not NUMBERS[role].whole
+        return value if exact else functions()["near_whole"](value)
+    if role == "id":  # only the remainder matters for folds, so no id is too large
+        return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast("int64")
+    if dtype.is_boolean():
+        return column.ifelse("true", "false")  # engines spell true and false differently
+    return (column.cast("date") if dtype.is_temporal() else column).cast("string")
+
+
+def near_whole(role: str, values: Floats) -> Floats:
+    """Numbers of a role, without the rounding errors of roles that hold whole numbers."""
+    holds_whole = role in NUMBERS and NUMBERS[role].whole
+    return np.asarray(formulas.near_whole(values)) if holds_whole else values
+
+
+def with_group(table: Any) -> Any:
+    """The table, with dates and columns of groups joined to one column, ``group``."""
+    labels = [table[role] for role in key_roles({name: name for name in table.columns})]
+    return table.mutate(group=reduce(lambda a, b: a + CROSS + b, labels)) if labels else table
+
+
+# --- all items ----------------------------------------------------------------------------------
 
 
 def read(items: Items) -> Any:

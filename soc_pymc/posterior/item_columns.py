@@ -12,12 +12,11 @@ from .._lib.arguments import Rule
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown
-from ..data.columns import near_whole
 from ..data.groups import group_roles, has_score, is_group, joined, roles_of
 from ..data.items import Items, check_outcomes
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..data.validation import scan
+from ..data.validation import near_whole, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from .curves import atom_of, items_at_once

@@ -1,7 +1,9 @@
-"""Sums of items by key: one compiled loop for the tables of every kind of outcome."""
+"""Passes over items in files or in memory: blocks of rows, and one compiled loop that sums them."""
 
 import math
 import operator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numba
@@ -9,13 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import StatisticsError
+from .._lib.errors import ItemsError, StatisticsError
+from .._lib.progress import phase
+from .._lib.threads import ordered_map
 from ..families.cells import CELLS
-from ..families.outcomes import Outcome
+from ..families.outcomes import OUTCOMES, Outcome
 from . import formulas
-from .binning import Lookup
-from .formulas import rebound, summand
+from .binning import Columns, Grid, Joint, Lookup, Pile, Piles, Sums, Weights, added, make_lookup
+from .formulas import Folds, block_of_labels, fold_of, rebound, summand
+from .groups import CROSS, MARK, is_day, key_roles
+from .items import Items
+from .sources import batches
+from .validation import NUMBERS, check_total, read, scan, with_group
 
+_BLOCK = 1_000_000  # items of a block
 _EMPTY = -1
 _ROWS = 1 << 10  # initial rows of a table
 _STRIP = 1 << 14  # items added at once; the table has room for as many new rows
@@ -51,6 +60,146 @@ _exposure_cell, _count_cell, _noise_cell, _value_cell = (
 )
 _square, _without_small = _FORMULAS["square"], _FORMULAS["without_small"]
 _score_cell = _FORMULAS["score_cell"]
+
+
+class Local:
+    """Passes over items in files or in memory, which are validated block by block."""
+
+    def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
+        self.items, self._folds, self._outcome = items, folds, OUTCOMES[items.kind]
+        self._progress = progress
+        self._n: int | None = None
+        self._codes: dict[str, int] = {}  # of the labels of groups
+        self._lock = threading.Lock()  # of the codes
+        self.table = with_group(read(items))
+
+    def weights(self, grid: Grid, weight: str | None) -> Weights:
+        """Count blocks in threads; only the needed columns are read."""
+        roles = ("score", weight) if weight else ("score",)
+
+        def count(block: Mapping[str, Any]) -> tuple[float, float, Columns]:
+            if not all(self._outcome.bounds[role].hold(block[role]) for role in roles):
+                raise _NotValidError
+            score = block["score"]
+            cell = grid.cell(score)
+            if weight:
+                amount = block[weight].astype(np.int64)
+                rows = {"cell": cell, "n": np.ones_like(amount), "amount": amount}
+                rows = added(rows, ("cell",), ("n", "amount"))
+            else:
+                occupied, n = np.unique(cell, return_counts=True)
+                rows = {"cell": occupied, "n": n, "amount": n}
+            return float(score.min()), float(score.max()), rows
+
+        pile, ends = Pile(("cell",), ("n", "amount")), []
+        for low, high, rows in self._mapped("choosing bins", roles, count):
+            ends += [low, high]
+            pile.add(rows)
+        if not ends:
+            self._refuse()
+        cells = pile.total()
+        check_total(self.items, float(cells["amount"].sum(dtype=float)))
+        self._n = int(cells["n"].sum())
+        return Weights(min(ends), max(ends), cells["cell"], cells["n"], cells["amount"])
+
+    def tables(self, edges: Floats, joint: Joint) -> Sums:
+        """Validate and sum blocks in one pass.
+
+        Blocks are put in order in threads and added in their order, to several tables at once, so
+        every sum is over its items in order, for any number of threads.
+        """
+        outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
+        piles, folds = Piles(outcome, joint, bins), self._folds.number
+        cells = {name: GroupSum(outcome, name) for name in (*outcome.margins, "joint")}
+
+        def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
+            score, y, size = (block[role] for role in outcome.bounds)
+            if not outcome.validity.are_valid(score, y, size):
+                raise _NotValidError
+            return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
+
+        def move(name: str, rows: dict[str, NDArray[Any]]) -> None:
+            part, rows["bin"] = np.divmod(rows.pop("number"), bins)
+            rows["group"], rows["fold"] = np.divmod(part, folds)
+            piles.add(name, rows)
+
+        n, total = 0, 0.0
+        parts = key_roles(self.items.roles).keys() - {"group"}  # of the joined label
+        roles = [role for role in self.table.columns if role not in parts]
+        for amount, number, items in self._mapped("summarizing items", roles, prepare):
+            n, total = n + len(number), total + amount
+            check_total(self.items, total)
+            move("part", part_sums(outcome, number, items))
+            tasks = [(cells[name], number, items) for name in outcome.margins]
+            if piles.coarse:  # joint cells have no folds
+                number = number // (folds * bins) * (folds * bins) + number % bins
+                tasks.append((cells["joint"], number, items))
+            list(ordered_map(lambda task: task[0].add(*task[1:]), tasks))
+            if len(cells["joint"]) > joint.most:
+                move("joint", cells["joint"].take())
+        if not n or self._n not in (None, n):
+            self._refuse()
+        for name, sums in cells.items():
+            move(name, sums.take())
+        return piles.sums(list(self._codes) or [""], n)
+
+    def _parts(self, block: Mapping[str, Any]) -> Ints:
+        """Code of each item's group times the number of folds, plus its fold."""
+        group = block.get("group", np.zeros(len(block["score"]), dtype=np.int64))
+        if self._folds.by == "none":
+            return group
+        if self._folds.by == "column" and not NUMBERS["fold"].hold(block["fold"]):
+            raise _NotValidError
+        fold = fold_of(self._folds, block, self._outcome.size, vars(formulas))
+        return group * self._folds.number + fold
+
+    def _mapped[Result](
+        self, title: str, roles: Sequence[str], work: Callable[[Mapping[str, Any]], Result]
+    ) -> Iterator[Result]:
+        """Results of work on blocks of about a million items, in order, made in threads."""
+
+        def run(block: Any) -> tuple[int, Result]:
+            columns = zip(block.schema.names, block.columns, strict=True)
+            return block.num_rows, work({role: self._numbers(role, c) for role, c in columns})
+
+        blocks = batches(self.table, roles, _BLOCK, self.items.source)
+        with phase(title, unit="items", enabled=self._progress) as running:
+            try:
+                for rows, result in ordered_map(run, blocks):
+                    yield result
+                    running.advance(rows)
+            except _NotValidError:
+                self._refuse()
+
+    def _numbers(self, role: str, values: Any) -> NDArray[Any]:
+        """Numbers of an Arrow array, NaN where missing; codes of groups, and blocks of clusters."""
+        if role in NUMBERS:
+            return np.asarray(values.to_numpy(zero_copy_only=False))
+        if values.null_count:
+            raise _NotValidError
+        if role == "id":
+            return np.asarray(values.to_numpy())
+        encoded = values.dictionary_encode()
+        words, place = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        if role == "cluster":
+            return np.asarray(block_of_labels(words)[place])
+        crossings = len(key_roles(self.items.roles)) - 1
+        if crossings and any(word.count(MARK) != crossings for word in words):
+            raise _NotValidError
+        if self.items.date and not all(is_day(word.partition(CROSS)[0]) for word in words):
+            raise _NotValidError
+        with self._lock:
+            codes = [self._codes.setdefault(word, len(self._codes)) for word in words]
+        return np.array(codes, dtype=np.int64)[place]
+
+    def _refuse(self) -> None:
+        """Raise the full error about the items."""
+        scan(self.items, self._progress)
+        raise ItemsError("the items changed while they were read: try again")
+
+
+class _NotValidError(Exception):
+    """A block of items is not valid; a scan of all items says why."""
 
 
 # --- a table of rows by key -----------------------------------------------------------------------
