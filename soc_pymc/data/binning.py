@@ -222,9 +222,6 @@ class Joint(NamedTuple):
     merges: bool = True  # beyond it bins are merged in pairs; else no joint cells are kept
 
 
-# --- rows that arrive in parts -------------------------------------------------------------------
-
-
 class Sums(NamedTuple):
     """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
 

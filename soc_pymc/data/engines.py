@@ -94,9 +94,6 @@ class Grouped:
                 yield columns
 
 
-# --- columns that are added ----------------------------------------------------------------------
-
-
 def with_cells(table: Any, outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
     ops, y, size = functions(), table[outcome.observed], table[outcome.size]

@@ -125,8 +125,6 @@ def groupings_of(attrs: Mapping[Any, Any], labels: Sequence[str]) -> tuple[Group
     return tuple(groupings)
 
 
-# --- days -----------------------------------------------------------------------------------------
-
 Days = NDArray[np.datetime64]
 _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
 _SHORT, _LONG = r"02-(0[1-9]|1\d|2[0-8])", r"(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"

@@ -54,9 +54,6 @@ def kind_of(source: Any) -> Kind:
     )
 
 
-# --- columns by name -----------------------------------------------------------------------------
-
-
 def _types(source: Any) -> list[tuple[str, str]]:
     """Names and types of the columns of a source; no column of a table in memory is read."""
     kind = kind_of(source)
@@ -99,9 +96,6 @@ def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]
     if problems:
         raise ItemsError("\n".join(dict.fromkeys(problems)))
     return names if columns is None else list(columns)
-
-
-# --- tables --------------------------------------------------------------------------------------
 
 
 def connect() -> Any:
@@ -189,9 +183,6 @@ def record_batches(table: Any, size: int) -> Iterator[Any]:
     return iter(getattr(relation, "to_arrow_reader", relation.fetch_arrow_reader)(size))
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
 def paths_of(source: Any) -> list[str]:
     """Existing files of a path, glob or list, globs in sorted order."""
     paths: list[str] = []
@@ -257,9 +248,6 @@ def _check_whole(path: str) -> None:
                 pass
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ItemsError(f"{path} is cut off or damaged ({error}): write it again") from error
-
-
-# --- errors of engines ---------------------------------------------------------------------------
 
 
 @contextmanager

@@ -1,9 +1,4 @@
-"""Sufficient statistics of items in bins of the score: small and additive; fits read only these.
-
-A bin's items are counted in cells over exposures and in cells over counts, or in cells over noise
-sds: exact small cells, and cells of 1/16 octave that also keep sums. Joint cells are optional.
-Statistics of days, files or machines add up.
-"""
+"""Sufficient statistics of items in bins of the score: small and additive; fits read only these."""
 
 import json
 import os
@@ -180,8 +175,6 @@ class Statistics:
         """Bins per bin of the joint cells; 0 without joint cells."""
         return int(self.data.attrs["coarse"])
 
-    # --- tables ----------------------------------------------------------------------------------
-
     def table(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of one table of sums: its keys, then its sums.
 
@@ -218,16 +211,8 @@ class Statistics:
         keys = [key for key in self._outcome.tables[name].keys if key not in ("group", "fold")]
         return added(self.table(name), keys, self._outcome.sums(name))
 
-    # --- parts -----------------------------------------------------------------------------------
-
     def of_fold(self, fold: int) -> "Statistics":
-        """Statistics of one fold, from 0 to `folds` - 1, without joint cells, which have no folds.
-
-        >>> import soc_pymc as soc
-        >>> stats = soc.summarize(items, bins=20, folds=5)
-        >>> (stats.of_fold(0) + stats.without_fold(0)).n_items
-        4000
-        """
+        """Statistics of one fold, from 0 to `folds` - 1, without joint cells."""
         return self._selected("fold", self._in_fold(fold), coarse=0)
 
     def without_fold(self, fold: int) -> "Statistics":
@@ -261,8 +246,6 @@ class Statistics:
         if key == "group":
             labels = labels[weight > 0]
         return from_tables(tables, labels, self.edges, {**self.data.attrs, **attrs})
-
-    # --- days ------------------------------------------------------------------------------------
 
     @checked(StatisticsError, length=days_in, end=OrNone(day))
     def window(self, length: str, end: Any = None) -> "Statistics":

@@ -67,11 +67,9 @@ def _folds(folds: Any, name: str, error: Refusal = StatisticsError) -> int:
 
 
 def _joint(joint: Any, name: str, error: Refusal = StatisticsError) -> Any:
-    if isinstance(joint, bool) or (isinstance(joint, str) and joint == "auto"):
-        return joint
-    if isinstance(joint, str):
+    if isinstance(joint, str) and joint != "auto":
         raise error(f"{name}={shown(joint)} must be 'auto', True, False or a number of cells")
-    return Whole(1)(joint, name, error)
+    return joint if isinstance(joint, bool | str) else Whole(1)(joint, name, error)
 
 
 _EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
@@ -228,9 +226,6 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     return Folds("id", folds or _FOLDS)
 
 
-# --- edges ---------------------------------------------------------------------------------------
-
-
 def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
@@ -266,17 +261,16 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
 def _check_range(reader: Grouped | Local, scores: Weights, equal: str | None) -> None:
     """Refuse scores that differ by rounding alone, and bins of equal amounts of nothing."""
     low, high = scores.score_min, scores.score_max
-    problem = ""
-    if high - low <= _SAME * max(abs(low), abs(high)):
-        problem = (
+    same = high - low <= _SAME * max(abs(low), abs(high))
+    if same or not scores.weight.sum() > 0:
+        scan(reader.items)  # first, as it names all problems of the items
+    if same:
+        raise ItemsError(
             f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
             f"to {digits(high)}; round them to one score, or give scores that differ"
         )
-    elif not scores.weight.sum() > 0:
-        problem = f"bins of equal {equal} are not possible: all of it is 0"
-    if problem:
-        scan(reader.items)  # first, as it names all problems of the items
-        raise ItemsError(problem)
+    if not scores.weight.sum() > 0:
+        raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
 
 
 def _atoms(reader: Grouped | Local, scores: Weights) -> dict[float, int]:
@@ -287,9 +281,6 @@ def _atoms(reader: Grouped | Local, scores: Weights) -> dict[float, int]:
     at_ends = np.intersect1d(FIRST_GRID.cell(ends), scores.cell)
     near = repeated_scores(reader.table, FIRST_GRID, at_ends, 1)
     return atoms | {score: n for score, n in near.items() if score in ends}
-
-
-# --- the statistics ------------------------------------------------------------------------------
 
 
 def _collect(
@@ -305,19 +296,13 @@ def _collect(
                 f"constant from {outcome.words.outcomes} and scores alike, or leave out joint="
             )
         tables, coarse = {**tables, "joint": {}}, 0
-    number = {
+    attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
+    attrs |= {"cells": outcome.grid, "folds_by": rule.by, "coarse": coarse}
+    attrs["folds"] = {
         "none": 0,
         "column": int(tables["part"]["fold"].max(initial=-1)) + 1,
         "cluster": _FOLDS if folds is None else folds,
-    }
-    attrs = {
-        "kind": items.kind,
-        "roles": json.dumps(dict(items.roles)),
-        "cells": outcome.grid,
-        "folds_by": rule.by,
-        "folds": number.get(rule.by, rule.number),
-        "coarse": coarse,
-    }
+    }.get(rule.by, rule.number)
     return from_tables(tables, sums.labels, edges, attrs)
 
 

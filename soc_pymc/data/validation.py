@@ -5,15 +5,11 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .._lib.arguments import digits
-from .._lib.arrays import Floats
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.validity import LARGEST_COUNT, Bounds
-from . import formulas
 from .formulas import FOLD_PRIME, MOST_FOLDS, functions
 from .groups import CROSS, DAY, MARK, is_group, is_label, key_roles
 from .items import Items
@@ -29,17 +25,13 @@ NUMBERS: Mapping[str, Bounds] = {
 """Bounds of numbers by role; other roles have ids or labels."""
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
-_LABELS = "labels: text, whole numbers or true/false"
 _NEEDS = {
-    "group": f"groups must be {_LABELS}",
-    "cluster": f"clusters must be {_LABELS}",
+    "group": "groups must be labels: text, whole numbers or true/false",
+    "cluster": "clusters must be labels: text, whole numbers or true/false",
     "date": "dates must be dates, times without a time zone (their day is taken as stored), or "
     "text YYYY-MM-DD",
     "id": "ids must be whole numbers or text (folds may also be a column, fold=)",
 }
-
-
-# --- columns by role ----------------------------------------------------------------------------
 
 
 def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,19 +52,10 @@ def _read(role: str, column: Any) -> Any:
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
 
 
-def near_whole(role: str, values: Floats) -> Floats:
-    """Numbers of a role, without the rounding errors of roles that hold whole numbers."""
-    holds_whole = role in NUMBERS and NUMBERS[role].whole
-    return np.asarray(formulas.near_whole(values)) if holds_whole else values
-
-
 def with_group(table: Any) -> Any:
     """The table, with dates and columns of groups joined to one column, ``group``."""
     labels = [table[role] for role in key_roles({name: name for name in table.columns})]
     return table.mutate(group=reduce(lambda a, b: a + CROSS + b, labels)) if labels else table
-
-
-# --- all items ----------------------------------------------------------------------------------
 
 
 def read(items: Items) -> Any:
@@ -101,9 +84,6 @@ def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
             raise ItemsError("\n".join(lines))
     check_total(items, float(sums.get("y", 0.0)))
     return sums["n"], with_group(table)
-
-
-# --- problems of rows ----------------------------------------------------------------------------
 
 
 class _Problem(NamedTuple):
@@ -178,12 +158,17 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
     return f"{counted}; {_needs(problem.role)}: {remedy}"
 
 
+# pandas has floats where whole numbers are missing
+_FRACTIONS = "numbers with fractions (pandas: .astype('Int64') makes whole numbers)"
+_TYPES = {
+    "boolean": "true/false values", "string": "text", "temporal": "dates or times",
+    "integer": "numbers", "floating": _FRACTIONS, "decimal": _FRACTIONS,
+}  # fmt: skip
+
+
 def _needs(role: str) -> str:
     """The required contents of a role's column, in words."""
     return NUMBERS[role].needs if role in NUMBERS else _NEEDS["group" if is_group(role) else role]
-
-
-# --- problems of columns -------------------------------------------------------------------------
 
 
 def check_types(items: Items, table: Any) -> None:
@@ -213,17 +198,10 @@ def _wrong_type(role: str, dtype: Any) -> str:
         right = dtype.is_numeric() or dtype.is_null()
     if right:
         return ""
-    if dtype.is_boolean():
-        return "true/false values"
-    if dtype.is_string():
-        return "text"
-    if dtype.is_temporal():
-        return "times with a time zone" if role == "date" else "dates or times"
-    if integral:
-        return "numbers"
-    if dtype.is_floating() or dtype.is_decimal():  # pandas has floats where whole ones are missing
-        return "numbers with fractions (pandas: .astype('Int64') makes whole numbers)"
-    return f"values of type {dtype}"
+    if dtype.is_timestamp() and role == "date":
+        return "times with a time zone"
+    known = (words for test, words in _TYPES.items() if getattr(dtype, f"is_{test}")())
+    return next(known, f"values of type {dtype}")
 
 
 def check_total(items: Items, total: float) -> None:
