@@ -54,15 +54,16 @@ def short(record: Any) -> str:
     return f"{type(record).__name__}({', '.join(shown)})"
 
 
-def of_statistics(stats: Any, sums: str) -> Rows:
-    """Rows of statistics, with the sums of their outcomes in words."""
+def of_statistics(stats: Any) -> Rows:
+    """Rows of statistics: first the items, then the sums of their outcomes."""
+    sums = {name: stats.data[name].sum() for name in stats._outcome.sums("part")}
     cells, days = stats.data.sizes, stats.days
     cell_counts = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
     if stats.coarse:
         cell_counts.append(f"{cells['joint']:,} joint in bins of {stats.coarse}")
     rows = [
         ("items", f"{stats.n_items:,}"),
-        ("outcomes", sums),
+        ("outcomes", stats._outcome.describe(stats.n_items, sums)),
         ("bins", f"{stats.bins:,}, {int((stats.data['n'] > 0).sum()):,} with items"),
         ("scores", score_range(stats.data) if stats.has_score else "none"),
         ("atoms", ", ".join(f"{n:,} items at {t:.6g}" for t, n in [*stats.atoms.items()][:_SHOWN])),

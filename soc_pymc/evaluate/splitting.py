@@ -86,5 +86,5 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 def read_frame(items: Items) -> pd.DataFrame:
     """All items as a pandas table with the names of their roles (no ids, dates), validated."""
     check_outcomes(items)
-    scanned = scan(replace(items, id=None, fold=None, date=None), progress=False, folds=True)
-    return pd.concat([b.to_pandas() for b in batches(scanned.table)], ignore_index=True)
+    _, table = scan(replace(items, id=None, fold=None, date=None), progress=False)
+    return pd.concat([batch.to_pandas() for batch in batches(table)], ignore_index=True)

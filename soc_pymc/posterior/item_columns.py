@@ -1,7 +1,7 @@
 """Items, and bins that represent items, as columns for a posterior."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,12 @@ from .._lib.arguments import Rule
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown
-from ..data.columns import near_whole
+from ..data.formulas import near_whole
 from ..data.groups import group_roles, has_score, is_group, joined, roles_of
 from ..data.items import Items, check_outcomes
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..data.validation import scan
+from ..data.validation import NUMBERS, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from .curves import atom_of, items_at_once
@@ -85,7 +85,7 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     for role, name in roles.items():
         if not is_group(role):
             numbers = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
-            columns[role] = near_whole(role, numbers)
+            columns[role] = near_whole(numbers) if NUMBERS[role].whole else numbers
             columns[role].flags.writeable = False  # as Arrow's arrays are, for one compilation
     return columns
 
@@ -104,7 +104,8 @@ def read_items(
     Warns of scores far outside the fit's.
     """
     roles = posterior_roles(fit, posterior, items)
-    scan(items, progress=is_shown(progress))
+    read = replace(items, id=None, fold=None, cluster=None, date=None)
+    scan(read, progress=is_shown(progress))
     names = list(dict.fromkeys([*roles.values(), *by]))
     table = arrow_table(items.source, names)
     columns = columns_of(table, roles)

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from .. import prior_table
 from .._lib.arrays import Floats
-from ..data.columns import exact, lookup_rows, numbers, with_bins
+from ..data.engines import lookup_rows, with_bins
+from ..data.formulas import exact
 from ..data.groups import CROSS, NO_SCORE, ONE_SCORE, group_roles
+from ..data.validation import numbers
 from ..families.family import family_of
 from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, MIDDLE, RANK, SCALES, Scale

@@ -16,7 +16,7 @@ from scipy import stats
 import soc_pymc as soc
 from soc_pymc import prior_table
 from soc_pymc._model.rows import rows_of
-from soc_pymc.data import columns
+from soc_pymc.data import validation
 from soc_pymc.families import cells, family, mixtures, outcomes, priors
 from soc_pymc.families.forms import OutcomeForms
 from soc_pymc.families.rising import columns as sums_of_cells
@@ -144,7 +144,7 @@ def waiting(monkeypatch):
         (priors.CURVES, "Waiting", priors.CURVES["Gamma"]),
         (mixtures._LAWS, "Waiting", mixtures._LAWS["Gamma"]),
         (laws, "Waiting", table),
-        *((columns.NUMBERS, role, rule) for role, rule in WAITING.bounds.items()),
+        *((validation.NUMBERS, role, rule) for role, rule in WAITING.bounds.items()),
     ):
         monkeypatch.setitem(records, name, record)
 
