@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +10,7 @@ import xarray as xr
 from scipy import stats
 
 from .._lib.arguments import PROGRESS, SEED, Whole, checked, names_of
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
@@ -23,11 +22,11 @@ from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, PARETO_K, Fit, Status
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
+from . import pit, results
 from .advice import Gains, advise
 from .comparison import LeaveOneOut, cdf_without, leave_one_out
 from .observations import (
     ITEMS_OR_STATISTICS,
-    Observations,
     clustered,
     even_draws,
     observe,
@@ -35,32 +34,8 @@ from .observations import (
     thin,
     totals_without_folds,
 )
-from .pit import (
-    ALL,
-    LEAST,
-    binned_dataset,
-    column_slices,
-    cut_columns,
-    judged,
-    pit_findings,
-    pit_tests,
-    replicated_distances,
-    slice_pits,
-    slices,
-    together,
-)
-from .results import (
-    FAIL,
-    OK,
-    VERDICTS,
-    WARN,
-    WARNS,
-    Result,
-    finding,
-    result_table,
-    two_sided,
-    with_verdicts,
-)
+from .pit import ALL
+from .results import FAIL, OK, WARN, finding
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
@@ -75,7 +50,7 @@ _OUTER = 20  # with fewer replicates than this beyond the observed value, their 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CheckResult(Result):
+class CheckResult(results.Result):
     """Findings of the checks of a fit.
 
     Attributes
@@ -110,7 +85,7 @@ class CheckResult(Result):
 
     rows: ClassVar[int] = 5
 
-    @cached_property
+    @property
     def elpd(self) -> Any:
         """See the class."""
         return self.loo and self.loo.record()
@@ -153,11 +128,9 @@ def check(
 
     Parameters
     ----------
-    fit
-        The fit.
-    items
-        Items to check it on: those that made it (tests are then conservative), or better others. Or
-        statistics with joint cells, of any number of items: PIT and leave-one-out use all of them.
+    fit, items
+        The fit, and items to check it on: those that made it (tests are then conservative), or
+        better others; or statistics with joint cells, of which all items are left out in turn.
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent. Missing values are a level.
@@ -187,60 +160,55 @@ def check(
 
 
 def checks_of(
-    fit: Fit,
-    data: Items | Statistics,
-    by: Sequence[str],
-    seed: int,
-    subset: int,
-    progress: bool | None,
-    all_items: Items | None = None,
-) -> CheckResult:
+    fit: Fit, data: Items | Statistics, by: Sequence[str], seed: int, subset: int,
+    progress: bool | None, all_items: Items | None = None,
+) -> CheckResult:  # fmt: skip
     """Check a fit on `data`, some of `all_items`, which show the clusters."""
     if fit.mean_only:
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
         raise FitError("by= slices items, and statistics have no such columns: give the items")
     observed = observe(fit, data, [*by, *_label_columns(data, by)], progress)
-    shown = {*by, *group_roles(observed.roles).values()}
-    labels = {name: values for name, values in observed.labels.items() if name in shown}
+    sliced = {*by, *group_roles(observed.roles).values()}
+    labels = {name: values for name, values in observed.labels.items() if name in sliced}
     items = replace(observed, labels=labels)
-    n, number = items.n, int(items.n.sum())
+    posterior, n = posterior_of(fit), int(items.n.sum())
     seeds = np.random.SeedSequence(seed).spawn(4)
     rngs = [np.random.default_rng(s) for s in seeds]
-    tests = pit_tests(fit, items, _masks(fit, items), rngs[0], progress)
-    rows = [*pit_findings(tests.pits), *together(tests)]
+    ends = pit.cdf_ends(posterior, items.columns, progress)
+    pits, rows = pit.pit_tests(fit, items, pit.slices(fit, items), ends, rngs[0])
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
     bins_rng = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
-    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": tests.pits}
-    groups["pit_by_score"] = binned_dataset(tests.ends, n, items.columns["score"], bins_rng)
+    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pits}
+    groups["pit_by_score"] = pit.pits_by_score(ends, items.n, items.columns["score"], bins_rng)
     # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
     sample, where, thinned, loo = items, ALL, fit, None
     if not isinstance(data, Statistics):
-        chosen = items.sample(subset, rngs[1])
-        sample, thinned = items.rows(chosen), thin(fit, _DRAWS)
-        if len(chosen) < number:
+        chosen, sample = items.sample(subset, rngs[1])
+        thinned = thin(fit, _DRAWS)
+        if len(chosen) < n:
             where = f"{len(chosen):,} random items"
         with phase("draws for ArviZ", enabled=progress):
-            ends = tests.ends[:, chosen]
-            groups |= _arviz_groups(thinned, sample.columns, chosen, ends, rngs[1], exact_draws)
+            columns = sample.columns, chosen, ends[:, chosen]
+            groups |= _arviz_groups(thinned, *columns, rngs[1], exact_draws)
         if exact_draws:
-            values = groups["loo_pit"][posterior_of(fit).outcome.observed].to_numpy()
-            rows += _loo_pit(values, where, tests.shifts[:, :1], rngs[2])
+            values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
+            both_ends, mask = np.stack([values, values]), {where: sample.n > 0}
+            rows += pit.pit_tests(fit, sample, mask, both_ends, rngs[2], "LOO-PIT")[1]
     if not fit.one_draw:
         loo = leave_one_out(thinned, sample, progress)
         if exact_draws:
-            k, left_out = loo.pareto_k, int(loo.n.sum())
-            verdict = _judged(k, PARETO_K)
-            rows.append(finding("leave-one-out", where, k, verdict=verdict, n=left_out))
+            verdict, left_out = _judged(loo.pareto_k, PARETO_K), int(loo.n.sum())
+            rows.append(finding("leave-one-out", where, loo.pareto_k, verdict=verdict, n=left_out))
         rows += _cluster_findings(fit, all_items or data)
-    table = result_table([*rows, *_quality(fit.status)])
-    table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = number
-    table = with_verdicts(table)
+    table = results.result_table([*rows, *_quality(fit.status)])
+    table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
+    table = results.with_verdicts(table)
     counts = table["verdict"].value_counts()
     gains = Gains(fit, observed, np.random.default_rng(seeds[3]))
-    advice = (*advise(table, fit, gains, number), *cut_columns(items.labels))
-    title = f"check: {number:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
+    advice = (*advise(table, fit, gains, n), *pit.rare_levels(items.labels))
+    title = f"check: {n:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in results.VERDICTS)
     return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)
 
 
@@ -260,19 +228,6 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
     return columns
 
 
-def _masks(fit: Fit, items: Observations) -> dict[str, Bools]:
-    """All slices of enough items; a column that merely bears a role's name is called a column."""
-    outcome, n = posterior_of(fit).outcome, items.n
-    roles = {"score": items.roles["score"], outcome.words.size: items.roles[outcome.size]}
-    labels = {
-        f"column {name}" if roles.get(name, name) != name else name: values
-        for name, values in items.labels.items()
-    }
-    masks = dict([*slices(outcome, items.columns, fit.atoms, n), *column_slices(labels, n)])
-    fewest = min(LEAST, int(n.sum()))
-    return {name: mask for name, mask in masks.items() if n[mask].sum() >= fewest}
-
-
 def _outcome_findings(
     fit: Fit,
     data: Items | Statistics,
@@ -284,15 +239,15 @@ def _outcome_findings(
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
         return [_noise(fit, columns)] if outcome.forms.doubt(data.table) else []
-    rows = predictive_tests(fit, columns, rng, progress)
-    tight = any(row["value"] < 1 and row["p"] < WARNS for row in rows)
+    rows = _summaries(fit, columns, rng, progress)
+    tight = any(row["value"] < 1 and row["p"] < results.WARNS for row in rows)
     if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
         rows.append(_noise(fit, columns, tight))
     return rows
 
 
-def predictive_tests(
-    fit: Fit, columns: Columns, rng: np.random.Generator, progress: bool | None = None
+def _summaries(
+    fit: Fit, columns: Columns, rng: np.random.Generator, progress: bool | None
 ) -> list[dict[str, Any]]:
     """Observed summaries of at most 50,000 items over the medians of their replicates."""
     posterior, draws_once = posterior_of(fit), even_draws(fit, _REPLICATES)
@@ -326,7 +281,7 @@ def _ratio(replicated: Floats, observed: float) -> float:
 
 def tail_probability(excess: Floats) -> float:
     """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
-    tail, spread = float(two_sided(excess)) / 2.0, float(np.std(excess))
+    tail, spread = float(results.two_sided(excess)) / 2.0, float(np.std(excess))
     if tail * len(excess) < _OUTER and spread > 0:
         curve = stats.pearson3(float(stats.skew(excess)), loc=float(np.mean(excess)), scale=spread)
         tail = min(float(curve.cdf(0.0)), float(curve.sf(0.0)))
@@ -342,14 +297,12 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     """Factor by which intervals of typical items would widen under the noise that is in doubt."""
     posterior, step = posterior_of(fit), max(1, len(columns["score"]) // _DOUBTED)
     outcome, typical = posterior.outcome, select(columns, slice(None, None, step))
-    size = typical[outcome.size]
+    y, size = typical[outcome.observed], typical[outcome.size]
     curves = posterior.curves(typical["score"], typical.get("group"), size)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
-    y = typical[outcome.observed]
     width = float(np.median(outcome.forms.other_width(y, size, mean, variance)))
     warn = -1.0 if tight else np.log1p(_WRONG / 2)
-    verdict = _judged(abs(np.log(width)), warn, np.log1p(_WRONG))
-    return finding("noise", ALL, width, verdict=verdict)
+    return finding("noise", ALL, width, verdict=_judged(abs(np.log(width)), warn, np.log1p(_WRONG)))
 
 
 def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]]:
@@ -397,28 +350,15 @@ def _arviz_groups(
     if exact_draws:
         values["loo_pit"] = cdf_without(fit, columns, density, ends)
     by_item = {"observed_data": columns[name].astype(outcome.dtype)}
-    by_item |= {pit: below + share * (upto - below) for pit, (below, upto) in values.items()}
+    by_item |= {group: below + share * (upto - below) for group, (below, upto) in values.items()}
     simulated = posterior.simulate(columns, rng).astype(outcome.dtype)
     by_draw = {"posterior_predictive": simulated, "log_likelihood": density}
-    dims = {name: draws[name] for name in ("chain", "draw")} | coords
+    dims = {dim: draws[dim] for dim in ("chain", "draw")} | coords
     shape = [len(values) for values in dims.values()]
     constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
-    return {
-        "posterior": draws,
-        "constant_data": xr.Dataset(constants, coords),
-        **{group: xr.Dataset({name: ("item", x)}, coords) for group, x in by_item.items()},
-        **{
-            group: xr.Dataset({name: (tuple(dims), x.reshape(shape))}, dims)
-            for group, x in by_draw.items()
-        },
-    }
-
-
-def _loo_pit(
-    values: Floats, where: str, shift: Floats, rng: np.random.Generator
-) -> list[dict[str, Any]]:
-    """Test of the PIT of items left out, which share the error of the curves too."""
-    n = np.ones(len(values), dtype=np.int64)
-    pits = slice_pits(np.stack([values, values]), n, {where: n > 0}, rng)
-    replicated = replicated_distances(shift, np.array([[float(len(n))]]), rng)
-    return pit_findings(judged(pits, replicated), "LOO-PIT")
+    groups = {"posterior": draws, "constant_data": xr.Dataset(constants, coords)}
+    for group, x in by_item.items():
+        groups[group] = xr.Dataset({name: ("item", x)}, coords)
+    for group, x in by_draw.items():
+        groups[group] = xr.Dataset({name: (tuple(dims), x.reshape(shape))}, dims)
+    return groups

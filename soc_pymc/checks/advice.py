@@ -223,7 +223,7 @@ class Gains:
     """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them."""
 
     def __init__(self, fit: Fit, items: Observations, rng: np.random.Generator) -> None:
-        self.items = items.rows(items.sample(_ROWS, rng))
+        _, self.items = items.sample(_ROWS, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
         self._fit, self._posterior = fit, posterior_of(fit)
         outcome, columns = self._posterior.outcome, self.items.columns

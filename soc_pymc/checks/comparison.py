@@ -23,11 +23,6 @@ from ..posterior.predictive import posterior_of
 from .observations import ITEMS_OR_STATISTICS, Observations, clustered, in_batches, observe, thin
 from .results import OK
 
-_TOTALS = ("n_items", "exposure", "count")
-_NOISE = "noise_sd"  # noise of a bin's typical item: its square adds up
-_SAME = 1e-6  # relative difference of totals of the same items in other bins
-
-
 # --- every item left out in turn -----------------------------------------------------------------
 
 _NUMBERS = 4_000_000  # numbers in one array of draws x rows
@@ -45,11 +40,15 @@ class LeaveOneOut:
     elpd: float  # sum over items, in nats
     standard_error: float  # of the sum, over items
     p_loo: float  # effective number of parameters
-    pareto_k: float  # the largest
     by_row: Floats  # of one item of each row, (rows,)
     k: Floats  # Pareto k by row; NaN where weights are so nearly equal that they stay as they are
     n: Ints  # items of each row
     draws: int
+
+    @property
+    def pareto_k(self) -> float:
+        """The largest Pareto k."""
+        return float(np.nanmax(self.k))
 
     @property
     def good_k(self) -> float:
@@ -62,10 +61,7 @@ class LeaveOneOut:
         return int((self.k > self.good_k).sum())
 
     def record(self) -> Any:
-        """ArviZ's record, which takes no weights: a row's item is there as often as it has items.
-
-        ``pareto_k`` covers the rows whose weights were smoothed.
-        """
+        """Return ArviZ's record: it takes no weights, so a row's item is repeated."""
         from arviz_stats.utils import ELPDDataLOO
 
         smoothed = np.flatnonzero(~np.isnan(self.k))
@@ -83,18 +79,11 @@ class LeaveOneOut:
         )
 
 
-def doubt_of(status: Status) -> str:
-    """Words of a fit's status against its draws, or nothing."""
-    if status.pareto_k is not None and not status.pareto_k <= PARETO_K:
-        return f"Pareto k {status.pareto_k:.2f} of the fit"
-    return "" if status.converged else "not converged"
-
-
 def leave_one_out(
     fit: Fit, items: Observations, progress: bool | None = None, title: str = "leave-one-out"
 ) -> LeaveOneOut:
     """Leave every item out in turn; of many rows with fewer draws, at least 100."""
-    n = items.n
+    n, k = items.n, np.full(len(items.n), np.nan)
     thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
     posterior, sizes = posterior_of(thinned), thinned.data["posterior"].sizes
     draws = sizes["chain"] * sizes["draw"]
@@ -109,13 +98,12 @@ def leave_one_out(
     by_row = -inverse
     worst = np.argsort(-sway)[:_SMOOTHED]
     worst = worst[: max(_LEAST_SMOOTHED, int((sway[worst] > _SWAY).sum()))]
-    density, k = posterior.log_density(select(items.columns, worst)), np.full(len(n), np.nan)
+    density = posterior.log_density(select(items.columns, worst))
     log_weight, k[worst] = _smoothed(density)
     by_row[worst] = _log_sum(log_weight + density)
     elpd = float(n @ by_row)
     error = float(np.sqrt(n @ (by_row - elpd / n.sum()) ** 2))
-    parameters = float(n @ (full - by_row))
-    return LeaveOneOut(elpd, error, parameters, float(np.nanmax(k)), by_row, k, n, draws)
+    return LeaveOneOut(elpd, error, float(n @ (full - by_row)), by_row, k, n, draws)
 
 
 def _log_sum(values: Floats) -> Floats:
@@ -145,8 +133,7 @@ def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
 def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -> Floats:
     """P(Y < y) and P(Y <= y), (2, n), of items in the fit, as if they were not in it.
 
-    The exact cdf over all draws (`ends`) is moved by the difference that an item's weights make
-    among 32 draws: it is small, so that few draws do. `log_density` is (draws, n).
+    `ends` over all draws are moved by what an item's weights change among 32 draws, which is small.
     """
     pick = np.unique(np.arange(_PIT_DRAWS) * len(log_density) // _PIT_DRAWS)
     log_weight = -log_density[pick]
@@ -190,12 +177,12 @@ def compare(
     Returns
     -------
     pandas.DataFrame
-        The numbers of `arviz.compare`, best first: ``elpd``, expected log predictive density of the
-        items in nats, and its standard error ``se`` over items; ``p``, the effective number of
-        parameters; ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the
-        probability to be worse than the best; ``weight`` of stacking; and ``trust``, ``"ok"`` or
-        what speaks against the draws: the fit's status, or how many items (or cells) have a large
-        Pareto k. A fit whose status is against it has no other numbers, and comes last.
+        The numbers of `arviz.compare`, best first: ``elpd``, expected log predictive density in
+        nats, and its standard error ``se`` over items; ``p``, the effective number of parameters;
+        ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the probability to
+        be worse than the best; ``weight`` of stacking; and ``trust``, ``"ok"`` or what speaks
+        against the draws: the fit's status, or how many items (or cells) have a large Pareto k. A
+        fit whose status is against it has no other numbers, and comes last.
 
     Raises
     ------
@@ -227,16 +214,14 @@ def compare(
             )
     _check_same(fits)
     warn_of_clusters(fits, data, "se and dse")
-    loos: dict[str, LeaveOneOut] = {}
-    trust: dict[str, str] = {}
-    for name, fit in fits.items():
-        loo, trust[name] = left_out(name, fit, data, subset, seed, progress)
-        if loo:
-            loos[name] = loo
-    table = elpd_table(loos)
-    table = table.reindex([*table.index, *(name for name in fits if name not in loos)])
-    table = table.assign(rank=np.arange(len(table)), trust=[trust[name] for name in table.index])
-    doubted = [f"{name!r} ({words})" for name, words in trust.items() if words != OK]
+    results = {
+        name: left_out(name, fit, data, subset, seed, progress) for name, fit in fits.items()
+    }
+    table = elpd_table({name: loo for name, (loo, _) in results.items() if loo})
+    names = [*table.index, *(name for name, (loo, _) in results.items() if not loo)]
+    trust = [results[name][1] for name in names]
+    table = table.reindex(names).assign(rank=np.arange(len(names)), trust=trust)
+    doubted = [f"{name!r} ({words})" for name, (_, words) in results.items() if words != OK]
     if doubted:
         warn_user(
             f"draws support leave-one-out less than they should: {', '.join(doubted)}; a fit that "
@@ -253,15 +238,21 @@ def left_out(
     """Leave-one-out of a fit whose status is not against it, and what speaks against the draws."""
     what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     rows = observe(fit, data, progress=progress)
-    _check_totals(f"the {what} and {name!r} are", {"n_items": float(rows.n.sum())}, fit)
-    doubt = doubt_of(fit.status)
-    if doubt:
+    _check_totals(f"the {what} and {name!r} are", {"n_items": float(rows.n.sum())}, _totals(fit))
+    if doubt := doubt_of(fit.status):
         return None, doubt
     if isinstance(data, Items):
-        rows = rows.rows(rows.sample(subset, np.random.default_rng(seed)))
+        _, rows = rows.sample(subset, np.random.default_rng(seed))
     loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
     large = f"{loo.doubtful:,} {unit}{'s' * (loo.doubtful > 1)} with Pareto k > {loo.good_k:.2f}"
     return loo, large if loo.doubtful else OK
+
+
+def doubt_of(status: Status) -> str:
+    """Words of a fit's status against its draws, or nothing."""
+    if status.pareto_k is not None and not status.pareto_k <= PARETO_K:
+        return f"Pareto k {status.pareto_k:.2f} of the fit"
+    return "" if status.converged else "not converged"
 
 
 def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: str) -> None:
@@ -292,17 +283,10 @@ def elpd_table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
     error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
     worse = stats.norm.cdf(0.0, difference, error + 1e-12)
     worse[:1] = np.nan
-    columns = {
-        "rank": np.arange(len(names)),
-        "elpd_diff": difference,
-        "dse": error,
-        "p_worse": worse,
-        "p": [loo.p_loo for loo in ordered],
-        "elpd": [loo.elpd for loo in ordered],
-        "se": [loo.standard_error for loo in ordered],
-        "weight": mixture_weights(elpds, n),
-    }
-    return pd.DataFrame(columns, names)
+    columns = {"rank": np.arange(len(names)), "elpd_diff": difference, "dse": error}
+    columns |= {"p_worse": worse, "p": [loo.p_loo for loo in ordered]}
+    columns |= {"elpd": [loo.elpd for loo in ordered], "se": [x.standard_error for x in ordered]}
+    return pd.DataFrame(columns | {"weight": mixture_weights(elpds, n)}, names)
 
 
 def mixture_weights(log_density: Floats, n: Ints) -> Floats:
@@ -330,6 +314,9 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
 
 # --- the same items ------------------------------------------------------------------------------
 
+_ADDED = {"n_items", "exposure", "count"}
+_SAME = 1e-6  # relative difference of totals of the same items in other bins
+
 
 def _check_same(fits: Mapping[str, Fit]) -> None:
     """Refuse fits of different columns, or of items that differ in number or totals."""
@@ -341,23 +328,22 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
                 f"{reference!r} and {name!r} are fits of other columns ({base_roles} and {roles}): "
                 "their densities cannot be compared"
             )
-        _check_totals(f"{reference!r} and {name!r} are fits", _totals(base), fit)
+        _check_totals(f"{reference!r} and {name!r} are fits", _totals(base), _totals(fit))
 
 
 def _totals(fit: Fit) -> dict[str, float]:
     """Number of items and sums over them, as far as a fit keeps them."""
     groups = [fit.data[g] for g in ("constant_data", "observed_data") if g in fit.data.children]
     bins = {str(name): x.to_numpy() for group in groups for name, x in group.data_vars.items()}
-    totals = {name: float(bins[name].sum()) for name in _TOTALS if name in bins}
-    if _NOISE in bins and "n_items" in bins:
-        totals["noise variance"] = float(bins["n_items"] @ bins[_NOISE] ** 2)
+    totals = {name: float(bins[name].sum()) for name in _ADDED & bins.keys()}
+    if {"noise_sd", "n_items"} <= bins.keys():  # noise of a bin's typical item: its square adds up
+        totals["noise variance"] = float(bins["n_items"] @ bins["noise_sd"] ** 2)
     return totals
 
 
-def _check_totals(what: str, totals: Mapping[str, float], fit: Fit) -> None:
-    of_fit = _totals(fit)
-    for name in totals.keys() & of_fit.keys():
-        a, b = totals[name], of_fit[name]
+def _check_totals(what: str, totals: Mapping[str, float], others: Mapping[str, float]) -> None:
+    for name in totals.keys() & others.keys():
+        a, b = totals[name], others[name]
         if abs(a - b) > _SAME * max(abs(a), abs(b)):
             raise FitError(
                 f"{what} of different items ({name} adds up to {a:,.12g} and {b:,.12g}): leaving "

@@ -108,13 +108,13 @@ def test_the_smoother_is_the_dense_gaussian_averaged_over_sds(seed):
     mean = sum(w * e[1] for w, e in zip(weight, each, strict=True))
     second = sum(w * (e[2] + np.outer(e[1], e[1])) for w, e in zip(weight, each, strict=True))
     covariance = second - np.outer(mean, mean)
-    np.testing.assert_allclose(found.smoothed.mean.ravel(), mean, atol=1e-7)
+    np.testing.assert_allclose(found["smoothed"].to_numpy().ravel(), mean, atol=1e-7)
     for t in range(len(day)):
         at = slice(2 * t, 2 * t + 2)
-        np.testing.assert_allclose(found.smoothed.covariance[t], covariance[at, at], atol=1e-7)
-    np.testing.assert_allclose(found.step, weight @ grid[np.array(points)], atol=1e-7)
+        np.testing.assert_allclose(found["smoothed_covariance"][t], covariance[at, at], atol=1e-7)
+    np.testing.assert_allclose(found["step"], weight @ grid[np.array(points)], atol=1e-7)
     last = walk_of_days(precision, pull, day, 3, grid)
-    np.testing.assert_allclose(found.filtered.mean[2], last.smoothed.mean[2], atol=1e-7)
+    np.testing.assert_allclose(found["filtered"][2], last["smoothed"][2], atol=1e-7)
 
 
 def walk_of_days(precision, pull, day, number, grid):
@@ -137,7 +137,7 @@ def test_p_values_are_those_of_a_day_given_the_days_before():
     for sd in rng.choice(SDS, number, p=walk_module._prior()):
         state = np.cumsum(np.append(rng.normal(), sd * rng.normal(size=days - 1)))
         seen = (state + noise * rng.normal(size=days))[:, None]
-        found.append(walk(precision, seen / noise**2, np.arange(float(days))).p_value[-1, 0])
+        found.append(walk(precision, seen / noise**2, np.arange(float(days)))["p_value"][-1, 0])
     assert stats.kstest(found, "uniform").pvalue > 0.001
 
 
@@ -150,8 +150,8 @@ def test_a_day_that_says_nothing_changes_nothing():
     )
     without = walk(precision, pull, day)
     kept = [0, 1, 3, 4, 5]
-    np.testing.assert_allclose(with_gap.smoothed.mean[kept], without.smoothed.mean, atol=1e-9)
-    assert with_gap.p_value[2].min() > 0.999
+    np.testing.assert_allclose(with_gap["smoothed"][kept], without["smoothed"], atol=1e-9)
+    assert with_gap["p_value"][2].min() > 0.999
 
 
 # --- a day's log likelihood ----------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from scipy.linalg import hadamard
 
 import soc_pymc as soc
-from soc_pymc.checks import selection
+from soc_pymc import _fit
 from soc_pymc.checks.comparison import LeaveOneOut
 from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, trial_frame, value_frame
 
@@ -100,14 +100,14 @@ NAMES = ["plain", "exposure", "mixture", "both"]
 )
 def test_the_simplest_of_those_near_the_best_that_can_be_trusted(elpd, doubtful, chosen):
     """All differences have a standard error of 2."""
-    candidates = {}
+    results = {}
     for name, total, number, sign in zip(NAMES, elpd, doubtful, hadamard(16)[1:], strict=False):
         n = np.ones(1024, dtype=int)
         each = np.nan * n if total is None else total / 1024 + np.sqrt(2.0) / 32 * np.tile(sign, 64)
         k = np.where(np.cumsum(n) <= number, 1.0, 0.1)
-        loo = LeaveOneOut(each.sum(), 0.0, 0.0, 1.0, each, k, n, 1000)
-        candidates[name] = selection._Candidate(None, None if total is None else loo, "")
-    table = selection._table(candidates)
+        loo = LeaveOneOut(each.sum(), 0.0, 0.0, each, k, n, 1000)
+        results[name] = (None if total is None else loo), ""
+    table = _fit._table(results)
     np.testing.assert_allclose(table["dse"].replace(0.0, np.nan).dropna(), 2.0)
     assert table.index.tolist() == NAMES
     assert table.index[table["chosen"]].tolist() == [chosen]
