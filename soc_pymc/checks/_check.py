@@ -100,12 +100,7 @@ class CheckResult(results.Result):
 
 
 @checked(
-    fit=FIT,
-    items=ITEMS_OR_STATISTICS,
-    by=names_of,
-    seed=SEED,
-    subset=Whole(1),
-    progress=PROGRESS,
+    fit=FIT, items=ITEMS_OR_STATISTICS, by=names_of, seed=SEED, subset=Whole(1), progress=PROGRESS
 )
 @one_blas_thread
 def check(

@@ -51,11 +51,10 @@ class Drift(Result):
     ----------
     table
         For every day (``where``), ``what`` is each part: its ``value`` given all days, its 90%
-        interval, and ``p`` of the day's outcomes given all days before it. With joint cells it is
-        also ``PIT``, of the day's outcomes under the curves as known on its evening. A ``verdict``
-        is ``"fail"``, an alarm, of which any comes with a probability of at most 5% in 60 days on
-        which nothing changes beyond the walk, or ``"warn"`` where p times the day's number of tests
-        is below 0.05.
+        interval, and ``p`` of the day's outcomes given all days before it; and, with joint cells,
+        ``PIT``, of the day's outcomes under the curves as known on its evening. A ``verdict`` is
+        ``"fail"``, an alarm, of which any comes with a probability of at most 5% in 60 days without
+        a change beyond the walk, or ``"warn"`` where p times the day's number of tests is < 0.05.
     data
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
         to each), with covariances, and ``p_value``; by ``part`` the ``step``, the typical sd of the
@@ -72,10 +71,10 @@ class Drift(Result):
         return tuple(dict.fromkeys(self.table.loc[self.table["verdict"] == FAIL, "where"]))
 
     def fit_of(self, day: object = None) -> Fit:
-        """The fit with the curves as known on the evening of one day.
+        """Return the fit with the curves as known on the evening of a day, by default the last.
 
-        `day` is a date or text YYYY-MM-DD, None being the last. Every draw of the curves gets a
-        draw of the day's departure. Raises `StatisticsError` if there is no such day.
+        Every draw of the curves gets a draw of the day's departure. Raises `StatisticsError` if
+        there is no such day: `day` is a date or text YYYY-MM-DD.
         """
         days = self.data["day"].to_numpy().astype("datetime64[D]")
         day_wanted = days[-1] if day is None else day_rule(day, "day")
@@ -97,15 +96,14 @@ def drift(
 ) -> Drift:
     """Estimate how the curves moved from day to day, and find days whose outcomes no longer fitted.
 
-    The departures of days from the curves of `fit` are a random walk, so that a day with few items
-    learns from the days beside it. Each day is tested against what the days before it predict.
+    Departures are a random walk, so that a day with few items learns from the days beside it. Each
+    day is tested against what the days before it predict.
 
     Parameters
     ----------
-    stats
-        Statistics with days, at least two of them.
-    fit
-        The fit whose curves days depart from, such as the one in use. None fits all days together.
+    stats, fit
+        Statistics with days, at least two of them; and the fit whose curves days depart from, such
+        as the one in use. None fits all days together.
     seed, progress
         Seed of the randomised PIT, and whether to show progress.
 
@@ -218,23 +216,20 @@ def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
     """
     design = scale.design(place_of(fit, "mean", rows.score))
 
-    def log_likelihood(departure: Floats) -> tuple[Floats, Floats]:
-        """Values (k,) and gradients (k, 3) at departures (k, 3)."""
-        curves = rows.location + departure[:, :2] @ design, rows.dispersion + departure[:, 2:]
-        value, *slopes = rows.sums.value_and_gradient(*curves)
-        gradient = np.column_stack([slopes[0] @ design.T, slopes[1].sum(axis=1)])
-        return value.sum(axis=1), gradient
-
     def loss(x: Floats) -> tuple[float, Floats]:
-        value, slope = log_likelihood(x[None])
-        return x @ x / 2 - value[0], x - slope[0]
+        """Minus log posterior of a departure, and its slope."""
+        curves = rows.location + x[:2] @ design, rows.dispersion + x[2]
+        value, by_first, by_second = rows.sums.value_and_gradient(*(c[None] for c in curves))[:, 0]
+        return x @ x / 2 - value.sum(), x - np.append(design @ by_first, by_second.sum())
 
-    x = optimize.minimize(loss, np.zeros(3), jac=True, method="BFGS").x
-    _, slope = log_likelihood(np.vstack([x, x + _STEP * np.eye(3), x - _STEP * np.eye(3)]))
-    bend = (slope[4:] - slope[1:4]) / (2 * _STEP)
+    mode = optimize.minimize(loss, np.zeros(3), jac=True, method="BFGS").x
+    ahead, behind = (
+        np.array([loss(mode + step)[1] for step in sign * _STEP * np.eye(3)]) for sign in (1, -1)
+    )
+    bend = (ahead - behind) / (2 * _STEP) - np.eye(3)
     values, vectors = np.linalg.eigh((bend + bend.T) / 2)
     precision = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    return precision, precision @ x + slope[0]
+    return precision, precision @ mode + mode - loss(mode)[1]
 
 
 def _moved(fit: Fit, state: xr.Dataset) -> Fit:
