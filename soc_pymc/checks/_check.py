@@ -56,13 +56,12 @@ class CheckResult(results.Result):
     Attributes
     ----------
     table
-        One row per check and slice: ``what`` was checked, ``where``, on how many items ``n``, a
-        ``value``, its ``p`` (NaN where a fixed bound judges the value) and ``verdict``: ``"fail"``
-        where p < 0.01 after Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself,
-        else ``"ok"``. The value of the PIT is the largest difference from the uniform cdf; of
-        ``dispersion`` and ``zero counts`` observed over predicted; of ``noise`` and ``clusters``
-        how many times as wide intervals and bands should be; of ``leave-one-out`` the largest
-        Pareto k.
+        One row per check and slice: the ``verdict`` is ``"fail"`` where p < 0.01 after
+        Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself, else ``"ok"``; a fixed
+        bound judges values without ``p``. The ``value`` of the PIT is the largest difference from
+        the uniform cdf; of ``dispersion`` and ``zero counts`` observed over predicted; of ``noise``
+        and ``clusters`` how many times as wide intervals and bands should be; of ``leave-one-out``
+        the largest Pareto k.
     data
         `xarray.DataTree`, of items on a random subset, for ArviZ's own functions: ``posterior``,
         ``posterior_predictive``, ``observed_data``, ``log_likelihood``, ``constant_data``, and
@@ -114,7 +113,7 @@ def check(
 ) -> CheckResult:
     """Test whether the outcomes look like those that the fitted model makes.
 
-    Every item's outcome is put through the cdf of its predictive distribution. If the model is
+    Every item's outcome is put through the cdf of its predictive distribution: if the model is
     right the results are uniform, except for the error of the curves, which the tests allow for.
     Slices are fifths of the score and of the exposure (noise sd, trials), exposures of at least 50,
     scores that many items share, and levels of the items' groups and of the columns `by`.
@@ -194,8 +193,8 @@ def checks_of(
     if not fit.one_draw:
         loo = leave_one_out(thinned, sample, progress)
         if exact_draws:
-            verdict, left_out = _judged(loo.pareto_k, PARETO_K), int(loo.n.sum())
-            rows.append(finding("leave-one-out", where, loo.pareto_k, verdict=verdict, n=left_out))
+            k, verdict = loo.pareto_k, OK if loo.pareto_k <= PARETO_K else WARN
+            rows.append(finding("leave-one-out", where, k, verdict=verdict, n=int(loo.n.sum())))
         rows += _cluster_findings(fit, all_items or data)
     table = results.result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
@@ -283,9 +282,9 @@ def tail_probability(excess: Floats) -> float:
     return min(1.0, 2.0 * tail)
 
 
-def _judged(value: float, warn: float, fail: float = np.inf) -> str:
-    """Verdict on a value that should not exceed either bound."""
-    return OK if value <= warn else WARN if value <= fail else FAIL
+def _verdict(error: float, wrong: float) -> str:
+    """Verdict on a logarithm of widths: off by half of what counts as wrong, or by all of it."""
+    return OK if error <= np.log1p(wrong / 2) else WARN if error <= np.log1p(wrong) else FAIL
 
 
 def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
@@ -296,8 +295,8 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     curves = posterior.curves(typical["score"], typical.get("group"), size)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(y, size, mean, variance)))
-    warn = -1.0 if tight else np.log1p(_WRONG / 2)
-    return finding("noise", ALL, width, verdict=_judged(abs(np.log(width)), warn, np.log1p(_WRONG)))
+    verdict = _verdict(abs(np.log(width)), _WRONG)
+    return finding("noise", ALL, width, verdict=WARN if tight and verdict == OK else verdict)
 
 
 def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]]:
@@ -309,8 +308,7 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]
     if not (fit.widened or isinstance(data, Statistics)):
         data = totals_without_folds(data, progress=False)
     factor = cluster_factor(fit, data)
-    error = 0.0 if fit.widened else abs(np.log(factor))
-    verdict = _judged(error, np.log1p(_NARROW / 2), np.log1p(_NARROW))
+    verdict = OK if fit.widened else _verdict(abs(np.log(factor)), _NARROW)
     n = data.n_items if isinstance(data, Statistics) else None
     return [finding("clusters", ALL, factor, verdict=verdict, n=n)]
 
@@ -318,12 +316,12 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]
 def _quality(status: Status) -> list[dict[str, Any]]:
     """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
-    tests = [("converged", float(status.converged), _judged(-status.converged, -1, -1))]
-    if k is not None:
-        tests.append(("pareto_k", k, _judged(k, PARETO_K, PARETO_K)))
-    if share is not None:
-        tests.append(("ess_fraction", share, _judged(-share, -_ESS_FRACTION)))
-    return [finding(name, "inference", value, verdict=verdict) for name, value, verdict in tests]
+    tests = [
+        ("converged", float(status.converged), OK if status.converged else FAIL),
+        ("pareto_k", k, OK if k is None or k <= PARETO_K else FAIL),
+        ("ess_fraction", share, OK if share is None or share >= _ESS_FRACTION else WARN),
+    ]
+    return [finding(x, "inference", v, verdict=verdict) for x, v, verdict in tests if v is not None]
 
 
 # --- a subset of the items, for ArviZ ------------------------------------------------------------

@@ -218,8 +218,8 @@ def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
 
     def loss(x: Floats) -> tuple[float, Floats]:
         """Minus log posterior of a departure, and its slope."""
-        curves = rows.location + x[:2] @ design, rows.dispersion + x[2]
-        value, by_first, by_second = rows.sums.value_and_gradient(*(c[None] for c in curves))[:, 0]
+        curves = np.stack([rows.location + x[:2] @ design, rows.dispersion + x[2]])
+        value, by_first, by_second = rows.sums.value_and_gradient(*curves[:, None])[:, 0]
         return x @ x / 2 - value.sum(), x - np.append(design @ by_first, by_second.sum())
 
     mode = optimize.minimize(loss, np.zeros(3), jac=True, method="BFGS").x
