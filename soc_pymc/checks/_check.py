@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
+from numpy.random import Generator
 from scipy import stats
 
 from .._lib.arguments import PROGRESS, SEED, Whole, checked, names_of
@@ -35,7 +36,7 @@ from .observations import (
     totals_without_folds,
 )
 from .pit import ALL
-from .results import FAIL, OK, WARN, finding
+from .results import FAIL, OK, WARN, Findings, finding
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
@@ -223,12 +224,8 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
 
 
 def _outcome_findings(
-    fit: Fit,
-    data: Items | Statistics,
-    columns: Columns,
-    rng: np.random.Generator,
-    progress: bool | None,
-) -> list[dict[str, Any]]:
+    fit: Fit, data: Items | Statistics, columns: Columns, rng: Generator, progress: bool | None
+) -> Findings:
     """Summaries of outcomes against replicates, of items; and doubts about the noise."""
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
@@ -240,9 +237,7 @@ def _outcome_findings(
     return rows
 
 
-def _summaries(
-    fit: Fit, columns: Columns, rng: np.random.Generator, progress: bool | None
-) -> list[dict[str, Any]]:
+def _summaries(fit: Fit, columns: Columns, rng: Generator, progress: bool | None) -> Findings:
     """Observed summaries of at most 50,000 items over the medians of their replicates."""
     posterior, draws_once = posterior_of(fit), even_draws(fit, _REPLICATES)
     outcome, middle = posterior.outcome, posterior_of(thin(fit, _MIDDLE))
@@ -257,20 +252,16 @@ def _summaries(
         # summaries are about the median curves: about its own draw, the outcomes of new items
         # would scatter more than replicates of that draw, as the draw is not their truth
         curves = middle.curves(part["score"], part.get("group"), size)
-        moments = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
+        centres = size, *(np.median(curves[name], axis=0) for name in ("mean", "variance"))
         outcomes = np.vstack([posterior.simulate(part, rng, draws), part[outcome.observed]])
-        centres = (size, *moments)
         sums += [summary(outcomes, *centres) for summary in summaries.values()]
-    return [
-        finding(name, ALL, _ratio(x[:-1], x[-1]), tail_probability(x[:-1] - x[-1]))
-        for name, x in zip(summaries, sums, strict=True)
-    ]
-
-
-def _ratio(replicated: Floats, observed: float) -> float:
-    # widened curves have far draws; of rare zeros the median is 0
-    expected = float(np.median(replicated) or np.mean(replicated))
-    return observed / expected if expected > 0 else 1.0 if observed == 0 else float("inf")
+    findings = []
+    for name, (*replicated, observed) in zip(summaries, sums, strict=True):
+        # widened curves have far draws; of rare zeros the median is 0
+        expected = float(np.median(replicated) or np.mean(replicated))
+        ratio = observed / expected if expected > 0 else 1.0 if observed == 0 else np.inf
+        findings.append(finding(name, ALL, ratio, tail_probability(replicated - observed)))
+    return findings
 
 
 def tail_probability(excess: Floats) -> float:
@@ -299,7 +290,7 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     return finding("noise", ALL, width, verdict=WARN if tight and verdict == OK else verdict)
 
 
-def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]]:
+def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
     """Factor by which clustering widens the bands, if the fit or the items have clusters."""
     from ..inference.clusters import cluster_factor  # which loads PyMC
 
@@ -313,7 +304,7 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]
     return [finding("clusters", ALL, factor, verdict=verdict, n=n)]
 
 
-def _quality(status: Status) -> list[dict[str, Any]]:
+def _quality(status: Status) -> Findings:
     """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
     tests = [
@@ -328,12 +319,7 @@ def _quality(status: Status) -> list[dict[str, Any]]:
 
 
 def _arviz_groups(
-    fit: Fit,
-    columns: Columns,
-    item: Ints,
-    ends: Floats,
-    rng: np.random.Generator,
-    exact_draws: bool,
+    fit: Fit, columns: Columns, item: Ints, ends: Floats, rng: Generator, exact_draws: bool
 ) -> dict[str, xr.Dataset]:
     """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
     posterior, draws = posterior_of(fit), fit.data["posterior"].to_dataset()

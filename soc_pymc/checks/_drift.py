@@ -28,7 +28,7 @@ from ..posterior.curves import place_of, with_posterior
 from ..posterior.predictive import posterior_of
 from .observations import CurveRows, check_roles, curve_rows, observe, parts, thin
 from .pit import cdf_ends, pit_tests
-from .results import FAIL, OK, SIDES, WARN, WARNS, Result, finding, result_table
+from .results import FAIL, OK, SIDES, WARN, WARNS, Findings, Result, finding, result_table
 
 PARTS = ("level", "slope", "spread")
 """Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
@@ -166,7 +166,7 @@ def _table(
     progress: bool | None,
 ) -> pd.DataFrame:  # fmt: skip
     """Rows of each day's departure, and of its PIT where there are joint cells."""
-    rows: list[dict[str, Any]] = []
+    rows: Findings = []
     for chunk in parts("PIT of days", len(days), 1, progress, "days"):
         t, (day, stats) = chunk.start, days[chunk.start]
         state = states.isel(day=t)

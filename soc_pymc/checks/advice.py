@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.random import Generator
 
 from .._lib.arrays import Floats, Ints
 from .._lib.reprs import short
@@ -214,7 +215,7 @@ def _more(spline: Spline) -> Spline:
 class Gains:
     """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them."""
 
-    def __init__(self, fit: Fit, items: Observations, rng: np.random.Generator) -> None:
+    def __init__(self, fit: Fit, items: Observations, rng: Generator) -> None:
         _, self.items = items.sample(_ROWS, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
         self._fit, self._posterior = fit, posterior_of(fit)

@@ -90,7 +90,7 @@ def leave_one_out(
 
     def moments(part: Columns) -> Floats:
         density = posterior.log_density(part)
-        sums = (_log_sum(x) - np.log(draws) for x in (-density, density))
+        sums = (special.logsumexp(x, axis=0) - np.log(draws) for x in (-density, density))
         return np.stack([*sums, density.var(axis=0)])
 
     step = max(1, _NUMBERS // draws)
@@ -100,16 +100,10 @@ def leave_one_out(
     worst = worst[: max(_LEAST_SMOOTHED, int((sway[worst] > _SWAY).sum()))]
     density = posterior.log_density(select(items.columns, worst))
     log_weight, k[worst] = _smoothed(density)
-    by_row[worst] = _log_sum(log_weight + density)
+    by_row[worst] = special.logsumexp(log_weight + density, axis=0)
     elpd = float(n @ by_row)
     error = float(np.sqrt(n @ (by_row - elpd / n.sum()) ** 2))
     return LeaveOneOut(elpd, error, float(n @ (full - by_row)), by_row, k, n, draws)
-
-
-def _log_sum(values: Floats) -> Floats:
-    """Logarithm of a sum over the first axis: SciPy's takes 2.5 times as long."""
-    top = values.max(axis=0)
-    return np.asarray(top + np.log(np.exp(values - top).sum(axis=0)))
 
 
 def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
@@ -117,7 +111,7 @@ def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
     from arviz_stats.base import array_stats
 
     equal = np.ptp(log_density, axis=0) <= _EQUAL
-    log_weight = -log_density - _log_sum(-log_density)
+    log_weight = special.log_softmax(-log_density, axis=0)
     k = np.where(equal, 0.0, np.inf)
     for item in np.flatnonzero(~equal):
         # a tail that is one number is refused, and one beyond float64 has a k of NaN

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -49,7 +50,7 @@ class Observations:
     labels: Mapping[str, pd.Series]  # columns to slice on, by name
     roles: Mapping[str, str]
 
-    def sample(self, most: int, rng: np.random.Generator) -> tuple[Ints, "Observations"]:
+    def sample(self, most: int, rng: Generator) -> tuple[Ints, "Observations"]:
         """Return the places of at most so many random rows, in order, and these rows."""
         number = len(self.n)
         chosen = np.sort(rng.choice(number, min(most, number), replace=False))

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.random import Generator
 from scipy import stats
 
 from .._lib.arrays import Bools, Floats, Ints
@@ -29,9 +30,12 @@ from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
 from ..posterior.scoring import Posterior
 from .observations import Observations, even_draws, in_batches
-from .results import FAIL, FAILS, OK, WARN, WARNS, finding
+from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding
 
 # --- slices; in all functions `n` is the number of items of each row -----------------------------
+
+Masks = Mapping[str, Bools]
+"""Slices by name."""
 
 ALL = "all items"
 LEAST = 20  # items of a slice: no test on fewer says anything
@@ -153,9 +157,7 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
     return in_batches("predictive distribution", columns, _CHUNK, progress, ends)
 
 
-def slice_pits(
-    ends: Floats, n: Ints, masks: Mapping[str, Bools], rng: np.random.Generator
-) -> xr.Dataset:
+def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Dataset:
     """Return the PIT by slice of rows of `n` items, from the ends (2, rows) of their PIT intervals.
 
     The ECDF of the ``randomised`` PIT and its expectation (``averaged``) at the points of `GRID`
@@ -183,7 +185,7 @@ def slice_pits(
     return xr.Dataset(variables, {"slice": list(masks), "u": GRID})
 
 
-def _counts(ends: Floats, share: Floats, n: Ints, rng: np.random.Generator) -> Floats:
+def _counts(ends: Floats, share: Floats, n: Ints, rng: Generator) -> Floats:
     """Return how many items of each row have their randomised PIT in each step of the grid."""
     (below, upto), many = ends, n > _EACH
     shares = np.diff(share[many], axis=1)
@@ -202,7 +204,7 @@ def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
     return np.clip((GRID - below[:, None]) / width[:, None], 0.0, 1.0)
 
 
-def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: np.random.Generator) -> xr.Dataset:
+def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Dataset:
     """Return ECDFs in 20 bins of the score, with each bin's mean score and number of items."""
     part = equal_parts(score, _BINS, n)
     pits = slice_pits(ends, n, {str(k): part == k for k in range(part.max() + 1)}, rng)
@@ -225,16 +227,11 @@ _TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
 
 
 def pit_tests(
-    fit: Fit,
-    items: Observations,
-    masks: Mapping[str, Bools],
-    ends: Floats,
-    rng: np.random.Generator,
-    what: str = "PIT",
-) -> tuple[xr.Dataset, list[dict[str, Any]]]:
+    fit: Fit, items: Observations, masks: Masks, ends: Floats, rng: Generator, what: str = "PIT"
+) -> tuple[xr.Dataset, Findings]:
     """Test the PIT by slice, from the ends (2, rows) of its intervals; return it and findings."""
     members, pits = np.stack([*masks.values()]), slice_pits(ends, items.n, masks, rng)
-    shifts = curve_shifts(fit, items.columns, items.n, members, rng)
+    shifts = curve_shifts(fit, items, members, rng)
     shared = (members * items.n) @ members.T.astype(float)
     replicated = replicated_distances(shifts, shared, rng)
     distances = zip(pits["distance"].to_numpy(), pits["n_items"].to_numpy(), strict=True)
@@ -244,25 +241,23 @@ def pit_tests(
     return pits, [*pit_findings(pits, what), *_together(pits, replicated)]
 
 
-def curve_shifts(
-    fit: Fit, columns: Columns, n: Ints, members: Bools, rng: np.random.Generator
-) -> Floats:
+def curve_shifts(fit: Fit, items: Observations, members: Bools, rng: Generator) -> Floats:
     """Return shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
-    posterior, draws = posterior_of(fit), even_draws(fit, _DRAWS)
+    posterior, draws, n = posterior_of(fit), even_draws(fit, _DRAWS), items.n
     places = [np.flatnonzero(mask) for mask in members]
     rows = np.concatenate([rng.choice(p, _ITEMS, p=n[p] / n[p].sum()) for p in places])
-    items = select(columns, rows)
-    outcomes = posterior.simulate(items, rng, draws)
+    columns = select(items.columns, rows)
+    outcomes = posterior.simulate(columns, rng, draws)
     drawn = outcomes[rng.integers(len(outcomes), size=len(rows)), np.arange(len(rows))]
-    items[posterior.outcome.observed] = drawn
-    log_density = posterior.log_density(items, draws)
+    columns[posterior.outcome.observed] = drawn
+    log_density = posterior.log_density(columns, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
     departure = (ratio / ratio.mean(axis=0) - 1.0).reshape(-1, len(places), _ITEMS)
-    share = pit_upto_grid(*posterior.cdf_interval(items)).reshape(len(places), _ITEMS, -1)
+    share = pit_upto_grid(*posterior.cdf_interval(columns)).reshape(len(places), _ITEMS, -1)
     return np.asarray(np.einsum("dsi,sip->dsp", departure, share) / _ITEMS)
 
 
-def replicated_distances(shift: Floats, shared: Floats, rng: np.random.Generator) -> Floats:
+def replicated_distances(shift: Floats, shared: Floats, rng: Generator) -> Floats:
     """Return distances of replicated ECDFs of all slices together, (replicates, slices).
 
     `shared` are numbers of items that two slices share, (slices, slices): on the diagonal of each.
@@ -300,7 +295,7 @@ def _exceedance(values: Floats, bound: float) -> float:
     return float(_TAIL * np.exp(-(bound - cut) / rate))
 
 
-def pit_findings(pits: xr.Dataset, what: str = "PIT") -> list[dict[str, Any]]:
+def pit_findings(pits: xr.Dataset, what: str = "PIT") -> Findings:
     """Return rows of a table of results, by slice."""
     columns = (pits[name].to_numpy() for name in ("slice", "distance", "p_value", "n_items"))
     return [
@@ -309,7 +304,7 @@ def pit_findings(pits: xr.Dataset, what: str = "PIT") -> list[dict[str, Any]]:
     ]
 
 
-def _together(pits: xr.Dataset, replicated: Floats) -> list[dict[str, Any]]:
+def _together(pits: xr.Dataset, replicated: Floats) -> Findings:
     """Findings on all slices by one quantity, by Fisher's sum of logarithms of p-values.
 
     The sum is judged by its replicates, since such slices share the curves, though no items. Of all

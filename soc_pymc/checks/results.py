@@ -28,6 +28,10 @@ _SMALLEST = 1e-12  # p-value that is written
 _TYPES = {"n": "Int64"} | dict.fromkeys(("value", "low", "high", "p"), "float64")
 
 
+Findings = list[dict[str, Any]]
+"""Rows of a table."""
+
+
 def finding(
     what: str, where: str, value: float, p: float = np.nan, verdict: str = "", n: int | None = None
 ) -> dict[str, Any]:
