@@ -11,15 +11,16 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special, stats
 
-from .._lib.arguments import PROGRESS, SEED, A, Whole, checked
+from .._lib.arguments import PROGRESS, SEED, Whole, checked
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import Statistics
-from ..inference.results import PARETO_K, Fit, Status, outcome_roles
+from ..inference.results import PARETO_K, Fit, Status, named_fits, outcome_roles
 from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
+from ..posterior.scoring import proper
 from .observations import ITEMS_OR_STATISTICS, Observations, clustered, in_batches, observe, thin
 from .results import OK
 
@@ -130,23 +131,15 @@ def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -
     `ends` over all draws are moved by what an item's weights change among 32 draws, which is small.
     """
     pick = np.unique(np.arange(_PIT_DRAWS) * len(log_density) // _PIT_DRAWS)
-    log_weight = -log_density[pick]
-    weight = special.softmax(log_weight, axis=0) - 1.0 / len(pick)
+    weight = special.softmax(-log_density[pick], axis=0) - 1.0 / len(pick)
     shift = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
-    below, upto = np.clip(ends + shift, 0.0, 1.0)
-    return np.stack([np.minimum(below, upto), upto])
+    return np.stack(proper(*(ends + shift)))
 
 
 # --- fits compared -------------------------------------------------------------------------------
 
 
-@checked(
-    fits=A(Mapping, 'fits by name, {"name": fit, ...}'),
-    data=ITEMS_OR_STATISTICS,
-    subset=Whole(1),
-    seed=SEED,
-    progress=PROGRESS,
-)
+@checked(data=ITEMS_OR_STATISTICS, subset=Whole(1), seed=SEED, progress=PROGRESS)
 @one_blas_thread
 def compare(
     fits: Mapping[str, Fit],
@@ -160,11 +153,9 @@ def compare(
 
     Parameters
     ----------
-    fits
-        Fits by name, all to the same items.
-    data
-        The items that made the fits, or their statistics with joint cells, of which all items are
-        left out, at the precision of the cells.
+    fits, data
+        Fits by name; and the items that made all of them, or their statistics with joint cells, of
+        which all items are left out, at the precision of the cells.
     subset, seed, progress
         Number of random items that are left out, their seed, and whether to show progress.
 
@@ -196,16 +187,9 @@ def compare(
     >>> sorted(table.index)
     ['constant cv', 'curve']
     """
+    fits = named_fits(fits, "fit")
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
-    for name, fit in fits.items():
-        if not isinstance(fit, Fit):
-            raise FitError(f"{name!r} is a {type(fit).__name__}, not a fit: give fits by name")
-        if fit.one_draw:
-            raise FitError(
-                f"{name!r} is a fit with one draw, which cannot leave items out: compare such "
-                "fits by soc.evaluate.cross_validate, on statistics with folds"
-            )
     _check_same(fits)
     warn_of_clusters(fits, data, "se and dse")
     results = {
@@ -313,9 +297,14 @@ _SAME = 1e-6  # relative difference of totals of the same items in other bins
 
 
 def _check_same(fits: Mapping[str, Fit]) -> None:
-    """Refuse fits of different columns, or of items that differ in number or totals."""
-    (reference, base), *further = fits.items()
-    for name, fit in further:
+    """Refuse fits of one draw, of different columns, or of items that differ in totals."""
+    (reference, base), *_ = fits.items()
+    for name, fit in fits.items():
+        if fit.one_draw:
+            raise FitError(
+                f"{name!r} is a fit with one draw, which cannot leave items out: compare such "
+                "fits by soc.evaluate.cross_validate, on statistics with folds"
+            )
         roles, base_roles = (outcome_roles(x.data.attrs) for x in (fit, base))
         if roles != base_roles or posterior_of(fit).outcome != posterior_of(base).outcome:
             raise FitError(
