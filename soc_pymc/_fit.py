@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from ._lib.progress import phase
 from ._model.rows import CLASS
 from .checks._check import check
 from .checks.advice import as_code
-from .checks.comparison import LeaveOneOut, elpd_table, left_out, warn_of_clusters
+from .checks.comparison import doubtful, elpd_table, left_out, warn_of_clusters
 from .checks.results import FAIL
 from .data.statistics import Statistics, refuse_weights
 from .families.family import family_of
@@ -33,8 +33,8 @@ _NEAR = 2.0  # standard errors below the best
 _COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
 
 FitPrior = Callable[[Prior | None], Fit]
-LeftOut = tuple[LeaveOneOut | None, str]
-"""Leave-one-out, if the fit's status is not against it, and what speaks against the draws."""
+LeftOut = tuple[Any, str]
+"""ArviZ's record if the fit's status is not against it, and what speaks against the draws."""
 
 
 def fit(
@@ -184,7 +184,7 @@ def _table(results: Mapping[str, LeftOut]) -> pd.DataFrame:
     trusted = {
         name: loo
         for name, (loo, _) in results.items()
-        if loo and np.isfinite(loo.by_row).all() and loo.doubtful <= _FEW * len(loo.n)
+        if loo and np.isfinite(loo.elpd_i).all() and doubtful(loo) <= _FEW * loo.elpd_i.size
     }
     table = elpd_table(trusted).reindex(list(results))
     table["elpd"] = [loo.elpd if loo else np.nan for loo, _ in results.values()]

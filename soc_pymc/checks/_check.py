@@ -25,7 +25,7 @@ from ..posterior.interface import Columns, select
 from ..posterior.predictive import posterior_of
 from . import pit, results
 from .advice import Gains, advise
-from .comparison import LeaveOneOut, cdf_without, leave_one_out
+from .comparison import by_item, cdf_without, leave_one_out
 from .observations import (
     ITEMS_OR_STATISTICS,
     clustered,
@@ -81,14 +81,14 @@ class CheckResult(results.Result):
     ['what', 'where', 'n', 'value', 'low', 'high', 'p', 'verdict']
     """
 
-    loo: LeaveOneOut | None = None
+    loo: Any = None
 
     rows: ClassVar[int] = 5
 
     @property
     def elpd(self) -> Any:
         """See the class."""
-        return self.loo and self.loo.record()
+        return self.loo and by_item(self.loo)
 
     def _repr_html_(self) -> str:
         from .._report.pictures import picture_of
@@ -194,8 +194,9 @@ def checks_of(
     if not fit.one_draw:
         loo = leave_one_out(thinned, sample, progress)
         if exact_draws:
-            k, verdict = loo.pareto_k, OK if loo.pareto_k <= PARETO_K else WARN
-            rows.append(finding("leave-one-out", where, k, verdict=verdict, n=int(loo.n.sum())))
+            k = float(loo.pareto_k.max())
+            verdict = OK if k <= PARETO_K else WARN
+            rows.append(finding("leave-one-out", where, k, verdict=verdict, n=loo.n_data_points))
         rows += _cluster_findings(fit, all_items or data)
     table = results.result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,56 +34,17 @@ _EQUAL = 1e-9  # log densities that range less over the draws are those of equal
 _PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """Expected log predictive density of every item left out in turn."""
-
-    elpd: float  # sum over items, in nats
-    standard_error: float  # of the sum, over items
-    p_loo: float  # effective number of parameters
-    by_row: Floats  # of one item of each row, (rows,)
-    k: Floats  # Pareto k by row; NaN where weights are so nearly equal that they stay as they are
-    n: Ints  # items of each row
-    draws: int
-
-    @property
-    def pareto_k(self) -> float:
-        """The largest Pareto k."""
-        return float(np.nanmax(self.k))
-
-    @property
-    def good_k(self) -> float:
-        """Pareto k up to which these draws give reliable weights (Vehtari et al. 2024)."""
-        return float(min(1.0 - 1.0 / np.log10(self.draws), PARETO_K))
-
-    @property
-    def doubtful(self) -> int:
-        """Number of rows whose Pareto k is too large for these draws."""
-        return int((self.k > self.good_k).sum())
-
-    def record(self) -> Any:
-        """Return ArviZ's record: it takes no weights, so a row's item is repeated."""
-        from arviz_stats.utils import ELPDDataLOO
-
-        smoothed = np.flatnonzero(~np.isnan(self.k))
-        return ELPDDataLOO(
-            elpd=self.elpd,
-            se=self.standard_error,
-            p=self.p_loo,
-            scale="log",
-            n_samples=self.draws,
-            n_data_points=int(self.n.sum()),
-            good_k=self.good_k,
-            warning=self.pareto_k > self.good_k,
-            pareto_k=xr.DataArray(self.k[smoothed], {"cell": smoothed}, "cell"),
-            elpd_i=xr.DataArray(np.repeat(self.by_row, self.n), dims="item"),
-        )
-
-
 def leave_one_out(
     fit: Fit, items: Observations, progress: bool | None = None, title: str = "leave-one-out"
-) -> LeaveOneOut:
-    """Leave every item out in turn; of many rows with fewer draws, at least 100."""
+) -> Any:
+    """Leave every item out in turn; of many rows with fewer draws, at least 100.
+
+    Returns ArviZ's record, which takes no weights: ``elpd_i`` and ``pareto_k`` are by row, whose
+    items ``n`` counts. Pareto k is NaN where weights are so nearly equal that they stay as they
+    are, and good up to the bound of Vehtari et al. 2024.
+    """
+    from arviz_stats.utils import ELPDDataLOO
+
     n, k = items.n, np.full(len(items.n), np.nan)
     thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
     posterior, sizes = posterior_of(thinned), thinned.data["posterior"].sizes
@@ -102,9 +63,31 @@ def leave_one_out(
     density = posterior.log_density(select(items.columns, worst))
     log_weight, k[worst] = _smoothed(density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
-    elpd = float(n @ by_row)
-    error = float(np.sqrt(n @ (by_row - elpd / n.sum()) ** 2))
-    return LeaveOneOut(elpd, error, float(n @ (full - by_row)), by_row, k, n, draws)
+    elpd, good_k = float(n @ by_row), float(min(1.0 - 1.0 / np.log10(draws), PARETO_K))
+    rows = {"n": ("row", n)}
+    return ELPDDataLOO(
+        elpd=elpd,
+        se=float(np.sqrt(n @ (by_row - elpd / n.sum()) ** 2)),
+        p=float(n @ (full - by_row)),
+        scale="log",
+        n_samples=draws,
+        n_data_points=int(n.sum()),
+        good_k=good_k,
+        warning=bool(np.nanmax(k) > good_k),
+        pareto_k=xr.DataArray(k, rows, "row"),
+        elpd_i=xr.DataArray(by_row, rows, "row"),
+    )
+
+
+def by_item(loo: Any) -> Any:
+    """Return a record in which a row's item is there as often as the row has items."""
+    row = np.repeat(np.arange(loo.elpd_i.size), loo.elpd_i["n"])
+    return replace(loo, elpd_i=loo.elpd_i[row], pareto_k=loo.pareto_k.dropna("row"))
+
+
+def doubtful(loo: Any) -> int:
+    """Number of rows whose Pareto k is too large for these draws."""
+    return int((loo.pareto_k > loo.good_k).sum())
 
 
 def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
@@ -212,7 +195,7 @@ def compare(
 
 def left_out(
     name: str, fit: Fit, data: Items | Statistics, subset: int, seed: int, progress: bool | None
-) -> tuple[LeaveOneOut | None, str]:
+) -> tuple[Any, str]:
     """Leave-one-out of a fit whose status is not against it, and what speaks against the draws."""
     what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     rows = observe(fit, data, progress=progress)
@@ -222,8 +205,9 @@ def left_out(
     if isinstance(data, Items):
         _, rows = rows.sample(subset, np.random.default_rng(seed))
     loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
-    large = f"{loo.doubtful:,} {unit}{'s' * (loo.doubtful > 1)} with Pareto k > {loo.good_k:.2f}"
-    return loo, large if loo.doubtful else OK
+    number = doubtful(loo)
+    large = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
+    return loo, large if number else OK
 
 
 def doubt_of(status: Status) -> str:
@@ -243,12 +227,12 @@ def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: 
         )
 
 
-def elpd_table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
+def elpd_table(loos: Mapping[str, Any]) -> pd.DataFrame:
     """The numbers of `arviz.compare`, which takes no weights of rows."""
     names = sorted(loos, key=lambda name: -loos[name].elpd)
     ordered = [loos[name] for name in names]
-    n = ordered[0].n if ordered else np.empty(0, dtype=np.int64)
-    elpds = np.reshape([loo.by_row for loo in ordered], (len(names), len(n)))
+    n = ordered[0].elpd_i["n"].to_numpy() if ordered else np.empty(0, dtype=np.int64)
+    elpds = np.reshape([loo.elpd_i for loo in ordered], (len(names), len(n)))
     lost = [repr(name) for name, x in zip(names, elpds, strict=True) if not np.isfinite(x).all()]
     if lost:
         raise FitError(
@@ -262,8 +246,8 @@ def elpd_table(loos: Mapping[str, LeaveOneOut]) -> pd.DataFrame:
     worse = stats.norm.cdf(0.0, difference, error + 1e-12)
     worse[:1] = np.nan
     columns = {"rank": np.arange(len(names)), "elpd_diff": difference, "dse": error}
-    columns |= {"p_worse": worse, "p": [loo.p_loo for loo in ordered]}
-    columns |= {"elpd": [loo.elpd for loo in ordered], "se": [x.standard_error for x in ordered]}
+    columns |= {"p_worse": worse, "p": [loo.p for loo in ordered]}
+    columns |= {"elpd": [loo.elpd for loo in ordered], "se": [loo.se for loo in ordered]}
     return pd.DataFrame(columns | {"weight": mixture_weights(elpds, n)}, names)
 
 

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import soc_pymc as soc
-from soc_pymc.checks.comparison import leave_one_out
+from soc_pymc.checks.comparison import by_item, leave_one_out
 from soc_pymc.checks.observations import observe
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
@@ -122,7 +122,7 @@ def test_fits_are_compared_on_statistics(fits, small_items, exact):
     table = soc.compare(fits, statistics, **QUIET)
     assert list(table.index) == ["good", "narrow"]
     records = {
-        name: leave_one_out(fit, observe(fit, statistics)).record() for name, fit in fits.items()
+        name: by_item(leave_one_out(fit, observe(fit, statistics))) for name, fit in fits.items()
     }
     arvizs = az.compare(records, round_to="none")
     for name in ("elpd_diff", "dse", "p_worse", "p", "elpd", "se"):

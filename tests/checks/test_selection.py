@@ -3,11 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
+from arviz_stats.utils import ELPDDataLOO
 from scipy.linalg import hadamard
 
 import soc_pymc as soc
 from soc_pymc import _fit
-from soc_pymc.checks.comparison import LeaveOneOut
 from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, trial_frame, value_frame
 
 FAST = soc.VI(draws=400, seed=1)
@@ -105,7 +106,12 @@ def test_the_simplest_of_those_near_the_best_that_can_be_trusted(elpd, doubtful,
         n = np.ones(1024, dtype=int)
         each = np.nan * n if total is None else total / 1024 + np.sqrt(2.0) / 32 * np.tile(sign, 64)
         k = np.where(np.cumsum(n) <= number, 1.0, 0.1)
-        loo = LeaveOneOut(each.sum(), 0.0, 0.0, each, k, n, 1000)
+        by_row = {
+            x: xr.DataArray(v, {"n": ("row", n)}, "row")
+            for x, v in (("elpd_i", each), ("pareto_k", k))
+        }
+        totals = {"elpd": each.sum(), "se": 0.0, "p": 0.0, "scale": "log", "n_samples": 1000}
+        loo = ELPDDataLOO(**totals, n_data_points=1024, good_k=2 / 3, warning=False, **by_row)
         results[name] = (None if total is None else loo), ""
     table = _fit._table(results)
     np.testing.assert_allclose(table["dse"].replace(0.0, np.nan).dropna(), 2.0)
