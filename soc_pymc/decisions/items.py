@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from .._lib.arguments import digits, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..checks.observations import each_part, in_batches
+from .._lib.threads import ordered_map
+from ..checks.observations import in_batches, parts
 from ..data.items import Items, check_outcomes
 from ..families.family import NEAR_ZERO
 from ..families.validity import LARGEST
@@ -128,7 +129,7 @@ def joint_draws(
             natural = items.posterior.family.natural(block.draw(curves[rows])[0])
             theta[rows, block_items] = np.where(np.abs(natural) < least, 0.0, natural)
 
-    for _ in each_part("joint draws", len(items), BLOCK, progress, draw):
+    for _ in ordered_map(draw, parts("joint draws", len(items), BLOCK, progress)):
         pass
     return theta
 

@@ -236,7 +236,7 @@ def _judged(
     pairs = {**train, "new": test[observed], "new_size": test[size]}
     intervals = in_batches("predictive distribution", pairs, _CHUNK, progress, ends)
     n = np.ones(len(train["score"]), dtype=np.int64)
-    masks = dict([(ALL, n > 0), *large_sizes(posterior.outcome, test[size], _EXPOSED)])
+    masks = {ALL: n > 0, **large_sizes(posterior.outcome, test[size], _EXPOSED)}
     masks = {where: mask for where, mask in masks.items() if mask.sum() >= min(LEAST, len(n))}
     return means, slice_pits(intervals, n, masks, stream(seed, "PIT"))
 
