@@ -22,10 +22,6 @@ _TAIL = 1e-12  # probability that the counts of a bound leave out
 LogPmf = Callable[[Floats], ArrayLike]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 def poisson_moment(
     count: ArrayLike, exposure: ArrayLike, log_pmf: LogPmf, order: int = 1, *, rho: float = 0.0
 ) -> Floats:
