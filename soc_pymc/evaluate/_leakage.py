@@ -1,8 +1,4 @@
-"""`leakage`: evidence that scores were not made without the items' own outcomes.
-
-The score's honesty is an assumption of the method (Sections 1 and 2 of Muralidharan and Najmi):
-t must not be trained on the item's own y, or posteriors count y twice.
-"""
+"""`leakage`: evidence that scores were not made without the items' own outcomes."""
 
 from typing import Any
 
@@ -20,10 +16,7 @@ from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
-from .splitting import read_frame
-
-Evidence = dict[str, Any]
-"""A row of the table with ``z``, large where scores leak."""
+from ._held_out import read_frame
 
 _MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
 _LEVEL = 0.05  # chance of a false alarm
@@ -39,6 +32,9 @@ def leakage(
     items: Items | Statistics, *, fresh: Items | None = None, out_of_fold: Items | None = None
 ) -> Result:
     """Test whether scores were trained on the outcomes that they are to be calibrated with.
+
+    The score's honesty is an assumption of the method (Sections 1 and 2 of Muralidharan and Najmi):
+    posteriors would count such outcomes twice.
 
     Parameters
     ----------
@@ -87,10 +83,10 @@ def leakage(
     if isinstance(items, Statistics):
         if others:
             raise FitError("statistics have no rows to compare: give leakage() the items")
-        return _result([_from_outcomes(items, level)])
-    statistics = summarize(items, folds=0, on_leakage="ignore", progress=False)
-    rows, outcome = [_from_outcomes(statistics, level)], OUTCOMES[items.kind]
-    frame = read_frame(items) if others else pd.DataFrame()
+        statistics = items
+    else:
+        statistics = summarize(items, folds=0, on_leakage="ignore", progress=False)
+    rows = [_from_outcomes(statistics, level)]
     for name, other in others.items():
         if items.kind != other.kind:
             raise ItemsError(
@@ -98,12 +94,7 @@ def leakage(
                 "the same order"
             )
         judge = _from_fresh if name == "fresh" else _from_folds
-        rows.append(judge(outcome, frame, read_frame(other), level))
-    return _result(rows)
-
-
-def _result(rows: list[Evidence]) -> Result:
-    """All kinds of evidence together."""
+        rows.append(judge(OUTCOMES[items.kind], read_frame(items), read_frame(other), level))
     table = pd.DataFrame(rows)
     z = xr.DataArray(table["z"], {"evidence": table["where"].tolist()}, "evidence")
     leaks = [
@@ -126,12 +117,13 @@ def _result(rows: list[Evidence]) -> Result:
     return Result(result_table(table), xr.Dataset({"z": z}), (advice,), "leakage")
 
 
-def _evidence(where: str, value: float, z: float, p: float, leaks: bool) -> Evidence:
+def _evidence(where: str, value: float, z: float, p: float, leaks: bool) -> dict[str, Any]:
+    """Return a row of the table with ``z``, large where scores leak."""
     return finding("leakage", where, value, p, FAIL if leaks else OK) | {"z": z}
 
 
-def _from_outcomes(statistics: Statistics, level: float) -> Evidence:
-    """Least variation by octave of exposure or noise sd; z with its sign turned."""
+def _from_outcomes(statistics: Statistics, level: float) -> dict[str, Any]:
+    """Return the least variation by octave of exposure or noise sd; z with its sign turned."""
     title, outcome = "outcomes alone", OUTCOMES[statistics.kind]
     margin = outcome.margins[0]
     cells = statistics.cells(margin)
@@ -152,18 +144,15 @@ def _from_outcomes(statistics: Statistics, level: float) -> Evidence:
     return _evidence(title, effect, -float(z[least]), p, p < level)
 
 
-# --- the same rows twice -------------------------------------------------------------------------
-
-
 def _outcomes(frame: pd.DataFrame, outcome: Outcome) -> Any:
-    """Outcomes and their sizes."""
+    """Return outcomes and their sizes."""
     return (frame[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
 
 
 def _from_fresh(
     outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame, level: float
-) -> Evidence:
-    """Evidence that scores go with their items' outcomes more closely than with fresh ones."""
+) -> dict[str, Any]:
+    """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
     check_rows(frame, fresh, {"score": "score"}, "fresh=")
     score = frame["score"].to_numpy(dtype=float)
     rank = special.ndtri((stats.rankdata(score) - 0.5) / len(score))
@@ -179,8 +168,8 @@ def _from_fresh(
 
 def _from_folds(
     outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame, level: float
-) -> Evidence:
-    """Extra log-likelihood of scores, as a share of what out-of-fold scores gain."""
+) -> dict[str, Any]:
+    """Return the extra log-likelihood of scores, as a share of what out-of-fold scores gain."""
     words = {outcome.observed: "outcome", outcome.size: "exposure or noise sd"}
     check_rows(frame, folds, words, "out_of_fold=")
     y, size = _outcomes(frame, outcome)

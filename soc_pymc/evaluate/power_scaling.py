@@ -1,7 +1,4 @@
-"""`sensitivity`: how much a fit's results depend on its prior, and on its likelihood.
-
-The prior, or the likelihood, is raised to a power near 1, and the draws are reweighted accordingly.
-"""
+"""`sensitivity`: how much a fit's results depend on its prior, and on its likelihood."""
 
 import numpy as np
 import pandas as pd
@@ -25,6 +22,7 @@ THRESHOLD = 0.05
 
 _ALPHAS = (0.99, 1.01)  # powers, between which the sensitivity is a difference quotient
 _FEWEST = 100  # draws
+_DENSITIES = "log_prior", "log_likelihood"
 _NAMES = {"mean": "E(theta | t)", "log_variance": "log Var(theta | t)", "r_squared": "R-squared"}
 _MEANINGS = {
     FAIL: "Prior and data disagree on {}: check the prior, or widen it by "
@@ -33,11 +31,7 @@ _MEANINGS = {
 }
 
 
-@checked(
-    fit=FIT,
-    stats=A(Statistics, "statistics, from soc.summarize"),
-    progress=PROGRESS,
-)
+@checked(fit=FIT, stats=A(Statistics, "statistics, from soc.summarize"), progress=PROGRESS)
 @one_blas_thread
 def sensitivity(
     fit: Fit,
@@ -60,11 +54,9 @@ def sensitivity(
     ----------
     fit, stats
         The fit, by `soc.VI` or `soc.NUTS`, and the statistics that it was made from.
-    score, group, exposure
+    score, group, exposure, progress
         As in `calibration_curves`; without scores five, below which 5, 25, 50, 75 and 95% of the
-        items lie.
-    progress
-        Whether to show progress.
+        items lie. And whether to show progress.
 
     Returns
     -------
@@ -89,36 +81,36 @@ def sensitivity(
     >>> soc.sensitivity(soc.fit(stats, tight), stats, [0.014]).table["verdict"][0]
     'fail'
     """
+    from arviz_stats import psense
+
     sizes = fit.data["posterior"].sizes
     check_draws(fit, "the fit")
     if (number := sizes["chain"] * sizes["draw"]) < _FEWEST:
         raise FitError(f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)")
-    from arviz_stats import psense
-
     scores = score_quantiles(fit, SHARES) if score is None else score
     curves = calibration_curves(fit, scores, group, exposure)
-    quantities = curves[["mean", "log_variance"] if not fit.mean_only else ["mean"]]
-    with phase("sensitivity: densities of the draws", enabled=progress):
-        prior, likelihood = draw_densities(fit, stats)
-    if not fit.mean_only:
-        explained = r_squared(fit, stats if fit.groups else None)
-        quantities = quantities.assign(r_squared=explained)
-    groups = {"posterior": quantities}
-    coords = {name: quantities[name] for name in ("chain", "draw")}
-    for name, values in (("log_prior", prior), ("log_likelihood", likelihood)):
-        groups[name] = xr.Dataset({"total": (tuple(coords), values)}, coords)
-    tree = xr.DataTree.from_dict(groups)
-    with phase("sensitivity: reweighting", enabled=progress):
+    with phase("sensitivity", enabled=progress):
+        densities = dict(zip(_DENSITIES, draw_densities(fit, stats), strict=True))
+        if fit.mean_only:
+            quantities = curves[["mean"]]
+        else:
+            explained = r_squared(fit, stats if fit.groups else None)
+            quantities = curves[["mean", "log_variance"]].assign(r_squared=explained)
+        coords = {name: quantities[name] for name in ("chain", "draw")}
+        groups = {
+            name: xr.Dataset({"total": (tuple(coords), values)}, coords)
+            for name, values in densities.items()
+        }
+        tree = xr.DataTree.from_dict({"posterior": quantities, **groups})
         of_prior, of_likelihood = (
             _rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name)
             for name in ("prior", "likelihood")
         )
     high, conflict = (part["value"] >= THRESHOLD for part in (of_prior, of_likelihood))
     of_prior["verdict"] = np.select([high & conflict, high], [FAIL, WARN], OK)
-    table = result_table(of_prior, of_likelihood)
-    k = max(importance((a - 1.0) * x.ravel())[1] for x in (prior, likelihood) for a in _ALPHAS)
+    k = max(importance((a - 1.0) * x.ravel())[1] for x in densities.values() for a in _ALPHAS)
     title = f"sensitivity: from {THRESHOLD} on, a result depends on the prior"
-    return Result(table, tree, _advice(fit, of_prior, k), title)
+    return Result(result_table(of_prior, of_likelihood), tree, _advice(fit, of_prior, k), title)
 
 
 def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
