@@ -66,7 +66,7 @@ class DecisionItems:
     def numbers(
         self, values: ArrayLike, name: str, least: float = -np.inf, per_item: bool = False
     ) -> Floats:
-        """Return numbers > `least`, (n,), from one for all items or, always `per_item`, for each."""
+        """Return numbers > `least`, (n,), from one for all items or (if `per_item`) for each."""
         n = len(self)
         array = numbers_of(values, name, expected="a number or an array of numbers")
         if array.shape != (n,) and (per_item or array.shape != ()):

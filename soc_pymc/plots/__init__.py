@@ -4,10 +4,9 @@ An argument that is not as its function says raises `soc.FitError`.
 """
 
 from .calibration import CalibrationDisplay, plot_calibration
-from .curves import plot_curves
+from .curves import plot_curves, plot_prior, plot_prior_predictive
 from .intervals import plot_intervals
 from .pit import plot_pit
-from .prior import plot_prior, plot_prior_predictive
 from .shrinkage import plot_shrinkage
 
 __all__ = [
@@ -20,7 +19,3 @@ __all__ = [
     "plot_prior_predictive",
     "plot_shrinkage",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -16,10 +16,13 @@ from . import style
 
 _ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
 _NUMBERS = ("value", "low", "high")
-_TABLE = A(pd.DataFrame | Result, "a table of results with columns where, value, low and high")
 
 
-@checked(table=_TABLE, rows=Whole(1), reference=OrNone(Real()))
+@checked(
+    table=A(pd.DataFrame | Result, "a table of results with columns where, value, low and high"),
+    rows=Whole(1),
+    reference=OrNone(Real()),
+)
 def plot_intervals(
     table: pd.DataFrame | Result,
     rows: int = 30,
@@ -28,17 +31,15 @@ def plot_intervals(
 ) -> NDArray[Any]:
     """Draw the values of a table with their intervals: a panel by ``what``, a row by ``where``.
 
-    It takes what `soc.check`, `soc.drift`, `soc.sensitivity`, `soc.evaluate.held_out` and
-    `soc.quantities` return. A dot is the value, a line its interval, a colour the verdict: blue ok,
-    orange warn, red fail.
+    A dot is the value, a line its interval, a colour the verdict: blue ok, orange warn, red fail.
 
     Parameters
     ----------
-    table
-        A result, or a table with columns ``where`` (names of rows) and ``value``; and if there are
-        such, ``low`` and ``high``, ends of intervals, ``what`` (panels), ``verdict`` and ``p``.
-    rows
-        Most rows of a panel: of more, those with the worst verdict and then the least ``p``.
+    table, rows
+        What `soc.check`, `soc.drift`, `soc.sensitivity`, `soc.evaluate.held_out` and
+        `soc.quantities` return, or any table with columns ``where`` and ``value``, and perhaps
+        ``low``, ``high``, ``what``, ``verdict`` and ``p``. And the most rows of a panel: of more,
+        those with the worst verdict and then the least ``p``.
     reference, axes
         Where to draw an upright line, such as 0 or 1 for no difference; and axes to draw in, one
         for each panel, or None for a figure.
@@ -77,22 +78,20 @@ def plot_intervals(
 
 
 def _checked(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows with a known value, with all columns that pictures read."""
+    """Return rows with a known value, with all columns that pictures read."""
     missing = [name for name in ("where", "value") if name not in table]
     if missing:
         raise FitError(f"the table misses the columns {', '.join(missing)}: rename yours")
     chosen = table.reset_index(drop=True)
     for name in _NUMBERS:
         column = chosen.get(name, pd.Series(np.nan, chosen.index))
-        numbers = pd.to_numeric(column, errors="coerce").astype(float)
-        if (numbers.isna() & column.notna()).any():
+        chosen[name] = pd.to_numeric(column, errors="coerce").astype(float)
+        if (chosen[name].isna() & column.notna()).any():
             raise FitError(f"column {name!r} of the table must hold numbers")
-        chosen[name] = numbers
     known = chosen[np.isfinite(chosen["value"])]
     if known.empty:
         raise FitError("the table has no row with a known value: there is nothing to draw")
-    columns = {name: known[name] for name in known}
-    return known.assign(**{"what": "", "verdict": "ok", "p": 1.0} | columns)
+    return known.assign(**{"what": "", "verdict": "ok", "p": 1.0} | dict(known.items()))
 
 
 def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> None:

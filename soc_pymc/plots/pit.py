@@ -7,7 +7,6 @@ from matplotlib import colors
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -18,14 +17,17 @@ from ..checks.results import p_value
 from . import style
 from .style import AX
 
-RESULT = A(CheckResult, "what soc.check(fit, items) returned")
 _PROB = 0.95  # probability of bands that chance alone fills
 _COLUMNS = 3
 _CELLS = 10  # cells of a histogram
 _PALEST = 0.9  # the light end of a colour map is hard to see on white
 
 
-@checked(result=RESULT, by=OrNone(A(str, "'score', or the name of a column")), ax=AX)
+@checked(
+    result=A(CheckResult, "what soc.check(fit, items) returned"),
+    by=OrNone(A(str, "'score', or the name of a column")),
+    ax=AX,
+)
 def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None) -> NDArray[Any]:
     """Draw the PIT of outcomes against the uniform distribution that a right model gives them.
 
@@ -33,17 +35,12 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     the left means more low counts than predicted, one below 0 at the right more high counts. The
     coloured line is the randomised PIT that is tested, the grey one its average.
 
-    With ``by="score"`` it is the paper's figure (Sections 5.1 to 5.3 of Muralidharan and Najmi):
-    the histogram of the PIT in each of 20 bins of the score, and the range that 95% of its numbers
-    would be in by chance.
-
     Parameters
     ----------
-    result
-        What `soc.check` returned.
-    by
-        None draws every slice; ``"score"`` the histograms in bins of the score; the name of a
-        column, such as ``"exposure"``, its slices alone.
+    result, by
+        What `soc.check` returned. None draws every slice; the name of a column, such as
+        ``"exposure"``, its slices alone; and ``"score"`` the paper's figure (Sections 5.1 to 5.3 of
+        Muralidharan and Najmi): histograms of the PIT in 20 bins of the score.
     ax
         Axes to draw histograms in, or the first slice alone; None makes a figure of all slices.
 
@@ -65,7 +62,9 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     True
     """
     if by == "score":
-        return _histograms(result, style.panels(ax, (6.8, 4.4)))
+        panels = style.panels(ax, (6.8, 4.4))
+        _histograms(result, panels[0])
+        return panels
     slices = [str(name) for name in result.data["pit"]["slice"].to_numpy()]
     if by is not None:
         slices = [name for name in slices if name.startswith((f"{by} ", f"column {by} "))]
@@ -84,14 +83,11 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
             panel.set_xlabel("PIT", fontsize=9)
         if place % columns == 0:
             panel.set_ylabel("ECDF - uniform", fontsize=9)
-    verdicts = style.VERDICTS.items()
     handles = axes[0].get_legend_handles_labels()[0]
-    handles += [Line2D([], [], color=color, label=f"PIT: {name}") for name, color in verdicts]
-    if ax is None:
-        outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5}
-        axes[0].figure.legend(handles=handles, **outside, **style.FRAMELESS)
-    else:
-        ax.legend(handles=handles, **style.FRAMELESS)
+    for name, color in style.VERDICTS.items():
+        handles.append(Line2D([], [], color=color, label=f"PIT: {name}"))
+    outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5} if ax is None else {}
+    (ax or axes[0].figure).legend(handles=handles, **outside, **style.FRAMELESS)
     return axes
 
 
@@ -101,6 +97,7 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
     table = result.table
     row = table[(table["what"] == "PIT") & (table["where"] == name)].iloc[0]
     n, u = int(pit["n_items"]), pit["u"].to_numpy()
+    style.finish(ax, "", "", "", legend=False)
     bound = float(stats.kstwo.isf(1 - _PROB, n))
     ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", color=style.REFERENCE, alpha=0.12, lw=0)
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
@@ -114,19 +111,18 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
     ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     ax.locator_params(axis="y", nbins=5)
     ax.tick_params(labelsize=8)
-    style.tidy(ax)
 
 
-def _histograms(result: CheckResult, axes: NDArray[Any]) -> NDArray[Any]:
+def _histograms(result: CheckResult, ax: Axes) -> None:
     """Draw the density of the PIT in each bin of the score, coloured by the score."""
     bins = result.data["pit_by_score"].to_dataset()
-    ax, score, n = axes[0], bins["score"].to_numpy(), bins["n_items"].to_numpy()
+    score, n = bins["score"].to_numpy(), bins["n_items"].to_numpy()
     edges = np.linspace(0.0, 1.0, _CELLS + 1)
     ecdf = bins["ecdf"].transpose("bin", "u").to_numpy()
     density = [_CELLS * np.diff(np.interp(edges, bins["u"], line)) for line in ecdf]
     error = stats.norm.isf((1 - _PROB) / 2) * np.sqrt((_CELLS - 1) / np.median(n))
-    band = Patch(color=style.REFERENCE, alpha=0.15, label=f"{_PROB:.0%} of points by chance")
-    ax.axhspan(1 - error, 1 + error, color=style.REFERENCE, alpha=0.15, linewidth=0)
+    band: dict[str, Any] = {"color": style.REFERENCE, "alpha": 0.15, "linewidth": 0}
+    ax.axhspan(1 - error, 1 + error, label=f"{_PROB:.0%} of points by chance", **band)
     ends = float(score.min()), float(score.max())
     norm = colors.LogNorm(*ends) if style.is_rate(score) else colors.Normalize(*ends)
     shades = colors.LinearSegmentedColormap.from_list(
@@ -141,5 +137,4 @@ def _histograms(result: CheckResult, axes: NDArray[Any]) -> NDArray[Any]:
     ax.set(xlim=(0, 1), ylim=(0, None))
     title = f"{int(n.sum()):,} items in {style.number_of(len(n), 'bin')} of the score"
     style.finish(ax, title, "PIT", "density", legend=False)
-    ax.legend(handles=[band], loc="lower center", **style.FRAMELESS)
-    return axes
+    ax.legend(loc="lower center", **style.FRAMELESS)
