@@ -107,15 +107,14 @@ def read_decision(
 def probability_above(
     fit: Fit, items: Items, threshold: ArrayLike, *, progress: bool | None = None
 ) -> pd.Series:
-    """P(theta > threshold | t, y) of every item, averaged over the draws of the curves.
+    """Return P(theta > threshold | t, y) of every item, averaged over the draws of the curves.
 
     Parameters
     ----------
     fit, items
         The fit, and items of its kind: those of the fit or others.
     threshold, progress
-        One number, or one for each item, in the unit of theta, up to 1e90 in size; and whether to
-        show progress.
+        One number, or one for each item, in the unit of theta; and whether to show progress.
 
     Returns
     -------
@@ -157,7 +156,7 @@ def expected_loss(
     cost_below: float = 1.0,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Expected loss of choosing each item, and of not choosing it, against a threshold.
+    """Return the expected loss of choosing each item, and of not choosing it, against a threshold.
 
     Parameters
     ----------
@@ -212,17 +211,15 @@ def value_of_exposure(
     threshold: ArrayLike | None = None,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Expected value of a further observation of each item, before it is made.
+    """Return the expected value of a further observation of each item, before it is made.
 
     Parameters
     ----------
-    fit, items, progress
-        As in `probability_above`, with the same errors.
+    fit, items, threshold, progress
+        As in `probability_above`, with the same errors; the threshold may be None.
     more
-        Further exposure (counts) or trials (successes) of each item, or the noise sd of one further
-        value of each: a number > 0, or one for each item.
-    threshold
-        As in `probability_above`, above which an item is chosen; or None.
+        Further exposure (counts) or trials (successes), or the noise sd of one further value: a
+        number > 0, or one for each item.
 
     Returns
     -------

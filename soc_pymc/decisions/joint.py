@@ -104,8 +104,8 @@ def thompson_draws(
 ) -> xr.DataArray:
     """Draw theta of every item given score and outcome, for Thompson sampling.
 
-    To choose the items with the largest theta of a draw, one draw a round, is to choose each with
-    the probability that it is the best.
+    Choosing the items with the largest theta of a draw, one draw a round, chooses each with the
+    probability that it is the best.
 
     Parameters
     ----------
@@ -118,8 +118,7 @@ def thompson_draws(
     -------
     xarray.DataArray
         ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (as the index of
-        `probability_above`) and ``curve``, the number of the draw of the curves that all items of a
-        draw share.
+        `probability_above`) and ``curve``, the draw of the curves that all items of a draw share.
 
     Examples
     --------
@@ -148,11 +147,10 @@ def probability_best(
     seed: int = 0,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Probability of every item to be among the k with the largest theta.
+    """Return the probability of every item to be among the k with the largest theta.
 
     It is a mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others,
-    moved to the sum k: less noisy than counting how often an item is among the k. Items of
-    negligible probabilities, which add up to about k / 1000, get 0.
+    moved to the sum k. Items of negligible probabilities, which add up to about k / 1000, get 0.
 
     Parameters
     ----------
@@ -165,7 +163,7 @@ def probability_best(
     -------
     pandas.DataFrame
         ``probability``, whose sum is k, and ``error``, its Monte Carlo standard error: at most
-        0.5 / sqrt(draws), and 0 where k leaves no item out. Indexed as in `probability_above`.
+        0.5 / sqrt(draws). Indexed as in `probability_above`.
 
     Examples
     --------
@@ -233,7 +231,7 @@ def total(
     threshold: float | None = None,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Posterior of the sum of theta over items, weighted and by group if wanted.
+    """Return the posterior of the sum of theta over items, weighted and by group if wanted.
 
     The items share the uncertainty of the curves, which does not average out. A total of items that
     were chosen by their posteriors needs no correction for the choice.
@@ -244,24 +242,20 @@ def total(
         As in `probability_above`.
     weights
         ``"exposure"`` (of successes ``"trials"`` too), the name of another column of numbers, or
-        one number for each item: the total is the sum of weight times theta. With exposures as
-        weights of rates, it is the expected number of events. None counts items once.
-    by
-        Name of a column of labels, or one label for each item: one total for each label.
-    mean
-        Whether to divide by the sum of the weights, which then must be >= 0 and not all 0.
+        one number for each item: the total is the sum of weight times theta. None counts items.
+    by, mean
+        Name of a column of labels, or one label for each item: one total for each label. And
+        whether to divide by the sum of the weights, which then must be >= 0 and not all 0.
     quantiles, threshold
-        Probabilities of the quantile columns; and a number in the unit of the total for
-        ``probability_above``, or None.
+        Probabilities of the quantile columns; and a number in the unit of the total, or None.
 
     Returns
     -------
     pandas.DataFrame
         One row for each label, sorted, or the row ``"all items"``: the number of ``items``;
-        ``mean`` and ``sd`` of the total; ``sd_curves``, the part of the sd that comes from the
-        curves; quantiles such as ``q05`` and ``q97_5``; with `threshold` also
-        ``probability_above``. Mean and sd are exact; quantiles at 0.05 and 0.95 are within about
-        0.02 sd.
+        ``mean`` and ``sd`` of the total, which are exact; ``sd_curves``, the part of the sd that
+        comes from the curves; quantiles such as ``q05`` and ``q97_5``, within about 0.02 sd; with
+        `threshold` also ``probability_above``.
 
     Raises
     ------

@@ -1,9 +1,4 @@
-"""Predictions of held-out outcomes: of folds, or of a part of every item's outcome.
-
-A Poisson count is divided event by event; a Normal value by noise of its own size (Neufeld,
-Dharamshi, Gao and Witten 2024, Data thinning for convolution-closed distributions, Journal of
-Machine Learning Research 25(57)).
-"""
+"""Predictions of held-out outcomes: of folds, or of a part of every item's outcome."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -130,8 +125,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 
     Each event of a Poisson count is held out with probability `fraction`, and so is that share of
     the exposure. Of a value y the part held out is y + sqrt((1 - f) / f) s e with e standard
-    Normal, of noise sd s / sqrt(f); the rest, (y - f part) / (1 - f), has noise sd s / sqrt(1 - f).
-    Trials are dealt out with the successes that they carry.
+    Normal, of noise sd s / sqrt(f); the rest, (y - f part) / (1 - f), has noise sd s / sqrt(1 - f)
+    (Neufeld, Dharamshi, Gao and Witten 2024). Trials are dealt out with their successes.
 
     Parameters
     ----------
@@ -187,9 +182,8 @@ def held_out(
 ) -> Result:
     """Judge t, first-order baselines and fits by outcomes held out from every item (Section 5.1).
 
-    Point estimates are judged by the log-likelihood of the held-out part, whole posteriors by the
-    PIT of the held-out outcome in its predictive distribution given t and the item's training
-    outcome.
+    Point estimates are judged by the log-likelihood of the held-out part, posteriors by the PIT of
+    the held-out outcome in its predictive distribution given t and the item's training outcome.
 
     Parameters
     ----------
@@ -201,14 +195,13 @@ def held_out(
     Returns
     -------
     Result
-        Its ``table`` has the gain of each estimator (t, a constant, isotonic regression, Platt
-        scaling and a spline, and the fits' posterior means) over all items and in each bin: in
-        percent of the log-likelihood of t, or of the constant where t is not an estimate of theta
-        (negative, or 0 where there are held-out events); of values of the squared error in noise
-        sds; with a 90% interval over items. And for each fit ``PIT``, of all items and, of counts,
+        Its ``table`` has the gain of each estimator (a constant, isotonic regression, Platt scaling
+        and a spline, and the fits' posterior means) over t, or over the constant where t is not an
+        estimate of theta, over all items and in each bin: in percent of that one's log-likelihood
+        (negative, or 0 where there are held-out events), of values of the squared error in noise
+        sds, with a 90% interval over items. And for each fit ``PIT``, of all items and, of counts,
         of those with an exposure of at least 25 in the test part. ``data`` has ``gain``, by
-        estimator and bin (-1 being all items) in nats and percent, and ``pit``, ECDFs by fit and
-        slice.
+        estimator and bin (-1 being all items), and ``pit``, ECDFs by fit and slice.
 
     Raises
     ------

@@ -45,26 +45,24 @@ def leakage(
         The same rows in the same order with the same scores and outcomes seen later (not those of
         `split_items`): a leaking score goes more closely with the outcomes that it saw.
     out_of_fold
-        The same rows in the same order with scores of the same model that has not seen them, such
-        as those of scikit-learn's ``cross_val_predict``: leaking scores have a larger
-        log-likelihood, after a straight-line calibration of both. Leave it out for a model that
-        knows items by their earlier outcomes.
+        The same rows in the same order with scores of the same model that has not seen them:
+        leaking scores have a larger log-likelihood, after a straight-line calibration of both.
+        Leave it out for a model that knows items by their earlier outcomes.
 
     Returns
     -------
     Result
         Its ``table`` has a row for each kind of evidence (``where``); a ``verdict`` is ``"fail"``
         where scores leak, with a chance of at most 5% of any false alarm. The ``value`` is the
-        least ratio of outcomes' variance to their noise among octaves of exposure (NaN where no
-        items of a bin and an octave have two events); the calibration slope on fresh outcomes over
-        that on the items' own; and the extra log-likelihood as a share of the out-of-fold scores'
-        gain, of which up to 5% is not an alarm. ``data`` has ``z`` by evidence.
+        least ratio of outcomes' variance to their noise among octaves of exposure (NaN without
+        two events in a bin and octave); the calibration slope on fresh outcomes over that on the
+        items' own; and the extra log-likelihood as a share of the out-of-fold scores' gain, of
+        which up to 5% is not an alarm. ``data`` has ``z`` by evidence.
 
     Raises
     ------
     ItemsError, FitError
-        If items are not valid, the others are not the same rows, or statistics have others beside
-        them.
+        If items are not valid, or the others are not the same rows.
 
     Examples
     --------

@@ -61,12 +61,11 @@ def sensitivity(
     Returns
     -------
     Result
-        Its ``table`` has ArviZ's power-scaling sensitivities to the ``prior`` and the
-        ``likelihood``, of E(theta | t) and log Var(theta | t) at each score and of R^2. The
-        ``verdict`` on the prior is ``"ok"`` below 0.05, ``"fail"`` where prior and likelihood both
-        reach it, a conflict, and ``"warn"`` where the prior alone does: the data say little.
-        ``data`` is an `xarray.DataTree` for ArviZ's own functions: ``posterior``, ``log_prior`` and
-        ``log_likelihood``.
+        Its ``table`` has ArviZ's sensitivities to the ``prior`` and the ``likelihood``, of E(theta
+        | t) and log Var(theta | t) at each score and of R^2. The ``verdict`` on the prior is
+        ``"ok"`` below 0.05, ``"fail"`` where prior and likelihood both reach it, a conflict, and
+        ``"warn"`` where the prior alone does: the data say little. ``data`` is an
+        `xarray.DataTree`: ``posterior``, ``log_prior`` and ``log_likelihood``.
 
     Raises
     ------

@@ -50,13 +50,13 @@ def compare_scores(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Result:
-    """Difference in R^2 and in E Var(theta | t) of scores of the same items, draw by draw.
+    """Compare the R^2 and the E Var(theta | t) of scores of the same items, draw by draw.
 
-    Var(theta) = Var E(theta | t) + E Var(theta | t) is the same for all scores, so the difference
-    in E Var(theta | t) is minus that in Var E(theta | t), which is known far better. All fits see
-    the same outcomes, so that their errors are as correlated as the items' influences on the
-    posterior means (the Bayesian infinitesimal jackknife, Giordano and Broderick 2023). Draws are
-    paired so that they have that correlation (Iman and Conover 1982).
+    Var(theta) is the same for all scores, so the difference in E Var(theta | t) is minus that in
+    Var E(theta | t), which is known far better. All fits see the same outcomes, so that their
+    errors are as correlated as the items' influences on the posterior means (the Bayesian
+    infinitesimal jackknife, Giordano and Broderick 2023). Draws are paired so that they have that
+    correlation (Iman and Conover 1982).
 
     Parameters
     ----------
@@ -73,8 +73,7 @@ def compare_scores(
         Its ``table`` has two rows for each score but the first: by how much its R^2 is larger, and
         its E Var(theta | t), in squared units of theta: negative for a better score; ``p`` is twice
         the posterior probability on the other side of 0. ``data`` has the draws ``r_squared`` and
-        ``unexplained`` (score, draw) and the ``correlation`` (score) of errors with the first
-        score's.
+        ``unexplained`` (score, draw) and the ``correlation`` (score) of errors.
 
     Raises
     ------
@@ -211,9 +210,9 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     Returns
     -------
     Result
-        Its ``table`` has a row for each level (``where``) of a column, by falling effect, which is
-        a factor of E(theta | t), an odds ratio for successes in trials, or a difference for values:
-        ``p`` is twice the posterior probability on the other side of no effect, the ``verdict`` is
+        Its ``table`` has a row for each level (``where``) of a column, by falling effect: a factor
+        of E(theta | t), an odds ratio for successes in trials, or a difference for values. ``p`` is
+        twice the posterior probability on the other side of no effect, the ``verdict`` is
         ``"warn"`` where the interval excludes no effect. The last row of a column has the sd of its
         levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on the log
         scale; ``advice`` says how many levels differ, and how many would by chance.

@@ -133,8 +133,8 @@ def variance_reduction(
     fit, items
         The fit, and items, or statistics (with joint cells for a mixture).
     weight, bins, prob, progress
-        Means are over units of exposure, as in the paper, or over items (of values the only
-        choice). Number of bins of about equally many items, probability of the intervals, and
+        Means are over units of ``"exposure"``, as in the paper, or over ``"items"`` (of values the
+        only choice). Number of bins of about equally many items, probability of the intervals, and
         whether to show progress.
 
     Returns
