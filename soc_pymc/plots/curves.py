@@ -92,29 +92,28 @@ def plot_curves(
     panels = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
     if fit.one_score and not fit.mean_only:
         return _draw_level(fit, panels, prob, groups)
+    outcome = fit_data.outcome_of(fit)
     if groups:
         at_score = "" if fit.one_draw else f" ({prob:.0%} band at each score)"
         for label, color in zip(groups, style.PALETTE, strict=False):
             curves = _mean_and_spread(fit, group=label)
             words = ", ".join(map(str, label)) if isinstance(label, tuple) else label
             name = f"{style.escaped(words, 28)}{at_score}"
-            _draw(fit, panels, curves, prob, color, name, [(False, 0.15, None)])
+            _draw(panels, curves, prob, color, name, {False: (0.15, None)}, fit.one_draw)
     else:
         curves = _mean_and_spread(fit)
-        weighted = fit_data.weighs_by_size(fit)
         name = "estimate" if fit.one_draw else "posterior median"
-        name = f"{name}, {weighted}" if weighted else name
+        if fit_data.weighs_by_size(fit):
+            name += f", items weighted by their {outcome.words.size}"
         shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
-        kinds = [(False, 0.35, f"{prob:.0%} band{shared} at each score (pointwise)")]
-        if simultaneous:
-            held = shared or " of whole curves"
-            kinds.insert(0, (True, 0.15, f"{prob:.0%} band{held} (simultaneous)"))
-        _draw(fit, panels, curves, prob, style.CURVE, name, kinds)
+        whole_curves = f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
+        kinds = {True: (0.15, whole_curves)} if simultaneous else {}
+        kinds[False] = 0.35, f"{prob:.0%} band{shared} at each score (pointwise)"
+        _draw(panels, curves, prob, style.CURVE, name, kinds, fit.one_draw)
         if fit.atoms:
             _atom_points(fit, panels, prob)
         _data_points(fit, panels[0])
     score = curves["score"].to_numpy()
-    outcome = fit_data.outcome_of(fit)
     if outcome.reads_theta(*fit_data.bins_of(fit)[:3]):
         panels[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     _label_curves(fit, panels, score, " by group" if groups else "")
@@ -158,19 +157,16 @@ def _banded(curves: xr.Dataset, prob: float, simultaneous: bool = False) -> list
 
 
 def _draw(
-    fit: Fit, axes: NDArray[Any], curves: xr.Dataset, prob: float, color: str, name: str,
-    kinds: Sequence[tuple[bool, float, str | None]],
+    axes: NDArray[Any], curves: xr.Dataset, prob: float, color: str, name: str,
+    kinds: dict[bool, tuple[float, str | None]], one_draw: bool,
 ) -> None:  # fmt: skip
-    """Draw both curves with their bands: simultaneous or not, opacity, label."""
-    score, steps = curves["score"].to_numpy(), fit_data.has_steps(fit)
-    for simultaneous, alpha, label in [] if fit.one_draw else kinds:
-        look: dict[str, Any] = {"color": color, "alpha": alpha, "label": label, "linewidth": 0}
+    """Draw both curves with bands: opacity and label of those that are simultaneous, or not."""
+    score = curves["score"].to_numpy()
+    for simultaneous, (alpha, label) in {} if one_draw else kinds.items():
         for ax, (low, _, high) in zip(axes, _banded(curves, prob, simultaneous), strict=True):
-            ax.fill_between(score, low, high, step="mid" if steps else None, **look)
-    look = {"color": color, "label": name, "linewidth": 1.0 if steps else 1.6}
-    look |= {"drawstyle": "steps-mid" if steps else None}
+            ax.fill_between(score, low, high, color=color, alpha=alpha, label=label, linewidth=0)
     for ax, (_, middle, _) in zip(axes, _banded(curves, prob), strict=True):
-        ax.plot(score, middle, **look)
+        ax.plot(score, middle, color=color, label=name, linewidth=1.6)
 
 
 def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
@@ -191,13 +187,9 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draw the outcomes of merged bins."""
-    outcome, scale = fit_data.outcome_of(fit), fit_data.outcome_of(fit).theta
-    centre, estimate, error = fit_data.merged_outcomes(fit)
-    centre = fit_data.drawn_at(fit, centre)
-    inside = scale.holds(estimate)
-    centre, estimate, error = centre[inside], estimate[inside], error[inside]
+    outcome, (centre, estimate, error) = fit_data.outcome_of(fit), fit_data.merged_outcomes(fit)
     # whiskers must stay on the axis
-    rooms = estimate - scale.low, scale.high - estimate
+    rooms = estimate - outcome.theta.low, outcome.theta.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
     label = f"items: {fit_data.own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
     look: dict[str, Any] = {"color": style.OBSERVED, "elinewidth": 0.8, "zorder": 3}
