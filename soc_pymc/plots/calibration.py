@@ -42,6 +42,13 @@ class CalibrationDisplay:
         Probability of the band and the intervals, the fit behind the curve, and its name.
     ax_, figure_, line_
         Axes, figure and curve, once drawn.
+
+    Examples
+    --------
+    >>> import numpy as np, soc_pymc as soc
+    >>> p = np.random.default_rng(0).uniform(0.02, 0.98, 2000)
+    >>> soc.plots.CalibrationDisplay.from_predictions(np.random.default_rng(1).random(2000) < p, p)
+    <CalibrationDisplay: 2,000 items in 10 bins, 90% band>
     """
 
     score: Floats
