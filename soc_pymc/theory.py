@@ -195,7 +195,7 @@ def tweedie(
     log_density: ArrayLike | None = None,
     rho: float = 0.0,
 ) -> Floats:
-    """Return posterior cumulants of theta for y ~ Normal(theta, s^2): y + s^2 f'/f and higher orders.
+    """Return posterior cumulants of theta for y ~ Normal(theta, s^2): y + s^2 f'/f, ...
 
     Tweedie's formula (Robbins 1954, Efron 2011).
 

@@ -3,11 +3,9 @@
 An argument that is not as its function says raises `soc.FitError`.
 """
 
-from .calibration import CalibrationDisplay, plot_calibration
 from .curves import plot_curves, plot_prior, plot_prior_predictive
-from .intervals import plot_intervals
-from .pit import plot_pit
-from .shrinkage import plot_shrinkage
+from .items import CalibrationDisplay, plot_calibration, plot_shrinkage
+from .results import plot_intervals, plot_pit
 
 __all__ = [
     "CalibrationDisplay",
