@@ -28,7 +28,7 @@ from .data.items import PoissonItems as PoissonItems
 from .data.statistics import Statistics as Statistics
 from .data.statistics import load_statistics as load_statistics
 from .data.summaries import summarize as summarize
-from .evaluate.power_scaling import sensitivity as sensitivity
+from .evaluate.assumptions import sensitivity as sensitivity
 from .families.priors import Beta as Beta
 from .families.priors import BetaMixture as BetaMixture
 from .families.priors import Constant as Constant

@@ -64,14 +64,11 @@ def fit(
         ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
         separately and takes neither `start` nor `model`.
     start
-        An earlier fit of the same kind of items, such as yesterday's, at whose curves the search
-        for the mode begins. It changes the result only within the tolerance of the search. With
-        10,000 bins it saves about a fifth of a fit's time, with a few hundred almost none.
-    model
-        ``soc.model(stats, prior)`` with added parameters, observations or potentials; the fit's
-        ``posterior`` includes them. Not with ``"auto"`` or `start`.
-    progress
-        Whether to show progress on standard error.
+        An earlier fit of the same kind of items, at whose curves the search for the mode begins. It
+        changes the result only within the tolerance of the search.
+    model, progress
+        ``soc.model(stats, prior)`` with added parameters, observations or potentials, which the
+        fit's ``posterior`` includes; not with ``"auto"`` or `start`. And whether to show progress.
 
     Returns
     -------

@@ -92,7 +92,7 @@ class CheckResult(results.Result):
 
     def _repr_html_(self) -> str:
         from .._report.pictures import picture_of
-        from ..plots.pit import plot_pit
+        from ..plots.results import plot_pit
 
         picture = picture_of(plot_pit, self, height=3.2)
         image = f'<img src="{picture.source}" width="{picture.width}" alt="PIT of all items">'

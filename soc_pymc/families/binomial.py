@@ -51,9 +51,6 @@ class _BinomialForms(OutcomeForms):
         value = value + choose - special.gammaln(size - y + 1.0)
         return np.where(inside, value, -np.inf)
 
-    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
-        return {"trials": size, "successes": y}
-
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return (score < 0) | (score > 1) | ((score == 0) & (y > 0))
 

@@ -66,9 +66,6 @@ class OutcomeForms(Protocol):
         """Base of percentages of gains in log likelihood, (n,), >= 0."""
         return -self.log_likelihood(y, size, theta)
 
-    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
-        """Further columns to add up with gains, by name."""
-
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         """Mask of scores that cannot be estimates of theta, given the outcomes."""
 

@@ -86,9 +86,6 @@ class _PoissonForms(OutcomeForms):
         value = special.xlogy(y, known) - known - special.gammaln(y + 1.0)
         return np.where(finite, value, -np.inf)
 
-    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
-        return {"exposure": size, "events": y}
-
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return (score < 0) | ((score == 0) & (y > 0))
 
