@@ -221,23 +221,17 @@ class Gains:
         self._fit, self._posterior = fit, posterior_of(fit)
         outcome, columns = self._posterior.outcome, self.items.columns
         self._outcomes = columns[outcome.observed], columns[outcome.size]
-
-    @cached_property
-    def _curves(self) -> tuple[Floats, Floats, Floats]:
-        """Average curves at the items, and the sd of theta in units of the first curve."""
-        columns, family = self.items.columns, self._posterior.family
-        places = columns["score"], columns.get("group"), self._outcomes[1]
-        location, dispersion = (curve[None] for curve in average_curves(self._fit, *places))
+        places = columns["score"], columns.get("group"), columns[outcome.size]
+        curves: Any = [curve[None] for curve in average_curves(fit, *places)]
         if "spread" in columns:
-            location, dispersion = family.widened(location, dispersion, columns["spread"])
-        linear = self._posterior.outcome.theta is LINEAR
-        sd = np.exp(dispersion / 2) if linear else np.sqrt(np.log1p(np.exp(dispersion)))
-        return location, dispersion, sd
+            curves = self._posterior.family.widened(*curves, columns["spread"])
+        self._location, self._dispersion = curves
+        spread = np.exp(curves[1])
+        self._sd = np.sqrt(spread if outcome.theta is LINEAR else np.log1p(spread))
 
     def _density(self, place: float, spread: float) -> Floats:
-        """Log density of the items under shifts of both curves."""
-        location, dispersion, sd = self._curves
-        curves = location + place * sd, dispersion + spread
+        """Log density of the items under shifts of both curves, of the first in sds of theta."""
+        curves = self._location + place * self._sd, self._dispersion + spread
         return np.asarray(self._posterior.family.log_density(*self._outcomes, *curves))[0]
 
     @cached_property

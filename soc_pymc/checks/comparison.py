@@ -109,10 +109,7 @@ def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
 
 
 def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -> Floats:
-    """P(Y < y) and P(Y <= y), (2, n), of items in the fit, as if they were not in it.
-
-    `ends` over all draws are moved by what an item's weights change among 32 draws, which is small.
-    """
+    """P(Y < y) and P(Y <= y), (2, n), of items left out: `ends` moved by weights of 32 draws."""
     pick = np.unique(np.arange(_PIT_DRAWS) * len(log_density) // _PIT_DRAWS)
     weight = special.softmax(-log_density[pick], axis=0) - 1.0 / len(pick)
     shift = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
@@ -187,7 +184,7 @@ def compare(
         warn_user(
             f"draws support leave-one-out less than they should: {', '.join(doubted)}; a fit that "
             "did not converge gets no figures (see fit.status.reason); where Pareto k is large, "
-            "compare by soc.evaluate.held_out",
+            "compare by soc.evaluate.held_out or cross_validate",
             ConvergenceWarning,
         )
     return table
@@ -205,6 +202,8 @@ def left_out(
     if isinstance(data, Items):
         _, rows = rows.sample(subset, np.random.default_rng(seed))
     loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
+    if not np.isfinite(loo.elpd_i).all():
+        return None, "draws differ too much in what they say of single items"
     number = doubtful(loo)
     large = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
     return loo, large if number else OK
@@ -233,13 +232,6 @@ def elpd_table(loos: Mapping[str, Any]) -> pd.DataFrame:
     ordered = [loos[name] for name in names]
     n = ordered[0].elpd_i["n"].to_numpy() if ordered else np.empty(0, dtype=np.int64)
     elpds = np.reshape([loo.elpd_i for loo in ordered], (len(names), len(n)))
-    lost = [repr(name) for name, x in zip(names, elpds, strict=True) if not np.isfinite(x).all()]
-    if lost:
-        raise FitError(
-            f"leave-one-out of {', '.join(lost)} is undefined: draws differ so much in what they "
-            "say of single items that none can stand for a fit without them; compare by "
-            "soc.evaluate.cross_validate, on statistics with folds"
-        )
     gain = elpds - elpds[:1]
     difference = gain @ n
     error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
