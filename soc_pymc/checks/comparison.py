@@ -240,30 +240,22 @@ def elpd_table(loos: Mapping[str, Any]) -> pd.DataFrame:
     columns = {"rank": np.arange(len(names)), "elpd_diff": difference, "dse": error}
     columns |= {"p_worse": worse, "p": [loo.p for loo in ordered]}
     columns |= {"elpd": [loo.elpd for loo in ordered], "se": [loo.se for loo in ordered]}
-    return pd.DataFrame(columns | {"weight": mixture_weights(elpds, n)}, names)
+    columns["weight"] = mixture_weights(elpds, n) if names else []
+    return pd.DataFrame(columns, names)
 
 
 def mixture_weights(log_density: Floats, n: Ints) -> Floats:
     """Weights of the best mixture of densities (k, rows): of stacking (Yao et al. 2018)."""
-    number, share = len(log_density), n / n.sum()
-    if number < 2:
-        return np.ones(number)
-    density = np.exp(log_density - log_density.max(axis=0))
+    density, share = np.exp(log_density - log_density.max(axis=0)), n / n.sum()
 
-    def loss(weight: Floats) -> tuple[float, Floats]:
-        mixed = np.maximum(weight @ density, 1e-300)
-        return -float(share @ np.log(mixed)), -density @ (share / mixed)
+    def loss(x: Floats) -> tuple[float, Floats]:
+        weight = special.softmax(x)
+        mixed = weight @ density
+        return -float(share @ np.log(mixed)), weight * (1.0 - density @ (share / mixed))
 
-    solution = optimize.minimize(
-        loss,
-        np.full(number, 1.0 / number),
-        jac=True,
-        method="SLSQP",
-        bounds=[(0.0, 1.0)] * number,
-        constraints={"type": "eq", "fun": lambda weight: weight.sum() - 1.0},
-        options={"ftol": 1e-10, "maxiter": 500},
-    )
-    return np.asarray(solution.x)
+    start = np.zeros(len(density))
+    solution = optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-9})
+    return np.asarray(special.softmax(solution.x))
 
 
 # --- the same items ------------------------------------------------------------------------------
