@@ -80,11 +80,10 @@ class Drift(Result):
         there is no such day: `day` is a date or text YYYY-MM-DD.
         """
         days = self.data["day"].to_numpy().astype("datetime64[D]")
-        day_wanted = days[-1] if day is None else day_rule(day, "day")
-        if day_wanted not in days:
-            raise StatisticsError(f"there is no day {day_wanted}; days are {days[0]} to {days[-1]}")
-        state = self.data.isel(day=int(np.argmax(days == day_wanted)))
-        return _moved(self.fit, state)
+        evening = days[-1] if day is None else day_rule(day, "day")
+        if evening not in days:
+            raise StatisticsError(f"there is no day {evening}; days are {days[0]} to {days[-1]}")
+        return _moved(self.fit, self.data.sel(day=evening))
 
 
 @checked(
@@ -170,16 +169,16 @@ def _table(
     """Rows of each day's departure, and of its PIT where there are joint cells."""
     rows: Findings = []
     for chunk in parts("PIT of days", len(days), 1, progress, "days"):
-        t, (day, stats) = chunk.start, days[chunk.start]
-        state = states.isel(day=t)
+        t = chunk.start
+        (day, day_stats), state = days[t], states.isel(day=t)
         mean, p_value = state["smoothed"].to_numpy(), state["p_value"].to_numpy()
         half = SIDES * np.sqrt(np.diag(state["smoothed_covariance"]))
         for part, value, width, p in zip(PARTS, mean, half, p_value, strict=True):
             ends = {"low": value - width, "high": value + width}
-            rows.append(finding(part, str(day), value, p, n=stats.n_items) | ends)
-        if stats.coarse and not fit.mean_only:
+            rows.append(finding(part, str(day), value, p, n=day_stats.n_items) | ends)
+        if day_stats.coarse and not fit.mean_only:
             day_fit, rng = _moved(fit, state), np.random.default_rng([seed, t])
-            items = observe(day_fit, stats)
+            items = observe(day_fit, day_stats)
             pit_ends = cdf_ends(posterior_of(day_fit), items.columns)
             rows += pit_tests(day_fit, items, {str(day): items.n > 0}, pit_ends, rng)[1]
     table = result_table(rows).dropna(subset="p", ignore_index=True)

@@ -59,10 +59,10 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
 
     failed = bool(table["verdict"].eq(FAIL).any())
     tests = table[table["p"].notna() & (table["what"] != NUMBER)]
-    off = int(tests["verdict"].isin([WARN, FAIL]).sum())
+    departing = int(tests["verdict"].isin([WARN, FAIL]).sum())
     # wrong noise shows by size, in zeros and in shape
-    explained = bool(values("noise", FAIL)) and off > 0
-    gaining = [] if explained else _remedies(fit, gains, failed, off > 0)
+    explained = bool(values("noise", FAIL)) and departing > 0
+    gaining = [] if explained else _remedies(fit, gains, failed, departing > 0)
     largest = tests.loc[tests["what"] == "PIT", "value"].max()
     clusters = (
         "Clusters matter: they make bands of the curves {:.2f} times as wide, as the fit allows "
@@ -83,13 +83,13 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
         (explained, "Fix the noise model first: the other findings may follow from it."),
         *((True, f"{sentence} It gains about {nats:,.0f} nats.") for nats, sentence in gaining),
         (
-            failed and off and not (explained or gaining),
+            failed and departing and not (explained or gaining),
             "No single remedy stands out: see which slices are off, by soc.plots.plot_pit(result) "
             "and by columns, soc.check(..., by=).",
         ),
         (
-            off and not failed,
-            f"{off} of {len(tests)} tests {'has' if off == 1 else 'have'} p < 0.05, about "
+            departing and not failed,
+            f"{departing} of {len(tests)} tests {'has' if departing == 1 else 'have'} p < 0.05, about "
             f"{0.05 * len(tests):.1f} would by chance: nothing fails.",
         ),
         (
@@ -126,9 +126,9 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
 # --- remedies ------------------------------------------------------------------------------------
 
 
-def _remedies(fit: Fit, gains: "Gains", failed: bool, off: bool) -> list[Remedy]:
+def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
     """All remedies that gain more than chance: of columns alone if no test is off."""
-    remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or off else ())]
+    remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or departing else ())]
     if failed:  # new items stray a little as a whole, by the error of the curves
         again = "The curves are off for these items as a whole: if others made the fit, fit again."
         remedies.append((gains.overall(), again))

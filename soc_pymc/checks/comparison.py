@@ -147,7 +147,8 @@ def compare(
         ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the probability to
         be worse than the best; ``weight`` of stacking; and ``trust``, ``"ok"`` or what speaks
         against the draws: the fit's status, or how many items (or cells) have a large Pareto k. A
-        fit whose status is against it has no other numbers, and comes last.
+        fit whose status is against it, or whose draws cannot leave items out, has no other numbers
+        and comes last.
 
     Raises
     ------
