@@ -168,16 +168,16 @@ def _table(
 ) -> pd.DataFrame:
     """Rows of each day's departure, and of its PIT where there are joint cells."""
     rows: Findings = []
+    mean, p_value = states["smoothed"].to_numpy(), states["p_value"].to_numpy()
+    half = SIDES * np.sqrt(np.diagonal(states["smoothed_covariance"].to_numpy(), 0, 1, 2))
     for chunk in parts("PIT of days", len(days), 1, progress, "days"):
         t = chunk.start
-        (day, day_stats), state = days[t], states.isel(day=t)
-        mean, p_value = state["smoothed"].to_numpy(), state["p_value"].to_numpy()
-        half = SIDES * np.sqrt(np.diag(state["smoothed_covariance"]))
-        for part, value, width, p in zip(PARTS, mean, half, p_value, strict=True):
+        day, day_stats = days[t]
+        for part, value, width, p in zip(PARTS, mean[t], half[t], p_value[t], strict=True):
             ends = {"low": value - width, "high": value + width}
             rows.append(finding(part, str(day), value, p, n=day_stats.n_items) | ends)
         if day_stats.coarse and not fit.mean_only:
-            day_fit, rng = _moved(fit, state), np.random.default_rng([seed, t])
+            day_fit, rng = _moved(fit, states.isel(day=t)), np.random.default_rng([seed, t])
             items = observe(day_fit, day_stats)
             pit_ends = cdf_ends(posterior_of(day_fit), items.columns)
             rows += pit_tests(day_fit, items, {str(day): items.n > 0}, pit_ends, rng)[1]

@@ -89,8 +89,8 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
         ),
         (
             departing and not failed,
-            f"{departing} of {len(tests)} tests {'has' if departing == 1 else 'have'} p < 0.05, about "
-            f"{0.05 * len(tests):.1f} would by chance: nothing fails.",
+            f"{departing} of {len(tests)} tests {'has' if departing == 1 else 'have'} p < 0.05, "
+            f"about {0.05 * len(tests):.1f} would by chance: nothing fails.",
         ),
         (
             values(NUMBER, FAIL) and (table["verdict"] == FAIL).sum() == 1,
