@@ -291,11 +291,8 @@ def _exceedance(values: Floats, bound: float) -> float:
 
 def pit_findings(pits: xr.Dataset, what: str = "PIT") -> Findings:
     """Return rows of a table of results, by slice."""
-    columns = (pits[name].to_numpy() for name in ("slice", "distance", "p_value", "n_items"))
-    return [
-        finding(what, str(where), distance, p, n=int(n))
-        for where, distance, p, n in zip(*columns, strict=True)
-    ]
+    rows = pits[["distance", "p_value", "n_items"]].to_dataframe().itertuples()
+    return [finding(what, str(where), distance, p, n=n) for where, distance, p, n in rows]
 
 
 def _together(pits: xr.Dataset, replicated: Floats) -> Findings:
