@@ -52,8 +52,10 @@ def leave_one_out(
 
     def moments(part: Columns) -> Floats:
         density = posterior.log_density(part)
-        sums = (special.logsumexp(x, axis=0) - np.log(draws) for x in (-density, density))
-        return np.stack([*sums, density.var(axis=0)])
+        low, high = density.min(axis=0), density.max(axis=0)
+        inverse = np.log(np.exp(low - density).mean(axis=0)) - low
+        full = np.log(np.exp(density - high).mean(axis=0)) + high
+        return np.stack([inverse, full, density.var(axis=0)])
 
     step = max(1, _NUMBERS // draws)
     inverse, full, sway = in_batches(title, items.columns, step, progress, moments)
