@@ -127,24 +127,19 @@ def _choose(stats: Statistics, fit_prior: FitPrior, note: Callable[[str], None])
         results[code] = left_out(code, fits[code], stats, subset=0, seed=0, progress=False)
 
     try:
-        _check_comparable(plain, stats)
+        if plain.one_draw:
+            raise FitError("one draw of the curves, as of soc.FiveSteps(), cannot leave items out")
+        if plain.mean_only:
+            raise FitError(MEAN_ONLY)
+        refuse_weights(stats, "a comparison of priors")
+        stats.cells("joint")  # says what to do where there are none
+        warn_of_clusters({"": plain}, stats, "standard errors of fit.selection")
         results[code] = left_out(code, plain, stats, subset=0, seed=0, progress=False)
         table = _compare(fits, results, stats, add)
     except SocError as error:
         table = _table({code: results[code]}).assign(reason=f"not compared: {error}")
     chosen = fits[str(table["chosen"].idxmax())]
     return replace(chosen, selection=table.rename_axis("prior").reset_index()[_COLUMNS])
-
-
-def _check_comparable(plain: Fit, stats: Statistics) -> None:
-    """Refuse items that cannot be left out in turn."""
-    if plain.one_draw:
-        raise FitError("one draw of the curves, as from soc.FiveSteps(), cannot leave items out")
-    if plain.mean_only:
-        raise FitError(MEAN_ONLY)
-    refuse_weights(stats, "a comparison of priors")
-    stats.cells("joint")  # says what to do where there are none
-    warn_of_clusters({"": plain}, stats, "standard errors of fit.selection")
 
 
 def _compare(

@@ -316,7 +316,11 @@ def _quality(status: Status) -> Findings:
         ("pareto_k", k, OK if k is None or k <= PARETO_K else FAIL),
         ("ess_fraction", share, OK if share is None or share >= _ESS_FRACTION else WARN),
     ]
-    return [finding(x, "inference", v, verdict=verdict) for x, v, verdict in tests if v is not None]
+    return [
+        finding(name, "inference", value, verdict=verdict)
+        for name, value, verdict in tests
+        if value is not None
+    ]
 
 
 # --- a subset of the items, for ArviZ ------------------------------------------------------------

@@ -5,6 +5,7 @@ curve (log mean) and a level of the second (log cv2). Its log likelihood in thes
 its mode and its curvature there; the departures of all days are a random walk.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ from .results import FAIL, OK, SIDES, WARN, WARNS, Findings, Result, finding, re
 
 PARTS = ("level", "slope", "spread")
 """Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
+
+Day = tuple[np.datetime64, Statistics]
 
 HORIZON = 60  # days over which false alarms are bounded
 FALSE_ALARMS = 0.05  # largest probability of any in so many days without a change beyond the walk
@@ -77,11 +80,10 @@ class Drift(Result):
         there is no such day: `day` is a date or text YYYY-MM-DD.
         """
         days = self.data["day"].to_numpy().astype("datetime64[D]")
-        day_wanted = days[-1] if day is None else day_rule(day, "day")
-        if day_wanted not in days:
-            raise StatisticsError(f"there is no day {day_wanted}; days are {days[0]} to {days[-1]}")
-        state = self.data.isel(day=int(np.argmax(days == day_wanted)))
-        return _moved(self.fit, state)
+        evening = days[-1] if day is None else day_rule(day, "day")
+        if evening not in days:
+            raise StatisticsError(f"there is no day {evening}; days are {days[0]} to {days[-1]}")
+        return _moved(self.fit, self.data.sel(day=evening))
 
 
 @checked(
@@ -162,22 +164,21 @@ def drift(
 
 
 def _table(
-    fit: Fit, states: xr.Dataset, days: list[tuple[Any, Statistics]], seed: int,
-    progress: bool | None,
-) -> pd.DataFrame:  # fmt: skip
+    fit: Fit, states: xr.Dataset, days: Sequence[Day], seed: int, progress: bool | None
+) -> pd.DataFrame:
     """Rows of each day's departure, and of its PIT where there are joint cells."""
     rows: Findings = []
+    mean, p_value = states["smoothed"].to_numpy(), states["p_value"].to_numpy()
+    half = SIDES * np.sqrt(np.diagonal(states["smoothed_covariance"].to_numpy(), 0, 1, 2))
     for chunk in parts("PIT of days", len(days), 1, progress, "days"):
-        t, (day, stats) = chunk.start, days[chunk.start]
-        state = states.isel(day=t)
-        mean, p_value = state["smoothed"].to_numpy(), state["p_value"].to_numpy()
-        half = SIDES * np.sqrt(np.diag(state["smoothed_covariance"]))
-        for part, value, width, p in zip(PARTS, mean, half, p_value, strict=True):
+        t = chunk.start
+        day, day_stats = days[t]
+        for part, value, width, p in zip(PARTS, mean[t], half[t], p_value[t], strict=True):
             ends = {"low": value - width, "high": value + width}
-            rows.append(finding(part, str(day), value, p, n=stats.n_items) | ends)
-        if stats.coarse and not fit.mean_only:
-            day_fit, rng = _moved(fit, state), np.random.default_rng([seed, t])
-            items = observe(day_fit, stats)
+            rows.append(finding(part, str(day), value, p, n=day_stats.n_items) | ends)
+        if day_stats.coarse and not fit.mean_only:
+            day_fit, rng = _moved(fit, states.isel(day=t)), np.random.default_rng([seed, t])
+            items = observe(day_fit, day_stats)
             pit_ends = cdf_ends(posterior_of(day_fit), items.columns)
             rows += pit_tests(day_fit, items, {str(day): items.n > 0}, pit_ends, rng)[1]
     table = result_table(rows).dropna(subset="p", ignore_index=True)
@@ -210,14 +211,11 @@ def _scale(fit: Fit, rows: CurveRows) -> _Scale:
 
 
 def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
-    """A day's log likelihood in its departure as precision (3, 3) and pull (3,) about its mode.
-
-    A standard normal prior keeps the mode finite on days that say little, and is then taken out.
-    """
+    """A day's log likelihood in its departure as precision (3, 3) and pull (3,) about its mode."""
     design = scale.design(place_of(fit, "mean", rows.score))
 
     def loss(x: Floats) -> tuple[float, Floats]:
-        """Minus log posterior of a departure, and its slope."""
+        """Minus log likelihood and its slope, with a prior that keeps the mode finite."""
         curves = np.stack([rows.location + x[:2] @ design, rows.dispersion + x[2]])
         value, by_first, by_second = rows.sums.value_and_gradient(*curves[:, None])[:, 0]
         return x @ x / 2 - value.sum(), x - np.append(design @ by_first, by_second.sum())
@@ -267,12 +265,7 @@ _LIGHT = 1e-6  # share of the weight below which grid points are left out of the
 
 
 def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:
-    """States of days from their log likelihoods: L (days, k, k), h (days, k) and their numbers.
-
-    ``smoothed`` are given all days, ``filtered`` given the days up to each, with covariances;
-    ``p_value`` of each part of a day's state is given the days before; ``step`` is the posterior
-    mean of the sds of steps.
-    """
+    """Return the data of `Drift` from log likelihoods: L (days, k, k), h (days, k), day numbers."""
     k, gap = pull.shape[1], np.diff(day, prepend=day[0])
     sds = np.stack(np.meshgrid(*[SDS] * k, indexing="ij"), axis=-1).reshape(-1, k)
     log_prior = np.log(_prior())[np.searchsorted(SDS, sds)].sum(axis=1)
@@ -309,16 +302,12 @@ def _averaged(weight: Floats, mean: Floats, covariance: Floats) -> tuple[Floats,
 
 
 def _forward(precision: Floats, pull: Floats, gap: Floats, sds: Floats) -> list[Floats]:
-    """Each day's p-values, log evidence, and means and covariances after it, (points, days, ...).
-
-    Two-sided p-values are of the day's own estimate of each part, given the days before.
-    """
+    """Each day's p-values, log evidence, and means and covariances after it: (points, days, ..)."""
     eye = np.eye(pull.shape[1])
-    mean = np.zeros_like(sds)
-    covariance = np.tile(_START**2 * eye, (len(sds), 1, 1))
-    days = []
+    mean, covariance, days = np.zeros_like(sds), np.tile(_START**2 * eye, (len(sds), 1, 1)), []
     for L, h, distance in zip(precision, pull, gap, strict=True):
         covariance = covariance + distance * sds[:, :, None] ** 2 * eye
+        # the day's own estimate has two-sided p-values given the days before
         noise = np.linalg.inv(L + _VAGUE * eye)
         sd = np.sqrt(np.diagonal(noise + covariance, 0, 1, 2))
         p_value = 2 * special.ndtr(-np.abs(noise @ h - mean) / sd)

@@ -59,10 +59,10 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
 
     failed = bool(table["verdict"].eq(FAIL).any())
     tests = table[table["p"].notna() & (table["what"] != NUMBER)]
-    off = int(tests["verdict"].isin([WARN, FAIL]).sum())
+    departing = int(tests["verdict"].isin([WARN, FAIL]).sum())
     # wrong noise shows by size, in zeros and in shape
-    explained = bool(values("noise", FAIL)) and off > 0
-    gaining = [] if explained else _remedies(fit, gains, failed, off > 0)
+    explained = bool(values("noise", FAIL)) and departing > 0
+    gaining = [] if explained else _remedies(fit, gains, failed, departing > 0)
     largest = tests.loc[tests["what"] == "PIT", "value"].max()
     clusters = (
         "Clusters matter: they make bands of the curves {:.2f} times as wide, as the fit allows "
@@ -83,14 +83,14 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
         (explained, "Fix the noise model first: the other findings may follow from it."),
         *((True, f"{sentence} It gains about {nats:,.0f} nats.") for nats, sentence in gaining),
         (
-            failed and off and not (explained or gaining),
+            failed and departing and not (explained or gaining),
             "No single remedy stands out: see which slices are off, by soc.plots.plot_pit(result) "
             "and by columns, soc.check(..., by=).",
         ),
         (
-            off and not failed,
-            f"{off} of {len(tests)} tests {'has' if off == 1 else 'have'} p < 0.05, about "
-            f"{0.05 * len(tests):.1f} would by chance: nothing fails.",
+            departing and not failed,
+            f"{departing} of {len(tests)} tests {'has' if departing == 1 else 'have'} p < 0.05, "
+            f"about {0.05 * len(tests):.1f} would by chance: nothing fails.",
         ),
         (
             values(NUMBER, FAIL) and (table["verdict"] == FAIL).sum() == 1,
@@ -126,9 +126,9 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
 # --- remedies ------------------------------------------------------------------------------------
 
 
-def _remedies(fit: Fit, gains: "Gains", failed: bool, off: bool) -> list[Remedy]:
+def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
     """All remedies that gain more than chance: of columns alone if no test is off."""
-    remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or off else ())]
+    remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or departing else ())]
     if failed:  # new items stray a little as a whole, by the error of the curves
         again = "The curves are off for these items as a whole: if others made the fit, fit again."
         remedies.append((gains.overall(), again))
@@ -221,23 +221,17 @@ class Gains:
         self._fit, self._posterior = fit, posterior_of(fit)
         outcome, columns = self._posterior.outcome, self.items.columns
         self._outcomes = columns[outcome.observed], columns[outcome.size]
-
-    @cached_property
-    def _curves(self) -> tuple[Floats, Floats, Floats]:
-        """Average curves at the items, and the sd of theta in units of the first curve."""
-        columns, family = self.items.columns, self._posterior.family
-        places = columns["score"], columns.get("group"), self._outcomes[1]
-        location, dispersion = (curve[None] for curve in average_curves(self._fit, *places))
+        places = columns["score"], columns.get("group"), columns[outcome.size]
+        curves: Any = [curve[None] for curve in average_curves(fit, *places)]
         if "spread" in columns:
-            location, dispersion = family.widened(location, dispersion, columns["spread"])
-        linear = self._posterior.outcome.theta is LINEAR
-        sd = np.exp(dispersion / 2) if linear else np.sqrt(np.log1p(np.exp(dispersion)))
-        return location, dispersion, sd
+            curves = self._posterior.family.widened(*curves, columns["spread"])
+        self._location, self._dispersion = curves
+        spread = np.exp(curves[1])
+        self._sd = np.sqrt(spread if outcome.theta is LINEAR else np.log1p(spread))
 
     def _density(self, place: float, spread: float) -> Floats:
-        """Log density of the items under shifts of both curves."""
-        location, dispersion, sd = self._curves
-        curves = location + place * sd, dispersion + spread
+        """Log density of the items under shifts of both curves, of the first in sds of theta."""
+        curves = self._location + place * self._sd, self._dispersion + spread
         return np.asarray(self._posterior.family.log_density(*self._outcomes, *curves))[0]
 
     @cached_property

@@ -52,8 +52,10 @@ def leave_one_out(
 
     def moments(part: Columns) -> Floats:
         density = posterior.log_density(part)
-        sums = (special.logsumexp(x, axis=0) - np.log(draws) for x in (-density, density))
-        return np.stack([*sums, density.var(axis=0)])
+        low, high = density.min(axis=0), density.max(axis=0)
+        inverse = np.log(np.exp(low - density).mean(axis=0)) - low
+        full = np.log(np.exp(density - high).mean(axis=0)) + high
+        return np.stack([inverse, full, density.var(axis=0)])
 
     step = max(1, _NUMBERS // draws)
     inverse, full, sway = in_batches(title, items.columns, step, progress, moments)
@@ -109,10 +111,7 @@ def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
 
 
 def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -> Floats:
-    """P(Y < y) and P(Y <= y), (2, n), of items in the fit, as if they were not in it.
-
-    `ends` over all draws are moved by what an item's weights change among 32 draws, which is small.
-    """
+    """P(Y < y) and P(Y <= y), (2, n), of items left out: `ends` moved by weights of 32 draws."""
     pick = np.unique(np.arange(_PIT_DRAWS) * len(log_density) // _PIT_DRAWS)
     weight = special.softmax(-log_density[pick], axis=0) - 1.0 / len(pick)
     shift = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
@@ -150,7 +149,8 @@ def compare(
         ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the probability to
         be worse than the best; ``weight`` of stacking; and ``trust``, ``"ok"`` or what speaks
         against the draws: the fit's status, or how many items (or cells) have a large Pareto k. A
-        fit whose status is against it has no other numbers, and comes last.
+        fit whose status is against it, or whose draws cannot leave items out, has no other numbers
+        and comes last.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def compare(
         warn_user(
             f"draws support leave-one-out less than they should: {', '.join(doubted)}; a fit that "
             "did not converge gets no figures (see fit.status.reason); where Pareto k is large, "
-            "compare by soc.evaluate.held_out",
+            "compare by soc.evaluate.held_out or cross_validate",
             ConvergenceWarning,
         )
     return table
@@ -205,6 +205,8 @@ def left_out(
     if isinstance(data, Items):
         _, rows = rows.sample(subset, np.random.default_rng(seed))
     loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
+    if not np.isfinite(loo.elpd_i).all():
+        return None, "draws differ too much in what they say of single items"
     number = doubtful(loo)
     large = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
     return loo, large if number else OK
@@ -233,13 +235,6 @@ def elpd_table(loos: Mapping[str, Any]) -> pd.DataFrame:
     ordered = [loos[name] for name in names]
     n = ordered[0].elpd_i["n"].to_numpy() if ordered else np.empty(0, dtype=np.int64)
     elpds = np.reshape([loo.elpd_i for loo in ordered], (len(names), len(n)))
-    lost = [repr(name) for name, x in zip(names, elpds, strict=True) if not np.isfinite(x).all()]
-    if lost:
-        raise FitError(
-            f"leave-one-out of {', '.join(lost)} is undefined: draws differ so much in what they "
-            "say of single items that none can stand for a fit without them; compare by "
-            "soc.evaluate.cross_validate, on statistics with folds"
-        )
     gain = elpds - elpds[:1]
     difference = gain @ n
     error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
@@ -248,30 +243,22 @@ def elpd_table(loos: Mapping[str, Any]) -> pd.DataFrame:
     columns = {"rank": np.arange(len(names)), "elpd_diff": difference, "dse": error}
     columns |= {"p_worse": worse, "p": [loo.p for loo in ordered]}
     columns |= {"elpd": [loo.elpd for loo in ordered], "se": [loo.se for loo in ordered]}
-    return pd.DataFrame(columns | {"weight": mixture_weights(elpds, n)}, names)
+    columns["weight"] = mixture_weights(elpds, n) if names else []
+    return pd.DataFrame(columns, names)
 
 
 def mixture_weights(log_density: Floats, n: Ints) -> Floats:
     """Weights of the best mixture of densities (k, rows): of stacking (Yao et al. 2018)."""
-    number, share = len(log_density), n / n.sum()
-    if number < 2:
-        return np.ones(number)
-    density = np.exp(log_density - log_density.max(axis=0))
+    density, share = np.exp(log_density - log_density.max(axis=0)), n / n.sum()
 
-    def loss(weight: Floats) -> tuple[float, Floats]:
-        mixed = np.maximum(weight @ density, 1e-300)
-        return -float(share @ np.log(mixed)), -density @ (share / mixed)
+    def loss(x: Floats) -> tuple[float, Floats]:
+        weight = special.softmax(x)
+        mixed = weight @ density
+        return -float(share @ np.log(mixed)), weight * (1.0 - density @ (share / mixed))
 
-    solution = optimize.minimize(
-        loss,
-        np.full(number, 1.0 / number),
-        jac=True,
-        method="SLSQP",
-        bounds=[(0.0, 1.0)] * number,
-        constraints={"type": "eq", "fun": lambda weight: weight.sum() - 1.0},
-        options={"ftol": 1e-10, "maxiter": 500},
-    )
-    return np.asarray(solution.x)
+    start = np.zeros(len(density))
+    solution = optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-9})
+    return np.asarray(special.softmax(solution.x))
 
 
 # --- the same items ------------------------------------------------------------------------------

@@ -112,10 +112,7 @@ def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
 
 
 def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> Ints:
-    """Return numbers from 0 of parts of about equally many items by value, -1 for NaN.
-
-    Items of equal value are in one part.
-    """
+    """Return numbers of parts of about equally many items by value, without ties; -1 for NaN."""
     part, known = np.full(len(value), -1), ~np.isnan(value)
     tied = np.unique(value[known], return_inverse=True)[1]
     items = np.bincount(tied, None if n is None else n[known])
@@ -258,10 +255,7 @@ def curve_shifts(fit: Fit, items: Observations, members: Bools, rng: Generator) 
 
 
 def replicated_distances(shift: Floats, shared: Floats, rng: Generator) -> Floats:
-    """Return distances of replicated ECDFs of all slices together, (replicates, slices).
-
-    `shared` are numbers of items that two slices share, (slices, slices): on the diagonal of each.
-    """
+    """Distances of replicated ECDFs, (replicates, slices); `shared` items of pairs of slices."""
     draws, slices, points = shift.shape
     n = np.diag(shared)
     values, vectors = np.linalg.eigh(shared / np.sqrt(np.outer(n, n)))
@@ -297,19 +291,12 @@ def _exceedance(values: Floats, bound: float) -> float:
 
 def pit_findings(pits: xr.Dataset, what: str = "PIT") -> Findings:
     """Return rows of a table of results, by slice."""
-    columns = (pits[name].to_numpy() for name in ("slice", "distance", "p_value", "n_items"))
-    return [
-        finding(what, str(where), distance, p, n=int(n))
-        for where, distance, p, n in zip(*columns, strict=True)
-    ]
+    rows = pits[["distance", "p_value", "n_items"]].to_dataframe().itertuples()
+    return [finding(what, str(where), distance, p, n=n) for where, distance, p, n in rows]
 
 
 def _together(pits: xr.Dataset, replicated: Floats) -> Findings:
-    """Findings on all slices by one quantity, by Fisher's sum of logarithms of p-values.
-
-    The sum is judged by its replicates, since such slices share the curves, though no items. Of all
-    slices together, the number with p < 0.05 is judged by its replicates too.
-    """
+    """Fisher's sums of log p-values by quantity, and numbers of p < 0.05, among replicates."""
     quantities: dict[tuple[str, str], list[int]] = {}
     for k, name in enumerate(pits["slice"].to_numpy()):
         if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):

@@ -9,6 +9,7 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import soc_pymc as soc
+from soc_pymc.checks import comparison
 from soc_pymc.checks.comparison import by_item, leave_one_out
 from soc_pymc.checks.observations import observe
 from soc_pymc.inference.results import Status
@@ -156,6 +157,21 @@ def test_fits_that_did_not_converge_have_no_numbers():
     assert list(table.index) == ["true", "wide", "failed"]
     assert table.loc["failed", ["elpd", "se", "weight"]].isna().all()
     assert table.loc["true", ["elpd", "weight"]].notna().all()
+
+
+def test_fits_whose_draws_cannot_leave_items_out_have_no_numbers(monkeypatch):
+    """One item of log density -inf makes a sum over items undefined."""
+
+    def undefined(fit, *args):
+        loo = leave_one_out(fit, *args)
+        return replace(loo, elpd_i=loo.elpd_i - np.inf) if fit is wild else loo
+
+    monkeypatch.setattr(comparison, "leave_one_out", undefined)
+    wild = hand_made_fit(second=1.0)
+    with pytest.warns(soc.ConvergenceWarning, match=r"'wild' \(draws differ too much"):
+        table = soc.compare({"wild": wild, "true": hand_made_fit()}, as_items(simulate(300, 4)))
+    assert list(table.index) == ["true", "wild"]
+    assert table.loc["wild", ["elpd", "se", "weight"]].isna().all()
 
 
 @pytest.mark.slow
