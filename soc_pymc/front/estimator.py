@@ -80,7 +80,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     >>> import soc_pymc as soc
     >>> ads = soc.simulation.s1(2000, seed=0)
     >>> calibrator = soc.SecondOrderCalibrator(method=soc.FiveSteps())
-    >>> _ = calibrator.fit(ads[["score"]], ads["count"], exposure=ads["exposure"])
+    >>> _ = calibrator.fit(ads["score"], ads["count"], exposure=ads["exposure"])
     >>> after = calibrator.predict([0.05], [0], exposure=[1000])   # no event in 1,000
     >>> bool(after[0] < 0.3 * calibrator.predict([0.05])[0])
     True
