@@ -27,7 +27,8 @@ MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
 # error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
 CLOSE, ROUGH = 1e-3, 0.3
-FARTHEST, LARGEST_LOG = 1e30, 230.0  # bounds of places and curves, so that results are finite
+FARTHEST, _LARGEST_LOG = 1e30, 230.0  # bounds of places and curves, so that results are finite
+POLYNOMIALS = "weight", "first", "second"  # of nodes: weight and both curves
 _FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or count as 0
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
 _LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
@@ -39,10 +40,6 @@ _LOGISTIC = 1.702  # a normal quantile is nearly the logit over this
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     keep=lambda values: values, never=-math.inf)  # fmt: skip
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 # --- families: in + - * / and given functions, so for arrays and for columns of engines -----------
@@ -126,6 +123,20 @@ def _normal_log(a: Any, b: Any, value: Any, noise_sd: Any, xp: Any) -> Any:
     return -0.5 * ((value - a) * (value - a) / total + xp.log(xp.low(total, 1e300)))
 
 
+def _bounded(logarithm: Any, xp: Any) -> Any:
+    return xp.keep(xp.low(xp.high(logarithm, -_LARGEST_LOG), _LARGEST_LOG))
+
+
+def _gamma_parameters(location: Any, dispersion: Any, xp: Any) -> tuple[Any, Any]:
+    f, s = _bounded(location, xp), _bounded(dispersion, xp)
+    return xp.exp(-s), xp.exp(-s - f)
+
+
+def _beta_parameters(location: Any, dispersion: Any, xp: Any) -> tuple[Any, Any]:
+    f, size = _bounded(location, xp), xp.exp(-_bounded(dispersion, xp))
+    return size * (1.0 + xp.exp(f)), size * (1.0 + xp.exp(-f))
+
+
 def _log_cumulants(a: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Mean, variance and third central moment, nearly, of the log of a Gamma of this shape."""
     return (
@@ -147,7 +158,7 @@ def _beta_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
 
 FAMILIES = {
     "Gamma": SimpleNamespace(
-        parameters=lambda f, s, xp: (xp.exp(-s), xp.exp(-s - f)),  # of both curves
+        parameters=_gamma_parameters,  # of both curves
         update=lambda a, b, y, n: (a + y, b + n),
         mean=lambda a, b: a / b,
         variance=lambda a, b: a / b / b,
@@ -165,8 +176,7 @@ FAMILIES = {
         good=lambda y, n: (y >= 0) & (n >= 0) & ((n > 0) | (y == 0)) & (y + n < math.inf) & (
             y == np.floor(y))),
     "Beta": SimpleNamespace(
-        parameters=lambda f, s, xp: (
-            xp.exp(-s) * (1.0 + xp.exp(f)), xp.exp(-s) * (1.0 + xp.exp(-f))),
+        parameters=_beta_parameters,
         update=lambda a, b, y, n: (a + y, b + (n - y)),
         mean=lambda a, b: a / (a + b),
         variance=lambda a, b: a / (a + b) * (b / (a + b)) / (a + b + 1.0),
@@ -185,7 +195,7 @@ FAMILIES = {
         good=lambda y, n: (y >= 0) & (n >= y) & (n < math.inf) & (y == np.floor(y)) & (
             n == np.floor(n))),
     "Normal": SimpleNamespace(
-        parameters=lambda f, s, xp: (f, xp.exp(s)),
+        parameters=lambda f, s, xp: (f, xp.exp(_bounded(s, xp))),
         update=_normal_update,
         mean=lambda a, b: a,
         variance=lambda a, b: b,
@@ -206,15 +216,6 @@ FAMILIES = {
 # --- tables ---------------------------------------------------------------------------------------
 
 
-class Block(NamedTuple):
-    """Cells of one group, or of several one after the other."""
-
-    number: Any  # (cells,): nodes of each cell
-    nodes: Any  # (3, terms, nodes of all cells): polynomials of weight and both curves
-    ways: Any  # (k, nodes of all cells): ways in which weights vary, whose products give covariance
-    wide: Any  # (cells,): whether a cell's curves are hardly known
-
-
 @dataclass(frozen=True)
 class PriorTable:
     """A fit's prior, given the score, in the form that scores items."""
@@ -222,8 +223,8 @@ class PriorTable:
     meta: Mapping[str, Any]
     """What describes it: ``made``, the day; ``fit``, the fit's digest; ``family``; ``groups``; the
     ``axis`` of scores with ``edges`` of cells; ``atoms``; ``errors`` against every draw."""
-    blocks: Mapping[str, Block]
-    """Cells by group; without groups those of the name ""."""
+    nodes: Mapping[str, Mapping[str, Any]]
+    """Columns of a file by group, without groups by "": a group's nodes in order of its cells."""
 
     @property
     def family(self) -> Any:
@@ -265,7 +266,7 @@ def load(path: Any) -> PriorTable:
         columns = {c: np.asarray(columns[c], dtype=kind) for c, kind in meta["columns"]}
         if checksum(meta, columns) != meta["checksum"]:
             raise ValueError("it was changed after it was written")
-        return from_columns(meta, columns)
+        return by_group(meta, columns)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         text = f"{name} does not hold a usable prior table: export it again ({error})"
         raise ValueError(text) from None
@@ -288,23 +289,19 @@ def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
     """Digest of a table's columns and its description without the checksum itself."""
     described = {key: value for key, value in meta.items() if key != "checksum"}
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-    for name, kind in meta["columns"]:
-        digest.update(np.asarray(columns[name], dtype=kind).tobytes())
+    for values in columns.values():
+        digest.update(values.tobytes())
     return digest.hexdigest()
 
 
-def from_columns(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
-    """A table from its description and columns of nodes, as in a file."""
-    labels, cell = meta["groups"] or [""], columns["cell"]
-    number = np.bincount(cell, minlength=meta["cells"]).reshape(len(labels), -1)
-    wide = np.bincount(cell, columns["wide"], meta["cells"]).reshape(number.shape) > 0
-    names = [[f"{v}_{i}{j}" for i, j in meta["terms"]] for v in ("weight", "first", "second")]
-    nodes = np.array([[columns[name] for name in row] for row in names], dtype=float)
-    ways = [columns[name] for name in columns if name.startswith("way_")]
-    ends = np.cumsum(number.sum(axis=1))[:-1]
-    parts = (np.split(v, ends, axis=-1) for v in (nodes, np.reshape(ways, (-1, len(cell)))))
-    rows = zip(number, *parts, wide, strict=True)
-    return PriorTable(meta, dict(zip(labels, map(Block._make, rows), strict=True)))
+def by_group(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
+    """A table from its description and columns of the nodes of all groups, one after the other."""
+    labels = meta["groups"] or [""]
+    cells = meta["cells"] // len(labels)
+    ends = np.searchsorted(columns["cell"], cells * np.arange(1, len(labels)))
+    groups = zip(*(np.split(values, ends) for values in columns.values()), strict=True)
+    nodes = (dict(zip(columns, parts, strict=True)) for parts in groups)
+    return PriorTable(meta, dict(zip(labels, nodes, strict=True)))
 
 
 def quantile_name(prob: float) -> str:
@@ -357,37 +354,34 @@ def score(
     True
     """
     table = table if isinstance(table, PriorTable) else load(table)
+    meta, family = table.meta, table.family
     if score is None:
-        if table.meta["score"] is None:
+        if meta["score"] is None:
             raise ValueError("the fit's items have a score: give score= of each")
-        score = np.full(np.shape(outcome if size is None else size), table.meta["score"])
-    t = np.atleast_1d(np.asarray(score, dtype=float))
+        score = np.full(np.shape(outcome if size is None else size), meta["score"])
     if not all(OUTER_LEVEL <= level <= 1.0 - OUTER_LEVEL for level in quantiles):
         raise ValueError(f"quantiles={tuple(quantiles)} must be from 0.005 to 0.995")
-    if size is None and (outcome is not None or table.meta["sizes"]):
+    if size is None and (outcome is not None or meta["sizes"]):
         raise ValueError("outcomes, and thetas that depend on the size, need it: give size= too")
-    known = (0.0, table.family.none) if outcome is None else (outcome, size)
-    y, n = (np.broadcast_to(np.asarray(v, dtype=float), t.shape) for v in known)
-    bad = ~table.family.good(y, n)
+    t = np.atleast_1d(np.asarray(score, dtype=float))
+    known = (0.0, family.none) if outcome is None else (outcome, size)
+    y, n, prior_size = (
+        np.broadcast_to(np.asarray(value, dtype=float), t.shape) for value in (*known, size)
+    )
+    bad = ~family.good(y, n)
     if bad.any():
         raise ValueError(f"{bad.sum()} of {len(t)} outcomes are not possible with their sizes")
-    sizes = None if size is None else np.broadcast_to(np.asarray(size, dtype=float), t.shape)
-    labels = _labels(table, group, len(t)) if table.meta["groups"] else None
-    rows, flagged = posterior_rows(table, Items(t, y, n, sizes, labels), quantiles)
+    labels = [*map(str, np.atleast_1d(np.array([] if group is None else group, dtype=object)))]
+    if meta["groups"] and len(labels) != len(t):
+        raise ValueError(f"{len(labels)} groups for {len(t)} scores: give group= of each")
+    if meta["groups"] and (unknown := sorted(set(labels) - set(meta["groups"]))):
+        raise ValueError(f"group {unknown[0]!r} is not one of the table's")
+    items = Items(t, y, n, prior_size, np.array(labels, dtype=object) if meta["groups"] else None)
+    rows, flagged = posterior_rows(table, items, quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
-    columns = dict(zip([*names, *["p_zero"] * table.meta["zero"]], rows, strict=True))
+    columns = dict(zip([*names, *["p_zero"] * meta["zero"]], rows, strict=True))
     columns["flagged"] = flagged
     return columns if np.ndim(score) else {name: v[0].item() for name, v in columns.items()}
-
-
-def _labels(table: PriorTable, group: Any, n: int) -> Any:
-    """Labels of groups as str, (n,); raises if the table does not know them all."""
-    labels = [] if group is None else [group] if isinstance(group, str) else [*map(str, group)]
-    if len(labels) != n:
-        raise ValueError(f"{len(labels)} groups for {n} scores: give group= of each")
-    if unknown := sorted(set(labels) - set(table.meta["groups"])):
-        raise ValueError(f"group {unknown[0]!r} is not one of the table's")
-    return np.array(labels, dtype=object)
 
 
 # --- items in cells -------------------------------------------------------------------------------
@@ -433,24 +427,39 @@ def posterior_rows(
 
 def posterior_nodes(table: PriorTable, items: Items, skip: bool = False) -> Iterator[Posteriors]:
     """Nodes of all items given their outcomes, in parts of any order; as by `posterior_rows`."""
-    block, cell, x, w = _places(table, items)
-    start, number, flagged = np.cumsum(block.number), block.number[cell], block.wide[cell]
-    mixture, y, n = table.meta["mixture"], items.outcome, items.size
-    if "score" not in table.meta["axis"]:  # beyond the outermost cells
+    meta, family, y, n = table.meta, table.family, items.outcome, items.size
+    cell, x, w = _places(meta, items)
+    labels, code = np.unique([""] if items.group is None else items.group, return_inverse=True)
+    parts = [table.nodes[label] for label in labels.tolist()]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    start = np.flatnonzero(columns["node"] == 0)  # of the nodes of a cell
+    cell = cell + len(start) // len(labels) * code
+    number = np.diff(start, append=len(columns["node"]))[cell]
+    flagged = columns["wide"][start[cell]] > 0
+    if "score" not in meta["axis"]:  # beyond the outermost cells
         flagged |= (x < 0.0) | (x > 1.0)
     # a mixture's items of similar outcomes share the components that count
-    similar = y / np.maximum(n, 1e-300) if table.family.positive else y
-    order = np.lexsort([similar, cell, number] if mixture else [cell, number])
+    similar = y / np.maximum(n, 1e-300) if family.positive else y
+    order = np.lexsort([similar, cell, number] if meta["mixture"] else [cell, number])
     order = order[~flagged[order]] if skip else order
-    update, limit = (_reweighted, MOST_MOVED) if mixture else (_updated, MOST_APART)
+    polynomials = [[columns[f"{v}_{i}{j}"] for i, j in meta["terms"]] for v in POLYNOMIALS]
+    ways = [values for name, values in columns.items() if name.startswith("way_")]
     for part in _chunks(order, number):
-        rows = start[cell[part]] - np.arange(1, number[part[0]] + 1)[::-1, None]
-        powers = [
-            x[part] ** i * w[part] ** j if j else x[part] ** i for i, j in table.meta["terms"]
-        ]
-        nodes = [_polynomials(values, rows, powers) for values in block.nodes]
-        apart, *posterior = update(table, nodes, block.ways.take(rows, axis=1), y[part], n[part])
-        yield Posteriors(part, flagged[part] | ~(apart <= limit), *posterior)
+        rows = start[cell[part]] + np.arange(number[part[0]])[:, None]
+        powers = [x[part] ** i * w[part] ** j if j else x[part] ** i for i, j in meta["terms"]]
+        weight, *curves = (
+            sum(
+                coefficient.take(rows) * power
+                for coefficient, power in zip(row, powers, strict=True)
+            )
+            for row in polynomials
+        )
+        nodes = weight, *family.parameters(*curves, ARRAYS), y[part], n[part]
+        if meta["mixture"]:
+            close, *posterior = _reweighted(table, [way.take(rows) for way in ways], *nodes)
+        else:
+            close, *posterior = _updated(family, *nodes)
+        yield Posteriors(part, flagged[part] | ~close, *posterior)
 
 
 def _chunks(order: Any, number: Any) -> Iterator[Any]:
@@ -460,17 +469,9 @@ def _chunks(order: Any, number: Any) -> Iterator[Any]:
         yield from (alike[i : i + step] for i in range(0, len(alike), step))
 
 
-def _polynomials(coefficients: Any, rows: Any, powers: Any) -> Any:
-    """Values (nodes, n) of polynomials with coefficients (terms, all nodes) in `rows`."""
-    total = coefficients[0].take(rows) * powers[0]
-    for coefficient, power in zip(coefficients[1:], powers[1:], strict=True):
-        total += coefficient.take(rows) * power
-    return total
-
-
-def _places(table: PriorTable, items: Items) -> tuple[Block, Any, Any, Any]:
-    """Cells of the items' groups, each item's, and its places along score and size there."""
-    meta, axis, t = table.meta, table.meta["axis"], items.score
+def _places(meta: Mapping[str, Any], items: Items) -> tuple[Any, Any, Any]:
+    """Each item's cell in its group, and its places along score and size there."""
+    axis, t = meta["axis"], items.score
     is_atom = np.isin(t, meta["atoms"])
     bad = ~((t > axis["low"]) & (t < axis["high"]) | is_atom)
     if bad.any():
@@ -483,17 +484,13 @@ def _places(table: PriorTable, items: Items) -> tuple[Block, Any, Any, Any]:
     u = u - np.log(1.0 - usual) if axis["high"] == 1.0 and not axis["low"] else u
     u = np.interp(t, axis["score"], axis["rank"]) if "score" in axis else u
     cell, x = _within(meta["score_edges"], t, meta["edges"], u)
-    x, inner = np.where(is_atom, 0.0, np.clip(x, -FARTHEST, FARTHEST)), len(meta["edges"]) - 1
-    cell = np.where(is_atom, inner + np.searchsorted(meta["atoms"], t), cell)
-    labels, code = np.unique([""] if items.group is None else items.group, return_inverse=True)
-    blocks = [table.blocks[label] for label in labels.tolist()]
-    block = Block(*(np.concatenate(values, axis=-1) for values in zip(*blocks, strict=True)))
-    cell = cell + (inner + len(meta["atoms"])) * code
+    x, atoms = np.where(is_atom, 0.0, np.clip(x, -FARTHEST, FARTHEST)), meta["atoms"]
+    cell = np.where(is_atom, len(meta["edges"]) - 1 + np.searchsorted(atoms, t), cell)
     if not meta["sizes"]:
-        return block, cell, x, np.zeros_like(x)
+        return cell, x, np.zeros_like(x)
     v = np.clip(np.log(np.maximum(items.prior_size, 1e-300)), meta["sizes"][0], meta["sizes"][-1])
     column, w = _within(meta["size_edges"], items.prior_size, meta["sizes"], v)
-    return block, cell * (len(meta["sizes"]) - 1) + column, x, w
+    return cell * (len(meta["sizes"]) - 1) + column, x, w
 
 
 def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
@@ -505,45 +502,42 @@ def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
     return cell, (u - edges[cell]) / (edges[cell + 1] - edges[cell])
 
 
-def _parameters(family: Any, location: Any, dispersion: Any) -> tuple[Any, Any]:
-    """Conjugate parameters of both curves, whose logarithms are bounded."""
-    dispersion = np.clip(dispersion, -LARGEST_LOG, LARGEST_LOG)
-    location = np.clip(location, -LARGEST_LOG, LARGEST_LOG) if family.positive else location
-    return family.parameters(location, dispersion, ARRAYS)
-
-
-def _updated(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
-    """Distance of the nodes' means given outcomes; weights and parameters; None."""
-    family, weight = table.family, nodes[0] / nodes[0].sum(axis=0)
-    a, b = family.update(*_parameters(family, *nodes[1:]), y, n)
+def _updated(family: Any, weight: Any, a: Any, b: Any, y: Any, n: Any) -> tuple[Any, ...]:
+    """Whether the nodes' means given outcomes are close; their weights and parameters; None."""
+    weight = weight / weight.sum(axis=0)
+    a, b = family.update(a, b, y, n)
     mean, variance = family.mean(a, b), family.variance(a, b)
     centred = mean - (weight * mean).sum(axis=0)
     apart = (weight * centred * centred).sum(axis=0) / (weight * variance).sum(axis=0)
-    return apart, weight, a, b, None
+    return apart <= MOST_APART, weight, a, b, None
 
 
-def _reweighted(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
-    """Shift of a mixture's weights by their uncertainty; as `_updated`, and p_zero."""
+def _reweighted(
+    table: PriorTable, ways: Any, weight: Any, a: Any, b: Any, y: Any, n: Any
+) -> tuple[Any, ...]:
+    """Whether a mixture's weights are known well enough given outcomes; as `_updated`; p_zero."""
     family, zero = table.family, None
-    weight = np.maximum(nodes[0], 0.0)  # polynomials may fall below 0 where weights nearly vanish
-    a, b = _parameters(family, *nodes[1:])
+    weight = np.maximum(weight, 0.0)  # polynomials may fall below 0 where weights nearly vanish
     log_p = family.log_density(a, b, y, n, ARRAYS)
     if table.meta["zero"]:
         log_p[-1] = family.at_zero(y, n, ARRAYS)
     p = np.exp(log_p - log_p.max(axis=0))
     total = (weight * p).sum(axis=0)
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
-    shift = (ways * p).sum(axis=1) / total
-    change = (ways * shift[:, None]).sum(axis=0) / np.maximum(weight, 1e-100)
+    shifts = [(way * p).sum(axis=0) / total for way in ways]
+    change = sum(way * shift for way, shift in zip(ways, shifts, strict=True))
+    change = change / np.maximum(weight, 1e-100)
     apart = (weight * p * change**2).sum(axis=0) / total
-    weight = weight * p * (1.0 + (shift * shift).sum(axis=0)) / np.maximum(1.0 + change, 0.1)
+    moved = sum(shift * shift for shift in shifts)
+    weight = weight * p * (1.0 + moved) / np.maximum(1.0 + change, 0.1)
     weight /= weight.sum(axis=0)
     if table.meta["zero"]:
         zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
         weight = weight / np.maximum(1.0 - zero, 1e-300)
     weight[weight < _LEAST_WEIGHT] = 0.0
     counts = weight.any(axis=1)
-    return apart, weight[counts], *family.update(a[counts], b[counts], y, n), zero
+    posterior = family.update(a[counts], b[counts], y, n)
+    return apart <= MOST_MOVED, weight[counts], *posterior, zero
 
 
 # --- summaries of mixtures ------------------------------------------------------------------------

@@ -5,12 +5,15 @@ the draws give Gauss rules, or a mixture's components with the mean and covarian
 polynomials in the cell follow these. A group's cells are made when an item first needs them.
 """
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
@@ -22,10 +25,9 @@ from ..families.row_sums import MEAN_ONLY
 from ..families.rules import gauss_rules
 from ..families.scales import RANK
 from ..inference.results import Fit
-from ..prior_table import FORMAT, Block, PriorTable
+from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
 from .curves import SIZE_WIDTH, curve_draws, items_at_once, size_atoms, size_knots
 from .interface import Columns, select
-from .scored_files import fit_digest
 from .weights import SmoothWeights
 
 _CELLS, _SIZES = 32, 14  # least numbers of cells along score and size
@@ -41,6 +43,9 @@ _DRAWS = 512  # draws of a mixture, with the moments of all
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
 
+type Nodes = dict[str, NDArray[Any]]
+"""Columns of nodes, cell by cell, as in a file."""
+
 
 def table_of(fit: Fit) -> PriorTable:
     """The prior table of a fit, made once; FitError with the reason of `why_no_table`."""
@@ -49,7 +54,7 @@ def table_of(fit: Fit) -> PriorTable:
         if refusal := why_no_table(fit):
             raise FitError(refusal)
         edges, sizes = _edges(fit), _size_edges(fit)
-        return PriorTable(_meta(fit, edges, sizes), _Blocks(fit, edges, sizes))
+        return PriorTable(_meta(fit, edges, sizes), _Nodes(fit, edges, sizes))
 
     return fit._once("prior table", make)
 
@@ -91,21 +96,35 @@ def _meta(fit: Fit, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "groups": list(fit.groups),
         "sizes": sizes.tolist(),
         "size_edges": np.exp(sizes).tolist(),
-        "terms": [list(term) for term in (_PLANE if len(sizes) else _LINE)],
+        "terms": [list(term) for term in _terms(sizes)],
     }
 
 
-class _Blocks(dict[str, Block]):
-    """Cells by group, made when first asked for."""
+class _Nodes(dict[str, Nodes]):
+    """Nodes by group, made when first asked for."""
 
     def __init__(self, fit: Fit, edges: Floats, sizes: Floats) -> None:
-        self._lock, self._fit, self._edges, self._sizes = threading.Lock(), fit, edges, sizes
+        self._lock, self._arguments = threading.Lock(), (fit, edges, sizes)
 
-    def __missing__(self, label: str) -> Block:
+    def __missing__(self, label: str) -> Nodes:
         with self._lock:
             if label not in self:
-                self[label] = _block(self._fit, self._edges, self._sizes, label)
+                self[label] = _nodes(*self._arguments, label)
             return self[label]
+
+
+def fit_digest(fit: Fit) -> str:
+    """Digest of all that scoring uses of a fit: prior, draws, bins and axes."""
+    digest = hashlib.sha256(f"{type(fit.prior).__name__} {fit.prior!r}".encode())
+    for group in ("posterior", "constant_data"):
+        variables = fit.data[group].to_dataset().variables if group in fit.data else {}
+        for name in sorted(variables, key=str):
+            values = variables[name].to_numpy()
+            text = values.tolist() if values.dtype.kind in "OUST" else None
+            place = [group, str(name), variables[name].dims, values.shape, text]
+            digest.update(json.dumps(place).encode())
+            digest.update(b"" if text is not None else values.tobytes())
+    return digest.hexdigest()
 
 
 # --- cells ---------------------------------------------------------------------------------------
@@ -166,14 +185,14 @@ def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Column
     return columns
 
 
-def _block(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Block:
-    """Polynomials of all cells of a group, those of atoms last."""
+def _nodes(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Nodes:
+    """Columns of the nodes in all cells of a group, those of atoms last."""
     axis, number, atoms = fit.axis("mean"), max(len(sizes) - 1, 1), np.array(fit.atoms)
     w = _W if len(sizes) else np.zeros(1)
     v = sizes[:-1, None] + np.diff(sizes)[:, None] * _W if len(sizes) else np.zeros((1, 1))
     inner = axis.inverse(edges[:-1, None] + np.diff(edges)[:, None] * _X)
     nodes_of_cells = _components if fit.prior.gridded else _rules
-    polynomials, ways, wide = [], [], []
+    coefficients, ways, wide = [], [], []
     for x, score in ((_X, inner), (np.zeros(1), atoms[:, None])):  # scores are (cells, points)
         shape = (len(score), len(v), score.shape[1], v.shape[1])
         scores = np.broadcast_to(score[:, None, :, None], shape).ravel()
@@ -183,19 +202,28 @@ def _block(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Block:
         is_open = len(x) > 1 and axis.scale != RANK
         for k, (values, way, unknown) in enumerate(cells):
             outermost = is_open and k // number in (0, len(score) - 1)
-            polynomials.append(_polynomials(values, x, w, min(len(x) - 1, 1 if outermost else 3)))
+            coefficients.append(_polynomials(values, x, w, min(len(x) - 1, 1 if outermost else 3)))
             ways.append(np.pad(way, ((0, 0), (0, _MOST_WAYS * fit.prior.gridded - way.shape[1]))))
             wide.append(unknown)
-    coefficients = np.concatenate(polynomials).transpose(1, 2, 0)
-    rounded = _rounded(coefficients)
-    rounded[1:, 0] = coefficients[1:, 0]  # values of both curves may be far from 0
-    number_of_nodes = np.array([len(values) for values in polynomials])
-    return Block(number_of_nodes, rounded, _rounded(np.concatenate(ways).T), np.array(wide))
+    nodes_of_cell = [len(values) for values in coefficients]
+    columns = {
+        "node": np.concatenate([np.arange(k, dtype=np.int32) for k in nodes_of_cell]),
+        "wide": np.repeat(np.array(wide, dtype=np.int32), nodes_of_cell),
+    }
+    for name, values in zip(
+        POLYNOMIALS, np.concatenate(coefficients).transpose(1, 2, 0), strict=True
+    ):
+        for (i, j), column in zip(_terms(sizes), values, strict=True):
+            # values that may be far from 0 keep all digits
+            exact = name != "weight" and i == j == 0
+            columns[f"{name}_{i}{j}"] = column if exact else column.astype(np.float32)
+    ways_of_nodes = np.concatenate(ways).astype(np.float32).T
+    return columns | {f"way_{k}": way for k, way in enumerate(ways_of_nodes)}
 
 
-def _rounded(values: Floats) -> Floats:
-    """Numbers as stored in a file."""
-    return values.astype(np.float32).astype(float)
+def _terms(sizes: Floats) -> tuple[tuple[int, int], ...]:
+    """Powers of the polynomials' terms along score and size."""
+    return _PLANE if len(sizes) else _LINE
 
 
 def _polynomials(nodes: Floats, x: Floats, w: Floats, degree: int) -> Floats:

@@ -24,8 +24,8 @@ from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, MIDDLE, RANK, SCALES, Scale
 from ..families.validity import LARGEST, Bounds
 from ..inference.results import Fit
-from ..prior_table import FARTHEST, LARGEST_LOG, quantile_name
-from .prior_export import described
+from ..prior_table import FARTHEST, POLYNOMIALS, quantile_name
+from .files import described
 
 PRIOR, _PLACES, _BINS = "soc_prior", "soc_places", "soc_bins"
 _GROUPS, _LEVELS = "soc_groups", "soc_levels"
@@ -278,11 +278,8 @@ def _nodes(items: _Sheet, prior: Prior, table: Any) -> _Sheet:
     sheet = items.like(items.rows.inner_join(table, items["at"] == table.soc_cell))
     beyond = (sheet["x"] < 0.0) | (sheet["x"] > 1.0)
     doubt = sheet["wide"] if "score" in meta["axis"] else beyond.ifelse(1.0, sheet["wide"])
-    values = {name: _polynomial(sheet, name, meta["terms"]) for name in ("first", "second")}
-    sheet.add(doubt=doubt, u=_polynomial(sheet, "weight", meta["terms"]), **values)
-    xp = sheet.only("node", "doubt", "u", *values, *prior.ways).functions
-    location, dispersion = (xp.low(xp.high(sheet[c], -LARGEST_LOG), LARGEST_LOG) for c in values)
-    sheet.add(first=location if family.positive else sheet["first"], second=dispersion)
+    sheet.add(doubt=doubt, **{c: _polynomial(sheet, c, meta["terms"]) for c in POLYNOMIALS})
+    xp = sheet.only("node", "doubt", *POLYNOMIALS, *prior.ways).add(u=sheet["weight"]).functions
     a, b = family.parameters(sheet["first"], sheet["second"], xp)
     sheet.add(a=a, b=b)
     if mixture:

@@ -16,7 +16,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc import prior_table
-from soc_pymc.posterior import prior_export
+from soc_pymc.posterior import files
 from soc_pymc.posterior.prior_build import table_of
 from soc_pymc.posterior.weights import _with_moments
 from tests.examples import (
@@ -324,7 +324,7 @@ def test_a_prior_that_no_table_follows_is_refused_and_leaves_no_file(
     """Five steps whose curves jump at edges have no table; others are compared with all draws."""
     method = soc.FiveSteps(smooth=False)
     steps = soc.fit(example("five_steps").statistics, method=method, progress=False)
-    monkeypatch.setattr(prior_export, "_FAR", 1e-9)
+    monkeypatch.setattr(files, "_FAR", 1e-9)
     for fit in (steps, ref.thinned_fit(example("normal").fit, 50)):
         with pytest.raises(soc.FitError):
             soc.export_prior(fit, tmp_path / "prior.json")
