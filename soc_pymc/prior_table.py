@@ -27,7 +27,7 @@ MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
 # error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
 CLOSE, ROUGH = 1e-3, 0.3
-FARTHEST, _LARGEST_LOG = 1e30, 230.0  # bounds of places and curves, so that results are finite
+FARTHEST = 1e30  # bound of places, so that results are finite
 POLYNOMIALS = "weight", "first", "second"  # of nodes: weight and both curves
 _FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or count as 0
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
@@ -39,7 +39,7 @@ _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 _LOGISTIC = 1.702  # a normal quantile is nearly the logit over this
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
-    keep=lambda values: values, never=-math.inf)  # fmt: skip
+    keep=lambda values: values)  # fmt: skip
 
 
 # --- families: in + - * / and given functions, so for arrays and for columns of engines -----------
@@ -123,32 +123,10 @@ def _normal_log(a: Any, b: Any, value: Any, noise_sd: Any, xp: Any) -> Any:
     return -0.5 * ((value - a) * (value - a) / total + xp.log(xp.low(total, 1e300)))
 
 
-def _bounded(logarithm: Any, xp: Any) -> Any:
-    return xp.keep(xp.low(xp.high(logarithm, -_LARGEST_LOG), _LARGEST_LOG))
-
-
-def _gamma_parameters(location: Any, dispersion: Any, xp: Any) -> tuple[Any, Any]:
-    f, s = _bounded(location, xp), _bounded(dispersion, xp)
-    return xp.exp(-s), xp.exp(-s - f)
-
-
-def _beta_parameters(location: Any, dispersion: Any, xp: Any) -> tuple[Any, Any]:
-    f, size = _bounded(location, xp), xp.exp(-_bounded(dispersion, xp))
-    return size * (1.0 + xp.exp(f)), size * (1.0 + xp.exp(-f))
-
-
 def _log_cumulants(a: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Mean, variance and third central moment, nearly, of the log of a Gamma of this shape."""
-    return (
-        xp.log(a + 0.5) - 1.0 / a,
-        1.0 / (a * a) + 1.0 / (a + 0.5),
-        -2.0 / (a * a * a) - 1.0 / ((a + 0.5) * (a + 0.5)),
-    )
-
-
-def _gamma_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
-    mean, variance, third = _log_cumulants(a, xp)
-    return mean - xp.log(b), variance, third
+    mean, variance = xp.log(a + 0.5) - 1.0 / a, 1.0 / (a * a) + 1.0 / (a + 0.5)
+    return mean, variance, -2.0 / (a * a * a) - 1.0 / ((a + 0.5) * (a + 0.5))
 
 
 def _beta_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
@@ -158,17 +136,19 @@ def _beta_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
 
 FAMILIES = {
     "Gamma": SimpleNamespace(
-        parameters=_gamma_parameters,  # of both curves
+        parameters=lambda f, s, xp: (xp.exp(-s), xp.exp(-s - f)),  # of both curves
+        bounds=(230.0, 230.0),  # of the curves, so that results are finite
         update=lambda a, b, y, n: (a + y, b + n),
         mean=lambda a, b: a / b,
         variance=lambda a, b: a / b / b,
         matched=lambda mean, variance: (mean / variance * mean, mean / variance),
         log_density=lambda a, b, y, n, xp: (  # of outcomes, up to what is the same for all nodes
             _log_rise(a, y, xp) - a * xp.log(1.0 + n / b) - y * xp.log(b + n)),
-        at_zero=lambda y, n, xp: xp.where(y > 0, xp.never, 0.0),  # the same where theta is 0
+        spike=(1e-200, 1e200),  # parameters for which theta is 0
         theta=lambda t, xp: xp.exp(t),  # from t on the whole line
         unit=lambda mean: mean,  # of theta's sd
-        cumulants=_gamma_cumulants,  # of t, nearly
+        cumulants=lambda a, b, xp: (  # of t, nearly
+            _log_cumulants(a, xp)[0] - xp.log(b), *_log_cumulants(a, xp)[1:]),
         # log norm of t's density; distribution function and density at t
         norm=lambda a, b, xp: xp.log(a) + a * xp.log(b) - _log_rise(1.0, a, xp),
         law=_gamma_law,
@@ -176,7 +156,9 @@ FAMILIES = {
         good=lambda y, n: (y >= 0) & (n >= 0) & ((n > 0) | (y == 0)) & (y + n < math.inf) & (
             y == np.floor(y))),
     "Beta": SimpleNamespace(
-        parameters=_beta_parameters,
+        parameters=lambda f, s, xp: (
+            xp.exp(-s) * (1.0 + xp.exp(f)), xp.exp(-s) * (1.0 + xp.exp(-f))),
+        bounds=(230.0, 230.0),
         update=lambda a, b, y, n: (a + y, b + (n - y)),
         mean=lambda a, b: a / (a + b),
         variance=lambda a, b: a / (a + b) * (b / (a + b)) / (a + b + 1.0),
@@ -185,7 +167,7 @@ FAMILIES = {
             (1.0 - mean) * (mean * (1.0 - mean) / variance - 1.0)),
         log_density=lambda a, b, y, n, xp: (
             _log_rise(a, y, xp) + _log_rise(b, n - y, xp) - _log_rise(a + b, n, xp)),
-        at_zero=lambda y, n, xp: xp.where(y > 0, xp.never, 0.0),
+        spike=(1e-200, 1e200),
         theta=lambda t, xp: 1.0 / (1.0 + xp.exp(-t)),
         unit=lambda mean: mean * (1.0 - mean),
         cumulants=_beta_cumulants,
@@ -195,13 +177,14 @@ FAMILIES = {
         good=lambda y, n: (y >= 0) & (n >= y) & (n < math.inf) & (y == np.floor(y)) & (
             n == np.floor(n))),
     "Normal": SimpleNamespace(
-        parameters=lambda f, s, xp: (f, xp.exp(_bounded(s, xp))),
+        parameters=lambda f, s, xp: (f, xp.exp(s)),
+        bounds=(1e300, 230.0),
         update=_normal_update,
         mean=lambda a, b: a,
         variance=lambda a, b: b,
         matched=lambda mean, variance: (mean, variance),
         log_density=_normal_log,
-        at_zero=lambda y, n, xp: _normal_log(0.0, 0.0, y, n, xp),
+        spike=(0.0, 0.0),
         theta=lambda t, xp: t,
         unit=lambda mean: mean,
         cumulants=lambda a, b, xp: (a, b, 0.0 * b),
@@ -233,12 +216,12 @@ class PriorTable:
 
 
 def load(path: Any) -> PriorTable:
-    """Read a prior table: JSON with the standard library, Parquet with PyArrow.
+    """Read the prior table that `soc.export_prior` wrote.
 
     Parameters
     ----------
     path
-        The file that `soc.export_prior` wrote, ``*.json`` or ``*.parquet``.
+        The file, ``*.json`` (read with the standard library) or ``*.parquet`` (with PyArrow).
 
     Returns
     -------
@@ -268,8 +251,8 @@ def load(path: Any) -> PriorTable:
             raise ValueError("it was changed after it was written")
         return by_group(meta, columns)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        text = f"{name} does not hold a usable prior table: export it again ({error})"
-        raise ValueError(text) from None
+        reason = f"does not hold a usable prior table: export it again ({error})"
+        raise ValueError(f"{name} {reason}") from None
 
 
 def _read(name: str) -> tuple[Any, Mapping[str, Any]]:
@@ -398,14 +381,14 @@ class Items(NamedTuple):
 
 
 class Posteriors(NamedTuple):
-    """Nodes of some items given their outcomes, (nodes, n)."""
+    """Nodes of some items given their outcomes, (nodes, n), and columns of these items, (n,)."""
 
-    items: Any  # (n,): indices
-    flagged: Any  # (n,)
+    items: Any  # indices
+    flagged: Any
     weight: Any
     a: Any
     b: Any
-    zero: Any  # (n,): P(theta = 0); None if theta is never 0
+    zero: Any  # P(theta = 0); None if theta is never 0
 
 
 def posterior_rows(
@@ -454,9 +437,13 @@ def posterior_nodes(table: PriorTable, items: Items, skip: bool = False) -> Iter
             )
             for row in polynomials
         )
-        nodes = weight, *family.parameters(*curves, ARRAYS), y[part], n[part]
+        curves = [np.clip(v, -most, most) for v, most in zip(curves, family.bounds, strict=True)]
+        a, b = family.parameters(*curves, ARRAYS)
+        nodes = weight, a, b, y[part], n[part]
         if meta["mixture"]:
-            close, *posterior = _reweighted(table, [way.take(rows) for way in ways], *nodes)
+            close, *posterior = _reweighted(
+                family, [way.take(rows) for way in ways], *nodes, meta["zero"]
+            )
         else:
             close, *posterior = _updated(family, *nodes)
         yield Posteriors(part, flagged[part] | ~close, *posterior)
@@ -494,10 +481,8 @@ def _places(meta: Mapping[str, Any], items: Items) -> tuple[Any, Any, Any]:
 
 
 def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
-    """Cells of values between cuts, the outer ones without end, and places from 0 to 1 there.
-
-    Cells are found on the values' own scale, on which all engines agree to the last digit.
-    """
+    """Cells of values between cuts, the outer ones without end, and places from 0 to 1 there."""
+    # on the values' own scale all engines agree to the last digit
     cell, edges = np.searchsorted(cuts[1:-1], values, side="right"), np.array(edges)
     return cell, (u - edges[cell]) / (edges[cell + 1] - edges[cell])
 
@@ -513,14 +498,13 @@ def _updated(family: Any, weight: Any, a: Any, b: Any, y: Any, n: Any) -> tuple[
 
 
 def _reweighted(
-    table: PriorTable, ways: Any, weight: Any, a: Any, b: Any, y: Any, n: Any
+    family: Any, ways: Any, weight: Any, a: Any, b: Any, y: Any, n: Any, zero: bool
 ) -> tuple[Any, ...]:
     """Whether a mixture's weights are known well enough given outcomes; as `_updated`; p_zero."""
-    family, zero = table.family, None
     weight = np.maximum(weight, 0.0)  # polynomials may fall below 0 where weights nearly vanish
+    if zero:
+        a[-1], b[-1] = family.spike
     log_p = family.log_density(a, b, y, n, ARRAYS)
-    if table.meta["zero"]:
-        log_p[-1] = family.at_zero(y, n, ARRAYS)
     p = np.exp(log_p - log_p.max(axis=0))
     total = (weight * p).sum(axis=0)
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
@@ -530,14 +514,14 @@ def _reweighted(
     apart = (weight * p * change**2).sum(axis=0) / total
     moved = sum(shift * shift for shift in shifts)
     weight = weight * p * (1.0 + moved) / np.maximum(1.0 + change, 0.1)
-    weight /= weight.sum(axis=0)
-    if table.meta["zero"]:
-        zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
-        weight = weight / np.maximum(1.0 - zero, 1e-300)
+    weight, p_zero = weight / weight.sum(axis=0), None
+    if zero:
+        p_zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
+        weight = weight / np.maximum(1.0 - p_zero, 1e-300)
     weight[weight < _LEAST_WEIGHT] = 0.0
     counts = weight.any(axis=1)
     posterior = family.update(a[counts], b[counts], y, n)
-    return apart <= MOST_MOVED, weight[counts], *posterior, zero
+    return apart <= MOST_MOVED, weight[counts], *posterior, p_zero
 
 
 # --- summaries of mixtures ------------------------------------------------------------------------
@@ -597,7 +581,7 @@ def split_level(level: Any, zero: Any, below: Any, xp: Any) -> tuple[Any, Any]:
 def _nearest_member(family: Any, mean: Any, variance: Any, share: Any) -> tuple[Any, Any]:
     """Rough quantile on the line, and width there, of the member with a mean and variance."""
     a, b = family.matched(mean, variance)
-    t, width = start(family.cumulants(a, b, ARRAYS), share, ARRAYS)
+    t, width = start(family, a, b, share, ARRAYS)
     width = np.minimum(width, 0.1 * _LOWEST) if family.positive else width
     rows = a[None], b[None], family.norm(a, b, ARRAYS)[None]
     root = solve(family.law, np.ones((1, 1)), rows, share, t, width, ROUGH)
@@ -605,12 +589,9 @@ def _nearest_member(family: Any, mean: Any, variance: Any, share: Any) -> tuple[
     return np.clip(root, -_LOWEST, _LOWEST) if family.positive else root, width
 
 
-def start(member: tuple[Any, Any, Any], share: Any, xp: Any) -> tuple[Any, Any]:
-    """A place near the quantile of a member with these cumulants of t, and its sd.
-
-    By the expansion of Cornish and Fisher (1938).
-    """
-    mean, variance, third = member
+def start(family: Any, a: Any, b: Any, share: Any, xp: Any) -> tuple[Any, Any]:
+    """A place near a member's quantile, and its sd, by Cornish and Fisher's expansion (1938)."""
+    mean, variance, third = family.cumulants(a, b, xp)
     z = xp.keep((xp.log(share) - xp.log(1.0 - share)) / _LOGISTIC)
     sd = xp.keep(xp.sqrt(variance))
     return mean + sd * (z + third / (variance * sd) * (z * z - 1.0) / 6.0), sd

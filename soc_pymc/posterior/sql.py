@@ -67,8 +67,6 @@ def posterior_expression(
     >>> "theta_mean" in scored.columns and "theta_q95" in scored.columns
     True
     """
-    import pyarrow as pa
-
     FIT(fit, "fit")
     A(Items, f"{ANY_ITEMS} of an Ibis table")(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
@@ -79,8 +77,8 @@ def posterior_expression(
     roles = posterior_roles(fit, posterior_of(fit), items)
     prior = prior_of(fit, quantiles)
     _check_columns(items.source.columns, roles, prior)
-    lookups = {name: to_ibis(pa.table(dict(v))) for name, v in prior.tables.items()}
-    return expression(items.source, roles, prior, lookups, _backend(items.source))
+    lookups = {name: to_ibis(_arrow(columns)) for name, columns in prior.tables.items()}
+    return expression(items.source, roles, prior, lookups, items.source.get_backend().name)
 
 
 def posterior_sql(
@@ -137,41 +135,36 @@ def posterior_sql(
     """
     columns = names_of(columns, "columns", ItemsError)
     FIT(fit, "fit")
-    _check_name(table, "table")
-    if prior is not None:
-        _check_name(prior, "prior")
+    for argument, name in {"table": table, "prior": "a" if prior is None else prior}.items():
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise ItemsError(
+                f"{argument}={shown(name)} must be the name of a table: parts of letters, digits "
+                "and underscores, or in double quotes, with dots between them"
+            )
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
     outcome, known = family_of(fit.prior).outcome, roles_of(fit.data.attrs)
     arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
     arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
-    own_roles = ("score", outcome.observed, outcome.size)
+    by_role: dict[str, Any] = {
+        role: known.get(role, role) for role in ("score", outcome.observed, outcome.size)
+    }
     for role, name in arguments.items():
-        if name is not None and role not in own_roles:
+        if name is not None and role not in by_role:
             raise ItemsError(
                 f"{role}= is not a column of the fit's items, which have {outcome.observed}= and "
                 f"{outcome.size}="
             )
+    by_role |= {role: name for role, name in arguments.items() if name is not None}
     if group is not None and not fit.groups:
         raise ItemsError("group= is for fits with curves for each group: this one has none")
-    by_role: dict[str, Any] = {
-        role: known.get(role, role) if arguments[role] is None else arguments[role]
-        for role in own_roles
-    }
     if fit.groups:
         by_role |= group_roles(known) if group is None else roles_of_groups(group)
     items = ITEMS[outcome.kind](table, **arguments_of(by_role))
     roles = posterior_roles(fit, posterior_of(fit), items)
-    return _scoring_sql(table, roles, columns, prior_of(fit, quantiles), prior, dialect)
-
-
-def _check_name(name: Any, argument: str) -> None:
-    """Refuse what is not the name of a table, such as a call of a function."""
-    if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        raise ItemsError(
-            f"{argument}={shown(name)} must be the name of a table: parts of letters, digits and "
-            "underscores, or in double quotes, with dots between them"
-        )
+    users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
+    tables = {_ITEMS: table} | ({} if prior is None else {PRIOR: prior})
+    return _scoring_sql(users, roles, prior_of(fit, quantiles), tables, dialect)
 
 
 def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prior) -> None:
@@ -187,56 +180,45 @@ def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prio
         raise ItemsError(f"columns named soc_... are reserved: rename {reserved[0]!r}")
 
 
-def _backend(table: Any) -> str:
-    import ibis
-
-    try:
-        return str(table.get_backend().name)
-    except ibis.common.exceptions.IbisError:
-        return ""
-
-
 # --- SQL text ------------------------------------------------------------------------------------
 
 
 def _scoring_sql(
-    table: str,
+    users: Sequence[str],
     roles: Mapping[str, str],
-    columns: Sequence[str],
     prior: Prior,
-    prior_name: str | None,
+    tables: Mapping[str, str],
     dialect: str,
 ) -> str:
-    """A SELECT that scores a named table, with the small tables in it, or the prior's by name."""
+    """A SELECT over named tables: the items', and the prior's, whose numbers it has otherwise."""
     import ibis
     import sqlglot
 
-    users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
     _check_columns(users, roles, prior)
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
-    lookups = {name: _unbound(name, values) for name, values in prior.tables.items()}
-    if prior_name:
-        digest = {"fit": np.array([], dtype=object)}
-        lookups[PRIOR] = _unbound(PRIOR, {**prior.tables[PRIOR], **digest})
+    lookups = {
+        name: ibis.table(ibis.Schema.from_pyarrow(_arrow(columns).schema), name=name)
+        for name, columns in prior.tables.items()
+    }
+    if PRIOR in tables:
+        lookups[PRIOR] = ibis.table(dict(lookups[PRIOR].schema()) | {"fit": "string"}, name=PRIOR)
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
     scored = expression(ibis.table(kinds, name=_ITEMS), roles, prior, lookups, dialect)
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
-        sources = {_ITEMS: _named(table)} | ({PRIOR: _named(prior_name)} if prior_name else {})
+        sources = {internal: _named(name) for internal, name in tables.items()}
     except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
-        raise ItemsError(f"table {table!r} in dialect {dialect!r}: {error}") from error
+        text = f"table {tables[_ITEMS]!r} in dialect {dialect!r}: {error}"
+        raise ItemsError(text) from error
     for node in list(tree.find_all(sqlglot.exp.Table)):
         if node.name in sources:
             source = sources[node.name].copy()
             source.set("alias", node.args.get("alias"))
             node.replace(source)
-    for name, values in prior.tables.items():
-        if name not in sources:
-            tree.with_(name, as_=_values(values), copy=False)
-    definitions = tree.find(sqlglot.exp.With)  # others use the small tables, which come first
-    ordered = sorted(definitions.expressions, key=lambda part: part.alias not in prior.tables)
-    definitions.set("expressions", ordered)
+    definitions = tree.find(sqlglot.exp.With)
+    small = [_values(name, v) for name, v in prior.tables.items() if name not in tables]
+    definitions.set("expressions", [*small, *definitions.expressions])
     text = str(tree.sql(dialect=written, copy=False))
     if len(text) > _MOST_TEXT:
         raise FitError(
@@ -244,6 +226,12 @@ def _scoring_sql(
             'of soc.export_prior(fit, "prior.parquet") as a table, and give its name as prior='
         )
     return text
+
+
+def _arrow(columns: Mapping[str, NDArray[Any]]) -> Any:
+    import pyarrow as pa
+
+    return pa.table(dict(columns))
 
 
 def _named(name: str) -> Any:
@@ -257,26 +245,21 @@ def _named(name: str) -> Any:
     return exp.Table(**dict(zip(("this", "db", "catalog"), reversed(names), strict=False)))
 
 
-def _unbound(name: str, columns: Mapping[str, NDArray[Any]]) -> Any:
-    import ibis
-
-    kinds = {"O": "string", "i": "int64", "f": "float64"}
-    return ibis.table({c: kinds[values.dtype.kind] for c, values in columns.items()}, name=name)
-
-
-def _values(columns: Mapping[str, NDArray[Any]]) -> Any:
-    """A SELECT of rows of numbers as text, the only form that all engines read exactly."""
+def _values(name: str, columns: Mapping[str, NDArray[Any]]) -> Any:
+    """A named SELECT of rows of numbers as text, the only form that all engines read exactly."""
     from sqlglot import exp
 
     texts = (
         [repr(float(v)) if isinstance(v, np.floating) else str(v) for v in values]
         for values in columns.values()
     )
-    names: Any = [exp.to_identifier(name, quoted=True) for name in columns]
+    names: Any = [exp.to_identifier(column, quoted=True) for column in columns]
     values = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
     kinds = {"O": "TEXT", "i": "BIGINT", "f": "DOUBLE"}
     typed = [
-        exp.cast(exp.column(name.copy()), kinds[numbers.dtype.kind]).as_(name.copy())
-        for name, numbers in zip(names, columns.values(), strict=True)
+        exp.cast(exp.column(column.copy()), kinds[numbers.dtype.kind]).as_(column.copy())
+        for column, numbers in zip(names, columns.values(), strict=True)
     ]
-    return exp.select(*typed).from_(values)
+    return exp.CTE(
+        this=exp.select(*typed).from_(values), alias=exp.TableAlias(this=exp.to_identifier(name))
+    )

@@ -112,7 +112,7 @@ class _Sheet:
         self.rows, self.keys, self._fenced, self._number = rows, keys, fenced, 0
         self.functions = SimpleNamespace(
             log=lambda v: v.ln(), exp=lambda v: v.exp(), sqrt=lambda v: v.sqrt(), low=ibis.least,
-            high=ibis.greatest, where=ibis.ifelse, never=-1e300, keep=self.keep)  # fmt: skip
+            high=ibis.greatest, where=ibis.ifelse, keep=self.keep)  # fmt: skip
 
     def __getitem__(self, name: str) -> Any:
         return self.rows[f"soc_{name}"]
@@ -263,7 +263,17 @@ def _nodes(items: _Sheet, prior: Prior, table: Any) -> _Sheet:
             terms.append(reduce(mul, power, sheet[f"{name}_{i}{j}"]))
     sheet.add(doubt=doubt, **{name: _total(terms) for name, terms in polynomials.items()})
     sheet.only("node", "doubt", *polynomials, *prior.ways)
-    a, b = family.parameters(sheet["first"], sheet["second"], sheet.functions)
+    xp, names = sheet.functions, ("first", "second")
+    curves = [
+        xp.low(xp.high(sheet[name], -most), most)
+        for name, most in zip(names, family.bounds, strict=True)
+    ]
+    sheet.add(**dict(zip(names, curves, strict=True)))
+    a, b = family.parameters(sheet["first"], sheet["second"], xp)
+    if meta["zero"]:  # the last node of the fullest cell
+        last = sheet["node"] == int(prior.tables[PRIOR]["node"].max())
+        a, b = (last.ifelse(*v) for v in zip(family.spike, (a, b), strict=True))
+        sheet.add(spike=last)
     sheet.add(a=a, b=b, u=sheet["weight"])
     sheet = _reweighted(sheet, prior) if meta["mixture"] else sheet
     a, b = family.update(sheet["a"], sheet["b"], sheet["y"], sheet["n"])
@@ -277,11 +287,7 @@ def _reweighted(nodes: _Sheet, prior: Prior) -> _Sheet:
     zero, ways, y, n = prior.meta["zero"], prior.ways, nodes["y"], nodes["n"]
     nodes.add(u=nodes.functions.high(nodes["u"], 0.0))
     log_p = prior.family.log_density(nodes["a"], nodes["b"], y, n, nodes.functions)
-    # the node of theta = 0 is the last one of the fullest cell
-    spike = nodes["node"] == int(prior.tables[PRIOR]["node"].max())
-    if zero:
-        log_p = spike.ifelse(prior.family.at_zero(y, n, nodes.functions), log_p)
-    nodes.add(log_p=log_p, spike=spike)
+    nodes.add(log_p=log_p)
     nodes = nodes.join(nodes.sums(top=nodes["log_p"].max()))
     xp = nodes.functions
     # smaller exponentials are 0, which some engines refuse
@@ -341,7 +347,7 @@ def _with_quantiles(nodes: _Sheet, prior: Prior, levels: Any) -> _Sheet:
     a, b = family.matched(sheet["mean"], sheet["middle"])
     sheet.add(share=share, at_zero=at_zero, a=a, b=b)
     a, b, share = sheet["a"], sheet["b"], sheet["share"]
-    q, unit = prior_table.start(family.cumulants(a, b, xp), share, xp)
+    q, unit = prior_table.start(family, a, b, share, xp)
     goal, norm = xp.log(share / (1.0 - share)), family.norm(a, b, xp)
     sheet.add(q=q, unit=unit, low=-1e300, high=1e300, goal=goal, norm=norm)
     # a step towards the quantile of the member with these moments
