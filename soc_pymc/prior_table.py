@@ -20,21 +20,20 @@ import numpy as np
 __all__ = ["load", "score"]
 
 FORMAT = "soc_pymc-prior-5"
+POLYNOMIALS = "weight", "first", "second"  # of a node: its weight and both curves
 MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
 # mean square, over a mixture's components given an outcome, of their weights' relative covariance
 # with the density of that outcome over the draws
 MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
 # error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
-CLOSE, ROUGH = 1e-3, 0.3
+CLOSE, _ROUGH = 1e-3, 0.3
 FARTHEST = 1e30  # bound of places, so that results are finite
-POLYNOMIALS = "weight", "first", "second"  # of nodes: weight and both curves
 _FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or count as 0
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
 _LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
 _MOST_STEPS = 60
-_FAR = 5.0  # difference of logits from which slopes are bounded
-_PART_WAY = 0.7  # how far a step goes towards a bound
+_FAR, _PART_WAY = 5.0, 0.7  # gap from which slopes are bounded; share of the way to a bound
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 _LOGISTIC = 1.702  # a normal quantile is nearly the logit over this
 ARRAYS = SimpleNamespace(
@@ -243,7 +242,15 @@ def load(path: Any) -> PriorTable:
     if not name.endswith((".json", ".parquet")):
         raise ValueError(f"{name}: the name of a prior table ends with .json or .parquet")
     try:
-        meta, columns = _read(name)
+        if name.endswith(".json"):
+            with open(name, encoding="utf-8") as file:
+                content = json.load(file)
+            meta, columns = content["meta"], content["nodes"]
+        else:
+            import pyarrow.parquet as pq
+
+            columns = pq.read_table(name)
+            meta = json.loads((columns.schema.metadata or {}).get(b"soc_pymc_prior", b"{}"))
         if meta["format"] != FORMAT:
             raise ValueError(f"its format is {meta['format']!r}, and this reads {FORMAT!r}")
         columns = {c: np.asarray(columns[c], dtype=kind) for c, kind in meta["columns"]}
@@ -253,19 +260,6 @@ def load(path: Any) -> PriorTable:
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         reason = f"does not hold a usable prior table: export it again ({error})"
         raise ValueError(f"{name} {reason}") from None
-
-
-def _read(name: str) -> tuple[Any, Mapping[str, Any]]:
-    """Description and columns of a file."""
-    if name.endswith(".json"):
-        with open(name, encoding="utf-8") as file:
-            content = json.load(file)
-        return content["meta"], content["nodes"]
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(name)
-    meta = json.loads((table.schema.metadata or {}).get(b"soc_pymc_prior", b"{}"))
-    return meta, {column: table[column].to_numpy() for column in table.column_names}
 
 
 def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
@@ -280,10 +274,10 @@ def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
 def by_group(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
     """A table from its description and columns of the nodes of all groups, one after the other."""
     labels = meta["groups"] or [""]
-    cells = meta["cells"] // len(labels)
-    ends = np.searchsorted(columns["cell"], cells * np.arange(1, len(labels)))
-    groups = zip(*(np.split(values, ends) for values in columns.values()), strict=True)
-    nodes = (dict(zip(columns, parts, strict=True)) for parts in groups)
+    starts = meta["cells"] // len(labels) * np.arange(1, len(labels))
+    ends = np.searchsorted(columns["cell"], starts)
+    parts = zip(*(np.split(values, ends) for values in columns.values()), strict=True)
+    nodes = [dict(zip(columns, part, strict=True)) for part in parts]
     return PriorTable(meta, dict(zip(labels, nodes, strict=True)))
 
 
@@ -537,29 +531,28 @@ def mixture_rows(
     of theta that is 0 and none of the members. `law`, if given, is a distribution function with
     density that replaces the family's in the last steps.
     """
+    share_of_zero = np.zeros(a.shape[1]) if zero is None else zero
     means, variances = family.mean(a, b), family.variance(a, b)
     mean = means[0] + (weight * (means - means[0])).sum(axis=0)  # exact where all are equal
     variance = (weight * (variances + (means - mean) ** 2)).sum(axis=0)
-    nonzero = 1.0 if zero is None else 1.0 - zero
-    spread = variance if zero is None else variance + zero * mean * mean
-    out = [nonzero * mean, np.sqrt(nonzero * spread), nonzero * spread]
+    total = (1.0 - share_of_zero) * (variance + share_of_zero * mean * mean)
+    out = [(1.0 - share_of_zero) * mean, np.sqrt(total), total]
     counts = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
     if len(probs) and weight.shape[1] > 1 and not counts.all():
         weight, a, b = weight[counts], a[counts], b[counts]
-    norm, below = family.norm(a, b, ARRAYS) if len(probs) else None, 0.0
-    laws = [family.law] if law is None else [family.law, law]
+    rows = a, b, family.norm(a, b, ARRAYS) if len(probs) else a
+    laws, below = [family.law] if law is None else [family.law, law], 0.0
     if zero is not None and not family.positive:
-        below = (weight * laws[-1](a, b, norm, 0.0, ARRAYS)[0]).sum(axis=0)
+        below = (weight * laws[-1](*rows, 0.0, ARRAYS)[0]).sum(axis=0)
     narrow = variance < _NARROW * (family.unit(mean) ** 2)
     for prob in probs:
-        share, at_zero = split_level(prob, 0.0 if zero is None else zero, below, ARRAYS)
-        share = np.broadcast_to(share, mean.shape)
+        share, at_zero = split_level(prob, share_of_zero, below, ARRAYS)
         t, unit = _nearest_member(family, mean, variance, share)
         for function in laws:  # levels beyond the approximation's digits begin at the first guess
-            root = solve(function, weight, (a, b, norm), share, t, unit)
+            root = solve(function, weight, rows, share, t, unit)
             t = np.where(np.isnan(root), t, root)
         if family.positive and np.isnan(root).any():  # quantiles that no number but 0 can show
-            p = (weight * laws[-1](a, b, norm, -_LOWEST, ARRAYS)[0]).sum(axis=0)
+            p = (weight * laws[-1](*rows, -_LOWEST, ARRAYS)[0]).sum(axis=0)
             root = np.where(np.isnan(root) & (p >= share), -math.inf, root)
         quantile = family.theta(root, ARRAYS)
         if narrow.any():  # a Normal's, as densities of so large shapes have no digits left
@@ -584,7 +577,7 @@ def _nearest_member(family: Any, mean: Any, variance: Any, share: Any) -> tuple[
     t, width = start(family, a, b, share, ARRAYS)
     width = np.minimum(width, 0.1 * _LOWEST) if family.positive else width
     rows = a[None], b[None], family.norm(a, b, ARRAYS)[None]
-    root = solve(family.law, np.ones((1, 1)), rows, share, t, width, ROUGH)
+    root = solve(family.law, np.ones((1, 1)), rows, share, t, width, _ROUGH)
     root = np.where(np.isnan(root), t, root)
     return np.clip(root, -_LOWEST, _LOWEST) if family.positive else root, width
 

@@ -161,13 +161,13 @@ def _edges(fit: Fit) -> Floats:
 
 
 def _size_edges(fit: Fit) -> Floats:
-    knots = size_knots(fit)
-    number = _SIZES // 2 if fit.prior.gridded else _SIZES  # weights are costly to solve for
+    """Edges of cells on the log size; none if the prior does not depend on it."""
     if fit.prior.exposure is None:
         return np.empty(0)
-    # items of one size have one knot: its cell has some width
-    if len(knots) == 1:
+    knots = size_knots(fit)
+    if len(knots) == 1:  # of items of one size, whose cell has some width
         return knots + np.array([-0.5, 0.5])
+    number = _SIZES // 2 if fit.prior.gridded else _SIZES  # weights are costly to solve for
     edges, atoms = _divided(knots, number), np.log(size_atoms(fit))
     # an atom has a cell of its own, and sizes beyond the outermost one a further cell
     ends = (atoms + SIZE_WIDTH * np.array([[-2.0], [-1.0], [1.0], [2.0]])).ravel()
@@ -175,48 +175,38 @@ def _size_edges(fit: Fit) -> Floats:
     return np.union1d(edges[~inside], ends)
 
 
-def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Columns:
-    """Columns of points, as for items without outcomes."""
-    columns: dict[str, Any] = {"score": score}
-    if fit.groups:
-        columns["group"] = np.full(len(score), label, dtype=object)
-    if size is not None:
-        columns[family_of(fit.prior).outcome.size] = np.exp(size)
-    return columns
-
-
 def _nodes(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Nodes:
     """Columns of the nodes in all cells of a group, those of atoms last."""
-    axis, number, atoms = fit.axis("mean"), max(len(sizes) - 1, 1), np.array(fit.atoms)
-    w = _W if len(sizes) else np.zeros(1)
-    v = sizes[:-1, None] + np.diff(sizes)[:, None] * _W if len(sizes) else np.zeros((1, 1))
+    axis, outcome, atoms = fit.axis("mean"), family_of(fit.prior).outcome, np.array(fit.atoms)
+    number, w = (len(sizes) - 1, _W) if len(sizes) else (1, np.zeros(1))
+    v = sizes[:-1, None] + np.diff(sizes)[:, None] * w if len(sizes) else np.zeros((1, 1))
     inner = axis.inverse(edges[:-1, None] + np.diff(edges)[:, None] * _X)
     nodes_of_cells = _components if fit.prior.gridded else _rules
     coefficients, ways, wide = [], [], []
     for x, score in ((_X, inner), (np.zeros(1), atoms[:, None])):  # scores are (cells, points)
+        if not len(score):
+            continue
         shape = (len(score), len(v), score.shape[1], v.shape[1])
-        scores = np.broadcast_to(score[:, None, :, None], shape).ravel()
-        size = np.broadcast_to(v[:, None], shape).ravel() if len(sizes) else None
-        columns = _columns(fit, scores, label, size)
-        cells = nodes_of_cells(fit, columns, len(score) * number) if len(score) else ()
+        points = {"score": np.broadcast_to(score[:, None, :, None], shape).ravel()}
+        points["group"] = np.full(points["score"].shape, label, dtype=object)
+        points[outcome.size] = np.exp(np.broadcast_to(v[:, None], shape).ravel())
         is_open = len(x) > 1 and axis.scale != RANK
-        for k, (values, way, unknown) in enumerate(cells):
+        for k, cell in enumerate(nodes_of_cells(fit, points, len(score) * number)):
+            values, way, unknown = cell
             outermost = is_open and k // number in (0, len(score) - 1)
             coefficients.append(_polynomials(values, x, w, min(len(x) - 1, 1 if outermost else 3)))
             ways.append(np.pad(way, ((0, 0), (0, _MOST_WAYS * fit.prior.gridded - way.shape[1]))))
             wide.append(unknown)
-    nodes_of_cell = [len(values) for values in coefficients]
+    number_of_nodes = [len(values) for values in coefficients]
     columns = {
-        "node": np.concatenate([np.arange(k, dtype=np.int32) for k in nodes_of_cell]),
-        "wide": np.repeat(np.array(wide, dtype=np.int32), nodes_of_cell),
+        "node": np.concatenate([np.arange(k, dtype=np.int32) for k in number_of_nodes]),
+        "wide": np.repeat(np.array(wide, dtype=np.int32), number_of_nodes),
     }
-    for name, values in zip(
-        POLYNOMIALS, np.concatenate(coefficients).transpose(1, 2, 0), strict=True
-    ):
-        for (i, j), column in zip(_terms(sizes), values, strict=True):
-            # values that may be far from 0 keep all digits
-            exact = name != "weight" and i == j == 0
-            columns[f"{name}_{i}{j}"] = column if exact else column.astype(np.float32)
+    terms = [f"{name}_{i}{j}" for name in POLYNOMIALS for i, j in _terms(sizes)]
+    values = np.concatenate(coefficients).reshape(len(columns["node"]), -1).T
+    columns |= dict(zip(terms, values.astype(np.float32), strict=True))
+    for k in (1, 2):  # values of both curves, which may be far from 0, keep all digits
+        columns[f"{POLYNOMIALS[k]}_00"] = values[k * len(terms) // 3]
     ways_of_nodes = np.concatenate(ways).astype(np.float32).T
     return columns | {f"way_{k}": way for k, way in enumerate(ways_of_nodes)}
 
