@@ -1,6 +1,6 @@
 """Columns of an engine's table: read by role, and the functions of the formulas for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, reduce
 from typing import Any
 
@@ -188,13 +188,13 @@ def with_bins(
     cell = score_cell(clipped, lookup.grid)
     joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
     cuts = [joined[name] for name in columns if name.startswith(f"{prefix}cut")]
-    passed = _sum([(joined[score] >= cut).ifelse(1, 0) for cut in cuts])
+    passed = total((joined[score] >= cut).ifelse(1, 0).cast("int64") for cut in cuts)
     return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed})
 
 
-def _sum(terms: Sequence[Any]) -> Any:
-    """Sum of whole numbers, as a tree, because engines limit an expression's depth."""
-    sums = [term.cast("int64") for term in terms]
+def total(terms: Iterable[Any]) -> Any:
+    """Sum as a tree, because engines limit an expression's depth."""
+    sums = list(terms) or [0.0]
     while len(sums) > 1:
         sums = [sum(sums[i + 1 : i + 2], sums[i]) for i in range(0, len(sums), 2)]
     return sums[0]

@@ -190,19 +190,18 @@ def targets_in_folder(source: Any, folder: Path) -> list[tuple[str, Path]]:
             f"out={str(folder)!r} is a folder, for one file for each file of items, but the items "
             "are not files: name a file *.parquet"
         )
-    paths, taken = paths_of(source), dict[str, str]()
-    pairs = [
-        (path, folder / (_ENDINGS.sub("", os.path.basename(path)) + ".parquet")) for path in paths
-    ]
-    for path, target in pairs:
+    pairs, sources = [], dict[str, str]()
+    for path in paths_of(source):
+        target = folder / (_ENDINGS.sub("", os.path.basename(path)) + ".parquet")
         name = target.name.lower()
-        if name in taken:
+        if name in sources:
             raise ItemsError(
-                f"{taken[name]} and {path} would both be scored to {target}: "
+                f"{sources[name]} and {path} would both be scored to {target}: "
                 "give them different names, or score them to two folders"
             )
-        taken[name] = path
-    _refuse_items([target for _, target in pairs], paths)
+        sources[name] = path
+        pairs.append((path, target))
+    _refuse_items([target for _, target in pairs], sources.values())
     return pairs
 
 

@@ -29,7 +29,7 @@ _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 def posterior_expression(
     fit: Fit, items: Items, *, quantiles: Sequence[float] = (0.05, 0.95)
 ) -> Any:
-    """Posterior of every item as an Ibis expression, which is not executed.
+    """Build the posterior of every item as an Ibis expression, which is not executed.
 
     Parameters
     ----------
@@ -43,12 +43,11 @@ def posterior_expression(
     Returns
     -------
     ibis.Table
-        On the same backend: the user's columns and ``theta_mean``, ``theta_sd``, ``theta_var``, in
-        the unit of theta, quantiles such as ``theta_q05``, ``p_zero`` if theta may be 0, and
+        The user's columns, in any order of rows, and ``theta_mean``, ``theta_sd``, ``theta_var``,
+        in the unit of theta, quantiles such as ``theta_q05``, ``p_zero`` if theta may be 0, and
         ``flagged``. `item_posteriors` gives the same numbers, except for flagged items, which it
         scores over all draws. They are NULL for items that `item_posteriors` would refuse, and for
-        groups that the fit does not know. The order of rows is not defined. Nothing is read, so
-        there is no warning of scores far outside the fit's.
+        groups that the fit does not know. There is no warning of scores far outside the fit's.
 
     Raises
     ------
@@ -63,10 +62,11 @@ def posterior_expression(
     >>> import ibis, soc_pymc as soc
     >>> table = ibis.memtable(items.source)
     >>> ads = soc.PoissonItems(table, score="score", count="count", exposure="exposure")
-    >>> scored = soc.posterior_expression(fit, ads)
-    >>> "theta_mean" in scored.columns and "theta_q95" in scored.columns
+    >>> "theta_q95" in soc.posterior_expression(fit, ads).columns
     True
     """
+    import pyarrow as pa
+
     FIT(fit, "fit")
     A(Items, f"{ANY_ITEMS} of an Ibis table")(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
@@ -77,7 +77,7 @@ def posterior_expression(
     roles = posterior_roles(fit, posterior_of(fit), items)
     prior = prior_of(fit, quantiles)
     _check_columns(items.source.columns, roles, prior)
-    lookups = {name: to_ibis(_arrow(columns)) for name, columns in prior.tables.items()}
+    lookups = {name: to_ibis(pa.table(dict(columns))) for name, columns in prior.tables.items()}
     return expression(items.source, roles, prior, lookups, items.source.get_backend().name)
 
 
@@ -88,7 +88,7 @@ def posterior_sql(
     group: str | Sequence[str] | None = None, columns: Sequence[str] = (),
     quantiles: Sequence[float] = (0.05, 0.95), prior: str | None = None, dialect: str = "duckdb",
 ) -> str:  # fmt: skip
-    """Posterior of every item as the text of one SELECT.
+    """Write the posterior of every item as the text of one SELECT.
 
     Parameters
     ----------
@@ -192,13 +192,14 @@ def _scoring_sql(
 ) -> str:
     """A SELECT over named tables: the items', and the prior's, whose numbers it has otherwise."""
     import ibis
+    import pyarrow as pa
     import sqlglot
 
     _check_columns(users, roles, prior)
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
     lookups = {
-        name: ibis.table(ibis.Schema.from_pyarrow(_arrow(columns).schema), name=name)
+        name: ibis.table(ibis.Schema.from_pyarrow(pa.table(dict(columns)).schema), name=name)
         for name, columns in prior.tables.items()
     }
     if PRIOR in tables:
@@ -226,12 +227,6 @@ def _scoring_sql(
             'of soc.export_prior(fit, "prior.parquet") as a table, and give its name as prior='
         )
     return text
-
-
-def _arrow(columns: Mapping[str, NDArray[Any]]) -> Any:
-    import pyarrow as pa
-
-    return pa.table(dict(columns))
 
 
 def _named(name: str) -> Any:

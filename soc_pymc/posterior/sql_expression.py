@@ -4,7 +4,7 @@ The formulas are those of `soc_pymc.prior_table`, on columns of an engine. Compa
 of distinct items; they are joined to its nodes, and sums over the nodes give their posteriors.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import and_, mul
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .. import prior_table
 from .._lib.arrays import Floats
-from ..data.columns import exact, lookup_rows, numbers, with_bins
+from ..data.columns import exact, lookup_rows, numbers, total, with_bins
 from ..data.groups import CROSS, NO_SCORE, ONE_SCORE, group_roles
 from ..families.family import family_of
 from ..families.outcomes import Outcome
@@ -236,7 +236,7 @@ def _with_cells(items: _Sheet, prior: Prior, lookups: Mapping[str, Any]) -> _She
     if not meta["sizes"]:
         return sheet.only("cell", "x")
     edges, inner = meta["sizes"], map(exact, meta["size_edges"][1:-1])
-    column = sheet.keep(_total((sheet["n"] >= edge).cast("int64") for edge in inner))
+    column = sheet.keep(total((sheet["n"] >= edge).cast("int64") for edge in inner))
     v = xp.low(xp.high(xp.log(xp.high(sheet["n"], 1e-300)), edges[0]), edges[-1])
     parts = [(v - low) / (high - low) for low, high in pairwise(edges)]
     w = ibis.cases(*((column == k, part) for k, part in enumerate(parts)), else_=0.0)
@@ -261,15 +261,12 @@ def _nodes(items: _Sheet, prior: Prior, table: Any) -> _Sheet:
         power = [sheet["x"]] * i + ([sheet["w"]] * j if j else [])
         for name, terms in polynomials.items():
             terms.append(reduce(mul, power, sheet[f"{name}_{i}{j}"]))
-    sheet.add(doubt=doubt, **{name: _total(terms) for name, terms in polynomials.items()})
+    sheet.add(doubt=doubt, **{name: total(terms) for name, terms in polynomials.items()})
     sheet.only("node", "doubt", *polynomials, *prior.ways)
     xp, names = sheet.functions, ("first", "second")
-    curves = [
-        xp.low(xp.high(sheet[name], -most), most)
-        for name, most in zip(names, family.bounds, strict=True)
-    ]
-    sheet.add(**dict(zip(names, curves, strict=True)))
-    a, b = family.parameters(sheet["first"], sheet["second"], xp)
+    bounds = zip(names, family.bounds, strict=True)
+    curves = [sheet.keep(xp.low(xp.high(sheet[name], -most), most)) for name, most in bounds]
+    a, b = family.parameters(*curves, xp)
     if meta["zero"]:  # the last node of the fullest cell
         last = sheet["node"] == int(prior.tables[PRIOR]["node"].max())
         a, b = (last.ifelse(*v) for v in zip(family.spike, (a, b), strict=True))
@@ -295,9 +292,9 @@ def _reweighted(nodes: _Sheet, prior: Prior) -> _Sheet:
     moves = {f"sum_{way}": (nodes["p"] * nodes[way]).sum() for way in ways}
     items = nodes.sums(total=(nodes["u"] * nodes["p"]).sum(), **moves)
     items.add(**{name: items[name] / items["total"] for name in moves})
-    items.add(moved=_total(items[name] * items[name] for name in moves))
+    items.add(moved=total(items[name] * items[name] for name in moves))
     nodes = nodes.join(items)
-    change = _total(nodes[way] * nodes[f"sum_{way}"] for way in ways)
+    change = total(nodes[way] * nodes[f"sum_{way}"] for way in ways)
     change = nodes.keep(change / xp.high(nodes["u"], 1e-100))
     apart = nodes["u"] * nodes["p"] / nodes["total"] * change * change
     u = nodes["u"] * nodes["p"] * (1.0 + nodes["moved"]) / xp.high(1.0 + change, 0.1)
@@ -380,11 +377,3 @@ def _step(sheet: _Sheet) -> _Sheet:
     names = ("goal", "p", "density", "q", "low", "high", "unit")
     gap, q, low, high = prior_table.newton(*map(sheet.__getitem__, names), xp=sheet.functions)
     return sheet.add(gap=gap, q=q, low=low, high=high)
-
-
-def _total(terms: Iterable[Any]) -> Any:
-    """Sum as a tree, for engines that limit an expression's depth."""
-    sums = list(terms) or [0.0]
-    while len(sums) > 1:
-        sums = [sum(sums[i + 1 : i + 2], sums[i]) for i in range(0, len(sums), 2)]
-    return sums[0]
