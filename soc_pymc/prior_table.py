@@ -388,10 +388,7 @@ class Posteriors(NamedTuple):
 def posterior_rows(
     table: PriorTable, items: Items, probs: Sequence[float], skip: bool = False
 ) -> tuple[Any, Any]:
-    """Mean, sd, variance, quantiles and, with zeros, p_zero (rows, n), and flags of items (n,).
-
-    With `skip`, rows of items that are flagged for any outcome are NaN.
-    """
+    """Rows of `mixture_rows` and flags of items; with `skip`, some rows of flagged ones are NaN."""
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged = np.ones(len(items.score), dtype=bool)
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
@@ -528,8 +525,7 @@ def mixture_rows(
     """Mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given, (rows, n).
 
     Weights, (members, n) or (members, 1), add up to 1 and may be negative; `zero` (n,) is the share
-    of theta that is 0 and none of the members. `law`, if given, is a distribution function with
-    density that replaces the family's in the last steps.
+    of theta = 0. `law`, if given, replaces the family's in the last steps.
     """
     share_of_zero = np.zeros(a.shape[1]) if zero is None else zero
     means, variances = family.mean(a, b), family.variance(a, b)
@@ -596,7 +592,7 @@ def solve(
     """Quantiles of mixtures on the line, from places nearby; NaN where none is found.
 
     `law` takes parameters `rows`, each (members, n), and places (n,). The step from within `close`
-    of the level, as a logit, is the last. An item's steps do not depend on other items.
+    of the level, as a logit, is the last.
     """
     out, low, high = np.full((3, len(t)), [[math.nan], [-1e300], [1e300]])
     state = [np.arange(len(t)), np.log(share / (1.0 - share)), unit, t, low, high]
@@ -618,11 +614,7 @@ def solve(
 def newton(
     goal: Any, p: Any, density: Any, t: Any, low: Any, high: Any, unit: Any, xp: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """A step of Newton's method on the logit of a probability, within bounds that it narrows.
-
-    Returns the difference of the logits, whose square is the error of the step, and the new place
-    and bounds.
-    """
+    """A step of Newton's method on a logit: its size, the new place, and bounds that it narrows."""
     p = xp.low(xp.high(p, 1e-300), 1.0 - 1e-16)
     gap = xp.keep(goal - xp.log(p / (1.0 - p)))
     low, high = xp.where(gap > 0, t, low), xp.where(gap > 0, high, t)

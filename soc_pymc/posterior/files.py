@@ -243,10 +243,7 @@ def is_finished(target: Path, record: str) -> bool:
 def write_scored(
     scored: Iterable[Any], target: Path, added: Sequence[str], record: str = ""
 ) -> None:
-    """Write record batches to one Parquet file, atomically.
-
-    Values of the columns `added` are nearly all distinct. A `record` is for `is_finished`.
-    """
+    """Write record batches to one Parquet file, atomically; a `record` is for `is_finished`."""
     import pyarrow.parquet as pq
 
     writer = None

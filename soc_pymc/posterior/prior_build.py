@@ -19,7 +19,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._model.splines import knots_in
 from ..data.groups import ONE_SCORE, has_score
-from ..families.family import Family, family_of
+from ..families.family import family_of
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
 from ..families.rules import gauss_rules
@@ -217,10 +217,8 @@ def _terms(sizes: Floats) -> tuple[tuple[int, int], ...]:
 
 
 def _polynomials(nodes: Floats, x: Floats, w: Floats, degree: int) -> Floats:
-    """Coefficients (nodes, 3, terms) of values (points, 3, nodes), of a degree along the score.
-
-    A line goes on beyond the outermost cells; weights stay the same there.
-    """
+    """Coefficients (nodes, 3, terms) of values (points, 3, nodes), of a degree along the score."""
+    # beyond the outermost cells a line goes on, and weights stay the same
     terms = np.array(_PLANE if len(w) > 1 else _LINE)
     x, w = (places.ravel() for places in np.meshgrid(x, w, indexing="ij"))
     out = np.zeros((nodes.shape[2], 3, len(terms)))
@@ -247,16 +245,13 @@ def _rules(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Flo
         terms = part.get("group"), part.get(family.outcome.size)
         curves = curve_draws(fit, part["score"], *terms)
         values = [np.ascontiguousarray(v.T).reshape(-1, points, len(v)) for v in curves]
-        spread = _curve_spread(family, *curves).reshape(-1, points).max(axis=1)
+        location, dispersion = (curve.std(axis=0) for curve in curves)
+        unit = family.unit(curves[1].mean(axis=0))
+        spread = np.maximum(_MEAN_SPREAD * location / unit, dispersion)
+        spread = spread.reshape(-1, points).max(axis=1)
         number = np.minimum(np.array(numbers)[np.searchsorted(tops, spread)], len(curves[0]))
         for a, b, k, sd in zip(*values, number.tolist(), spread, strict=True):
             yield gauss_rules(a, b, k), np.zeros((k**2, 0)), bool(sd > _WIDEST)
-
-
-def _curve_spread(family: Family, location: Floats, dispersion: Floats) -> Floats:
-    """Sd of draws (draws, n) of the second curve, or the weighted sd of the first if larger."""
-    scaled = _MEAN_SPREAD * location.std(axis=0) / family.unit(dispersion.mean(axis=0))
-    return np.asarray(np.maximum(scaled, dispersion.std(axis=0)))
 
 
 def _components(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:

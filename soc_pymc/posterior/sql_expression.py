@@ -101,10 +101,7 @@ def _places(meta: Mapping[str, Any], inner: Floats) -> dict[str, NDArray[Any]]:
 
 
 class _Sheet:
-    """Rows of an engine, to which columns soc_... are added one after the other.
-
-    `keys` tell items apart. `functions` serves the formulas of `prior_table`.
-    """
+    """Rows of items with `keys`, to which columns soc_... are added one after the other."""
 
     def __init__(self, rows: Any, keys: Sequence[str], fenced: bool) -> None:
         import ibis
@@ -173,11 +170,8 @@ def expression(
 def _inputs(
     sheet: _Sheet, roles: Mapping[str, str], prior: Prior, lookups: Mapping[str, Any]
 ) -> _Sheet:
-    """Score, outcome and size as floats, replaced by harmless ones if any is bad; the group's code.
-
-    Comparisons detect NaN and infinities: engines order NaN above all numbers or not at all, and
-    both fail one of two bounds.
-    """
+    """Score, outcome and size as floats, harmless ones if any is bad; the group's code."""
+    # engines order NaN above all numbers or not at all: both fail one of two bounds
     axis, rule, table = prior.meta["axis"], prior.outcome.validity, sheet.rows
     columns = {
         role: exact(ONE_SCORE) if roles[role] == NO_SCORE else table[roles[role]]
@@ -244,10 +238,7 @@ def _with_cells(items: _Sheet, prior: Prior, lookups: Mapping[str, Any]) -> _She
 
 
 def _nodes(items: _Sheet, prior: Prior, table: Any) -> _Sheet:
-    """Nodes of items given their outcomes: weights u, up to a factor of an item, a, b and norm.
-
-    The weight `zero` is that of theta = 0, and `doubt` is more than 0 where an item is flagged.
-    """
+    """Nodes of items given their outcomes: weights u, up to a factor of an item, a, b and norm."""
     family, meta = prior.family, prior.meta
     if "fit" in table.columns:
         table = table.filter(table.fit == meta["fit"])
