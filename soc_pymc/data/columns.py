@@ -162,33 +162,22 @@ def with_blocks(table: Any, labels: Sequence[str]) -> Any:
     return joined.mutate(cluster=joined.soc_block)
 
 
-def lookup_rows(edges: Floats, prefix: str = "") -> dict[str, Any]:
-    """Columns of the small table that `with_bins` joins; none without edges."""
-    if len(edges) == 0:
-        return {}
-    lookup = make_lookup(edges)
-    cell = lookup.lowest + np.arange(len(lookup.below))
-    ends = np.minimum(lookup.edges, _BEYOND)
-    cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
-    return {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
-
-
-def with_bins(
-    table: Any, edges: Floats, prefix: str = "", rows: Any = None, score: str = "score"
-) -> Any:
+def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score") -> Any:
     """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open."""
     import ibis
     import pyarrow as pa
 
-    lookup, columns = make_lookup(edges), lookup_rows(edges, prefix)
-    if not columns:
+    if len(edges) == 0:
         return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
-    rows = ibis.memtable(pa.table(columns)) if rows is None else rows
+    lookup = make_lookup(edges)
+    ends = np.minimum(lookup.edges, _BEYOND)
+    cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
+    cell = lookup.lowest + np.arange(len(lookup.below))
+    columns = {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
     clipped = ibis.least(ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high))
-    cell = score_cell(clipped, lookup.grid)
-    joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
-    cuts = [joined[name] for name in columns if name.startswith(f"{prefix}cut")]
-    passed = total((joined[score] >= cut).ifelse(1, 0).cast("int64") for cut in cuts)
+    table = table.mutate(**{f"{prefix}cell": score_cell(clipped, lookup.grid)})
+    joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
+    passed = total((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
     return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed})
 
 

@@ -4,21 +4,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .._lib.arguments import A, names_of, shown
 from .._lib.errors import FitError, ItemsError
 from ..data.groups import NO_SCORE, arguments_of, group_roles, roles_of, roles_of_groups
 from ..data.items import ANY_ITEMS, ITEMS, Items
-from ..data.sources import kind_of, to_ibis
+from ..data.sources import kind_of
 from ..families.family import family_of
 from ..inference.results import FIT, Fit
 from .item_columns import posterior_roles
 from .predictive import posterior_of
-from .sql_expression import PRIOR, Prior, expression, prior_of
+from .sql_expression import Prior, expression, prior_of, small_table
 
-_ITEMS = "soc_items"
+_ITEMS, _PRIOR = "soc_items", "soc_prior"
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 _MOST_TEXT = 1_000_000  # characters of a SELECT
@@ -65,8 +62,6 @@ def posterior_expression(
     >>> "theta_q95" in soc.posterior_expression(fit, ads).columns
     True
     """
-    import pyarrow as pa
-
     FIT(fit, "fit")
     A(Items, f"{ANY_ITEMS} of an Ibis table")(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
@@ -77,8 +72,8 @@ def posterior_expression(
     roles = posterior_roles(fit, posterior_of(fit), items)
     prior = prior_of(fit, quantiles)
     _check_columns(items.source.columns, roles, prior)
-    lookups = {name: to_ibis(pa.table(dict(columns))) for name, columns in prior.tables.items()}
-    return expression(items.source, roles, prior, lookups, items.source.get_backend().name)
+    engine = items.source.get_backend().name
+    return expression(items.source, roles, prior, small_table(**prior.columns), engine)
 
 
 def posterior_sql(
@@ -163,7 +158,7 @@ def posterior_sql(
     items = ITEMS[outcome.kind](table, **arguments_of(by_role))
     roles = posterior_roles(fit, posterior_of(fit), items)
     users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
-    tables = {_ITEMS: table} | ({} if prior is None else {PRIOR: prior})
+    tables = {_ITEMS: table} | ({} if prior is None else {_PRIOR: prior})
     return _scoring_sql(users, roles, prior_of(fit, quantiles), tables, dialect)
 
 
@@ -192,34 +187,35 @@ def _scoring_sql(
 ) -> str:
     """A SELECT over named tables: the items', and the prior's, whose numbers it has otherwise."""
     import ibis
-    import pyarrow as pa
     import sqlglot
+    from ibis.expr.operations import InMemoryTable
 
     _check_columns(users, roles, prior)
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
-    lookups = {
-        name: ibis.table(ibis.Schema.from_pyarrow(pa.table(dict(columns)).schema), name=name)
-        for name, columns in prior.tables.items()
-    }
-    if PRIOR in tables:
-        lookups[PRIOR] = ibis.table(dict(lookups[PRIOR].schema()) | {"fit": "string"}, name=PRIOR)
+    nodes = small_table(**prior.columns)
+    if _PRIOR in tables:
+        nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name=_PRIOR)
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
-    scored = expression(ibis.table(kinds, name=_ITEMS), roles, prior, lookups, dialect)
+    scored = expression(ibis.table(kinds, name=_ITEMS), roles, prior, nodes, dialect)
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
         sources = {internal: _named(name) for internal, name in tables.items()}
     except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
         text = f"table {tables[_ITEMS]!r} in dialect {dialect!r}: {error}"
         raise ItemsError(text) from error
+    small = {}
+    for k, table in enumerate(scored.op().find(InMemoryTable)):
+        sources[table.name] = _named(f"soc_table_{k}")
+        small[f"soc_table_{k}"] = table.data.to_pyarrow(table.schema)
     for node in list(tree.find_all(sqlglot.exp.Table)):
         if node.name in sources:
             source = sources[node.name].copy()
             source.set("alias", node.args.get("alias"))
             node.replace(source)
     definitions = tree.find(sqlglot.exp.With)
-    small = [_values(name, v) for name, v in prior.tables.items() if name not in tables]
-    definitions.set("expressions", [*small, *definitions.expressions])
+    values = [_values(name, table) for name, table in small.items()]
+    definitions.set("expressions", [*values, *definitions.expressions])
     text = str(tree.sql(dialect=written, copy=False))
     if len(text) > _MOST_TEXT:
         raise FitError(
@@ -240,21 +236,19 @@ def _named(name: str) -> Any:
     return exp.Table(**dict(zip(("this", "db", "catalog"), reversed(names), strict=False)))
 
 
-def _values(name: str, columns: Mapping[str, NDArray[Any]]) -> Any:
+def _values(name: str, table: Any) -> Any:
     """A named SELECT of rows of numbers as text, the only form that all engines read exactly."""
     from sqlglot import exp
 
-    texts = (
-        [repr(float(v)) if isinstance(v, np.floating) else str(v) for v in values]
-        for values in columns.values()
-    )
+    columns = {column: table[column].to_pylist() for column in table.column_names}
+    texts = [[str(value) for value in values] for values in columns.values()]
     names: Any = [exp.to_identifier(column, quoted=True) for column in columns]
-    values = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
-    kinds = {"O": "TEXT", "i": "BIGINT", "f": "DOUBLE"}
+    kinds = {str: "TEXT", int: "BIGINT", float: "DOUBLE"}
     typed = [
-        exp.cast(exp.column(column.copy()), kinds[numbers.dtype.kind]).as_(column.copy())
-        for column, numbers in zip(names, columns.values(), strict=True)
+        exp.cast(exp.column(column.copy()), kinds[type(values[0])]).as_(column.copy())
+        for column, values in zip(names, columns.values(), strict=True)
     ]
+    rows = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
     return exp.CTE(
-        this=exp.select(*typed).from_(values), alias=exp.TableAlias(this=exp.to_identifier(name))
+        this=exp.select(*typed).from_(rows), alias=exp.TableAlias(this=exp.to_identifier(name))
     )

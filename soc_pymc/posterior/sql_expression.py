@@ -15,86 +15,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import prior_table
-from .._lib.arrays import Floats
-from ..data.columns import exact, lookup_rows, numbers, total, with_bins
+from ..data.columns import exact, numbers, total, with_bins
 from ..data.groups import CROSS, NO_SCORE, ONE_SCORE, group_roles
 from ..families.family import family_of
 from ..families.outcomes import Outcome
-from ..families.scales import LINEAR, MIDDLE, RANK, SCALES, Scale
+from ..families.scales import LINEAR, MIDDLE, RANK, SCALES
 from ..inference.results import Fit
 from .files import described
 
-PRIOR, _PLACES, _BINS = "soc_prior", "soc_places", "soc_bins"
-_GROUPS, _LEVELS = "soc_groups", "soc_levels"
 # engines that inline every use of a column, unless there is a LIMIT
 _FENCED, _ALL = ("postgres",), 2**62
 _FAINT, _LEAST_LOG = 1e-30, -300.0  # places and log shares that count as 0: engines fail on 1e-310
 _STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
 
 
-# --- the prior and its small tables --------------------------------------------------------------
-
-
 class Prior(NamedTuple):
     """A prior table, and what an expression needs to use it."""
 
     meta: Mapping[str, Any]
+    columns: Mapping[str, NDArray[Any]]
     family: Any  # its formulas
     outcome: Outcome
-    scale: Scale  # on which places are straight lines
-    inner: Floats  # scores where an item's place follows another line
+    ways: list[str]  # columns of the ways in which weights vary
+    levels: Sequence[float]
     quantiles: list[str]  # their columns
     names: list[str]  # new columns
-    ways: list[str]  # columns of the ways in which weights vary
-    tables: Mapping[str, Mapping[str, NDArray[Any]]]
 
 
 def prior_of(fit: Fit, levels: Sequence[float]) -> Prior:
     """The fit's prior table, if it is accurate enough."""
-    (meta, columns), axis = described(fit), fit.axis("mean")
-    inner = np.array(meta["score_edges"])[1:-1]
-    if axis.scale == RANK:  # ranks are known at these scores, and straight between them
-        inner = np.union1d(inner, axis.score)
-    labels = np.array(meta["groups"], dtype=object)
-    tables: dict[str, Mapping[str, NDArray[Any]]] = {
-        PRIOR: columns,
-        _BINS: lookup_rows(inner, "soc_"),
-        _PLACES: _places(meta, inner),
-        _GROUPS: {"soc_label": labels, "soc_code": np.arange(len(labels))},
-        _LEVELS: {"soc_number": np.arange(len(levels)), "soc_level": np.array(levels)},
-    }
+    meta, columns = described(fit)
+    family, outcome = prior_table.FAMILIES[meta["family"]], family_of(fit.prior).outcome
+    ways = [name for name in columns if name.startswith("way_")]
     quantiles = list(map(prior_table.quantile_name, levels))
-    zero = ["p_zero"] * meta["zero"]
-    return Prior(
-        meta,
-        prior_table.FAMILIES[meta["family"]],
-        family_of(fit.prior).outcome,
-        SCALES.get(axis.scale, LINEAR),
-        inner,
-        quantiles,
-        ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"],
-        [name for name in columns if name.startswith("way_")],
-        {name: table for name, table in tables.items() if any(map(len, table.values()))},
-    )
-
-
-def _places(meta: Mapping[str, Any], inner: Floats) -> dict[str, NDArray[Any]]:
-    """Cell of each bin of the inner edges, and the line that gives the place from 0 to 1 in it."""
-    edges, axis = np.array(meta["edges"]), meta["axis"]
-    cell, start, low, slope = np.arange(len(edges) - 1), edges[:-1], edges[:-1], 1.0
-    if axis["scale"] == RANK:
-        start, end = np.append(inner[0] - 1.0, inner), np.append(inner, inner[-1] + 1.0)
-        low, high = (np.interp(t, axis["score"], axis["rank"]) for t in (start, end))
-        cell = np.searchsorted(meta["score_edges"][1:-1], start, side="right")
-        cell, slope = cell.clip(0, len(edges) - 2), (high - low) / (end - start)
-    width = np.diff(edges)[cell]
-    return {
-        "soc_bin": np.arange(len(cell)),
-        "soc_column": cell,
-        "soc_from": start,
-        "soc_start": (low - edges[cell]) / width,
-        "soc_slope": slope / width,
-    }
+    moments, zero = ["theta_mean", "theta_sd", "theta_var"], ["p_zero"] * meta["zero"]
+    names = [*moments, *quantiles, *zero, "flagged"]
+    return Prior(meta, columns, family, outcome, ways, levels, quantiles, names)
 
 
 # --- the expression ------------------------------------------------------------------------------
@@ -149,16 +105,14 @@ class _Sheet:
         return (self["u"] * value).sum() / self.functions.high(self["u"].sum(), 1e-290)
 
 
-def expression(
-    table: Any, roles: Mapping[str, str], prior: Prior, lookups: Mapping[str, Any], engine: str
-) -> Any:
-    """The user's columns and the new ones."""
+def expression(table: Any, roles: Mapping[str, str], prior: Prior, nodes: Any, engine: str) -> Any:
+    """The user's columns and the new ones, given a table of the prior's columns."""
     import ibis
 
     keys = [f"soc_{key}" for key in ("t", "y", "n", *(["code"] if prior.meta["groups"] else []))]
-    rows = _inputs(_Sheet(table, keys, engine in _FENCED), roles, prior, lookups)
-    items = _with_cells(rows.like(rows.rows.select(keys).distinct()), prior, lookups)
-    scored = _with_quantiles(_nodes(items, prior, lookups[PRIOR]), prior, lookups[_LEVELS])
+    rows = _inputs(_Sheet(table, keys, engine in _FENCED), roles, prior)
+    items = _with_cells(rows.like(rows.rows.select(keys).distinct()), prior)
+    scored = _with_quantiles(_nodes(items, prior, nodes), prior)
     # bad items have harmless keys; no item is left if the prior's table belongs to another fit
     joined = rows.join(scored)
     good, null = joined["good"], ibis.null("float64")
@@ -167,9 +121,7 @@ def expression(
     return joined.rows.select(*table.columns, **new)
 
 
-def _inputs(
-    sheet: _Sheet, roles: Mapping[str, str], prior: Prior, lookups: Mapping[str, Any]
-) -> _Sheet:
+def _inputs(sheet: _Sheet, roles: Mapping[str, str], prior: Prior) -> _Sheet:
     """Score, outcome and size as floats, harmless ones if any is bad; the group's code."""
     # engines order NaN above all numbers or not at all: both fail one of two bounds
     axis, rule, table = prior.meta["axis"], prior.outcome.validity, sheet.rows
@@ -188,7 +140,9 @@ def _inputs(
     if prior.meta["groups"]:
         labels = [table[column].cast("string") for column in group_roles(roles).values()]
         label = reduce(lambda left, right: left + CROSS + right, labels)
-        sheet.rows = table.left_join(lookups[_GROUPS], label == lookups[_GROUPS].soc_label)
+        known = np.array(prior.meta["groups"], dtype=object)
+        codes = small_table(soc_label=known, soc_code=np.arange(len(known)))
+        sheet.rows = table.left_join(codes, label == codes.soc_label)
         good &= sheet["code"].notnull()
         sheet.add(good=good, code=sheet["code"].fill_null(0))
         good = sheet["good"]
@@ -208,15 +162,42 @@ def _is_atom(score: Any, prior: Prior) -> Any:
     return score.isin(atoms) if atoms else ibis.literal(False)
 
 
-def _with_cells(items: _Sheet, prior: Prior, lookups: Mapping[str, Any]) -> _Sheet:
+def small_table(**columns: NDArray[Any]) -> Any:
+    """A table of an expression's own."""
+    import ibis
+    import pyarrow as pa
+
+    return ibis.memtable(pa.table(columns))
+
+
+def _with_bins(items: _Sheet, meta: Mapping[str, Any]) -> _Sheet:
+    """Items with the cell of their score, and the line that gives the place from 0 to 1 in it."""
+    edges, inner, axis = np.array(meta["edges"]), np.array(meta["score_edges"][1:-1]), meta["axis"]
+    cell, start, low, slope = np.arange(len(edges) - 1), edges[:-1], edges[:-1], 1.0
+    if axis["scale"] == RANK:  # ranks are known at some scores, and straight between them
+        cuts = np.union1d(inner, axis["score"])
+        start, end = np.append(cuts[0] - 1.0, cuts), np.append(cuts, cuts[-1] + 1.0)
+        low, high = (np.interp(t, axis["score"], axis["rank"]) for t in (start, end))
+        cell = np.searchsorted(inner, start, side="right").clip(0, len(edges) - 2)
+        inner, slope = cuts, (high - low) / (end - start)
+    width = np.diff(edges)[cell]
+    places = small_table(
+        soc_bin=np.arange(len(cell)),
+        soc_column=cell,
+        soc_from=start,
+        soc_start=(low - edges[cell]) / width,
+        soc_slope=slope / width,
+    )
+    return items.like(with_bins(items.rows, inner, "soc_", "soc_t").inner_join(places, "soc_bin"))
+
+
+def _with_cells(items: _Sheet, prior: Prior) -> _Sheet:
     """The number of an item's cell, and its places x and w along score and size there."""
     import ibis
 
-    meta, xp, cells = prior.meta, items.functions, len(prior.meta["edges"]) - 1
-    rows = with_bins(items.rows, prior.inner, "soc_", lookups.get(_BINS), score="soc_t")
-    sheet = items.like(rows.inner_join(lookups[_PLACES], "soc_bin"))
-    is_atom = _is_atom(sheet["t"], prior)
-    u = prior.scale.formula(is_atom.ifelse(MIDDLE, sheet["t"]), xp.log)
+    meta, sheet, cells = prior.meta, _with_bins(items, prior.meta), len(prior.meta["edges"]) - 1
+    xp, scale, is_atom = sheet.functions, meta["axis"]["scale"], _is_atom(sheet["t"], prior)
+    u = SCALES.get(scale, LINEAR).formula(is_atom.ifelse(MIDDLE, sheet["t"]), xp.log)
     x = sheet["start"] + (u - sheet["from"]) * sheet["slope"]
     sheet.add(x=xp.low(xp.high(x, -prior_table.FARTHEST), prior_table.FARTHEST))
     x = (is_atom | (sheet["x"].abs() < _FAINT)).ifelse(0.0, sheet["x"])
@@ -242,7 +223,7 @@ def _nodes(items: _Sheet, prior: Prior, table: Any) -> _Sheet:
     family, meta = prior.family, prior.meta
     if "fit" in table.columns:
         table = table.filter(table.fit == meta["fit"])
-    kinds = {name: "int64" if name == "cell" else "float64" for name in prior.tables[PRIOR]}
+    kinds = {name: "int64" if name == "cell" else "float64" for name in prior.columns}
     table = table.select(**{f"soc_{name}": table[name].cast(kind) for name, kind in kinds.items()})
     sheet = items.like(items.rows.inner_join(table, "soc_cell"))
     beyond = (sheet["x"] < 0.0) | (sheet["x"] > 1.0)
@@ -259,7 +240,7 @@ def _nodes(items: _Sheet, prior: Prior, table: Any) -> _Sheet:
     curves = [sheet.keep(xp.low(xp.high(sheet[name], -most), most)) for name, most in bounds]
     a, b = family.parameters(*curves, xp)
     if meta["zero"]:  # the last node of the fullest cell
-        last = sheet["node"] == int(prior.tables[PRIOR]["node"].max())
+        last = sheet["node"] == int(prior.columns["node"].max())
         a, b = (last.ifelse(*v) for v in zip(family.spike, (a, b), strict=True))
         sheet.add(spike=last)
     sheet.add(a=a, b=b, u=sheet["weight"])
@@ -323,12 +304,13 @@ def _law(nodes: _Sheet, family: Any, t: Any) -> tuple[Any, Any]:
     return family.law(nodes["a"], nodes["b"], nodes["norm"], t, nodes.functions)
 
 
-def _with_quantiles(nodes: _Sheet, prior: Prior, levels: Any) -> _Sheet:
+def _with_quantiles(nodes: _Sheet, prior: Prior) -> _Sheet:
     """Moments and quantiles of items, by steps of Newton's method on the nodes' distribution."""
     import ibis
 
     family, zero, items = prior.family, prior.meta["zero"], _with_moments(nodes, prior)
-    sheet = items.like(items.rows.cross_join(levels))
+    numbers, levels = np.arange(len(prior.levels)), np.array(prior.levels)
+    sheet = items.like(items.rows.cross_join(small_table(soc_number=numbers, soc_level=levels)))
     xp, share, at_zero = sheet.functions, sheet["level"], ibis.literal(False)
     if zero:
         share, at_zero = prior_table.split_level(share, sheet["p_zero"], sheet["below"], xp)
