@@ -15,7 +15,6 @@ from .item_columns import posterior_roles
 from .predictive import posterior_of
 from .sql_expression import Prior, expression, prior_of, small_table
 
-_ITEMS, _PRIOR = "soc_items", "soc_prior"
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 _MOST_TEXT = 1_000_000  # characters of a SELECT
@@ -130,7 +129,8 @@ def posterior_sql(
     """
     columns = names_of(columns, "columns", ItemsError)
     FIT(fit, "fit")
-    for argument, name in {"table": table, "prior": "a" if prior is None else prior}.items():
+    tables = {"table": table} | ({} if prior is None else {"prior": prior})
+    for argument, name in tables.items():
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise ItemsError(
                 f"{argument}={shown(name)} must be the name of a table: parts of letters, digits "
@@ -141,16 +141,14 @@ def posterior_sql(
     outcome, known = family_of(fit.prior).outcome, roles_of(fit.data.attrs)
     arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
     arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
-    by_role: dict[str, Any] = {
-        role: known.get(role, role) for role in ("score", outcome.observed, outcome.size)
-    }
-    for role, name in arguments.items():
-        if name is not None and role not in by_role:
-            raise ItemsError(
-                f"{role}= is not a column of the fit's items, which have {outcome.observed}= and "
-                f"{outcome.size}="
-            )
-    by_role |= {role: name for role, name in arguments.items() if name is not None}
+    named = {role: column for role, column in arguments.items() if column is not None}
+    roles_of_fit = ("score", outcome.observed, outcome.size)
+    if unknown := [role for role in named if role not in roles_of_fit]:
+        raise ItemsError(
+            f"{unknown[0]}= is not a column of the fit's items, which have {outcome.observed}= and "
+            f"{outcome.size}="
+        )
+    by_role: dict[str, Any] = {role: known.get(role, role) for role in roles_of_fit} | named
     if group is not None and not fit.groups:
         raise ItemsError("group= is for fits with curves for each group: this one has none")
     if fit.groups:
@@ -158,7 +156,6 @@ def posterior_sql(
     items = ITEMS[outcome.kind](table, **arguments_of(by_role))
     roles = posterior_roles(fit, posterior_of(fit), items)
     users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
-    tables = {_ITEMS: table} | ({} if prior is None else {_PRIOR: prior})
     return _scoring_sql(users, roles, prior_of(fit, quantiles), tables, dialect)
 
 
@@ -194,27 +191,25 @@ def _scoring_sql(
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
     nodes = small_table(**prior.columns)
-    if _PRIOR in tables:
-        nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name=_PRIOR)
+    if "prior" in tables:
+        nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
-    scored = expression(ibis.table(kinds, name=_ITEMS), roles, prior, nodes, dialect)
+    scored = expression(ibis.table(kinds, name="soc_table"), roles, prior, nodes, dialect)
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
-        sources = {internal: _named(name) for internal, name in tables.items()}
+        sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
     except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
-        text = f"table {tables[_ITEMS]!r} in dialect {dialect!r}: {error}"
+        text = f"table {tables['table']!r} in dialect {dialect!r}: {error}"
         raise ItemsError(text) from error
-    small = {}
-    for k, table in enumerate(scored.op().find(InMemoryTable)):
-        sources[table.name] = _named(f"soc_table_{k}")
-        small[f"soc_table_{k}"] = table.data.to_pyarrow(table.schema)
+    small = {f"soc_table_{k}": v for k, v in enumerate(scored.op().find(InMemoryTable))}
+    sources |= {table.name: _named(name) for name, table in small.items()}
     for node in list(tree.find_all(sqlglot.exp.Table)):
         if node.name in sources:
             source = sources[node.name].copy()
             source.set("alias", node.args.get("alias"))
             node.replace(source)
     definitions = tree.find(sqlglot.exp.With)
-    values = [_values(name, table) for name, table in small.items()]
+    values = [_values(name, v.data.to_pyarrow(v.schema)) for name, v in small.items()]
     definitions.set("expressions", [*values, *definitions.expressions])
     text = str(tree.sql(dialect=written, copy=False))
     if len(text) > _MOST_TEXT:

@@ -348,5 +348,7 @@ def _with_quantiles(nodes: _Sheet, prior: Prior) -> _Sheet:
 def _step(sheet: _Sheet) -> _Sheet:
     """Take a step of Newton's method from q; `gap` is the difference of the logits before it."""
     names = ("goal", "p", "density", "q", "low", "high", "unit")
-    gap, q, low, high = prior_table.newton(*map(sheet.__getitem__, names), xp=sheet.functions)
+    goal, p, density, q, low, high, unit = map(sheet.__getitem__, names)
+    step = prior_table.newton(goal, p, density, q, low, high, unit, sheet.functions)
+    gap, q, low, high = step
     return sheet.add(gap=gap, q=q, low=low, high=high)
