@@ -26,8 +26,7 @@ MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean
 # with the density of that outcome over the draws
 MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
-# error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
-CLOSE, _ROUGH = 1e-3, 0.3
+CLOSE = 1e-3  # error of a quantile's last step but one, as a logit: the step squares it
 FARTHEST = 1e30  # bound of places, so that results are finite
 _FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or count as 0
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
@@ -543,7 +542,9 @@ def mixture_rows(
     narrow = variance < _NARROW * (family.unit(mean) ** 2)
     for prob in probs:
         share, at_zero = split_level(prob, share_of_zero, below, ARRAYS)
-        t, unit = _nearest_member(family, mean, variance, share)
+        t, unit = start(family, mean, variance, share, ARRAYS)
+        if family.positive:
+            t, unit = np.clip(t, -_LOWEST, _LOWEST), np.minimum(unit, 0.1 * _LOWEST)
         for function in laws:  # levels beyond the approximation's digits begin at the first guess
             root = solve(function, weight, rows, share, t, unit)
             t = np.where(np.isnan(root), t, root)
@@ -567,31 +568,24 @@ def split_level(level: Any, zero: Any, below: Any, xp: Any) -> tuple[Any, Any]:
     return xp.low(xp.high(share, 1e-300), 1.0 - 1e-16), at_zero
 
 
-def _nearest_member(family: Any, mean: Any, variance: Any, share: Any) -> tuple[Any, Any]:
-    """Rough quantile on the line, and width there, of the member with a mean and variance."""
-    a, b = family.matched(mean, variance)
-    t, width = start(family, a, b, share, ARRAYS)
-    width = np.minimum(width, 0.1 * _LOWEST) if family.positive else width
-    rows = a[None], b[None], family.norm(a, b, ARRAYS)[None]
-    root = solve(family.law, np.ones((1, 1)), rows, share, t, width, _ROUGH)
-    root = np.where(np.isnan(root), t, root)
-    return np.clip(root, -_LOWEST, _LOWEST) if family.positive else root, width
+def start(family: Any, mean: Any, variance: Any, share: Any, xp: Any) -> tuple[Any, Any]:
+    """A place near the quantile of the member with a mean and variance, and the sd there.
+
+    A step of Newton's method follows the expansion of Cornish and Fisher (1938).
+    """
+    a, b = map(xp.keep, family.matched(mean, variance))
+    middle, square, third = family.cumulants(a, b, xp)
+    goal = xp.keep(xp.log(share) - xp.log(1.0 - share))
+    z, sd = xp.keep(goal / _LOGISTIC), xp.keep(xp.sqrt(square))
+    t = xp.keep(middle + sd * (z + third / (square * sd) * (z * z - 1.0) / 6.0))
+    p, density = family.law(a, b, xp.keep(family.norm(a, b, xp)), t, xp)
+    return newton(goal, xp.keep(p), density, t, -1e300, 1e300, sd, xp)[1], sd
 
 
-def start(family: Any, a: Any, b: Any, share: Any, xp: Any) -> tuple[Any, Any]:
-    """A place near a member's quantile, and its sd, by Cornish and Fisher's expansion (1938)."""
-    mean, variance, third = family.cumulants(a, b, xp)
-    z = xp.keep((xp.log(share) - xp.log(1.0 - share)) / _LOGISTIC)
-    sd = xp.keep(xp.sqrt(variance))
-    return mean + sd * (z + third / (variance * sd) * (z * z - 1.0) / 6.0), sd
-
-
-def solve(
-    law: Any, weight: Any, rows: Any, share: Any, t: Any, unit: Any, close: float = CLOSE
-) -> Any:
+def solve(law: Any, weight: Any, rows: Any, share: Any, t: Any, unit: Any) -> Any:
     """Quantiles of mixtures on the line, from places nearby; NaN where none is found.
 
-    `law` takes parameters `rows`, each (members, n), and places (n,). The step from within `close`
+    `law` takes parameters `rows`, each (members, n), and places (n,). The step from within `CLOSE`
     of the level, as a logit, is the last.
     """
     out, low, high = np.full((3, len(t)), [[math.nan], [-1e300], [1e300]])
@@ -600,7 +594,7 @@ def solve(
         items, goal, unit, t, low, high = state
         p, density = ((weight * v).sum(axis=0) for v in law(*rows, t, ARRAYS))
         logits, t, low, high = newton(goal, p, density, t, low, high, unit, ARRAYS)
-        done = abs(logits) < close
+        done = abs(logits) < CLOSE
         out[items[done]] = t[done]
         if done.all():
             break

@@ -314,15 +314,10 @@ def _with_quantiles(nodes: _Sheet, prior: Prior) -> _Sheet:
     xp, share, at_zero = sheet.functions, sheet["level"], ibis.literal(False)
     if zero:
         share, at_zero = prior_table.split_level(share, sheet["p_zero"], sheet["below"], xp)
-    a, b = family.matched(sheet["mean"], sheet["middle"])
-    sheet.add(share=share, at_zero=at_zero, a=a, b=b)
-    a, b, share = sheet["a"], sheet["b"], sheet["share"]
-    q, unit = prior_table.start(family, a, b, share, xp)
-    goal, norm = xp.log(share / (1.0 - share)), family.norm(a, b, xp)
-    sheet.add(q=q, unit=unit, low=-1e300, high=1e300, goal=goal, norm=norm)
-    # a step towards the quantile of the member with these moments
-    p, density = _law(sheet, family, sheet["q"])
-    _step(sheet.add(p=p, density=density)).add(low=-1e300, high=1e300)
+    share = sheet.add(share=share, at_zero=at_zero)["share"]
+    q, unit = prior_table.start(family, sheet["mean"], sheet["middle"], share, xp)
+    goal = xp.log(share / (1.0 - share))
+    sheet.add(q=q, unit=unit, low=-1e300, high=1e300, goal=goal)
     moments = ["mean", "middle", *["p_zero"] * zero]
     state = [*moments, "flagged", "number", "goal", "at_zero", "unit", "q", "low", "high"]
     for _ in range(_MIXTURE_STEPS if prior.meta["mixture"] else _STEPS):
