@@ -1,6 +1,6 @@
 """Grouped passes over items in the engine of an Ibis table, by formulas of its columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,36 +120,32 @@ def with_blocks(table: Any, labels: Sequence[str]) -> Any:
     return joined.mutate(cluster=joined.soc_block)
 
 
-def lookup_rows(edges: Floats, prefix: str = "") -> dict[str, Any]:
-    """Columns of the small table that `with_bins` joins; none without edges."""
-    if len(edges) == 0:
-        return {}
-    lookup = make_lookup(edges)
-    ends = np.minimum(lookup.edges, _BEYOND)
-    cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
-    cell = lookup.lowest + np.arange(len(lookup.below))
-    return {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
-
-
-def with_bins(
-    table: Any, edges: Floats, prefix: str = "", rows: Any = None, score: str = "score"
-) -> Any:
+def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score") -> Any:
     """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open."""
     import ibis
     import pyarrow as pa
 
-    lookup, columns = make_lookup(edges), lookup_rows(edges, prefix)
-    if not columns:
+    if len(edges) == 0:
         return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
-    rows = ibis.memtable(pa.table(columns)) if rows is None else rows
+    lookup = make_lookup(edges)
+    ends = np.minimum(lookup.edges, _BEYOND)
+    cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
+    cell = lookup.lowest + np.arange(len(lookup.below))
+    columns = {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
     clipped = ibis.least(ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high))
-    cell = functions()["score_cell"](clipped, lookup.grid.floor, lookup.grid.steps)
-    joined = table.mutate(**{f"{prefix}cell": cell}).inner_join(rows, f"{prefix}cell")
-    cuts = [joined[name] for name in columns if name.startswith(f"{prefix}cut")]
-    passed = [(joined[score] >= cut).ifelse(1, 0).cast("int64") for cut in cuts]
-    while len(passed) > 1:  # a tree of sums, because engines limit an expression's depth
-        passed = [sum(passed[i + 1 : i + 2], passed[i]) for i in range(0, len(passed), 2)]
-    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed[0]})
+    keyed = functions()["score_cell"](clipped, lookup.grid.floor, lookup.grid.steps)
+    table = table.mutate(**{f"{prefix}cell": keyed})
+    joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
+    passed = total((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
+    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed})
+
+
+def total(terms: Iterable[Any]) -> Any:
+    """Sum as a tree, because engines limit an expression's depth."""
+    sums = list(terms) or [0.0]
+    while len(sums) > 1:
+        sums = [sum(sums[i + 1 : i + 2], sums[i]) for i in range(0, len(sums), 2)]
+    return sums[0]
 
 
 def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[float, int]:

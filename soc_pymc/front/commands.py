@@ -149,7 +149,7 @@ def _write_csv(table: Any, out: str) -> None:
 )  # fmt: skip
 def run(chosen: Chosen) -> None:
     """Fit items, check the fit and write their posteriors in one command."""
-    from ..posterior.scored_files import is_folder
+    from ..posterior.files import is_folder
 
     items = items_of(chosen)
     if not is_folder(chosen.out):

@@ -28,18 +28,18 @@ from ..inference.results import Fit
 from ..prior_table import quantile_name
 from .curves import P_ZERO
 from .extrapolation import Extrapolation
-from .interface import Columns, Scorer, own_outcomes
-from .item_columns import columns_of, posterior_roles
-from .predictive import posterior_of
-from .scored_files import (
+from .files import (
     file_record,
-    fit_digest,
     is_finished,
     is_folder,
     targets_in_folder,
     the_target,
     write_scored,
 )
+from .interface import Columns, Scorer, own_outcomes
+from .item_columns import columns_of, posterior_roles
+from .predictive import posterior_of
+from .prior_build import fit_digest
 
 _log = logging.getLogger(__name__)
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and with few nodes
