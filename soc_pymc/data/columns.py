@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._lib.arrays import Floats, Ints
-from ..families.cells import CELLS
-from ..families.outcomes import OUTCOMES, Outcome
-from ..families.validity import Bounds
+from ..families.outcomes import OUTCOMES, Bounds, Outcome
+from ..families.scales import CELLS
 from . import formulas
 from .binning import Grid, make_lookup
 from .formulas import FOLD_PRIME, MOST_FOLDS, block_of_labels, rebound

@@ -16,10 +16,16 @@ from typing import Any, Literal
 import numpy as np
 
 from .._lib.arrays import Ints
-from ..families.cells import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
-from ..families.outcomes import Outcome
-from ..families.scales import LINEAR, SCALES
-from ..families.validity import LARGEST_COUNT
+from ..families.outcomes import LARGEST_COUNT, Outcome
+from ..families.scales import (
+    EXACT_COUNTS,
+    LINEAR,
+    MOST_VALUE_CELL,
+    SCALES,
+    STEPS,
+    VALUE_OCTAVES,
+    ZERO_EXPOSURE,
+)
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
 _NORMAL = 2.0**-1022  # smaller numbers are less precise

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from ..families.cells import CELLS
 from ..families.outcomes import Outcome
+from ..families.scales import CELLS
 from . import formulas
 from .binning import Lookup
 from .formulas import rebound, summand

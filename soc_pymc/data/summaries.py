@@ -23,8 +23,8 @@ from .._lib.arguments import (
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown, phase
-from ..families.cells import MOST_VALUE_CELL
 from ..families.outcomes import OUTCOMES
+from ..families.scales import MOST_VALUE_CELL
 from .binning import (
     FIRST_GRID,
     Grid,

@@ -18,7 +18,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.progress import Phase, phase
 from .._lib.threads import ordered_map
 from ..data.items import Items
-from ..families.validity import LARGEST
+from ..families.outcomes import LARGEST
 from ..inference.results import Fit
 from ..posterior.interface import Columns, ThetaMixture
 from .items import DecisionItems, blocks_of, curve_numbers, joint_draws, read_decision
@@ -183,10 +183,10 @@ def value_of_exposure(
         if theta.weight is None:
             after = variance / (1.0 + family.outcome.forms.response(more, mean, variance))
         else:
-            after = family.further.expected_variance(theta, more)
+            after = family.expected_variance(theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]
         if threshold is not None:
-            rows.append(family.further.value(theta, _few(theta), more, columns["threshold"]))
+            rows.append(family.value_of_outcome(theta, _few(theta), more, columns["threshold"]))
         return rows
 
     rows = decision.each("value of exposure", gains, progress, **extra)

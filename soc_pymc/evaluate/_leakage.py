@@ -18,8 +18,8 @@ from ..data.binning import added
 from ..data.items import Items, check_outcomes
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
-from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import STEPS
 from .splitting import read_frame
 
 Evidence = dict[str, Any]

@@ -13,25 +13,68 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .binomial import BINOMIAL_FORMS
-from .cells import EXACT_COUNTS, STEPS
 from .forms import OutcomeForms
 from .normal import NORMAL_FORMS
 from .poisson import POISSON_FORMS
 from .row_sums import Powers
-from .scales import LINEAR, LOG, LOGIT, Scale
-from .validity import (
-    LARGEST_COUNT,
-    LARGEST_VALUE,
-    LEAST_SD,
-    Bounds,
-    Validity,
-    more_than_size,
-    positive_without_size,
-)
+from .scales import EXACT_COUNTS, LINEAR, LOG, LOGIT, STEPS, Scale
 
+LARGEST_COUNT = 2.0**53 - 1.0
+"""Largest size of whole numbers that are exact in float64, and that no larger one is rounded to."""
+LARGEST = 1e90
+"""Largest score or exposure: third powers, times a count, must stay finite."""
+LARGEST_VALUE = 1e35
+"""Largest value or noise sd: y^2 s^6, summed over all items, must stay finite."""
+LEAST_SD = 1e-35
+"""Smallest noise sd: y^2 s^6 must not vanish for y of at least this size."""
 _ALIKE = 3.0  # scores within this factor of the outcomes count as estimates of theta
 _PART_KEYS = ("group", "fold", "bin")
 _SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds on the numbers of one role; missing and infinite ones are never valid."""
+
+    needs: str  # the rule, as in errors
+    largest: float = LARGEST  # in size
+    least: float | None = None  # None: numbers of either sign
+    whole: bool = False
+    name_of_largest: str = ""  # description of too large numbers in errors
+    labels: bool = False  # true and false are valid too, as 1 and 0
+    negligible: float = 0.0  # smaller numbers count as 0 in powers and products
+
+    @property
+    def beyond(self) -> str:
+        """Description of numbers larger than the largest."""
+        return self.name_of_largest or f"beyond {self.largest:g} in size"
+
+    def hold(self, numbers: Floats) -> bool:
+        """Return True if all numbers (at least one) are valid."""
+        least = -self.largest if self.least is None else self.least
+        # comparisons with NaN, which extremes pass on, are false
+        inside = numbers.min() >= least and numbers.max() <= self.largest
+        return bool(inside and (not self.whole or (numbers == np.floor(numbers)).all()))
+
+
+@dataclass(frozen=True)
+class Validity:
+    """Rules for valid items of one kind."""
+
+    score: Bounds
+    outcome: Bounds
+    size: Bounds
+    # f(y, x), true if outcome and size exclude each other, in operators for arrays and for columns
+    # of engines
+    conflict: Callable[[Any, Any], Any] | None = None
+    conflict_words: str = ""  # description of such an outcome; {size} is the size's column
+
+    def are_valid(self, score: Floats, outcome: Floats, size: Floats) -> bool:
+        """Return True if all items (at least one) are valid."""
+        pairs = ((self.score, score), (self.outcome, outcome), (self.size, size))
+        return all(bounds.hold(numbers) for bounds, numbers in pairs) and not (
+            self.conflict and np.any(self.conflict(outcome, size))
+        )
 
 
 class Sum(NamedTuple):
@@ -203,9 +246,8 @@ def _margin(cell: str, reals: Mapping[str, Sum]) -> Table:
     return Table((*_PART_KEYS, "cell"), tuple(reals), {"cell": cell})
 
 
-def _joint(size_cell: str, outcome_cell: str, reals: Mapping[str, Sum]) -> Table:
-    cells = {name: name for name in (size_cell, outcome_cell)}
-    return Table(("group", "bin", *cells), tuple(reals), cells)
+def _joint(*cells: str, reals: Mapping[str, Sum]) -> Table:
+    return Table(("group", "bin", *cells), tuple(reals), {name: name for name in cells})
 
 
 _SCORE_BOUNDS = Bounds("scores must be finite numbers")
@@ -266,7 +308,7 @@ _POISSON = Outcome(
         _SCORE_BOUNDS,
         Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, True, "2^53 or more"),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
-        positive_without_size,
+        lambda y, size: (y > 0) & (size == 0),
         "positive where column {size!r} is 0",
     ),
     exact=EXACT_COUNTS,
@@ -283,7 +325,7 @@ _POISSON = Outcome(
         "part": Table(_PART_KEYS, ("sum_N", *_SCORES, "sum_y_log_N", "above"), {}),
         "exposure": _margin("exposure_cell", _EXPOSURE),
         "count": _margin("count_cell", _COUNT),
-        "joint": _joint("exposure_cell", "count_cell", _JOINT_COUNT),
+        "joint": _joint("exposure_cell", "count_cell", reals=_JOINT_COUNT),
     },
     grid=f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
     few_joint=True,
@@ -366,7 +408,7 @@ _NORMAL = Outcome(
     tables={
         "part": Table(_PART_KEYS, ("sum_y", "sum_y2", "sum_s2", *_SCORES), {}),
         "noise": _margin("noise_cell", _NOISE),
-        "joint": _joint("noise_cell", "value_cell", _VALUE),
+        "joint": _joint("noise_cell", "value_cell", reals=_VALUE),
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
     few_joint=False,
@@ -445,7 +487,7 @@ _BINOMIAL = Outcome(
             labels=True,
         ),
         Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, True, "2^53 or more"),
-        more_than_size,
+        lambda y, size: (y > size) & (size >= 0),  # a negative size is wrong by itself
         "above the trials of column {size!r}",
     ),
     exact=EXACT_COUNTS,
@@ -463,10 +505,11 @@ _BINOMIAL = Outcome(
         "trials": _margin("trials_cell", _TRIALS),
         "failures": _margin("failures_cell", _FAILURES),
         "successes": _margin("successes_cell", _SUCCESSES),
-        "joint": Table(
-            ("group", "bin", "trials_cell", "failures_cell", "successes_cell"),
-            tuple(_TRIALS | _FAILURES | _SUCCESSES),
-            {name: name for name in ("trials_cell", "failures_cell", "successes_cell")},
+        "joint": _joint(
+            "trials_cell",
+            "failures_cell",
+            "successes_cell",
+            reals=_TRIALS | _FAILURES | _SUCCESSES,
         ),
     },
     grid=f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",

@@ -7,14 +7,6 @@ from .._lib.arguments import POSITIVE, OneOf, Real, Whole, shown
 from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
-CURVES = {
-    "Gamma": ("log_mean", "log_cv2"),
-    "Normal": ("mean", "log_variance"),
-    "Beta": ("logit_mean", "log_odds_cv2"),
-}
-"""Names of a prior's two curves in the posterior."""
-CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance"), "Beta": ("a", "b")}
-"""The same where curves are steps, a number for each bin (``soc.FiveSteps(smooth=False)``)."""
 COMPONENTS = ("weight", "component_place", "component_sd")
 """Names of what five-step mixtures keep of each bin's components, dims bin and component.
 
@@ -123,17 +115,15 @@ class _Single:
     atoms: bool = field(default=True, kw_only=True)
 
     family: ClassVar[str]  # name of its family, or of its components'
+    curve_names: ClassVar[tuple[str, str]]  # of the two curves in the posterior
+    # of numbers for each bin, where curves are steps (``soc.FiveSteps(smooth=False)``)
+    parameter_names: ClassVar[tuple[str, str]]
     mixture: ClassVar[bool] = False
 
     @property
     def gridded(self) -> bool:
         """True if theta has components on a grid: mixtures, and shares of zeros."""
         return self.mixture or self.zero
-
-    @property
-    def curve_names(self) -> tuple[str, str]:
-        """Names of the two curves in the posterior."""
-        return CURVES[self.family]
 
     def __post_init__(self) -> None:
         for name in ("mean", "variance"):
@@ -226,6 +216,8 @@ class Gamma(_Single):
     """
 
     family: ClassVar[str] = "Gamma"
+    curve_names: ClassVar[tuple[str, str]] = ("log_mean", "log_cv2")
+    parameter_names: ClassVar[tuple[str, str]] = ("shape", "rate")
 
 
 @dataclass(frozen=True)
@@ -255,6 +247,8 @@ class Normal(_Single):
     """
 
     family: ClassVar[str] = "Normal"
+    curve_names: ClassVar[tuple[str, str]] = ("mean", "log_variance")
+    parameter_names: ClassVar[tuple[str, str]] = ("mean", "variance")
     mean: Spline = Spline(scale="linear")
     variance: Spline = Spline(scale="linear")
 
@@ -289,6 +283,8 @@ class Beta(_Single):
     """
 
     family: ClassVar[str] = "Beta"
+    curve_names: ClassVar[tuple[str, str]] = ("logit_mean", "log_odds_cv2")
+    parameter_names: ClassVar[tuple[str, str]] = ("a", "b")
     mean: Spline = Spline(scale="logit")
     variance: Spline = Spline(scale="logit")
 
@@ -330,6 +326,8 @@ class GammaMixture(_Mixture):
     """
 
     family: ClassVar[str] = "Gamma"
+    curve_names: ClassVar[tuple[str, str]] = Gamma.curve_names
+    parameter_names: ClassVar[tuple[str, str]] = Gamma.parameter_names
 
 
 @dataclass(frozen=True)
@@ -360,6 +358,8 @@ class NormalMixture(_Mixture):
     """
 
     family: ClassVar[str] = "Normal"
+    curve_names: ClassVar[tuple[str, str]] = Normal.curve_names
+    parameter_names: ClassVar[tuple[str, str]] = Normal.parameter_names
     mean: Spline = Spline(scale="linear")
     variance: Spline = Spline(scale="linear")
 
@@ -393,6 +393,8 @@ class BetaMixture(_Mixture):
     """
 
     family: ClassVar[str] = "Beta"
+    curve_names: ClassVar[tuple[str, str]] = Beta.curve_names
+    parameter_names: ClassVar[tuple[str, str]] = Beta.parameter_names
     mean: Spline = Spline(scale="logit")
     variance: Spline = Spline(scale="logit")
 
