@@ -110,12 +110,6 @@ class _PoissonForms(OutcomeForms):
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return size * variance / mean
 
-    def level(self, mean: Floats, variance: Floats) -> Floats:
-        return np.log(mean)
-
-    def unit(self, mean: Floats, variance: Floats) -> Floats:
-        return mean**2
-
     # --- calibration of the score
 
     def pooled_rate(self, total: float, weight: float) -> float:

@@ -7,7 +7,7 @@ and their differences, PyTensor differentiates and samples.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -168,32 +168,30 @@ class RowSums(ABC):
                 draws = max(1, _AT_ONCE // (most * len(part)))
                 yield part, draws, self.cells(rows[part])
 
-    def evaluate(
-        self,
-        function: Callable[..., Floats],
-        location: Floats,
-        dispersion: Floats,
-        rows: Ints | None = None,
-    ) -> Floats:
-        """Values (draws, k) of a function of both parameters (draws, k) and the rows' cells."""
+    def values(self, location: Floats, dispersion: Floats, rows: Ints | None = None) -> Floats:
+        """Log marginal of some rows, by default all, at parameters (draws, k)."""
         result = np.empty(location.shape)
         parts = self._every_part if rows is None else self._parts(rows)
         for part, draws, cells in parts:
             for begin in range(0, len(location), draws):
                 chunk = slice(begin, begin + draws)
-                result[chunk, part] = function(
-                    location[chunk, part], dispersion[chunk, part], *cells
-                )
+                curves = location[chunk, part], dispersion[chunk, part]
+                with np.errstate(all="ignore"):
+                    result[chunk, part] = self.log_marginal(np, *curves, *cells)
         return result
 
-    def values(self, location: Floats, dispersion: Floats, rows: Ints | None = None) -> Floats:
-        """Log marginal of some rows, by default all, at parameters (draws, k)."""
-
-        def function(*inputs: Any) -> Floats:
-            return self.log_marginal(np, *inputs)
-
-        with np.errstate(all="ignore"):
-            return self.evaluate(function, location, dispersion, rows)
+    def _around(
+        self, number: int, location: Floats, dispersion: Floats, rows: Ints | None = None
+    ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+        """Values (number, draws, k) at the first of `_AROUND`, steps and slopes of the location."""
+        u, v = (np.array(shifts)[:, None, None] for shifts in zip(*_AROUND[:number], strict=True))
+        step = _STEP * self.unit(dispersion, rows)
+        points = location + u * step, dispersion + v * _STEP
+        stacked = (x.reshape(-1, location.shape[-1]) for x in points)
+        values = self.values(*stacked, rows).reshape(points[0].shape)
+        with np.errstate(invalid="ignore"):  # where a draw is too far for a finite value
+            slopes = (values[1] - values[2]) / (2.0 * step), (values[3] - values[4]) / (2.0 * _STEP)
+        return values, step, slopes
 
     def value_and_gradient(
         self, location: Floats, dispersion: Floats, rows: Ints | None = None
@@ -202,30 +200,21 @@ class RowSums(ABC):
 
         Slopes are central differences of values, with relative errors of about 1e-5.
         """
-        draws = len(location)
-        step = _STEP * self.unit(dispersion, rows)
-        locations = np.concatenate([location, location + step, location - step, location, location])
-        dispersions = np.concatenate([dispersion] * 3 + [dispersion + _STEP, dispersion - _STEP])
-        value, *around = self.values(locations, dispersions, rows).reshape(5, draws, -1)
-        with np.errstate(invalid="ignore"):  # where a draw is too far for a finite value
-            by_first, by_second = around[0] - around[1], around[2] - around[3]
-        return np.stack([value, by_first / (2.0 * step), by_second / (2.0 * _STEP)])
+        values, _, slopes = self._around(5, location, dispersion, rows)
+        return np.stack([values[0], *slopes])
 
     def expansion(self, location: Floats, dispersion: Floats) -> "Expansion":
         """Log marginals of all rows with first and second derivatives, at parameters (rows,)."""
-        unit = self.unit(dispersion)
-        u, v = (_STEP * np.array(shifts)[:, None] for shifts in zip(*_AROUND, strict=True))
-        middle, ahead, behind, up, down, corner, neither = self.values(
-            location + unit * u, dispersion + v
-        )
-        twice = ahead + behind, up + down
-        mixed = corner + neither - twice[0] - twice[1] + 2.0 * middle
+        values, step, slopes = self._around(7, location[None], dispersion[None])
+        middle, ahead, behind, up, down, corner, opposite = values[:, 0]
+        across, along = ahead + behind, up + down
+        mixed = corner + opposite - across - along + 2.0 * middle
         return Expansion(
             middle,
-            ((ahead - behind) / (2.0 * _STEP * unit), (up - down) / (2.0 * _STEP)),
-            (twice[0] - 2.0 * middle) / (_STEP * unit) ** 2,
-            mixed / (2.0 * _STEP**2 * unit),
-            (twice[1] - 2.0 * middle) / _STEP**2,
+            (slopes[0][0], slopes[1][0]),
+            (across - 2.0 * middle) / step[0] ** 2,
+            mixed / (2.0 * _STEP * step[0]),
+            (along - 2.0 * middle) / _STEP**2,
         )
 
     def draw(self, location: Floats, dispersion: Floats, rng: np.random.Generator) -> Floats:
@@ -380,35 +369,17 @@ def _fitted(
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _values(u, v, terms, degree, inner, value):  # type: ignore[no-untyped-def]
-    """Fill `value` (draws,) with one polynomial's."""
+def _polynomial(u, v, terms, inner, value):  # type: ignore[no-untyped-def]
+    """Fill `value` (draws,) by Horner's scheme in both variables."""
     value[:] = 0.0
-    for i in range(degree, -1, -1):
-        inner[:] = terms[i, degree]
-        for j in range(degree - 1, -1, -1):
+    for i in range(len(terms) - 1, -1, -1):
+        inner[:] = 0.0
+        for j in range(terms.shape[1] - 1, -1, -1):
             term = terms[i, j]
             for s in range(len(u)):
                 inner[s] = inner[s] * v[s] + term
         for s in range(len(u)):
             value[s] = value[s] * u[s] + inner[s]
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _by_both(u, v, terms, degree, inner, slope, by_u, by_v):  # type: ignore[no-untyped-def]
-    """Fill `by_u` and `by_v` (draws,) with its slopes."""
-    by_u[:], by_v[:] = 0.0, 0.0
-    for i in range(degree, -1, -1):
-        inner[:], slope[:] = terms[i, degree], 0.0
-        for j in range(degree - 1, -1, -1):
-            term = terms[i, j]
-            for s in range(len(u)):
-                slope[s] = slope[s] * v[s] + inner[s]
-                inner[s] = inner[s] * v[s] + term
-        for s in range(len(u)):
-            by_v[s] = by_v[s] * u[s] + slope[s]
-        if i > 0:
-            for s in range(len(u)):
-                by_u[s] = by_u[s] * u[s] + i * inner[s]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -423,7 +394,7 @@ def polynomial_sums(  # type: ignore[no-untyped-def]
     """
     draws, outside_number = m.shape[1], 0
     u, v, row_value, inner = np.empty(draws), np.empty(draws), np.empty(draws), np.empty(draws)
-    slope, by_u, by_v = np.empty(draws), np.empty(draws), np.empty(draws)
+    power = np.arange(coefficients.shape[1])
     value[:] = 0.0
     for k in range(len(rows)):
         b = rows[k]
@@ -437,12 +408,12 @@ def polynomial_sums(  # type: ignore[no-untyped-def]
             v[s] = (c[k, s] - centre[1, b]) * per_v
             outside[k, s] = not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0)
             outside_number += outside[k, s]
-        _values(u, v, coefficients[b], degree[b], inner, row_value)
+        terms = coefficients[b, : degree[b] + 1, : degree[b] + 1]
+        _polynomial(u, v, terms, inner, row_value)
         for s in range(draws):
             value[s] += 0.0 if outside[k, s] else row_value[s]
         if slopes.size:
-            _by_both(u, v, coefficients[b], degree[b], inner, slope, by_u, by_v)
-            for s in range(draws):
-                slopes[0, k, s] = by_u[s] * per_u
-                slopes[1, k, s] = by_v[s] * per_v
+            rising = power[1 : degree[b] + 1]
+            _polynomial(u, v, terms[1:] * rising[:, None] * per_u, inner, slopes[0, k])
+            _polynomial(u, v, terms[:, 1:] * rising * per_v, inner, slopes[1, k])
     return outside_number
