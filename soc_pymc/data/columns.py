@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._lib.arrays import Floats, Ints
-from ..families.outcomes import OUTCOMES, Bounds, Outcome
-from ..families.scales import CELLS
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import CELLS, Bounds
 from . import formulas
 from .binning import Grid, make_lookup
 from .formulas import FOLD_PRIME, MOST_FOLDS, block_of_labels, rebound
@@ -17,8 +17,7 @@ from .sources import readable
 
 NUMBERS: Mapping[str, Bounds] = {
     "fold": Bounds(
-        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True,
-        f"larger than {MOST_FOLDS - 1}",
+        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
     ),
     **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
 }  # fmt: skip

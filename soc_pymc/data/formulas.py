@@ -16,9 +16,10 @@ from typing import Any, Literal
 import numpy as np
 
 from .._lib.arrays import Ints
-from ..families.outcomes import LARGEST_COUNT, Outcome
+from ..families.outcomes import Outcome
 from ..families.scales import (
     EXACT_COUNTS,
+    LARGEST_COUNT,
     LINEAR,
     MOST_VALUE_CELL,
     SCALES,

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from .._lib.arguments import digits
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
-from ..families.outcomes import LARGEST_COUNT, OUTCOMES, Outcome
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import LARGEST_COUNT
 from .columns import NUMBERS, crossed, numbers, typed
 from .groups import DAY, MARK, is_group, is_label, key_roles
 from .items import Items

@@ -18,7 +18,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.progress import Phase, phase
 from .._lib.threads import ordered_map
 from ..data.items import Items
-from ..families.outcomes import LARGEST
+from ..families.scales import LARGEST
 from ..inference.results import Fit
 from ..posterior.interface import Columns, ThetaMixture
 from .items import DecisionItems, blocks_of, curve_numbers, joint_draws, read_decision

@@ -18,7 +18,7 @@ from .._lib.errors import FitError
 from ..checks.observations import each_part, in_batches
 from ..data.items import Items, check_outcomes
 from ..families.family import NEAR_ZERO
-from ..families.outcomes import LARGEST
+from ..families.scales import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
 from ..posterior.interface import Columns, ThetaMixture, select

@@ -28,7 +28,7 @@ from ..data.items import Items
 from ..data.statistics import Statistics
 from ..families.family import reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.priors import SinglePrior
+from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit, named_fits
@@ -49,7 +49,7 @@ _EXPOSED = 25.0  # exposure in the test part that says something of an item (the
 @one_blas_thread
 def cross_validate(
     stats: Statistics,
-    prior: SinglePrior | None = None,
+    prior: Prior | None = None,
     method: VI | NUTS | FiveSteps | None = None,
     *,
     progress: bool | None = None,

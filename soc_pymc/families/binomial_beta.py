@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Floats, Ints
 from .conjugate import REACH, Family, Generators, Pair, count_grid, grid_ends
 from .outcomes import OUTCOMES
 from .poisson_gamma import draw_log_gamma
@@ -358,18 +358,9 @@ class BinomialBeta(Family):
     def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
         return np.clip(np.floor(cut * (a + b + size) - a) + 1.0, 0.0, size + 1.0)
 
-    def gained(
-        self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
-    ) -> Floats:
-        # E[(theta - cut) if the choice changes], by the cdf under theta's prior and under the prior
-        # weighted by theta
-        def below(a: Floats) -> Floats:
-            tail = beta_binomial_ends(np.clip(least, 0.0, size), size, a, b)[0]
-            return np.where(least > size, 1.0, np.where(least <= 0, 0.0, tail))
-
-        plain, weighted, mean = below(a), below(a + 1.0), self.mean(a, b)
-        rise = mean * (1.0 - weighted) - cut * (1.0 - plain)
-        return np.where(above, cut * plain - mean * weighted, rise)
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        tail = beta_binomial_ends(np.clip(y, 0.0, size), size, a, b)[0]
+        return np.where(y > size, 1.0, np.where(y <= 0, 0.0, tail))
 
 
 def _excess(cut: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:

@@ -138,10 +138,21 @@ class Family(Protocol):
     def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
         """Least outcome for which each component by itself has a mean above the cut."""
 
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        """P(Y < y) of outcomes that are whole numbers."""
+
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
     ) -> Floats:
-        """Expected gain of choosing from the outcome `least`, against choosing where `above`."""
+        """Expected gain of choosing from the outcome `least`, against choosing where `above`.
+
+        That is E[(theta - cut) if the choice changes]: by the cdf of whole numbers under theta's
+        prior, and under that prior weighted by theta, which has a shape `a` one higher.
+        """
+        plain, weighted = (self.below(least, size, shape, b) for shape in (a, a + 1.0))
+        mean = self.mean(a, b)
+        rise = mean * (1.0 - weighted) - cut * (1.0 - plain)
+        return np.where(above, cut * plain - mean * weighted, rise)
 
     def expected_variance(self, theta: Any, size: Floats) -> Floats:
         """E Var(theta | t, y, y') over further outcomes y' of a size, (n,).

@@ -19,53 +19,38 @@ from .forms import OutcomeForms
 from .normal import NORMAL_FORMS
 from .poisson import POISSON_FORMS
 from .row_sums import Powers
-from .scales import EXACT_COUNTS, LINEAR, LOG, LOGIT, STEPS, Scale
+from .scales import (
+    EXACT_COUNTS,
+    LARGEST_COUNT,
+    LARGEST_VALUE,
+    LEAST_SD,
+    LINEAR,
+    LOG,
+    LOGIT,
+    STEPS,
+    Bounds,
+    Scale,
+)
 
-# largest sizes of numbers: of whole ones that are exact in float64 and that no larger one is rounded
-# to; of scores and exposures, whose third powers, times a count, must stay finite; and of values and
-# noise sds, for y^2 s^6, summed over all items. That must not vanish for y and s of the least size
-LARGEST_COUNT, LARGEST, LARGEST_VALUE = 2.0**53 - 1.0, 1e90, 1e35
-LEAST_SD = 1e-35
 _ALIKE = 3.0  # scores within this factor of the outcomes count as estimates of theta
 _PART_KEYS = ("group", "fold", "bin")
 _SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Bounds on the numbers of one role; missing and infinite ones are never valid."""
-
-    needs: str  # the rule, as in errors
-    largest: float = LARGEST  # in size
-    least: float | None = None  # None: numbers of either sign
-    whole: bool = False
-    labels: bool = False  # true and false are valid too, as 1 and 0
-    negligible: float = 0.0  # smaller numbers count as 0 in powers and products
-
-    @property
-    def beyond(self) -> str:
-        """Description of numbers larger than the largest."""
-        return "2^53 or more" if self.whole else f"beyond {self.largest:g} in size"
-
-    def hold(self, numbers: Floats) -> bool:
-        """Return True if all numbers (at least one) are valid."""
-        least = -self.largest if self.least is None else self.least
-        # comparisons with NaN, which extremes pass on, are false
-        inside = numbers.min() >= least and numbers.max() <= self.largest
-        return bool(inside and (not self.whole or (numbers == np.floor(numbers)).all()))
+_SCORE_BOUNDS = Bounds("scores must be finite numbers")
 
 
 @dataclass(frozen=True)
 class Validity:
     """Rules for valid items of one kind."""
 
-    score: Bounds
     outcome: Bounds
     size: Bounds
     # f(y, x), true if outcome and size exclude each other, in operators for arrays and for columns
     # of engines
     conflict: Callable[[Any, Any], Any] | None = None
     conflict_words: str = ""  # description of such an outcome; {size} is the size's column
+    score: Bounds = _SCORE_BOUNDS
 
     def are_valid(self, score: Floats, outcome: Floats, size: Floats) -> bool:
         """Return True if all items (at least one) are valid."""
@@ -76,10 +61,7 @@ class Validity:
 
 
 class Sum(NamedTuple):
-    """Summand of a column: a power, or y log x, or 1 where y exceeds x.
-
-    Powers are y^outcome x^size (x - y)^rest. x is the size to the power of `Outcome.size_power`.
-    """
+    """Summand of a column: y^outcome x^size (x - y)^complement, y log x, or 1 where y exceeds x."""
 
     outcome: int
     size: int
@@ -247,8 +229,6 @@ def _joint(*cells: str, reals: Mapping[str, Sum]) -> Table:
     return Table(("group", "bin", *cells), tuple(reals), {name: name for name in cells})
 
 
-_SCORE_BOUNDS = Bounds("scores must be finite numbers")
-
 # --- counts y ~ Poisson(theta N) -----------------------------------------------------------------
 
 _EXPOSURE = _powers("N", (0, 1), (0, 2), (0, 3), (2, 0), (1, 1), (1, 2), (1, 3))
@@ -292,7 +272,6 @@ _POISSON = Outcome(
         "are not counts of independent events).",
     ),
     validity=Validity(
-        _SCORE_BOUNDS,
         Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
         lambda y, size: (y > 0) & (size == 0),
@@ -333,11 +312,6 @@ def _pooled_values(
     return np.bincount(group, items * value) / n, noise / n
 
 
-def _describe_values(n: int, sums: Mapping[str, Any]) -> str:
-    mean, square = (float(sums[name]) / max(n, 1) for name in ("sum_y", "sum_s2"))
-    return f"values of mean {mean:,.6g} with noise sd {square**0.5:,.6g}"
-
-
 _NORMAL = Outcome(
     kind="normal",
     observed="value",
@@ -369,7 +343,6 @@ _NORMAL = Outcome(
         "are too large).",
     ),
     validity=Validity(
-        _SCORE_BOUNDS,
         Bounds("values must be finite numbers", LARGEST_VALUE, negligible=LEAST_SD),
         Bounds("noise sds must be finite numbers > 0", LARGEST_VALUE, LEAST_SD),
     ),
@@ -391,7 +364,10 @@ _NORMAL = Outcome(
     pooled=_pooled_values,
     sizes_add=False,
     forms=NORMAL_FORMS,
-    describe=_describe_values,
+    describe=lambda n, sums: (
+        f"values of mean {float(sums['sum_y']) / max(n, 1):,.6g} with noise sd "
+        f"{(float(sums['sum_s2']) / max(n, 1)) ** 0.5:,.6g}"
+    ),
 )
 
 # --- successes y ~ Binomial(n, theta) in n trials, z = n - y failures -----------------------------
@@ -427,7 +403,6 @@ _BINOMIAL = Outcome(
         "(or the trials of an item are not independent).",
     ),
     validity=Validity(
-        _SCORE_BOUNDS,
         Bounds(
             "successes must be whole numbers from 0 to the item's trials (true/false are 1 and 0)",
             LARGEST_COUNT,

@@ -23,7 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Floats, Ints
 from .components import inverse_trigamma
 from .conjugate import REACH, Family, Generators, Pair, count_grid, grid_ends
 from .outcomes import OUTCOMES
@@ -264,9 +264,8 @@ class PoissonGamma(Family):
         self, y: Floats, size: Floats, location: Floats, dispersion: Floats
     ) -> tuple[Floats, Floats]:
         shape = _bounded_shape(dispersion)
-        ratio = size * np.exp(location) / shape
-        below = negative_binomial_tail(np.maximum(y - 1.0, 0.0), shape, ratio)
-        return np.where(y > 0, below, 0.0), negative_binomial_tail(y, shape, ratio)
+        rate = shape * np.exp(-location)
+        return self.below(y, size, shape, rate), self.below(y + 1.0, size, shape, rate)
 
     def simulate(
         self, location: Floats, dispersion: Floats, size: Floats, rng: np.random.Generator
@@ -290,18 +289,9 @@ class PoissonGamma(Family):
     def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
         return np.maximum(np.floor(cut * (b + size) - a) + 1.0, 0.0)
 
-    def gained(
-        self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
-    ) -> Floats:
-        # sum over the further counts that change the choice, by the cdf and one probability
-        ratio, count = size / b, np.maximum(least, 1.0)
-        change = np.empty_like(b)  # signed probability of a count that changes the choice
-        for items, upper, sign in ((above, False, -1.0), (~above, True, 1.0)):
-            arguments = count[items] - 1.0, a[:, items], ratio[:, items]
-            change[:, items] = sign * negative_binomial_tail(*arguments, upper)
-        change = np.where(least > 0, change, np.where(above, 0.0, 1.0))
-        probability = np.exp(log_negative_binomial(count, a, a * ratio))
-        return np.where(least > 0, least * probability, 0.0) / b + (a / b - cut) * change
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        tail = negative_binomial_tail(np.maximum(y, 1.0) - 1.0, a, size / b)
+        return np.where(y > 0, tail, 0.0)
 
 
 def _bounded_shape(log_cv2: Any) -> Floats:

@@ -10,8 +10,7 @@ from .scales import RANK, SCALES
 COMPONENTS = ("weight", "component_place", "component_sd")
 """Names of what five-step mixtures keep of each bin's components, dims bin and component.
 
-Their places are those of E(log theta) minus log E(theta | t), of E(logit theta) minus the logit of
-E(theta | t), or of E(theta) minus E(theta | t)."""
+Places are relative to the mean: on the scale of log theta, of logit theta, or of theta."""
 
 _SCALES = (*SCALES, RANK)
 _MOST_KNOTS = 10_000
@@ -150,7 +149,7 @@ class _Single:
 
 
 @dataclass(frozen=True)
-class _Mixture(_Single):
+class _Mixture:
     """Further fields and checks of mixtures."""
 
     functions: int = 9
@@ -161,7 +160,7 @@ class _Mixture(_Single):
     mixture: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        super().__post_init__()  # type: ignore[misc]
         rules = {"functions": Whole(4, _MOST_KNOTS), "knots": Whole(1, _MOST_KNOTS)}
         for option, rule in (rules | {"shape": POSITIVE, "drift": POSITIVE}).items():
             number = rule(getattr(self, option), f"{type(self).__name__}: {option}")
@@ -230,10 +229,8 @@ class Normal(_Single):
         Curve of E(theta | t), in the unit of the values.
     variance
         Curve of log Var(theta | t).
-    exposure
-        A smooth term in the log of the noise's sd, added to both curves; as in `Gamma`.
-    monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`; bins deviate in the mean itself.
+    exposure, monotone, bin_effects, groups, zero, atoms
+        As in `Gamma`, with the noise's sd for the exposure; bins deviate in the mean itself.
 
     Raises
     ------
@@ -266,10 +263,8 @@ class Beta(_Single):
         Curve of g = log(1/a + 1/b): exp(g) is, to first order, the variance of logit theta and the
         squared coefficient of variation of its odds. With v = E(theta | t) (1 - E(theta | t)),
         Var(theta | t) = v^2 exp(g) / (1 + v exp(g)). For small rates it is the log cv2 of `Gamma`.
-    exposure
-        A smooth term in the log of the number of trials, added to both curves; as in `Gamma`.
-    monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`; bins deviate in the logit of the mean.
+    exposure, monotone, bin_effects, groups, zero, atoms
+        As in `Gamma`, with trials for the exposure; bins deviate in the logit of the mean.
 
     Raises
     ------
@@ -290,7 +285,7 @@ class Beta(_Single):
 
 
 @dataclass(frozen=True)
-class GammaMixture(_Mixture):
+class GammaMixture(_Mixture, Gamma):
     """theta given the score t is a mixture of Gammas on a grid, with weights smooth in t.
 
     E(theta | t) and Var(theta | t) are those of the curves, as in `Gamma`; the data determine how
@@ -298,12 +293,8 @@ class GammaMixture(_Mixture):
 
     Parameters
     ----------
-    mean, variance
-        Curves of log E(theta | t) and log cv2(t), as in `Gamma`.
-    exposure, monotone, groups
-        Terms of these curves, as in `Gamma`. All groups and exposures share the shape.
-    bin_effects
-        As in `Gamma`, with at most 40 effects.
+    mean, variance, exposure, monotone, bin_effects, groups, zero, atoms
+        As in `Gamma`, with at most 40 effects of bins; all groups and exposures share the shape.
     functions
         Knots of the splines over components in the log weights.
     knots
@@ -311,8 +302,6 @@ class GammaMixture(_Mixture):
     shape, drift
         Standard deviations of the Normal priors of coefficients of the log weights: of the shape
         shared by all scores, and of its drift.
-    zero, atoms
-        As in `Gamma`.
 
     Raises
     ------
@@ -325,25 +314,16 @@ class GammaMixture(_Mixture):
     9
     """
 
-    family: ClassVar[str] = "Gamma"
-    curve_names: ClassVar[tuple[str, str]] = Gamma.curve_names
-    parameter_names: ClassVar[tuple[str, str]] = Gamma.parameter_names
-
 
 @dataclass(frozen=True)
-class NormalMixture(_Mixture):
-    """theta given the score t is a mixture of Normals on a grid, with weights smooth in t.
-
-    E(theta | t) and Var(theta | t) are those of the curves, as in `Normal`; the data determine how
-    far the rest of the shape departs from a Normal. It needs statistics with joint cells.
+class NormalMixture(_Mixture, Normal):
+    """theta given the score t is a mixture of Normals on a grid: `GammaMixture` for values.
 
     Parameters
     ----------
     mean, variance
         Curves of E(theta | t) and log Var(theta | t), as in `Normal`.
-    exposure, monotone, groups
-        Terms of these curves, as in `Normal`. All groups and noise sds share the shape.
-    bin_effects, functions, knots, shape, drift, zero, atoms
+    exposure, monotone, bin_effects, groups, zero, atoms, functions, knots, shape, drift
         As in `GammaMixture`.
 
     Raises
@@ -357,28 +337,18 @@ class NormalMixture(_Mixture):
     'linear'
     """
 
-    family: ClassVar[str] = "Normal"
-    curve_names: ClassVar[tuple[str, str]] = Normal.curve_names
-    parameter_names: ClassVar[tuple[str, str]] = Normal.parameter_names
-    mean: Spline = Spline(scale="linear")
-    variance: Spline = Spline(scale="linear")
-
 
 @dataclass(frozen=True)
-class BetaMixture(_Mixture):
-    """theta given the score t is a mixture of Betas on a grid, with weights smooth in t.
+class BetaMixture(_Mixture, Beta):
+    """theta given the score t is a mixture of Betas on a grid: `GammaMixture` for successes.
 
-    E(theta | t) and Var(theta | t) are those of the curves, as in `Beta`; the data determine how
-    far the rest of the shape departs from that Beta. The grid holds positions of logit theta. It
-    needs statistics with joint cells.
+    The grid holds positions of logit theta.
 
     Parameters
     ----------
     mean, variance
         Curves of the logit of E(theta | t) and of g, as in `Beta`.
-    exposure, monotone, groups
-        Terms of these curves, as in `Beta`. All groups and numbers of trials share the shape.
-    bin_effects, functions, knots, shape, drift, zero, atoms
+    exposure, monotone, bin_effects, groups, zero, atoms, functions, knots, shape, drift
         As in `GammaMixture`.
 
     Raises
@@ -392,14 +362,6 @@ class BetaMixture(_Mixture):
     'logit'
     """
 
-    family: ClassVar[str] = "Beta"
-    curve_names: ClassVar[tuple[str, str]] = Beta.curve_names
-    parameter_names: ClassVar[tuple[str, str]] = Beta.parameter_names
-    mean: Spline = Spline(scale="logit")
-    variance: Spline = Spline(scale="logit")
 
-
-SinglePrior = Gamma | Normal | Beta
-"""Priors of one family."""
-
-Prior = SinglePrior | GammaMixture | NormalMixture | BetaMixture
+Prior = Gamma | Normal | Beta
+"""Priors, mixtures included."""

@@ -187,8 +187,8 @@ class RowSums(ABC):
         u, v = (np.array(shifts)[:, None, None] for shifts in zip(*_AROUND[:number], strict=True))
         step = _STEP * self.unit(dispersion, rows)
         points = location + u * step, dispersion + v * _STEP
-        stacked = (x.reshape(-1, location.shape[-1]) for x in points)
-        values = self.values(*stacked, rows).reshape(points[0].shape)
+        locations, dispersions = (x.reshape(-1, location.shape[-1]) for x in points)
+        values = self.values(locations, dispersions, rows).reshape(points[0].shape)
         with np.errstate(invalid="ignore"):  # where a draw is too far for a finite value
             slopes = (values[1] - values[2]) / (2.0 * step), (values[3] - values[4]) / (2.0 * _STEP)
         return values, step, slopes

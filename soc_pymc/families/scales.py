@@ -1,4 +1,4 @@
-"""Scales of scores on which curves are smooth, and cells of outcomes and sizes.
+"""Scales of scores on which curves are smooth, cells of outcomes and sizes, bounds of numbers.
 
 On the scale ``"rank"`` a position is the share of items with a smaller score, which depends on the
 statistics; local quantities, such as the width of a bin, use the linear scale.
@@ -133,3 +133,37 @@ CELLS: Mapping[str, Cell] = {
     "value_cell": Cell("outcome", "value", 26, -(1 << 25), None),
 }
 """Cells by their column."""
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+LARGEST_COUNT = 2.0**53 - 1.0  # exact in float64, and no larger number is rounded to it
+LARGEST = 1e90  # score or exposure: third powers, times a count, must stay finite
+LARGEST_VALUE = 1e35  # value or noise sd: y^2 s^6, summed over all items, must stay finite
+LEAST_SD = 1e-35  # noise sd: y^2 s^6 must not vanish for y of at least this size
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds on the numbers of one role; missing and infinite ones are never valid."""
+
+    needs: str  # the rule, as in errors
+    largest: float = LARGEST  # in size
+    least: float | None = None  # None: numbers of either sign
+    whole: bool = False
+    labels: bool = False  # true and false are valid too, as 1 and 0
+    negligible: float = 0.0  # smaller numbers count as 0 in powers and products
+
+    @property
+    def beyond(self) -> str:
+        """Description of numbers larger than the largest."""
+        if self.largest == LARGEST_COUNT:
+            return "2^53 or more"
+        return f"larger than {self.largest:g}" if self.whole else f"beyond {self.largest:g} in size"
+
+    def hold(self, numbers: Floats) -> bool:
+        """Return True if all numbers (at least one) are valid."""
+        least = -self.largest if self.least is None else self.least
+        # comparisons with NaN, which extremes pass on, are false
+        inside = numbers.min() >= least and numbers.max() <= self.largest
+        return bool(inside and (not self.whole or (numbers == np.floor(numbers)).all()))

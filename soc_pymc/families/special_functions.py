@@ -268,14 +268,9 @@ def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     return np.where(large, special.betaincc(a, b, x), tail) if large.any() else tail
 
 
-def negative_binomial_tail(
-    count: Floats, shape: Floats, ratio: Floats, above: bool = False
-) -> Floats:
-    """P(Y <= count), or P(Y > count), of counts of mean shape times ratio and this Gamma shape."""
-    share, complement = ratio / (1.0 + ratio), 1.0 / (1.0 + ratio)
-    if above:
-        return beta_tail(complement, share, shape, count + 1.0)
-    return beta_tail(share, complement, count + 1.0, shape)
+def negative_binomial_tail(count: Floats, shape: Floats, ratio: Floats) -> Floats:
+    """P(Y <= count) of counts of mean shape times ratio and this Gamma shape."""
+    return beta_tail(ratio / (1.0 + ratio), 1.0 / (1.0 + ratio), count + 1.0, shape)
 
 
 def log_beta_binomial(y: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:

@@ -20,8 +20,8 @@ from .._lib.arrays import Floats
 from ..data.columns import exact, lookup_rows, numbers, with_bins
 from ..data.groups import CROSS, NO_SCORE, ONE_SCORE, group_roles
 from ..families.family import family_of
-from ..families.outcomes import LARGEST, Bounds, Outcome
-from ..families.scales import LINEAR, MIDDLE, RANK, SCALES, Scale
+from ..families.outcomes import Outcome
+from ..families.scales import LARGEST, LINEAR, MIDDLE, RANK, SCALES, Bounds, Scale
 from ..inference.results import Fit
 from ..prior_table import FARTHEST, LARGEST_LOG, quantile_name
 from .prior_export import described

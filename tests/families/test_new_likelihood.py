@@ -98,8 +98,8 @@ class WaitingFamily(type(family.GAMMA)):
         whole=False,
         validity=replace(
             COUNTS.validity,
-            outcome=outcomes.Bounds("times must be finite numbers >= 0", least=0.0),
-            size=outcomes.Bounds("events must be 1", largest=1.0, least=1.0),
+            outcome=scales.Bounds("times must be finite numbers >= 0", least=0.0),
+            size=scales.Bounds("events must be 1", largest=1.0, least=1.0),
             conflict=None,
         ),
         integers=("n",),
