@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 import numba
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
@@ -324,14 +325,10 @@ class BinomialBeta(Family):
     def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
         return log_beta_binomial(y, size, *a_b(location, dispersion))
 
-    def cdf_interval(
-        self, y: Floats, size: Floats, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
         return beta_binomial_ends(y, size, *a_b(location, dispersion))
 
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: np.random.Generator
-    ) -> Floats:
+    def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         theta = special.expit(self.draw(*a_b(location, dispersion), (rng, rng)))
         return rng.binomial(np.asarray(size).astype(np.int64), theta).astype(float)
 

@@ -8,6 +8,7 @@ information is orthogonal (`Family.curves`), or by the two conjugate parameters 
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.random import Generator
 
 from .._lib.arrays import Bools, Floats
 from .components import Components
@@ -16,7 +17,7 @@ from .outcomes import Outcome
 from .row_sums import RowSums
 
 Pair = tuple[Any, Any]
-Generators = tuple[np.random.Generator, ...]
+Generators = tuple[Generator, ...]
 
 GRID = 256  # further outcomes that stand for all
 REACH = 8.0  # extent of the grid beyond the components, in sd
@@ -113,14 +114,10 @@ class Family(Protocol):
     def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
         """Log marginal density or probability, broadcast over the arguments."""
 
-    def cdf_interval(
-        self, y: Floats, size: Floats, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
         """P(Y < y) and P(Y <= y) of outcomes (n,) under curves (draws, n)."""
 
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: np.random.Generator
-    ) -> Floats:
+    def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         """Outcomes of new items."""
 
     # --- further outcomes of mixtures of components (K, n), or (K, 1, n) for a grid of outcomes
@@ -139,7 +136,8 @@ class Family(Protocol):
         """Least outcome for which each component by itself has a mean above the cut."""
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
-        """P(Y < y) of outcomes that are whole numbers."""
+        """P(Y < y), of outcomes that are whole numbers."""
+        return self.cdf_interval(y, size, *self.to_curves(a, b))[0]
 
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats

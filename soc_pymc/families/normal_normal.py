@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numba
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
@@ -252,16 +253,12 @@ class NormalNormal(Family):
         z = (np.asarray(y, dtype=float) - location) * np.exp(-0.5 * log_total)
         return -0.5 * (z * z + _LOG_2PI + log_total)
 
-    def cdf_interval(
-        self, y: Floats, size: Floats, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
         z = (y - location) * np.exp(-0.5 * _log_total(size, dispersion))
         upto = special.ndtr(z)
         return upto, upto
 
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: np.random.Generator
-    ) -> Floats:
+    def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         sd = np.sqrt(np.exp(dispersion) + size**2)
         return location + sd * rng.standard_normal(location.shape)
 

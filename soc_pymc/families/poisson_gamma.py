@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numba
 import numpy as np
 import pandas as pd
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
@@ -260,16 +261,12 @@ class PoissonGamma(Family):
         expected = np.asarray(size, dtype=float) * np.exp(location)
         return log_negative_binomial(y, _bounded_shape(dispersion), expected)
 
-    def cdf_interval(
-        self, y: Floats, size: Floats, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
         shape = _bounded_shape(dispersion)
         rate = shape * np.exp(-location)
         return self.below(y, size, shape, rate), self.below(y + 1.0, size, shape, rate)
 
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: np.random.Generator
-    ) -> Floats:
+    def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         theta = rng.standard_gamma(np.exp(-dispersion)) * np.exp(location + dispersion)
         return rng.poisson(np.minimum(size * theta, _MOST_EVENTS)).astype(float)
 
