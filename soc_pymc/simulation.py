@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from ._lib.arguments import POSITIVE, SEED, Real, Whole, checked, many
 from ._lib.arrays import Floats
 from ._lib.errors import FitError
-from .families.validity import LARGEST_COUNT
+from .families.scales import LARGEST_COUNT
 
 __all__ = ["click_rates", "laplace_effects", "lognormal_rates", "s1"]
 

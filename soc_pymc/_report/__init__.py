@@ -12,7 +12,7 @@ from .._lib.threads import one_blas_thread
 from ..checks._check import checks_of
 from ..data.items import ANY_ITEMS, Items
 from ..data.sources import open_table
-from ..families.validity import LARGEST
+from ..families.scales import LARGEST
 from ..inference.results import Fit
 from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles

@@ -7,8 +7,8 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
-from ..families.cells import CELLS
 from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import CELLS
 from .binning import Columns, Grid, Joint, Piles, Sums, Weights, make_lookup
 from .formulas import Folds, block_of_labels, exact, fold_of, functions, summand
 from .items import Items

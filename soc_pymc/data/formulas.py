@@ -15,10 +15,19 @@ from typing import Any, Literal
 import numpy as np
 
 from .._lib.arrays import Ints
-from ..families.cells import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
 from ..families.outcomes import Outcome
-from ..families.scales import LINEAR, MIDDLE, SCALES
-from ..families.validity import LARGEST, LARGEST_COUNT
+from ..families.scales import (
+    EXACT_COUNTS,
+    LARGEST,
+    LARGEST_COUNT,
+    LINEAR,
+    MIDDLE,
+    MOST_VALUE_CELL,
+    SCALES,
+    STEPS,
+    VALUE_OCTAVES,
+    ZERO_EXPOSURE,
+)
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
 _LOG2_E = 1.4426950408889634

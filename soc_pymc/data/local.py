@@ -14,8 +14,8 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
-from ..families.cells import CELLS
 from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import CELLS
 from . import formulas
 from .binning import Columns, Grid, Joint, Lookup, Pile, Piles, Sums, Weights, added, make_lookup
 from .formulas import Folds, block_of_labels, fold_of, rebound, summand

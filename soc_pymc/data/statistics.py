@@ -16,8 +16,8 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
-from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import STEPS
 from .binning import EXTREMES, Columns, added, stand_out
 from .formulas import BLOCKS
 from .groups import (

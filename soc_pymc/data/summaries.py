@@ -13,8 +13,8 @@ from .._lib.arguments import OneOf, OrNone, Refusal, Whole, checked, digits, sho
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
-from ..families.cells import MOST_VALUE_CELL
 from ..families.outcomes import OUTCOMES
+from ..families.scales import MOST_VALUE_CELL
 from .binning import (
     FIRST_GRID,
     Joint,

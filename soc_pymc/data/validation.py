@@ -9,7 +9,7 @@ from .._lib.arguments import digits
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.validity import LARGEST_COUNT, Bounds
+from ..families.scales import LARGEST_COUNT, Bounds
 from .formulas import FOLD_PRIME, MOST_FOLDS, functions
 from .groups import CROSS, DAY, MARK, is_group, is_label, key_roles
 from .items import Items
@@ -17,8 +17,7 @@ from .sources import kind_of, open_table, readable
 
 NUMBERS: Mapping[str, Bounds] = {
     "fold": Bounds(
-        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True,
-        f"larger than {MOST_FOLDS - 1}",
+        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
     ),
     **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
 }  # fmt: skip

@@ -12,7 +12,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..checks.observations import in_batches
 from ..data.items import Items, check_outcomes
-from ..families.validity import LARGEST
+from ..families.scales import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
 from ..posterior.interface import Columns, ThetaMixture, select
@@ -253,14 +253,14 @@ def value_of_exposure(
         if theta.weight is None:
             after = variance / (1.0 + family.outcome.forms.response(more, mean, variance))
         else:
-            after = family.further.expected_variance(theta, more)
+            after = family.expected_variance(theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]
         if threshold is not None:
             some = theta
             if theta.weight is None and len(theta.a) > _FEW:
                 draws = np.arange(_FEW) * len(theta.a) // _FEW
                 some = ThetaMixture(theta.a[draws], theta.b[draws])
-            rows.append(family.further.value(theta, some, more, columns["threshold"]))
+            rows.append(family.value_of_outcome(theta, some, more, columns["threshold"]))
         return rows
 
     rows = decision.each("value of exposure", gains, progress, **extra)

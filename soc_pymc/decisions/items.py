@@ -19,7 +19,7 @@ from .._lib.threads import ordered_map
 from ..checks.observations import in_batches, parts
 from ..data.items import Items, check_outcomes
 from ..families.family import NEAR_ZERO
-from ..families.validity import LARGEST
+from ..families.scales import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
 from ..posterior.interface import Columns, ThetaMixture, select

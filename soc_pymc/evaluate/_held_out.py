@@ -26,7 +26,7 @@ from ..data.statistics import Statistics
 from ..data.validation import scan
 from ..families.family import reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.priors import SinglePrior
+from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit, named_fits
@@ -48,7 +48,7 @@ _RIDGE = 0.01  # precision of the spline's coefficients, so that they exist with
 @one_blas_thread
 def cross_validate(
     stats: Statistics,
-    prior: SinglePrior | None = None,
+    prior: Prior | None = None,
     method: VI | NUTS | FiveSteps | None = None,
     *,
     progress: bool | None = None,

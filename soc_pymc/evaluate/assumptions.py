@@ -18,8 +18,8 @@ from ..data.binning import added
 from ..data.items import Items, check_outcomes
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
-from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import STEPS
 from ..inference.results import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
 from ..quantities.variance import SHARES, check_draws, r_squared, score_quantiles

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats
-from .binomial_beta import a_b, log_beta_binomial
+from .binomial_beta import a_b
 from .components import (
     STEP,
     WIDTH,
@@ -28,7 +28,7 @@ from .components import (
 )
 from .mixture_items import MixtureForms
 from .mixture_rows import bounded_handle
-from .special_functions import polygammas
+from .special_functions import log_beta_binomial, polygammas
 
 _LOGITS = 230.0  # largest logit of a mean
 _LOG_SPREADS = (-230.0, 2.7)  # bounds of the second curve: spreads of logit theta are at most 21

@@ -75,12 +75,6 @@ class _BinomialForms(OutcomeForms):
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return size * variance / np.maximum(mean * (1.0 - mean) - variance, 1e-300)
 
-    def level(self, mean: Floats, variance: Floats) -> Floats:
-        return np.asarray(special.logit(mean))
-
-    def unit(self, mean: Floats, variance: Floats) -> Floats:
-        return (mean * (1.0 - mean)) ** 2
-
     # --- calibration of the score
 
     def pooled_rate(self, total: float, weight: float) -> float:

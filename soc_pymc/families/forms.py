@@ -93,12 +93,6 @@ class OutcomeForms(Protocol):
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         """Derivative of the posterior mean in the outcome's own estimate of theta."""
 
-    def level(self, mean: Floats, variance: Floats) -> Floats:
-        """E(theta) on the scale for comparing bins."""
-
-    def unit(self, mean: Floats, variance: Floats) -> Floats:
-        """Unit of squared errors of E(theta)."""
-
     # --- calibration of the score
 
     def pooled_rate(self, total: float, weight: float) -> float:

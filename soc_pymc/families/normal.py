@@ -98,12 +98,6 @@ class _NormalForms(OutcomeForms):
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return variance / size**2
 
-    def level(self, mean: Floats, variance: Floats) -> Floats:
-        return mean / np.sqrt(variance)
-
-    def unit(self, mean: Floats, variance: Floats) -> Floats:
-        return variance
-
     # --- calibration of the score
 
     def pooled_rate(self, total: float, weight: float) -> float:

@@ -8,9 +8,9 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
-from .cells import count_cell_range
 from .forms import OutcomeForms, fitted_line
 from .row_sums import Columns
+from .scales import count_cell_range
 
 _SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
 _FEW, _MANY = 0.1, 5.0  # expected counts above exposures; in between, none is not evidence
@@ -106,12 +106,6 @@ class _PoissonForms(OutcomeForms):
 
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return size * variance / mean
-
-    def level(self, mean: Floats, variance: Floats) -> Floats:
-        return np.log(mean)
-
-    def unit(self, mean: Floats, variance: Floats) -> Floats:
-        return mean**2
 
     # --- calibration of the score
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from .._lib.arrays import Floats, Ints
-from .cells import EXACT_COUNTS
 from .row_sums import Columns, by_row
+from .scales import EXACT_COUNTS
 
 
 def _stirling(x: Any) -> Any:

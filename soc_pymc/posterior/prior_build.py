@@ -22,8 +22,8 @@ from ..data.groups import ONE_SCORE, has_score
 from ..families.family import family_of
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
-from ..families.rules import gauss_rules
 from ..families.scales import RANK
+from ..families.special_functions import gauss_rules
 from ..inference.results import Fit
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
 from .curves import SIZE_WIDTH, curve_draws, items_at_once, size_atoms, size_knots
