@@ -290,8 +290,8 @@ def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome
     slices = {-1: np.arange(len(test)), **test.groupby("bin").indices}
     by_bin = []
     for items in slices.values():
-        gain, divisor = likelihood[:, items] - likelihood[0, items], loss[items].sum()
-        divisor = divisor if divisor > 0 else np.nan
+        gain, total = likelihood[:, items] - likelihood[0, items], float(loss[items].sum())
+        divisor = total if total > 0 else np.nan
         # as a share of the loss by the delta method
         share = gain.sum(axis=1) / divisor
         residual = gain - share[:, None] * loss[items]

@@ -102,13 +102,13 @@ def leakage(
         check_outcomes(other, name)
     level = _LEVEL / (1 + len(others))
     if isinstance(items, Statistics):
-        if others:
-            raise FitError("statistics have no rows to compare: give leakage() the items")
-        statistics = items
+        rows = [_from_outcomes(items, level)]
     else:
         statistics = summarize(items, folds=0, on_leakage="ignore", progress=False)
-    rows = [_from_outcomes(statistics, level)]
+        rows = [_from_outcomes(statistics, level)]
     for name, other in others.items():
+        if isinstance(items, Statistics):
+            raise FitError("statistics have no rows to compare: give leakage() the items")
         if items.kind != other.kind:
             raise ItemsError(
                 f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "

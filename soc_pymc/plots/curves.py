@@ -106,8 +106,9 @@ def plot_curves(
         if fit_data.weighs_by_size(fit):
             name += f", items weighted by their {outcome.words.size}"
         shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
-        whole_curves = f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
-        kinds = {True: (0.15, whole_curves)} if simultaneous else {}
+        kinds: dict[bool, tuple[float, str | None]] = {}
+        if simultaneous:
+            kinds[True] = 0.15, f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
         kinds[False] = 0.35, f"{prob:.0%} band{shared} at each score (pointwise)"
         _draw(panels, curves, prob, style.CURVE, name, kinds, fit.one_draw)
         if fit.atoms:
@@ -332,16 +333,12 @@ def plot_prior_predictive(
     >>> len(soc.plots.plot_prior_predictive(result))
     2
     """
-    groups = [dict(result[name]) if name in result.children else {} for name in _PRIOR_GROUPS]
-    curves, outcomes = groups
-    drawn = [
-        (f.outcome, outcomes[f.outcome.observed])
-        for f in FAMILIES.values()
-        if f.outcome.observed in outcomes
-    ]
-    if "mean" not in curves or not drawn or "item" not in drawn[0][1].dims:
+    groups = (result.children.get(name, xr.DataTree()) for name in _PRIOR_GROUPS)
+    curves, drawn = (group.to_dataset() for group in groups)
+    outcomes = [f.outcome for f in FAMILIES.values() if f.outcome.observed in drawn]
+    if "mean" not in curves or not outcomes or "item" not in drawn.dims:
         raise FitError("result must be what soc.prior_predictive(prior, stats) returned")
-    outcome, values = drawn[0]
+    outcome = outcomes[0]
     panels = style.panels(axes, (8, 4), 1, 2)
     mean, score = _by_draw(curves["mean"]), curves["mean"]["score"].to_numpy()
     _draw_lines(panels[0], score, mean, lines, along_x=True)
@@ -352,13 +349,14 @@ def plot_prior_predictive(
         style.scaled_axis(panels[0].yaxis, outcome.theta.name, low, high)
         panels[0].set_ylim(low, high)
     style.finish(panels[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
-    sorted_outcomes = np.quantile(_by_draw(values), _SHARES, axis=1, method="inverted_cdf").T
+    values = _by_draw(drawn[outcome.observed])
+    sorted_outcomes = np.quantile(values, _SHARES, axis=1, method="inverted_cdf").T
     _draw_lines(panels[1], _SHARES, sorted_outcomes, lines, along_x=False)
     if outcome.positive:
         panels[1].set_xscale("symlog", linthresh=_FEW)
         panels[1].set_xlim(0.0, None)
     words = f"{outcome.words.outcome} of an item"
-    items = style.number_of(values.sizes["item"], "item")
+    items = style.number_of(drawn.sizes["item"], "item")
     style.finish(panels[1], f"Outcomes of {items}", words, "share of items at or below")
     return panels
 

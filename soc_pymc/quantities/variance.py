@@ -323,11 +323,12 @@ def support_of(fit: Fit, stats: Statistics | None = None, coarse: int = 1) -> Su
         check_groups(fit, stats)
         warn_of_extrapolated_bins(fit, stats)
         part = stats.table("part")
-        rows = pd.DataFrame({name: part[name] for name in ("n", *scale.sums, *columns)})
-        rows = rows.groupby(_key(fit, part, coarse))
-        sums, key = rows[["n", *scale.sums]].sum().to_numpy(dtype=float).T, np.array([*rows.groups])
-        low, high = rows["score_min"].min().to_numpy(), rows["score_max"].max().to_numpy()
-        items, position, square = sums[0], sums[1] / sums[0], sums[2] / sums[0]
+        frame = pd.DataFrame({name: part[name] for name in ("n", *scale.sums, *columns)})
+        bin_rows = frame.groupby(_key(fit, part, coarse))
+        sums = bin_rows[["n", *scale.sums]].sum()
+        low, high = bin_rows["score_min"].min().to_numpy(), bin_rows["score_max"].max().to_numpy()
+        key, (items, *totals) = sums.index.to_numpy(), sums.to_numpy(dtype=float).T
+        position, square = (total / items for total in totals)
         variance = square - position**2
         sd = np.sqrt(np.where(variance > _ROUNDING * square, variance, 0.0))
     groups = np.array(stats.groups, dtype=object) if stats is not None and fit.groups else None
