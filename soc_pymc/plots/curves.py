@@ -69,11 +69,10 @@ def plot_curves(
     fit, prob, simultaneous
         The fit; probability of the bands at each score (dark), and whether to add those that hold
         whole curves (light). A fit with a single draw has none.
-    axes
-        Two axes to draw in; None makes a figure.
-    group
-        Label of a group (of crossed groups a tuple), or up to seven in a list: a line and a
-        pointwise band for each, without dots. None draws the curve that groups share.
+    axes, group
+        Two axes to draw in, None makes a figure. Label of a group (of crossed groups a tuple), or
+        up to seven in a list: a line and a pointwise band for each, without dots; None draws the
+        curve that groups share.
 
     Returns
     -------
