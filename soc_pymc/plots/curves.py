@@ -42,6 +42,10 @@ _SHOWN = (0.01, 0.99)  # quantiles of the curves shown on a positive scale
 _SHARES = np.linspace(0.0, 1.0, 201)  # quantile levels of the outcomes' distributions
 _FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
 _LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
+_DOTS: dict[str, Any] = {"fmt": "o", "color": style.OBSERVED, "elinewidth": 0.8, "zorder": 3}
+_DOTS["markersize"] = 3.5
+_ATOMS: dict[str, Any] = {"fmt": "D", "color": style.CURVE, "elinewidth": 1.2, "zorder": 4}
+_ATOMS |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}  # short bars: caps beyond the marker
 
 
 # --- curves --------------------------------------------------------------------------------------
@@ -134,7 +138,7 @@ def _draw_level(fit: Fit, panels: NDArray[Any], prob: float, groups: list[object
         name = "all items" if label is None else style.escaped(label, 28)
         text = f"{name}: {low:.4g} to {high:.4g} with {prob:.0%}"
         panels[1].stairs(density, scale.score(ends), fill=True, alpha=0.4, color=color, label=text)
-    unit = fit_data.theta_unit(fit)
+    unit = fit_data.theta_words(fit)[0]
     style.finish(panels[1], "Posterior of the mean of theta", f"theta, {unit}", "density")
     return panels
 
@@ -172,17 +176,14 @@ def _draw(
 def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
-    look: dict[str, Any] = {"color": style.CURVE, "elinewidth": 1.2, "zorder": 4, "fmt": "D"}
-    # bars of many items are short: their caps are wider than the marker, which is small
-    look |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}
-    look["label"] = f"a score of many items, by itself (bars: {prob:.0%})"
-    score = curves["score"].to_numpy()
+    score, label = curves["score"].to_numpy(), "a score of many items, by itself"
     places = fit_data.drawn_at(fit, score)
+    label += f" (bars: {prob:.0%})"
     if ends := [f"{t:g}" for t in score[places != score]]:
-        look["label"] += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
+        label += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
         bars = None if fit.one_draw else (middle - low, high - middle)
-        ax.errorbar(places, middle, bars, **look)
+        ax.errorbar(places, middle, bars, label=label, **_ATOMS)
 
 
 def _data_points(fit: Fit, ax: Axes) -> None:
@@ -191,9 +192,8 @@ def _data_points(fit: Fit, ax: Axes) -> None:
     # whiskers must stay on the axis
     rooms = estimate - outcome.theta.low, outcome.theta.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
-    label = f"items: {fit_data.own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
-    look: dict[str, Any] = {"color": style.OBSERVED, "elinewidth": 0.8, "zorder": 3}
-    ax.errorbar(centre, estimate, yerr=ends, fmt="o", markersize=3.5, label=label, **look)
+    label = f"items: {fit_data.theta_words(fit)[1]} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
+    ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
 
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
@@ -206,7 +206,7 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     for ax, name in ((top, outcome.theta.name), (bottom, LOG.name if relative else "")):
         if ax.dataLim.y0 > 0:
             style.scaled_axis(ax.yaxis, name, ax.dataLim.y0, ax.dataLim.y1)
-    mean = f"E(theta | score)\n{fit_data.theta_unit(fit)}"
+    mean = f"E(theta | score)\n{fit_data.theta_words(fit)[0]}"
     style.finish(top, f"Calibration curves{what}\n{fit_data.total(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
     score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
@@ -294,7 +294,7 @@ def plot_prior(
     what = "Theta given the score" if has_score(fit.data.attrs) else "Theta of all items"
     title = f"{what}{where}\n{fit_data.total(fit)}"
     density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
-    style.finish(ax, title, f"theta, {fit_data.theta_unit(fit)}", density)
+    style.finish(ax, title, f"theta, {fit_data.theta_words(fit)[0]}", density)
     return ax
 
 
