@@ -239,12 +239,6 @@ def plot_prior(
         Exposure (noise sd) of the prior of a fit with a term in it, else None. Axes to draw in;
         None makes a figure.
 
-    Raises
-    ------
-    FitError
-        If the fit knows the mean alone, a score has no place on its axis, or `exposure` is missing
-        or has no meaning.
-
     Examples
     --------
     >>> import soc_pymc as soc
@@ -319,11 +313,6 @@ def plot_prior_predictive(
     -------
     numpy.ndarray
         The two axes.
-
-    Raises
-    ------
-    FitError
-        If `result` is not from `soc.prior_predictive`.
 
     Examples
     --------
