@@ -1,5 +1,7 @@
 """Simulated items whose truth is known, for tests, examples and studies."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
@@ -159,7 +161,7 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
 
 
 def _counts(
-    rng: np.random.Generator, score: Floats, exposure: NDArray[np.generic], theta: Floats
+    rng: np.random.Generator, score: Floats, exposure: NDArray[Any], theta: Floats
 ) -> pd.DataFrame:
     """Return a table of items, with Poisson counts drawn for them."""
     expected = theta * exposure

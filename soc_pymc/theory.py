@@ -176,13 +176,12 @@ def nef_cumulants(
     low, top = numbers_of(base, "base"), numbers_of(marginal, "marginal")
     if low.shape != top.shape or not top.size:
         raise FitError(f"base has the shape {low.shape}, marginal {top.shape}: they must be equal")
-    log_rho = _log_of(rho)
+    if rho and log_density is None:
+        raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
     if log_density is None:
-        if rho:
-            raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
         return np.asarray(top - low)
     log_f = numbers_of(log_density, "log_density")
-    trust = np.exp(log_f - np.maximum(log_f, log_rho))
+    trust = np.exp(log_f - np.maximum(log_f, _log_of(rho)))
     _refuse(np.isnan(trust), "log_density", "numbers (with rho above 0 it may be -inf)")
     return np.asarray(_converted(trust * _converted(top, 1), -1) - low)
 

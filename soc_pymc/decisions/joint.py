@@ -13,18 +13,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import (
-    DRAWS,
-    MOST_DRAWS,
-    SEED,
-    OrNone,
-    Real,
-    Whole,
-    checked,
-    refuse_beyond_memory,
-    shown,
-    switch,
-)
+from .._lib import arguments as rules
+from .._lib.arguments import SEED, OrNone, Real, Whole, checked, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import Phase, phase
@@ -99,6 +89,7 @@ def _joint_draws(
 # --- rankings ------------------------------------------------------------------------------------
 
 
+@checked(draws=rules.DRAWS, seed=SEED)
 def thompson_draws(
     fit: Fit, items: Items, draws: int = 1, *, seed: int = 0, progress: bool | None = None
 ) -> xr.DataArray:
@@ -127,17 +118,20 @@ def thompson_draws(
     >>> dict(theta.sizes), bool((theta > 0).all())
     ({'draw': 3, 'item': 4000}, True)
     """
-    number, key = DRAWS(draws, "draws"), SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
-    what = f"{number:,} draws of {len(decision):,} items"
-    refuse_beyond_memory(8.0 * number * len(decision), what, "ask for fewer of one of them")
-    curves = _curve_numbers(decision.draws, number, key)
-    theta = _joint_draws(decision, curves, key, progress)
-    draw, item = np.arange(number), decision.index.to_numpy()
-    coords = {"draw": draw, "curve": ("draw", curves), "item": item}
+    what = f"{draws:,} draws of {len(decision):,} items"
+    rules.refuse_beyond_memory(8.0 * draws * len(decision), what, "ask for fewer of one of them")
+    curves = _curve_numbers(decision.draws, draws, seed)
+    theta = _joint_draws(decision, curves, seed, progress)
+    coords = {
+        "draw": np.arange(draws),
+        "curve": ("draw", curves),
+        "item": decision.index.to_numpy(),
+    }
     return xr.DataArray(theta, coords, ("draw", "item"), name="theta")
 
 
+@checked(k=Whole(1), draws=Whole(2, rules.MOST_DRAWS), seed=SEED)
 def probability_best(
     fit: Fit,
     items: Items,
@@ -172,19 +166,18 @@ def probability_best(
     >>> float(top["probability"].sum().round(3))
     10.0
     """
-    size, number, key = Whole(1)(k, "k"), Whole(2, MOST_DRAWS)(draws, "draws"), SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
-    if size >= len(decision):
+    if k >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
-    curves = _curve_numbers(decision.draws, number, key)
+    curves = _curve_numbers(decision.draws, draws, seed)
     with phase("candidates", enabled=False) as bar:
-        screened, _ = _top(decision, size, key, curves[:_SCREENING], bar)
+        screened, _ = _top(decision, k, seed, curves[:_SCREENING], bar)
     order = np.argsort(screened, kind="stable")
-    candidates = np.sort(order[np.cumsum(screened[order]) > _NEGLIGIBLE * size])
-    answer, total = np.zeros((2, len(decision))), number * len(candidates)
+    candidates = np.sort(order[np.cumsum(screened[order]) > _NEGLIGIBLE * k])
+    answer, total = np.zeros((2, len(decision))), draws * len(candidates)
     with phase("probability of being best", total=total, unit="draws", enabled=progress) as bar:
-        answer[:, candidates] = _top(decision.rows(candidates), size, key, curves, bar)
-    return pd.DataFrame({"probability": answer[0], "error": answer[1]}, index=decision.index)
+        answer[:, candidates] = _top(decision.rows(candidates), k, seed, curves, bar)
+    return pd.DataFrame(answer.T, decision.index, ["probability", "error"])
 
 
 def _top(
@@ -273,11 +266,11 @@ def total(
     probs, outcome = probabilities(quantiles), OUTCOMES[items.kind]
     if isinstance(weights, str) and weights in ("exposure", outcome.size) and outcome.sizes_add:
         weights = items.roles[outcome.size]
-    names = [column for column in (weights, by) if isinstance(column, str)]
-    decision = read_decision(fit, items, progress, names)
+    columns = [column for column in (weights, by) if isinstance(column, str)]
+    decision = read_decision(fit, items, progress, columns)
     weight, (code, labels) = _weights(decision, weights), _labels(decision, by)
     if mean:
-        weight = weight / _positive_sums(weight, code, labels)[code]
+        weight = _normalised(weight, code, labels)
     sizes, order = np.bincount(code, minlength=len(labels)), np.argsort(code, kind="stable")
     at_once, blocks = max(1, _TOTALS // max(decision.draws, _DRAWS)), []
     ends = np.append(0, np.cumsum(sizes))
@@ -285,10 +278,9 @@ def total(
         part = order[ends[totals.start] : ends[totals.stop]]
         rows = decision.rows(part)
         blocks.append(_distributions(rows, weight[part], sizes[totals], probs, threshold))
-    columns = ["mean", "sd", "sd_curves"]
-    columns += [quantile_name(p).removeprefix("theta_") for p in probs]
-    columns += ["probability_above"] * (threshold is not None)
-    table = pd.DataFrame(np.hstack(blocks).T, labels, columns)
+    names = [quantile_name(p).removeprefix("theta_") for p in probs]
+    names = ["mean", "sd", "sd_curves", *names, "probability_above"][: len(blocks[0])]
+    table = pd.DataFrame(np.hstack(blocks).T, labels, names)
     table.insert(0, "items", sizes)
     return table
 
@@ -297,12 +289,11 @@ def _weights(decision: DecisionItems, weights: str | ArrayLike | None) -> Floats
     """Return finite weights of all items."""
     if weights is None:
         return np.ones(len(decision))
-    if not isinstance(weights, str):
-        return decision.numbers(weights, "weights", per_item=True)
-    column, name = decision.labels[weights], f"weights={weights!r}"
-    if column.dtype.kind not in "iuf":
-        raise FitError(f"{name} must be the name of a column of numbers")
-    return decision.numbers(column, name, per_item=True)
+    if isinstance(weights, str) and decision.labels[weights].dtype.kind not in "iuf":
+        raise FitError(f"weights={weights!r} must be the name of a column of numbers")
+    values = decision.labels[weights] if isinstance(weights, str) else weights
+    name = f"weights={weights!r}" if isinstance(weights, str) else "weights"
+    return decision.numbers(values, name, per_item=True)
 
 
 def _labels(decision: DecisionItems, by: str | ArrayLike | None) -> tuple[Ints, pd.Index]:
@@ -312,22 +303,21 @@ def _labels(decision: DecisionItems, by: str | ArrayLike | None) -> tuple[Ints, 
         return np.zeros(n, dtype=np.int64), pd.Index([ALL])
     values = decision.labels[by] if isinstance(by, str) else by
     try:
-        shape = np.shape(values)
-    except (TypeError, ValueError):  # of lists of unequal lengths, and of tables of tables
-        shape = ()
-    if shape != (n,):
+        code, labels = pd.factorize(pd.Series(values), sort=True, use_na_sentinel=False)
+    except (TypeError, ValueError):  # of lists in a list, and of tables
+        code, labels = np.empty(0, dtype=np.int64), pd.Index([])
+    if len(code) != n:
         raise FitError(
             f"by={shown(by)} must be the name of a column, or one label for each of {n:,} items"
         )
-    code, labels = pd.factorize(pd.Series(values), sort=True, use_na_sentinel=False)
-    name = by if isinstance(by, str) else getattr(by, "name", None)
     if labels.hasnans:
         labels = labels.astype(object).fillna(_MISSING)
+    name = by if isinstance(by, str) else getattr(by, "name", None)
     return code.astype(np.int64), pd.Index(labels, name=name)
 
 
-def _positive_sums(weight: Floats, code: Ints, labels: pd.Index) -> Floats:
-    """Return the sums of the weights by total, which means divide by."""
+def _normalised(weight: Floats, code: Ints, labels: pd.Index) -> Floats:
+    """Return weights that add up to 1 in each total, as means need them."""
     sums, negative = np.bincount(code, weight, len(labels)), (weight < 0.0).sum()
     if negative:
         raise FitError(
@@ -336,7 +326,7 @@ def _positive_sums(weight: Floats, code: Ints, labels: pd.Index) -> Floats:
     if not (sums > 0.0).all():
         label = labels[int(np.argmin(sums))]
         raise FitError(f"a mean needs a weight > 0, and all weights of {label!r} are 0")
-    return sums
+    return weight / sums[code]
 
 
 def _distributions(

@@ -96,11 +96,9 @@ def cross_validate(
             fit_to_others = fit(stats.without_fold(fold), prior, method, progress=progress)
             rows, status = curve_rows(fit_to_others, fold_statistics), fit_to_others.status
             elpd = float(rows.sums.values(rows.location[None], rows.dispersion[None]).sum())
-            trust = doubt_of(status) or OK
-            table[fold] = [n, elpd, elpd / n, status.converged, trust]
-    columns = ["items", "elpd", "per_item", "converged", "trust"]
-    frame = pd.DataFrame.from_dict(table, "index", columns=columns)
-    return frame.rename_axis("fold")
+            row = {"items": n, "elpd": elpd, "per_item": elpd / n, "converged": status.converged}
+            table[fold] = row | {"trust": doubt_of(status) or OK}
+    return pd.DataFrame.from_dict(table, "index").rename_axis("fold")
 
 
 # --- parts of every item's outcome ---------------------------------------------------------------
@@ -284,14 +282,15 @@ def _judged(
 
 def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome) -> xr.Dataset:
     """Return gains over the first estimate, (estimator, bin), over all items in bin -1."""
-    y, size = (test[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
+    names = ("score", outcome.observed, outcome.size)
+    t, y, size = (test[name].to_numpy(dtype=float) for name in names)
     loss = outcome.forms.loss(y, size, next(iter(estimates.values())))
     likelihood = np.stack([outcome.forms.log_likelihood(y, size, x) for x in estimates.values()])
     slices = {-1: np.arange(len(test)), **test.groupby("bin").indices}
     by_bin = []
     for items in slices.values():
-        gain, divisor = likelihood[:, items] - likelihood[0, items], loss[items].sum()
-        divisor = divisor if divisor > 0 else np.nan
+        gain, total = likelihood[:, items] - likelihood[0, items], float(loss[items].sum())
+        divisor = total if total > 0 else np.nan
         # as a share of the loss by the delta method
         share = gain.sum(axis=1) / divisor
         residual = gain - share[:, None] * loss[items]
@@ -303,8 +302,7 @@ def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome
             "gain_percent_se": 100 * _error_of_sum(residual) / divisor,
         }
         by_estimator = {name: ("estimator", values) for name, values in columns.items()}
-        score = test["score"].to_numpy(dtype=float)[items].mean()
-        by_bin.append(xr.Dataset(by_estimator | {"items": len(items), "score": score}))
+        by_bin.append(xr.Dataset(by_estimator | {"items": len(items), "score": t[items].mean()}))
     gains = xr.concat(by_bin, pd.Index(list(slices), name="bin"))
     return gains.assign_coords(estimator=list(estimates)).transpose("estimator", "bin")
 
@@ -345,11 +343,17 @@ def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     distinct, place = np.unique(score[weight > 0], return_inverse=True)
     weight, total = (np.bincount(place, x[weight > 0]) for x in (weight, total))
     cells = _Cells(scale.position(distinct), weight, total / weight, outcome)
+    fits = {
+        "constant": _constant(cells),
+        "isotonic": _isotonic(cells),
+        "platt": _regression(cells, np.unique(cells.position[[0, -1]]), 1, 0.0),
+        "spline": _spline(cells),
+    }
 
-    def of_scores(predict: Predict) -> Predict:
+    def at_scores(predict: Predict) -> Predict:
         return lambda score: predict(scale.position(score))
 
-    return {name: of_scores(fit(cells)) for name, fit in _FITS.items()}
+    return {name: at_scores(predict) for name, predict in fits.items()}
 
 
 def _constant(cells: _Cells) -> Predict:
@@ -392,11 +396,3 @@ def _regression(cells: _Cells, knots: Floats, degree: int, ridge: float) -> Pred
     model = cells.outcome.forms.regressor(ridge / weight.sum())
     model.fit(design, cells.mean / unit, sample_weight=weight)
     return lambda position: unit * np.asarray(model.predict(features.transform(position[:, None])))
-
-
-_FITS: dict[str, Callable[[_Cells], Predict]] = {
-    "constant": _constant,
-    "isotonic": _isotonic,
-    "platt": lambda cells: _regression(cells, np.unique(cells.position[[0, -1]]), 1, 0.0),
-    "spline": _spline,
-}

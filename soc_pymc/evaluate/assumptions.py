@@ -29,9 +29,9 @@ _MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
 _LEVEL = 0.05  # chance of a false alarm
 _TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
 _FINDINGS = {
-    "outcomes alone": "outcomes vary by {value:.2f} of their noise where they vary least",
-    "fresh outcomes": "the calibration slope is {value:.2f} times as steep on fresh outcomes",
-    "out-of-fold scores": "the scores gain {value:.0%} more than out-of-fold ones",
+    "outcomes alone": "outcomes vary by {:.2f} of their noise where they vary least",
+    "fresh outcomes": "the calibration slope is {:.2f} times as steep on fresh outcomes",
+    "out-of-fold scores": "the scores gain {:.0%} more than out-of-fold ones",
 }
 
 THRESHOLD = 0.05
@@ -62,25 +62,22 @@ def leakage(
     Parameters
     ----------
     items
-        The items, or statistics of them where nothing else is given. Given an honest score,
-        outcomes vary at least by their noise; only a heavy leak shows.
-    fresh
-        The same rows in the same order with the same scores and outcomes seen later (not those of
-        `split_items`): a leaking score goes more closely with the outcomes that it saw.
-    out_of_fold
-        The same rows in the same order with scores of the same model that has not seen them:
-        leaking scores have a larger log-likelihood, after a straight-line calibration of both.
-        Leave it out for a model that knows items by their earlier outcomes.
+        The items, or statistics of them where nothing else is given: outcomes given an honest score
+        vary at least by their noise. This shows heavy leaks only.
+    fresh, out_of_fold
+        The same rows in the same order, with the same scores and outcomes seen later (not those of
+        `split_items`); and with scores of the same model that has not seen them, compared by their
+        log-likelihood after a straight-line calibration. Leave the latter out for a model that
+        knows items by their earlier outcomes.
 
     Returns
     -------
     Result
         Its ``table`` has a row for each kind of evidence (``where``); a ``verdict`` is ``"fail"``
         where scores leak, with a chance of at most 5% of any false alarm. The ``value`` is the
-        least ratio of outcomes' variance to their noise among octaves of exposure (NaN without
-        two events in a bin and octave); the calibration slope on fresh outcomes over that on the
-        items' own; and the extra log-likelihood as a share of the out-of-fold scores' gain, of
-        which up to 5% is not an alarm. ``data`` has ``z`` by evidence.
+        least ratio of outcomes' variance to their noise among octaves of exposure; the calibration
+        slope on fresh outcomes over that on the items' own; and the extra log-likelihood as a share
+        of the out-of-fold scores' gain, of which up to 5% is not an alarm. ``data`` has ``z``.
 
     Raises
     ------
@@ -100,29 +97,28 @@ def leakage(
     others = {name: other for name, other in optional.items() if other is not None}
     for name, other in others.items():
         check_outcomes(other, name)
-    level = _LEVEL / (1 + len(others))
     if isinstance(items, Statistics):
         if others:
             raise FitError("statistics have no rows to compare: give leakage() the items")
-        statistics = items
+        evidence = {"outcomes alone": _from_outcomes(items)}
     else:
         statistics = summarize(items, folds=0, on_leakage="ignore", progress=False)
-    rows = [_from_outcomes(statistics, level)]
-    for name, other in others.items():
-        if items.kind != other.kind:
-            raise ItemsError(
-                f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
-                "the same order"
-            )
-        judge = _from_fresh if name == "fresh" else _from_folds
-        rows.append(judge(OUTCOMES[items.kind], read_frame(items), read_frame(other), level))
-    table = pd.DataFrame(rows)
-    z = xr.DataArray(table["z"], {"evidence": table["where"].tolist()}, "evidence")
-    leaks = [
-        f"{_FINDINGS[row['where']].format(**row)} (z = {row['z']:.1f})"
-        for row in rows
-        if row["verdict"] == FAIL
-    ]
+        evidence = {"outcomes alone": _from_outcomes(statistics)}
+        for name, other in others.items():
+            if items.kind != other.kind:
+                raise ItemsError(
+                    f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
+                    "the same order"
+                )
+            where, judge = _WITH_OTHERS[name]
+            evidence[where] = judge(OUTCOMES[items.kind], read_frame(items), read_frame(other))
+    rows, leaks = [], []
+    for where, (value, z, p) in evidence.items():
+        tolerated = where == "out-of-fold scores" and value <= _TOLERANCE
+        verdict = OK if tolerated or p >= _LEVEL / len(evidence) else FAIL
+        rows.append(finding("leakage", where, value, p, verdict))
+        if verdict == FAIL:
+            leaks.append(f"{_FINDINGS[where].format(value)} (z = {z:.1f})")
     advice = "No sign that scores saw their outcomes."
     if leaks:
         advice = (
@@ -135,24 +131,25 @@ def leakage(
             "No sign that scores saw their outcomes, but outcomes alone show heavy leaks only: "
             "give fresh= or out_of_fold= to see lighter ones."
         )
-    return Result(result_table(table), xr.Dataset({"z": z}), (advice,), "leakage")
+    z_values = [z for _, z, _ in evidence.values()]
+    data = xr.Dataset({"z": ("evidence", z_values)}, {"evidence": list(evidence)})
+    return Result(result_table(rows), data, (advice,), "leakage")
 
 
-def _evidence(where: str, value: float, z: float, p: float, leaks: bool) -> dict[str, Any]:
-    """Return a row of the table with ``z``, large where scores leak."""
-    return finding("leakage", where, value, p, FAIL if leaks else OK) | {"z": z}
+Evidence = tuple[float, float, float]
+"""A value, its z, large where scores leak, and p."""
 
 
-def _from_outcomes(statistics: Statistics, level: float) -> dict[str, Any]:
+def _from_outcomes(statistics: Statistics) -> Evidence:
     """Return the least variation by octave of exposure or noise sd; z with its sign turned."""
-    title, outcome = "outcomes alone", OUTCOMES[statistics.kind]
+    outcome = OUTCOMES[statistics.kind]
     margin = outcome.margins[0]
     cells = statistics.cells(margin)
     octaves = {**cells, "cell": cells["cell"] >> STEPS}
     groups = added(octaves, ("bin", "cell"), outcome.sums(margin))
     known, excess, variance, noise = outcome.forms.excess(groups, statistics.data)
     if not len(excess):
-        return _evidence(title, np.nan, 0.0, 1.0, False)
+        return np.nan, 0.0, 1.0
     # one bin whose theta varies must not hide many in which outcomes hardly do
     capped = np.minimum(excess, _MOST_Z * np.sqrt(variance))
     _, octave = np.unique(groups["cell"][known], return_inverse=True)
@@ -162,7 +159,7 @@ def _from_outcomes(statistics: Statistics, level: float) -> dict[str, Any]:
     p = min(1.0, len(z) * float(stats.norm.cdf(z[least])))
     # single trials that all came out alike have no noise
     effect = 1.0 + float(total[least] / scale[least]) if scale[least] > 0 else 1.0
-    return _evidence(title, effect, -float(z[least]), p, p < level)
+    return effect, -float(z[least]), p
 
 
 def _outcomes(frame: pd.DataFrame, outcome: Outcome) -> Any:
@@ -170,9 +167,7 @@ def _outcomes(frame: pd.DataFrame, outcome: Outcome) -> Any:
     return (frame[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
 
 
-def _from_fresh(
-    outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame, level: float
-) -> dict[str, Any]:
+def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> Evidence:
     """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
     check_rows(frame, fresh, {"score": "score"}, "fresh=")
     score = frame["score"].to_numpy(dtype=float)
@@ -183,13 +178,10 @@ def _from_fresh(
     before, after = (outcome.forms.line(score, *pair)[1] for pair in (seen_outcomes, later))
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
-    p = float(stats.norm.sf(z))
-    return _evidence("fresh outcomes", after / before if before else np.nan, z, p, p < level)
+    return after / before if before else np.nan, z, float(stats.norm.sf(z))
 
 
-def _from_folds(
-    outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame, level: float
-) -> dict[str, Any]:
+def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> Evidence:
     """Return the extra log-likelihood of scores, as a share of what out-of-fold scores gain."""
     words = {outcome.observed: "outcome", outcome.size: "exposure or noise sd"}
     check_rows(frame, folds, words, "out_of_fold=")
@@ -200,9 +192,13 @@ def _from_folds(
     gain = float((out_of_fold - none).sum())
     z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))
     effect = float(extra.sum()) / max(gain, 1e-300) if extra.sum() > 0 else 0.0
-    p = float(stats.norm.sf(z))
-    leaks = p < level and effect > _TOLERANCE
-    return _evidence("out-of-fold scores", effect, z, p, leaks)
+    return effect, z, float(stats.norm.sf(z))
+
+
+_WITH_OTHERS = {
+    "fresh": ("fresh outcomes", _from_fresh),
+    "out_of_fold": ("out-of-fold scores", _from_folds),
+}
 
 
 # --- priors --------------------------------------------------------------------------------------
@@ -222,18 +218,19 @@ def sensitivity(
     """Measure how much the curves and R^2 depend on the prior, by power-scaling.
 
     The prior, or the likelihood, is raised to the powers 0.99 and 1.01. The sensitivity is the
-    change of a quantity's posterior: the cumulative Jensen-Shannon distance for each doubling of
-    the power (Kallioinen, Paananen, Buerkner and Vehtari, Statistics and Computing 34, 2024). Only
-    priors of top-level parameters are scaled: levels and slopes of the curves (of a mixture the
-    lines of its log weights), the scales of all terms, and what the user added without a parent.
+    cumulative Jensen-Shannon distance of a quantity's posteriors for each doubling of the power
+    (Kallioinen, Paananen, Buerkner and Vehtari, Statistics and Computing 34, 2024). Only priors of
+    top-level parameters are scaled: levels and slopes of the curves (of a mixture the lines of its
+    log weights), the scales of all terms, and what the user added without a parent.
 
     Parameters
     ----------
-    fit, stats
-        The fit, by `soc.VI` or `soc.NUTS`, and the statistics that it was made from.
-    score, group, exposure, progress
+    fit, stats, progress
+        The fit, by `soc.VI` or `soc.NUTS`, the statistics that it was made from, and whether to
+        show progress.
+    score, group, exposure
         As in `calibration_curves`; without scores five, below which 5, 25, 50, 75 and 95% of the
-        items lie. And whether to show progress.
+        items lie.
 
     Returns
     -------
@@ -276,11 +273,10 @@ def sensitivity(
             explained = r_squared(fit, stats if fit.groups else None)
             quantities = curves[["mean", "log_variance"]].assign(r_squared=explained)
         coords = {name: quantities[name] for name in ("chain", "draw")}
-        groups = {
-            name: xr.Dataset({"total": (tuple(coords), values)}, coords)
-            for name, values in densities.items()
-        }
-        tree = xr.DataTree.from_dict({"posterior": quantities, **groups})
+        groups = {"posterior": quantities}
+        for name, values in densities.items():
+            groups[name] = xr.Dataset({"total": (tuple(coords), values)}, coords)
+        tree = xr.DataTree.from_dict(groups)
         of_prior, of_likelihood = (
             _rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name)
             for name in ("prior", "likelihood")
@@ -293,7 +289,7 @@ def sensitivity(
 
 
 def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
-    """A row for each quantity, and for each score of a curve."""
+    """Return a row for each quantity, and for each score of a curve."""
     parts = []
     for name, values in sensitivities.data_vars.items():
         title = _NAMES[str(name)]

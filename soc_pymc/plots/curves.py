@@ -42,6 +42,10 @@ _SHOWN = (0.01, 0.99)  # quantiles of the curves shown on a positive scale
 _SHARES = np.linspace(0.0, 1.0, 201)  # quantile levels of the outcomes' distributions
 _FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
 _LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
+_DOTS: dict[str, Any] = {"fmt": "o", "color": style.OBSERVED, "elinewidth": 0.8, "zorder": 3}
+_DOTS["markersize"] = 3.5
+_ATOMS: dict[str, Any] = {"fmt": "D", "color": style.CURVE, "elinewidth": 1.2, "zorder": 4}
+_ATOMS |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}  # short bars: caps beyond the marker
 
 
 # --- curves --------------------------------------------------------------------------------------
@@ -69,11 +73,10 @@ def plot_curves(
     fit, prob, simultaneous
         The fit; probability of the bands at each score (dark), and whether to add those that hold
         whole curves (light). A fit with a single draw has none.
-    axes
-        Two axes to draw in; None makes a figure.
-    group
-        Label of a group (of crossed groups a tuple), or up to seven in a list: a line and a
-        pointwise band for each, without dots. None draws the curve that groups share.
+    axes, group
+        Two axes to draw in, None makes a figure. Label of a group (of crossed groups a tuple), or
+        up to seven in a list: a line and a pointwise band for each, without dots; None draws the
+        curve that groups share.
 
     Returns
     -------
@@ -106,8 +109,9 @@ def plot_curves(
         if fit_data.weighs_by_size(fit):
             name += f", items weighted by their {outcome.words.size}"
         shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
-        whole_curves = f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
-        kinds = {True: (0.15, whole_curves)} if simultaneous else {}
+        kinds: dict[bool, tuple[float, str | None]] = {}
+        if simultaneous:
+            kinds[True] = 0.15, f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
         kinds[False] = 0.35, f"{prob:.0%} band{shared} at each score (pointwise)"
         _draw(panels, curves, prob, style.CURVE, name, kinds, fit.one_draw)
         if fit.atoms:
@@ -134,7 +138,7 @@ def _draw_level(fit: Fit, panels: NDArray[Any], prob: float, groups: list[object
         name = "all items" if label is None else style.escaped(label, 28)
         text = f"{name}: {low:.4g} to {high:.4g} with {prob:.0%}"
         panels[1].stairs(density, scale.score(ends), fill=True, alpha=0.4, color=color, label=text)
-    unit = fit_data.theta_unit(fit)
+    unit = fit_data.theta_words(fit)[0]
     style.finish(panels[1], "Posterior of the mean of theta", f"theta, {unit}", "density")
     return panels
 
@@ -172,17 +176,14 @@ def _draw(
 def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
-    look: dict[str, Any] = {"color": style.CURVE, "elinewidth": 1.2, "zorder": 4, "fmt": "D"}
-    # bars of many items are short: their caps are wider than the marker, which is small
-    look |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}
-    look["label"] = f"a score of many items, by itself (bars: {prob:.0%})"
-    score = curves["score"].to_numpy()
+    score, label = curves["score"].to_numpy(), "a score of many items, by itself"
     places = fit_data.drawn_at(fit, score)
+    label += f" (bars: {prob:.0%})"
     if ends := [f"{t:g}" for t in score[places != score]]:
-        look["label"] += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
+        label += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
         bars = None if fit.one_draw else (middle - low, high - middle)
-        ax.errorbar(places, middle, bars, **look)
+        ax.errorbar(places, middle, bars, label=label, **_ATOMS)
 
 
 def _data_points(fit: Fit, ax: Axes) -> None:
@@ -191,9 +192,8 @@ def _data_points(fit: Fit, ax: Axes) -> None:
     # whiskers must stay on the axis
     rooms = estimate - outcome.theta.low, outcome.theta.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
-    label = f"items: {fit_data.own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
-    look: dict[str, Any] = {"color": style.OBSERVED, "elinewidth": 0.8, "zorder": 3}
-    ax.errorbar(centre, estimate, yerr=ends, fmt="o", markersize=3.5, label=label, **look)
+    label = f"items: {fit_data.theta_words(fit)[1]} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
+    ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
 
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
@@ -206,7 +206,7 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     for ax, name in ((top, outcome.theta.name), (bottom, LOG.name if relative else "")):
         if ax.dataLim.y0 > 0:
             style.scaled_axis(ax.yaxis, name, ax.dataLim.y0, ax.dataLim.y1)
-    mean = f"E(theta | score)\n{fit_data.theta_unit(fit)}"
+    mean = f"E(theta | score)\n{fit_data.theta_words(fit)[0]}"
     style.finish(top, f"Calibration curves{what}\n{fit_data.total(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
     score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
@@ -238,12 +238,6 @@ def plot_prior(
     exposure, ax
         Exposure (noise sd) of the prior of a fit with a term in it, else None. Axes to draw in;
         None makes a figure.
-
-    Raises
-    ------
-    FitError
-        If the fit knows the mean alone, a score has no place on its axis, or `exposure` is missing
-        or has no meaning.
 
     Examples
     --------
@@ -294,7 +288,7 @@ def plot_prior(
     what = "Theta given the score" if has_score(fit.data.attrs) else "Theta of all items"
     title = f"{what}{where}\n{fit_data.total(fit)}"
     density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
-    style.finish(ax, title, f"theta, {fit_data.theta_unit(fit)}", density)
+    style.finish(ax, title, f"theta, {fit_data.theta_words(fit)[0]}", density)
     return ax
 
 
@@ -320,11 +314,6 @@ def plot_prior_predictive(
     numpy.ndarray
         The two axes.
 
-    Raises
-    ------
-    FitError
-        If `result` is not from `soc.prior_predictive`.
-
     Examples
     --------
     >>> import soc_pymc as soc
@@ -332,16 +321,12 @@ def plot_prior_predictive(
     >>> len(soc.plots.plot_prior_predictive(result))
     2
     """
-    groups = [dict(result[name]) if name in result.children else {} for name in _PRIOR_GROUPS]
-    curves, outcomes = groups
-    drawn = [
-        (f.outcome, outcomes[f.outcome.observed])
-        for f in FAMILIES.values()
-        if f.outcome.observed in outcomes
-    ]
-    if "mean" not in curves or not drawn or "item" not in drawn[0][1].dims:
+    groups = (result.children.get(name, xr.DataTree()) for name in _PRIOR_GROUPS)
+    curves, drawn = (group.to_dataset() for group in groups)
+    outcomes = [f.outcome for f in FAMILIES.values() if f.outcome.observed in drawn]
+    if "mean" not in curves or not outcomes or "item" not in drawn.dims:
         raise FitError("result must be what soc.prior_predictive(prior, stats) returned")
-    outcome, values = drawn[0]
+    outcome = outcomes[0]
     panels = style.panels(axes, (8, 4), 1, 2)
     mean, score = _by_draw(curves["mean"]), curves["mean"]["score"].to_numpy()
     _draw_lines(panels[0], score, mean, lines, along_x=True)
@@ -352,13 +337,14 @@ def plot_prior_predictive(
         style.scaled_axis(panels[0].yaxis, outcome.theta.name, low, high)
         panels[0].set_ylim(low, high)
     style.finish(panels[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
-    sorted_outcomes = np.quantile(_by_draw(values), _SHARES, axis=1, method="inverted_cdf").T
+    values = _by_draw(drawn[outcome.observed])
+    sorted_outcomes = np.quantile(values, _SHARES, axis=1, method="inverted_cdf").T
     _draw_lines(panels[1], _SHARES, sorted_outcomes, lines, along_x=False)
     if outcome.positive:
         panels[1].set_xscale("symlog", linthresh=_FEW)
         panels[1].set_xlim(0.0, None)
     words = f"{outcome.words.outcome} of an item"
-    items = style.number_of(values.sizes["item"], "item")
+    items = style.number_of(drawn.sizes["item"], "item")
     style.finish(panels[1], f"Outcomes of {items}", words, "share of items at or below")
     return panels
 

@@ -83,29 +83,19 @@ def drawn_at(fit: Fit, score: Floats) -> Floats:
     return places
 
 
-def theta_unit(fit: Fit) -> str:
-    """Return the unit of theta, for labels, in the user's words."""
-    _, events, size = _words(fit)
-    return outcome_of(fit).words.unit.format(outcome=events, size=size)
-
-
-def own_estimate(fit: Fit) -> str:
-    """Return the estimate of theta from outcomes alone, such as count / exposure."""
-    (name, events, size), outcome = _words(fit), outcome_of(fit)
-    if not outcome.direct:
-        return f"{events} / {size}"
-    return f"mean {outcome.words.outcome}" + (f" ({name})" if name else "")
-
-
-def _words(fit: Fit) -> tuple[str, str, str]:
-    """Return the user's name of the outcome, and names of outcomes and sizes in units."""
+def theta_words(fit: Fit) -> tuple[str, str]:
+    """Return the unit of theta and its estimate from outcomes alone, in the user's words."""
     outcome, roles = outcome_of(fit), outcome_roles(fit.data.attrs)
     columns = {role: roles.get(role, role) for role in (outcome.observed, outcome.size)}
     name, size = ("" if name == role else style.escaped(name, 24) for role, name in columns.items())
-    events = name or outcome.words.events
-    if outcome.direct and name:
-        events = f"{outcome.words.events} ({name})"
-    return name, events, size or outcome.words.size
+    size = size or outcome.words.size
+    if outcome.direct:
+        named = f" ({name})" if name else ""
+        unit, estimate = outcome.words.events + named, f"mean {outcome.words.outcome}{named}"
+    else:
+        unit = name or outcome.words.events
+        estimate = f"{unit} / {size}"
+    return outcome.words.unit.format(outcome=unit, size=size), estimate
 
 
 def total(fit: Fit) -> str:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from .._lib.arguments import PROBABILITY, A, OrNone, Whole, checked, numbers_of, shown
@@ -118,7 +118,7 @@ def plot_shrinkage(
     across = f"{outcome.words.estimate}: {name}" + ("" if outcome.direct else f" / {unit}")
     events = outcome.words.events if outcome.direct else name
     up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
-    number = f"{len(drawn):,} of {len(usable):,}" if len(drawn) < len(usable) else f"{len(drawn):,}"
+    number = f"{len(drawn):,}" + (f" of {len(usable):,}" if len(drawn) < len(usable) else "")
     style.finish(ax, f"Shrinkage (n = {number} items)", across, up, legend=False)
     return ax
 
@@ -281,15 +281,12 @@ def plot_calibration(
 
     Parameters
     ----------
-    y, p
-        Labels of two classes, and predicted probabilities of the positive class, each of shape
-        (n,). Predictions of exactly 0 or 1 are points, and not part of the curve.
-    n_bins, pos_label
-        Number of bins of equally many items, for the observed points; and label of the positive
-        class, None being 1 (or True).
-    prob, prior
-        Probability of the band (of the whole curve) and of the points' intervals; and prior with
-        the curve's knots and axis, None is ``soc.Beta()``.
+    y, p, pos_label
+        Labels of two classes, predicted probabilities of the positive class, each of shape (n,),
+        and its label, None being 1. Predictions of exactly 0 or 1 are not part of the curve.
+    n_bins, prob, prior
+        Number of bins of equally many items, for the observed points; probability of their
+        intervals, and of the band of the whole curve; and prior, None is ``soc.Beta()``.
     name, ax
         Name of the curve in the legend, and axes to draw in; None makes a figure.
 
@@ -311,11 +308,12 @@ def plot_calibration(
     """
     from ..inference.fitting import fit as fit_statistics  # which loads PyMC
 
-    labels, predicted = _labels(y, pos_label), numbers_of(p, "p", ItemsError)
-    if predicted.shape != labels.shape:
+    labels, predicted = np.asarray(y), numbers_of(p, "p", ItemsError)
+    if labels.ndim != 1 or predicted.shape != labels.shape:
         raise ItemsError(
             f"y and p must be vectors of one length, not {labels.shape} and {predicted.shape}"
         )
+    labels = _positive(labels, pos_label)
     outside = ~((predicted >= 0) & (predicted <= 1))
     if outside.any():
         raise ItemsError(
@@ -327,8 +325,7 @@ def plot_calibration(
     columns = {"p": predicted[proper], "y": labels[proper].astype(float)}
     table = pa.table(columns | {"n": np.ones(len(columns["p"]), dtype=np.int64)})
     items = BinomialItems(table, score="p", successes="y", trials="n")
-    stats_of_labels = summarize(items, on_leakage="ignore")
-    fit = fit_statistics(stats_of_labels, prior)
+    fit = fit_statistics(summarize(items, on_leakage="ignore"), prior)
     # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
     axis = fit.axis("mean")
     low, high = axis(np.quantile(columns["p"], _ENDS))
@@ -339,20 +336,16 @@ def plot_calibration(
     return CalibrationDisplay(scores, mean, lower, upper, observed, prob, fit, name).plot(ax)
 
 
-def _labels(y: ArrayLike, pos_label: object) -> Bools:
+def _positive(labels: NDArray[Any], pos_label: object) -> Bools:
     """Return whether each label is that of the positive class."""
-    labels = np.asarray(y)
-    if labels.ndim != 1:
-        raise ItemsError(f"y={shown(y)} must be a vector of labels")
     classes = pd.unique(pd.Series(labels))
-    if pos_label is None:
-        unknown = [label for label in classes if label not in (0, 1)]
-        if unknown:
-            raise ItemsError(
-                f"labels y are {shown(unknown[0])}, neither 0 nor 1: say which is positive by "
-                "pos_label=, or use soc.BinomialItems for successes in trials"
-            )
-    elif len(classes) > 2 or pos_label not in classes:
+    unknown = [label for label in classes if label not in (0, 1)]
+    if pos_label is None and unknown:
+        raise ItemsError(
+            f"labels y are {shown(unknown[0])}, neither 0 nor 1: say which is positive by "
+            "pos_label=, or use soc.BinomialItems for successes in trials"
+        )
+    if pos_label is not None and (len(classes) > 2 or pos_label not in classes):
         raise ItemsError(
             f"pos_label={shown(pos_label)} must be one of two labels y: these have "
             f"{len(classes):,} values"

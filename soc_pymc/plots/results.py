@@ -57,11 +57,6 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     numpy.ndarray
         The axes, one for each slice shown.
 
-    Raises
-    ------
-    FitError
-        If there is no slice of that name.
-
     Examples
     --------
     >>> import soc_pymc as soc
@@ -181,11 +176,6 @@ def plot_intervals(
     -------
     numpy.ndarray
         The axes, one for each panel.
-
-    Raises
-    ------
-    FitError
-        If a column is missing or holds no numbers, no value is known, or there are too few axes.
 
     Examples
     --------

@@ -1,5 +1,7 @@
 """Values of curves: the table of `Fit.summary`, and scores at which E(theta | t) has a value."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -106,7 +108,9 @@ def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
 def summary(fit: Fit) -> pd.DataFrame:
     """Return the table of `Fit.summary`."""
     curves = calibration_curves(fit, score_quantiles(fit, SHARES))
-    values = {("E(theta | t)", float(t)): curves["mean"].sel(score=t) for t in curves["score"]}
+    values: dict[tuple[str, float], Any] = {
+        ("E(theta | t)", float(t)): curves["mean"].sel(score=t) for t in curves["score"]
+    }
     if not fit.mean_only:
         sd = curves["variance"] ** 0.5
         values |= {("sd(theta | t)", float(t)): sd.sel(score=t) for t in curves["score"]}

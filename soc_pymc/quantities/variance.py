@@ -79,11 +79,11 @@ def variance_parts(fit: Fit, stats: Statistics | None) -> xr.Dataset:
     Scores differ within bins too: their variance there counts.
     """
     support = support_of(fit, stats)
-    share, number = support.items / support.items.sum(), len(support.score)
+    share, number = support.items / support.items.sum(), len(support.items)
 
     def curves(part: slice) -> list[Floats]:
-        labels = None if support.label is None else support.label[part]
-        drawn = curves_of(fit, support.score[part], labels)
+        points = select(support.columns, part)
+        drawn = curves_of(fit, points["score"], points.get("group"))
         draws = (drawn[name].to_numpy() for name in ("mean", "variance"))
         return [x.reshape(-1, x.shape[-1]) for x in draws]
 
@@ -241,26 +241,22 @@ def _ratio_by_bin(
         stats.cells("joint")  # says what to do where there are none
     table = stats.table("joint" if mixed else outcome.margins[0])
     point = support.of(fit, table)
-    y, size, weights = (
-        outcome.forms.exposure_means(table)
-        if by_size
-        else (
-            table["sum_y"] / table["n"],
-            outcome.forms.mean_size(table),
-            table["n"].astype(float),
-        )
-    )
+    if by_size:
+        y, size, weights = outcome.forms.exposure_means(table)
+    else:
+        y, size, weights = table["sum_y"] / table["n"], outcome.forms.mean_size(table), table["n"]
     y, size, weights = np.repeat([y, size, weights / 2], 2, axis=1)
-    outcomes = {outcome.observed: y, outcome.size: size}
-    bin_of = equal_parts(support.bin.astype(float), options["bins"], support.items)
+    columns = {outcome.observed: y, outcome.size: size, **select(support.columns, point)}
+    number_of_bin = np.repeat(support.key % _WIDE, 2).astype(float)
+    bin_of = equal_parts(number_of_bin, options["bins"], support.items)
     n = np.bincount(bin_of, support.items)
-    score = np.bincount(bin_of, support.items * support.score) / n
+    score = np.bincount(bin_of, support.items * support.columns["score"]) / n
 
     def values(part: slice) -> list[Floats]:
-        return terms(support.columns(point[part], select(outcomes, part)), point[part])
+        return terms(select(columns, part), point[part])
 
-    sums = summed(fit, weights, bin_of[point], len(score), values, options["progress"])
-    above, below = sums
+    target = bin_of[point]
+    above, below = summed(fit, weights, target, len(score), values, options["progress"])
     overall, by_bin = above.sum(axis=1) / below.sum(axis=1), above / below
     where, number = [ALL, *(f"score {t:.4g}" for t in score)], np.round(n).astype(np.int64)
     draws, items = np.column_stack([overall, by_bin]), [number.sum(), *number]
@@ -278,24 +274,13 @@ class SupportPoints:
     """Scores that stand for items: two of every bin (of every group), one after the other."""
 
     key: Ints  # of the group and bin of every second point
-    score: Floats  # (points,)
-    label: NDArray[np.object_] | None  # groups; None where they are pooled
+    columns: Columns  # of the points: their score, and their group where groups are not pooled
     items: Floats
-
-    @property
-    def bin(self) -> Ints:
-        """Number of each point's bin."""
-        return np.repeat(self.key % _WIDE, 2)
 
     def of(self, fit: Fit, table: Mapping[str, NDArray[Any]]) -> Ints:
         """Return numbers of the two points of each row of a table, one after the other."""
         place = np.searchsorted(self.key, _key(fit, table))
         return (2 * place[:, None] + np.arange(2)).ravel()
-
-    def columns(self, points: Ints, columns: Columns) -> Columns:
-        """Return items at some of the points as posteriors read them, with further columns."""
-        group = {} if self.label is None else {"group": self.label[points]}
-        return {**columns, "score": self.score[points], **group}
 
 
 def _key(fit: Fit, table: Mapping[str, NDArray[Any]], coarse: int = 1) -> Ints:
@@ -323,18 +308,19 @@ def support_of(fit: Fit, stats: Statistics | None = None, coarse: int = 1) -> Su
         check_groups(fit, stats)
         warn_of_extrapolated_bins(fit, stats)
         part = stats.table("part")
-        rows = pd.DataFrame({name: part[name] for name in ("n", *scale.sums, *columns)})
-        rows = rows.groupby(_key(fit, part, coarse))
-        sums, key = rows[["n", *scale.sums]].sum().to_numpy(dtype=float).T, np.array([*rows.groups])
-        low, high = rows["score_min"].min().to_numpy(), rows["score_max"].max().to_numpy()
-        items, position, square = sums[0], sums[1] / sums[0], sums[2] / sums[0]
+        frame = pd.DataFrame({name: part[name] for name in ("n", *scale.sums, *columns)})
+        bin_rows = frame.groupby(_key(fit, part, coarse))
+        sums = bin_rows[["n", *scale.sums]].sum()
+        low, high = bin_rows["score_min"].min().to_numpy(), bin_rows["score_max"].max().to_numpy()
+        key, (items, *totals) = sums.index.to_numpy(), sums.to_numpy(dtype=float).T
+        position, square = (total / items for total in totals)
         variance = square - position**2
         sd = np.sqrt(np.where(variance > _ROUNDING * square, variance, 0.0))
-    groups = np.array(stats.groups, dtype=object) if stats is not None and fit.groups else None
-    label = None if groups is None else np.repeat(groups[key // _WIDE], 2)
     pairs = scale.score(position[:, None] + np.stack([-sd, sd], axis=1))
-    pairs = np.clip(pairs, low[:, None], high[:, None])
-    return SupportPoints(key, pairs.ravel(), label, np.repeat(items, 2) / 2)
+    points = {"score": np.clip(pairs, low[:, None], high[:, None]).ravel()}
+    if stats is not None and fit.groups:
+        points["group"] = np.repeat(np.array(stats.groups, dtype=object)[key // _WIDE], 2)
+    return SupportPoints(key, points, np.repeat(items, 2) / 2)
 
 
 def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Statistics:
