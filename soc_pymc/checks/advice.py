@@ -222,11 +222,12 @@ class Gains:
         outcome, columns = self._posterior.outcome, self.items.columns
         self._outcomes = columns[outcome.observed], columns[outcome.size]
         places = columns["score"], columns.get("group"), columns[outcome.size]
-        curves: Any = [curve[None] for curve in average_curves(fit, *places)]
+        location, dispersion = (curve[None] for curve in average_curves(fit, *places))
         if "spread" in columns:
-            curves = self._posterior.family.widened(*curves, columns["spread"])
-        self._location, self._dispersion = curves
-        spread = np.exp(curves[1])
+            family = self._posterior.family
+            location, dispersion = family.widened(location, dispersion, columns["spread"])
+        self._location, self._dispersion = location, dispersion
+        spread = np.exp(dispersion)
         self._sd = np.sqrt(spread if outcome.theta is LINEAR else np.log1p(spread))
 
     def _density(self, place: float, spread: float) -> Floats:
