@@ -20,7 +20,7 @@ from .._lib.threads import ordered_map
 from ..data.items import Items
 from ..families.validity import LARGEST
 from ..inference.results import Fit
-from ..posterior.interface import Columns, ThetaMixture
+from ..posterior.item_columns import Columns, ThetaMixture
 from .items import DecisionItems, blocks_of, curve_numbers, joint_draws, read_decision
 
 _HELD = 4_000_000  # draws of items that are ranked at once

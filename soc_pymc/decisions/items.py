@@ -21,10 +21,8 @@ from ..families.family import NEAR_ZERO
 from ..families.validity import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
-from ..posterior.interface import Columns, ThetaMixture, select
-from ..posterior.item_columns import read_items
-from ..posterior.predictive import posterior_of
-from ..posterior.scoring import Posterior
+from ..posterior.item_columns import Columns, ThetaMixture, read_items, select
+from ..posterior.predictive import Posterior, posterior_of
 
 BLOCK = 512  # items that share random numbers
 
@@ -101,7 +99,7 @@ def read_decision(
     check_outcomes(items)
     name = items.roles.get("id")
     names = [*([name] if name else []), *also]
-    columns, labels = read_items(fit, posterior, items, names, progress)
+    columns, labels = read_items(fit, items, names, progress)
     if name:
         index = pd.Index(labels[name], name=name)
     elif isinstance(items.source, pd.DataFrame):

@@ -20,7 +20,7 @@ from ..checks.pit import ALL
 from ..data.items import Items, check_outcomes
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
-from ..posterior.interface import select
+from ..posterior.item_columns import select
 from ..posterior.items import probabilities
 from ..prior_table import quantile_name
 from .items import DecisionItems, curve_numbers, joint_draws, read_decision

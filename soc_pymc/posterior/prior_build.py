@@ -24,7 +24,7 @@ from ..families.scales import RANK
 from ..inference.results import Fit
 from ..prior_table import FORMAT, Block, PriorTable
 from .curves import SIZE_WIDTH, curve_draws, items_at_once, size_atoms, size_knots
-from .interface import Columns, select
+from .item_columns import Columns, select
 from .scored_files import fit_digest
 from .weights import SmoothWeights
 

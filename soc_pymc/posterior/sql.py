@@ -15,7 +15,6 @@ from ..data.sources import kind_of, to_ibis
 from ..families.family import family_of
 from ..inference.results import FIT, Fit
 from .item_columns import posterior_roles
-from .predictive import posterior_of
 from .sql_expression import PRIOR, Prior, expression, prior_of
 
 _ITEMS = "soc_items"
@@ -76,7 +75,7 @@ def posterior_expression(
             "an expression needs items over an Ibis table: use soc.item_posteriors, or pass "
             'ibis.duckdb.connect().read_parquet("items.parquet")'
         )
-    roles = posterior_roles(fit, posterior_of(fit), items)
+    roles = posterior_roles(fit, items)
     prior = prior_of(fit, quantiles)
     _check_columns(items.source.columns, roles, prior)
     lookups = {name: to_ibis(pa.table(dict(v))) for name, v in prior.tables.items()}
@@ -161,7 +160,7 @@ def posterior_sql(
     if fit.groups:
         by_role |= group_roles(known) if group is None else roles_of_groups(group)
     items = ITEMS[outcome.kind](table, **arguments_of(by_role))
-    roles = posterior_roles(fit, posterior_of(fit), items)
+    roles = posterior_roles(fit, items)
     return _scoring_sql(table, roles, columns, prior_of(fit, quantiles), prior, dialect)
 
 

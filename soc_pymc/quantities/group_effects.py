@@ -17,8 +17,7 @@ from ..data.statistics import Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
 from ..inference.results import FIT, Fit
 from ..posterior.item_columns import check_groups
-from ..posterior.predictive import posterior_of
-from ..posterior.scoring import Posterior
+from ..posterior.predictive import Posterior, posterior_of
 from .variance import check_draws
 
 ALL_LEVELS = "all levels"

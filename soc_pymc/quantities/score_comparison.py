@@ -14,10 +14,8 @@ from ..checks.observations import check_rows, in_batches
 from ..checks.results import PROB, Result, estimates, result_table, two_sided
 from ..data.items import Items
 from ..inference.results import Fit
-from ..posterior.curves import items_at_once
-from ..posterior.extrapolation import extrapolation_reported
-from ..posterior.interface import Columns, select
-from ..posterior.item_columns import read_items
+from ..posterior.curves import extrapolation_reported, items_at_once
+from ..posterior.item_columns import Columns, read_items, select
 from ..posterior.predictive import posterior_of
 from .variance import check_draws, statistics_of, variance_parts
 
@@ -142,7 +140,7 @@ def _influences(
     reference: Columns = {}
     for name, (fit, items) in scores.items():
         posterior = posterior_of(fit)
-        all_items, _ = read_items(fit, posterior, items, (), progress)
+        all_items, _ = read_items(fit, items, (), progress)
         total = len(all_items["score"])  # the same rows of all tables of as many rows
         rows = np.random.default_rng(seed).choice(total, min(_SAMPLE, total), replace=False)
         columns = select(all_items, np.sort(rows))
