@@ -19,14 +19,15 @@ from .._lib.arguments import PROBABILITY, PROGRESS, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
-from ..data.groups import NO_SCORE
+from ..data.groups import MARK, NO_SCORE, group_roles
 from ..data.items import Items, check_items
-from ..data.sources import batches, column_names, kind_of, open_table, to_ibis
-from ..data.validation import scan
+from ..data.sources import batches, column_names, kind_of, open_table, readable, to_ibis
+from ..data.validation import check_types, scan
+from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from ..prior_table import quantile_name
 from .curves import P_ZERO, Extrapolation
-from .item_columns import Scorer, columns_of, posterior_roles
+from .item_columns import Columns, Scorer, columns_of, own_outcomes, posterior_roles
 from .predictive import posterior_of
 from .scored_files import (
     file_record,
@@ -114,7 +115,8 @@ def item_posteriors(
         path_of(out, "out", ItemsError)
     PROGRESS(progress, "progress")
     posterior = posterior_of(fit)
-    roles, size = posterior_roles(fit, items, check_items), posterior.outcome.size
+    roles = posterior_roles(fit, items, check_items)
+    size = posterior.outcome.size
     if fit.prior.exposure is not None and size not in roles:
         raise FitError(
             f"theta depends on the {posterior.outcome.words.size} in this fit: give the items "
@@ -125,23 +127,21 @@ def item_posteriors(
     names += [P_ZERO] * fit.prior.zero
     group = items.group if fit.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
-    if clash := [name for name in names if name in column_names(items.source)]:
-        raise ItemsError(
-            f"the table already has the columns {', '.join(map(repr, clash))}: "
-            "rename or drop them, or ask for other quantiles"
-        )
     copied = out is not None or kind_of(items.source) in _COPIED
-    scoring = _Scoring(
-        names, posterior.scorer(probs, draws), draws == "all", copied, Extrapolation(fit)
-    )
+    table = _open_checked(items, names, copied)
+    score = posterior.scorer(probs, draws)
+    batch = (_BATCH_OF_FEW if draws == "auto" else _BATCH) * _WIDE
+    scoring = _Scoring(names, score, batch // max(_WIDE, len(table.columns)), Extrapolation(fit))
     try:
         if out is not None and is_folder(out):
-            options = {"quantiles": probs, "draws": draws, "roles": roles, "fit": fit_digest(fit)}
-            return _score_folder(items, Path(out), scoring, partial(file_record, options), progress)
+            options = {"quantiles": probs, "draws": draws, "roles": roles}
+            record = partial(file_record, {**options, "fit": fit_digest(fit)})
+            return _score_folder(items, Path(out), scoring, record, progress)
         target = None if out is None else the_target(Path(out), items.source)
-        total = scan(items, progress=is_shown(progress)).n
+        with readable(items.source):
+            total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
         with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
-            scored = scoring.batches(items, running)
+            scored = scoring.batches(table, items, running)
             if target is None:
                 return _attached(items.source, scored, names)
             write_scored(scored, target, names)
@@ -163,24 +163,51 @@ def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     return probs
 
 
+# --- tables ------------------------------------------------------------------------------------
+
+
+def _open_checked(items: Items, names: Sequence[str], copied: bool) -> Any:
+    """The table of items, after a check of its columns' types and of the new names.
+
+    Unless all columns are `copied`, it has only the needed ones.
+    """
+    needed = list(items.roles.values())
+    table = open_table(items.source, _all_columns(items) if copied else needed)
+    existing = table.columns if copied else column_names(items.source)
+    if not set(needed) <= set(existing):
+        open_table(items.source, needed)  # raises an error about the missing columns
+    with readable(items.source):
+        check_types(items, table)
+    if clash := [name for name in names if name in existing]:
+        raise ItemsError(
+            f"the table already has the columns {', '.join(map(repr, clash))}: "
+            "rename or drop them, or ask for other quantiles"
+        )
+    return table
+
+
+def _all_columns(items: Items) -> list[str] | None:
+    """All columns of the table, and the constant one of items without a score."""
+    return None if items.score else [*column_names(items.source), NO_SCORE]
+
+
 @dataclass(frozen=True)
 class _Scoring:
     """Scores the batches of any table."""
 
     names: Sequence[str]  # of the new columns
     score: Scorer
-    all_draws: bool
-    copied: bool  # whether all columns of the table are wanted
+    size: int  # items per batch
     far: Extrapolation  # counts scores far outside those of the fit
     lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
     stop: threading.Event = field(default_factory=threading.Event)  # after an error elsewhere
 
-    def batches(self, items: Items, running: Phase) -> Iterator[Any]:
-        """Record batches of valid items' columns followed by the new ones, in order."""
+    def batches(self, table: Any, items: Items, running: Phase) -> Iterator[Any]:
+        """Record batches of the table's columns followed by the new ones, in order."""
         import pyarrow as pa
 
         def score(batch: Any) -> Any:
-            columns = columns_of(batch, items.roles)
+            columns = _valid_columns(batch, items)
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:
                 self.far.count(columns["score"])
@@ -190,15 +217,36 @@ class _Scoring:
             names = [*batch.schema.names, *self.names]
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
-        needed = list(dict.fromkeys([*column_names(items.source), *items.roles.values()]))
-        table = open_table(items.source, needed if self.copied else list(items.roles.values()))
-        size = (
-            (_BATCH if self.all_draws else _BATCH_OF_FEW) * _WIDE // max(_WIDE, len(table.columns))
-        )
-        for scored in ordered_map(score, batches(table, size=size, source=items.source)):
+        empty = True
+        for scored in ordered_map(score, batches(table, size=self.size, source=items.source)):
+            empty = False
             if self.stop.is_set():
                 raise CancelledError
             yield scored
+        if empty:
+            _refuse(items)
+
+
+def _valid_columns(batch: Any, items: Items) -> Columns:
+    """Columns of a batch by role; a bad row raises an error about all rows."""
+    columns, outcome = columns_of(batch, items.roles), OUTCOMES[items.kind]
+    usual = own_outcomes(outcome, {"score": columns["score"]})
+    roles = zip((outcome.observed, outcome.size), usual, strict=True)
+    numbers = (columns.get(role, values) for role, values in roles)
+    crossings = max(len(group_roles(items.roles)) - 1, 0)
+    bad = any(
+        label is None or (crossings and label.count(MARK) != crossings)
+        for label in columns.get("group", ())
+    )
+    if bad or not outcome.validity.are_valid(columns["score"], *numbers):
+        _refuse(items)
+    return columns
+
+
+def _refuse(items: Items) -> None:
+    """Raise the full error about the items."""
+    scan(items, progress=False)
+    raise ItemsError("some items cannot be scored, but were valid when read again: try again")
 
 
 def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
@@ -220,6 +268,9 @@ def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
     return source.with_columns(pl.Series(*column) for column in columns.items())
 
 
+# --- folders -----------------------------------------------------------------------------------
+
+
 def _score_folder(
     items: Items,
     folder: Path,
@@ -227,7 +278,10 @@ def _score_folder(
     record_of: Callable[[str], str],
     progress: bool | None,
 ) -> Path:
-    """Score each file of items to a file in a folder, except finished ones, several at once."""
+    """Score each file of items to a file in a folder, except finished ones, several at once.
+
+    After an error no further file is begun, and the others in work are given up.
+    """
     pairs = targets_in_folder(items.source, folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = [(path, target, record_of(path)) for path, target in pairs]
@@ -238,8 +292,9 @@ def _score_folder(
             path, target, record = file
             try:
                 part = replace(items, source=path)
-                scan(part, progress=False)
-                write_scored(scoring.batches(part, running), target, scoring.names, record)
+                table = open_table(path, _all_columns(part))
+                scored = scoring.batches(table, part, running)
+                write_scored(scored, target, scoring.names, record)
             except (ItemsError, FitError) as error:
                 text = str(error)
                 raise type(error)(text if path in text else f"{path}: {text}") from error

@@ -307,13 +307,12 @@ class _MixturePosterior(Posterior):
     def simulate(
         self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
     ) -> Floats:
-        theta = np.broadcast_arrays(*self._weights.parameters(columns))
+        a, b = np.broadcast_arrays(*self._weights.parameters(columns))
         number = self._weights.draws if draws is None else len(draws)
         uniform = rng.random((number, len(columns["score"])))
-        theta = self._picked(columns, draws, uniform, theta, np.ones_like(theta[0]))
-        return np.asarray(
-            self.family.simulate(*self.family.to_curves(*theta), columns[self.outcome.size], rng)
-        )
+        theta = self._picked(columns, draws, uniform, (a, b), np.ones_like(a))
+        curves = self.family.to_curves(*theta)
+        return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
 
     @override
     def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
