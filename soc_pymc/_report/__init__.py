@@ -14,9 +14,8 @@ from ..data.items import ANY_ITEMS, Items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
 from ..inference.results import Fit
-from ..posterior.extrapolation import extrapolation_reported
+from ..posterior.curves import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
-from ..posterior.predictive import posterior_of
 from ..quantities.variance import statistics_of
 from .overview import read_overview
 from .page import render
@@ -88,7 +87,7 @@ def report(
     if threshold is not None and abs(threshold) > LARGEST:
         raise FitError(f"threshold={threshold:g} is beyond all theta: at most {LARGEST:g} in size")
     names = tuple(by)
-    posterior_roles(fit, posterior_of(fit), items)
+    posterior_roles(fit, items)
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
     stats = statistics_of(fit, items, progress)  # which validates all items
     overview = read_overview(fit, items, names, threshold, seed, stats.n_items, progress)

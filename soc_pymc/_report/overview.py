@@ -12,9 +12,8 @@ from .._lib.progress import phase
 from ..data.items import Items
 from ..data.sources import batches, kind_of, open_table
 from ..inference.results import Fit
-from ..posterior.extrapolation import Extrapolation
-from ..posterior.interface import Columns
-from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.curves import Extrapolation
+from ..posterior.item_columns import Columns, columns_of, posterior_roles
 from ..posterior.predictive import posterior_of
 
 # lists of items, by what ranks them; the loss is that of not knowing theta at the threshold
@@ -96,7 +95,7 @@ def read_overview(
 ) -> Overview:  # fmt: skip
     """Read all `total` items, which are valid, once; `by` are further columns to keep."""
     posterior = posterior_of(fit)
-    roles = posterior_roles(fit, posterior, items)
+    roles = posterior_roles(fit, items)
     names = list(dict.fromkeys([*items.roles.values(), *by]))
     rng = np.random.default_rng(seed)
     sample = _Largest(_SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE)

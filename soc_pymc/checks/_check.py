@@ -21,7 +21,7 @@ from ..data.sources import open_table, word_columns
 from ..data.statistics import Statistics
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, PARETO_K, Fit, Status
-from ..posterior.interface import Columns, select
+from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of
 from . import pit, results
 from .advice import Gains, advise

@@ -18,9 +18,8 @@ from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import Statistics
 from ..inference.results import PARETO_K, Fit, Status, named_fits, outcome_roles
-from ..posterior.interface import Columns, select
-from ..posterior.predictive import posterior_of
-from ..posterior.scoring import proper
+from ..posterior.item_columns import Columns, select
+from ..posterior.predictive import posterior_of, proper
 from .observations import ITEMS_OR_STATISTICS, Observations, clustered, in_batches, observe, thin
 from .results import OK
 

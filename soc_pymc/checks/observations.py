@@ -32,10 +32,14 @@ from ..data.summaries import totals_of
 from ..families.family import family_of
 from ..families.row_sums import RowSums
 from ..inference.results import Fit, outcome_roles
-from ..posterior.curves import average_curves, items_at_once, with_posterior
-from ..posterior.extrapolation import warn_of_extrapolated_bins
-from ..posterior.interface import Columns, select
-from ..posterior.item_columns import bin_scores_of, read_items
+from ..posterior.calibration import bin_scores_of
+from ..posterior.curves import (
+    average_curves,
+    items_at_once,
+    warn_of_extrapolated_bins,
+    with_posterior,
+)
+from ..posterior.item_columns import Columns, read_items, select
 from ..posterior.predictive import posterior_of
 
 ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError)
@@ -66,7 +70,7 @@ def observe(
     if isinstance(data, Statistics):
         return _of_cells(fit, data)
     names = list(dict.fromkeys([*by, *group_roles(data.roles).values()]))
-    columns, labels = read_items(fit, posterior_of(fit), data, names, progress)
+    columns, labels = read_items(fit, data, names, progress)
     n = np.ones(len(columns["score"]), dtype=np.int64)
     return Observations(columns, n, labels, data.roles)
 
@@ -84,7 +88,7 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     if stats.groups:
         cells = stats.table("joint")
         code = cells["group"]
-    bins = bin_scores_of(fit, posterior, stats, stats.coarse)
+    bins = bin_scores_of(fit, stats, stats.coarse)
     place = bins.place(code, cells["bin"])
     low, high = outcome.forms.cell_range(cells)
     columns: dict[str, NDArray[np.generic]] = {
@@ -124,7 +128,7 @@ def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
     if by_size:
         stats.cells("joint")  # says what to do where there are none
     coarse = max(stats.coarse, 1) if by_size else 1
-    bins, tables = bin_scores_of(fit, posterior_of(fit), stats, coarse), {}
+    bins, tables = bin_scores_of(fit, stats, coarse), {}
     for name in ("joint",) if by_size else ("part", *family.rows.margins):
         table = stats.table(name)
         row = bins.place(table["group"] * bool(stats.groups), table["bin"])

@@ -26,9 +26,8 @@ from scipy import stats
 from .._lib.arrays import Bools, Floats, Ints
 from ..families.outcomes import Outcome
 from ..inference.results import Fit
-from ..posterior.interface import Columns, select
-from ..posterior.predictive import posterior_of
-from ..posterior.scoring import Posterior
+from ..posterior.item_columns import Columns, select
+from ..posterior.predictive import Posterior, posterior_of
 from .observations import Observations, even_draws, in_batches
 from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding
 

@@ -15,10 +15,8 @@ from ..data.items import Items, check_outcomes
 from ..families.scales import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
-from ..posterior.interface import Columns, ThetaMixture, select
-from ..posterior.item_columns import read_items
-from ..posterior.predictive import posterior_of
-from ..posterior.scoring import Posterior
+from ..posterior.item_columns import Columns, ThetaMixture, read_items, select
+from ..posterior.predictive import Posterior, posterior_of
 
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
 _FEW = 128  # draws of the curves in the search for a choice's cut-off
@@ -94,7 +92,7 @@ def read_decision(
     check_outcomes(items)
     name = items.roles.get("id")
     names = [*([name] if name else []), *also]
-    columns, labels = read_items(fit, posterior, items, names, progress)
+    columns, labels = read_items(fit, items, names, progress)
     if name:
         index = pd.Index(labels[name], name=name)
     elif isinstance(items.source, pd.DataFrame):

@@ -25,7 +25,7 @@ from ..data.items import Items, check_outcomes
 from ..families.family import NEAR_ZERO
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
-from ..posterior.interface import select
+from ..posterior.item_columns import select
 from ..posterior.items import probabilities
 from ..prior_table import quantile_name
 from .choices import DecisionItems, read_decision

@@ -30,9 +30,8 @@ from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import Fit, named_fits
-from ..posterior.extrapolation import warn_of_extrapolation
-from ..posterior.interface import Columns
-from ..posterior.item_columns import frame_columns
+from ..posterior.curves import warn_of_extrapolation
+from ..posterior.item_columns import Columns, frame_columns
 from ..posterior.predictive import posterior_of
 
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
@@ -262,7 +261,7 @@ def _judged(
     """Return posterior means of one fit by title, each (n,), and its PIT by slice."""
     posterior = posterior_of(fit)
     observed, size = posterior.outcome.observed, posterior.outcome.size
-    train, test = (frame_columns(fit, posterior, part) for part in (split.train, split.test))
+    train, test = (frame_columns(fit, part) for part in (split.train, split.test))
     warn_of_extrapolation(fit, train["score"])
     score = posterior.scorer(())
     with phase(f"posteriors of {name}", enabled=progress):

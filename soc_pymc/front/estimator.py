@@ -26,10 +26,8 @@ from ..families.scales import common_scale
 from ..inference.methods import Method
 from ..inference.results import Fit
 from ..posterior.calibration import curves_of
-from ..posterior.curves import items_at_once
-from ..posterior.extrapolation import warn_of_extrapolation
-from ..posterior.interface import in_chunks
-from ..posterior.item_columns import columns_of
+from ..posterior.curves import items_at_once, warn_of_extrapolation
+from ..posterior.item_columns import columns_of, in_chunks
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
 

@@ -27,7 +27,7 @@ from ..families.special_functions import gauss_rules
 from ..inference.results import Fit
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
 from .curves import SIZE_WIDTH, curve_draws, items_at_once, size_atoms, size_knots
-from .interface import Columns, select
+from .item_columns import Columns, select
 from .weights import SmoothWeights
 
 _CELLS, _SIZES = 32, 14  # least numbers of cells along score and size

@@ -12,7 +12,6 @@ from ..data.sources import kind_of
 from ..families.family import family_of
 from ..inference.results import FIT, Fit
 from .item_columns import posterior_roles
-from .predictive import posterior_of
 from .sql_expression import Prior, expression, prior_of, small_table
 
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
@@ -68,7 +67,7 @@ def posterior_expression(
             "an expression needs items over an Ibis table: use soc.item_posteriors, or pass "
             'ibis.duckdb.connect().read_parquet("items.parquet")'
         )
-    roles = posterior_roles(fit, posterior_of(fit), items)
+    roles = posterior_roles(fit, items)
     prior = prior_of(fit, quantiles)
     _check_columns(items.source.columns, roles, prior)
     engine = items.source.get_backend().name
@@ -154,7 +153,7 @@ def posterior_sql(
     if fit.groups:
         by_role |= group_roles(known) if group is None else roles_of_groups(group)
     items = ITEMS[outcome.kind](table, **arguments_of(by_role))
-    roles = posterior_roles(fit, posterior_of(fit), items)
+    roles = posterior_roles(fit, items)
     users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
     return _scoring_sql(users, roles, prior_of(fit, quantiles), tables, dialect)
 

@@ -18,10 +18,8 @@ from ..data.items import Items
 from ..data.statistics import Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
 from ..inference.results import FIT, Fit
-from ..posterior.curves import items_at_once
-from ..posterior.extrapolation import extrapolation_reported
-from ..posterior.interface import Columns, select
-from ..posterior.item_columns import check_groups, read_items
+from ..posterior.curves import extrapolation_reported, items_at_once
+from ..posterior.item_columns import Columns, check_groups, read_items, select
 from ..posterior.predictive import posterior_of
 from .variance import check_draws, statistics_of, variance_parts
 
@@ -151,7 +149,7 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
 
 def _sample(fit: Fit, items: Items, seed: int, progress: bool | None) -> Columns:
     """Return random items: the same rows of all tables of as many rows."""
-    columns, _ = read_items(fit, posterior_of(fit), items, (), progress)
+    columns, _ = read_items(fit, items, (), progress)
     total = len(columns["score"])
     rows = np.random.default_rng(seed).choice(total, min(_SAMPLE, total), replace=False)
     return select(columns, np.sort(rows))

@@ -21,9 +21,8 @@ from ..data.items import Items
 from ..data.statistics import Statistics
 from ..inference.results import FIT, Fit, outcome_roles
 from ..posterior.calibration import curves_of
-from ..posterior.extrapolation import warn_of_extrapolated_bins
-from ..posterior.interface import Columns, select
-from ..posterior.item_columns import check_groups, posterior_roles
+from ..posterior.curves import warn_of_extrapolated_bins
+from ..posterior.item_columns import Columns, check_groups, posterior_roles, select
 from ..posterior.predictive import posterior_of
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -328,7 +327,7 @@ def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Stat
 
     They have joint cells for a prior on a grid.
     """
-    posterior_roles(fit, posterior_of(fit), items)  # refuses items of another kind
+    posterior_roles(fit, items)  # refuses items of another kind
     mixed = fit.prior.gridded
     bins, items = _MIXED_BINS if mixed else None, replace(items, cluster=None)
     stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)

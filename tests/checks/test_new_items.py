@@ -31,7 +31,7 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
     case, rng = example(name), np.random.default_rng(0)
     fit, truth = case.fit, posterior_of(thin(case.fit, 20))
     rows = case.frame.iloc[rng.integers(len(case.frame), size=ITEMS)]
-    columns = dict(frame_columns(fit, truth, case.case.items(rows)))
+    columns = dict(frame_columns(fit, case.case.items(rows)))
     outcomes = truth.simulate(columns, rng)
     ones, p_values = np.ones(ITEMS, dtype=int), []
     for own in outcomes:

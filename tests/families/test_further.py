@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from soc_pymc.posterior.interface import ThetaMixture
+from soc_pymc.posterior.item_columns import ThetaMixture
 from tests.family_records import RECORDS
 
 # conjugate parameters of components (as a mixture of one item has them), sizes and cuts
