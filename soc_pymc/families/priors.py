@@ -363,5 +363,6 @@ class BetaMixture(_Mixture, Beta):
     """
 
 
+PRIORS = Gamma, Normal, Beta, GammaMixture, NormalMixture, BetaMixture
 Prior = Gamma | Normal | Beta
 """Priors, mixtures included."""

@@ -39,7 +39,8 @@ _X = 0.5 + 0.5 * np.cos(np.pi * (np.arange(5) + 0.5) / 5)  # points of a cell al
 _W = 0.5 + 0.5 * np.cos(np.pi * (np.arange(4) + 0.5) / 4)  # and along the size
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
 _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score and size
-_DRAWS = 512  # draws of a mixture, with the moments of all
+# draws of a mixture, with the moments of all, and for means of weights at many sizes
+_DRAWS, _FEWER_DRAWS = 512, 192
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
 
@@ -258,10 +259,11 @@ def _components(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats
     """Components of a mixture, with mean and covariance of their weights over the draws."""
     weights, points = SmoothWeights(fit), len(columns["score"]) // cells
     curves = np.broadcast_arrays(*family_of(fit.prior).to_curves(*weights.parameters(columns)))
-    draws = weights.few(columns, _DRAWS)  # (draws, n, R)
-    values = np.stack([draws.mean(axis=0), *curves], axis=1).reshape(cells, points, 3, -1)
-    middle = draws[:, points // 2 :: points].transpose(1, 0, 2)
-    yield from zip(values, map(_ways, middle), repeat(False), strict=False)
+    number = _DRAWS if fit.prior.exposure is None else _FEWER_DRAWS
+    mean = weights.few(columns, number).mean(axis=0)
+    values = np.stack([mean, *curves], axis=1).reshape(cells, points, 3, -1)
+    middle = weights.few(select(columns, slice(points // 2, None, points)), _DRAWS)
+    yield from zip(values, map(_ways, middle.transpose(1, 0, 2)), repeat(False), strict=False)
 
 
 def _ways(weights: Floats) -> Floats:

@@ -275,7 +275,9 @@ def _reweighted(nodes: _Sheet, prior: Prior) -> _Sheet:
     nodes.add(u=u, apart=apart)
     if zero:
         u, spike = nodes["u"], nodes["spike"]
-        nodes.add(zero=spike.ifelse(u, 0.0), u=spike.ifelse(0.0, u))
+        # without weight from here on; its own parameters would overflow in quantiles
+        harmless = {name: spike.ifelse(1.0, nodes[name]) for name in ("a", "b")}
+        nodes.add(zero=spike.ifelse(u, 0.0), u=spike.ifelse(0.0, u), **harmless)
     return nodes
 
 

@@ -186,7 +186,7 @@ class SmoothWeights:
     def _grid(self) -> Floats:
         """Positions on the mean's axis, reaching beyond the outer knots on both sides."""
         low, high = self._knots[0], self._knots[-1]
-        reach = max(_BEYOND * (high - low), 1e-9)
+        reach = _BEYOND * (high - low) or 1e-9  # one score
         if self._fit.axis("mean").scale == RANK:
             return np.linspace(0.0, 1.0, _GRID)
         return np.linspace(float(low - reach), float(high + reach), _GRID)
