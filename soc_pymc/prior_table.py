@@ -202,7 +202,7 @@ class PriorTable:
     """A fit's prior, given the score, in the form that scores items."""
 
     meta: Mapping[str, Any]
-    """What describes it: ``made``, the day; ``fit``, the fit's digest; ``family``; ``groups``; the
+    """Description: ``made``, the day; ``fit``, the fit's digest; ``family``; ``groups``; the
     ``axis`` of scores with ``edges`` of cells; ``atoms``; ``errors`` against every draw."""
     nodes: Mapping[str, Mapping[str, Any]]
     """Columns of a file by group, without groups by "": a group's nodes in order of its cells."""
@@ -478,7 +478,7 @@ def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
 
 
 def _updated(family: Any, weight: Any, a: Any, b: Any, y: Any, n: Any) -> tuple[Any, ...]:
-    """Whether the nodes' means given outcomes are close; their weights and parameters; None."""
+    """Return whether the nodes' means given outcomes are close; weights, parameters and None."""
     weight = weight / weight.sum(axis=0)
     a, b = family.update(a, b, y, n)
     mean, variance = family.mean(a, b), family.variance(a, b)
@@ -490,7 +490,7 @@ def _updated(family: Any, weight: Any, a: Any, b: Any, y: Any, n: Any) -> tuple[
 def _reweighted(
     family: Any, ways: Any, weight: Any, a: Any, b: Any, y: Any, n: Any, zero: bool
 ) -> tuple[Any, ...]:
-    """Whether a mixture's weights are known well enough given outcomes; as `_updated`; p_zero."""
+    """Return whether a mixture's weights are known well enough; as `_updated`, and p_zero."""
     weight = np.maximum(weight, 0.0)  # polynomials may fall below 0 where weights nearly vanish
     if zero:
         a[-1], b[-1] = family.spike
