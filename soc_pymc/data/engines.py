@@ -17,7 +17,7 @@ from .validation import scan
 
 _ROWS = 1 << 20  # rows that arrive at once
 _PART_KEYS = ("group", "fold", "bin")
-_BEYOND = 1e300  # in place of an infinite edge, which has no text
+_BEYOND = 1e300  # stands for an infinite edge, which SQL cannot write
 
 
 class Grouped:
