@@ -54,8 +54,8 @@ def of_statistics(stats: Any) -> Rows:
     sums = {name: stats.data[name].sum() for name in stats._outcome.sums("part")}
     cells, days = stats.data.sizes, stats.days
     cell_counts = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
-    if stats.coarse:
-        cell_counts.append(f"{cells['joint']:,} joint in bins of {stats.coarse}")
+    if stats.has_joint:
+        cell_counts.append(f"{cells['joint']:,} joint")
     rows = [
         ("items", f"{stats.n_items:,}"),
         ("outcomes", stats._outcome.describe(stats.n_items, sums)),

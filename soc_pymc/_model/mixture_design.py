@@ -163,7 +163,7 @@ def merged(
     n, log_spread = rows.n.astype(float), np.log(fine.spread)
     order = np.lexsort((rows.bin, rows.size, rows.group))
     series = np.stack([rows.group, rows.size, rows.atom])[:, order]
-    block = rows.bin[order] // max(stats.coarse, 1)
+    block = rows.bin[order]
     new = (np.diff(series, axis=1, prepend=-1) != 0).any(axis=0)
     edges = np.flatnonzero(new | (np.diff(block, prepend=-1) != 0))
     code = np.empty(len(n), dtype=np.int64)

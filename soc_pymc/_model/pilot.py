@@ -15,7 +15,7 @@ from ..families.family import Family
 from ..families.row_sums import RowSums, Weak
 from .laplace import CurveTarget, Laplace, best_start, find_mode
 from .levels import Levels, LevelSearch, integrated_grouping
-from .rows import MOST_BINS, Rows, check_atoms_apart, position_variances, rows_of
+from .rows import MOST_BINS, Rows, position_variances, rows_of
 from .splines import knots_in, spline_matrix
 from .terms import CURVES, Curve, State, curve_state, flat_state, make_curve, slopes
 
@@ -109,15 +109,13 @@ def _check_terms(stats: Statistics, prior: Any) -> None:
     if prior.gridded:
         name = type(prior).__name__
         check_joint_cells(stats, f"soc.{name}()" if prior.mixture else f"soc.{name}(zero=True)")
-    if prior.atoms and (prior.gridded or prior.exposure is not None):
-        check_atoms_apart(stats)
     if prior.exposure is not None:
         check_joint_cells(stats, "a term in exposure")
 
 
 def check_joint_cells(stats: Statistics, what: str) -> None:
     """Refuse statistics without joint cells, with the remedy."""
-    if not stats.coarse:
+    if not stats.has_joint:
         raise FitError(f"{what} reads joint cells, which these statistics lack: {NO_JOINT_CELLS}")
 
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from .._lib.arguments import digits
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import FitError
 from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.family import Family
@@ -142,7 +140,7 @@ def make_rows(
     most_bins: int = 0,
 ) -> Rows:
     """Rows of statistics, as in `rows_of`."""
-    width = max(stats.coarse, 1) if by_size else 1
+    width = 1
     if not most_bins:
         most_bins = MOST_BINS if by_size or grouped else stats.bins
     while stats.bins > most_bins * width:
@@ -218,10 +216,8 @@ def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:
 
 
 def _table(stats: Statistics, name: str, keys: Keys) -> Columns:
-    """A table's occupied lines, with the first bin of each: joint cells may be of several bins."""
+    """A table's occupied lines."""
     table = stats.table(name)
-    if name == "joint":
-        table = {**table, "bin": table["bin"] * stats.coarse}
     chosen = table["n"] > 0
     if name == "joint" and keys.size_cell:
         chosen &= table[keys.size_cell] != ZERO_EXPOSURE
@@ -231,17 +227,6 @@ def _table(stats: Statistics, name: str, keys: Keys) -> Columns:
 def atom_bins(stats: Statistics, atoms: bool) -> Ints:
     """Bins of the statistics' atoms, if they are rows of their own."""
     return stats.atom_bins if atoms else np.empty(0, dtype=np.int64)
-
-
-def check_atoms_apart(stats: Statistics) -> None:
-    """Refuse joint cells in which atoms are merged with other scores."""
-    if stats.coarse > 1 and (atoms := stats.atoms):
-        raise FitError(
-            f"joint cells merge {stats.coarse} bins, in which scores shared by many "
-            f"items ({', '.join(map(digits, list(atoms)[:3]))}) are with others: "
-            "summarize with fewer bins=, or with joint= a larger number of cells, or fit a prior "
-            "with atoms=False"
-        )
 
 
 def items_beside(stats: Statistics, atoms: Ints) -> Floats:

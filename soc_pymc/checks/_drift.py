@@ -176,7 +176,7 @@ def _table(
         for part, value, width, p in zip(PARTS, mean[t], half[t], p_value[t], strict=True):
             ends = {"low": value - width, "high": value + width}
             rows.append(finding(part, str(day), value, p, n=day_stats.n_items) | ends)
-        if day_stats.coarse and not fit.mean_only:
+        if day_stats.has_joint and not fit.mean_only:
             day_fit, rng = _moved(fit, states.isel(day=t)), np.random.default_rng([seed, t])
             items = observe(day_fit, day_stats)
             pit_ends = cdf_ends(posterior_of(day_fit), items.columns)

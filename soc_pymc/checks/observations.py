@@ -24,7 +24,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
-from .._model.rows import CLASS, check_atoms_apart
+from .._model.rows import CLASS
 from ..data.groups import group_roles, roles_of
 from ..data.items import ANY_ITEMS, Items
 from ..data.statistics import Statistics, refuse_weights
@@ -78,8 +78,6 @@ def observe(
 def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     check_roles(fit, stats)
     refuse_weights(stats, "a check")
-    if fit.atoms:
-        check_atoms_apart(stats)
     posterior = posterior_of(fit)
     outcome = posterior.outcome
     cells = stats.cells("joint")  # says what to do where there are none
@@ -88,7 +86,7 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     if stats.groups:
         cells = stats.table("joint")
         code = cells["group"]
-    bins = bin_scores_of(fit, stats, stats.coarse)
+    bins = bin_scores_of(fit, stats)
     place = bins.place(code, cells["bin"])
     low, high = outcome.forms.cell_range(cells)
     columns: dict[str, NDArray[np.generic]] = {
@@ -127,8 +125,7 @@ def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
     family, by_size, size = family_of(fit.prior), fit.prior.exposure is not None, None
     if by_size:
         stats.cells("joint")  # says what to do where there are none
-    coarse = max(stats.coarse, 1) if by_size else 1
-    bins, tables = bin_scores_of(fit, stats, coarse), {}
+    bins, tables = bin_scores_of(fit, stats), {}
     for name in ("joint",) if by_size else ("part", *family.rows.margins):
         table = stats.table(name)
         row = bins.place(table["group"] * bool(stats.groups), table["bin"])

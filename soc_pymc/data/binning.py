@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
+from .._lib.errors import StatisticsError
 from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, SCALES
 from .formulas import FLOOR, score_cell
@@ -30,7 +31,7 @@ _ATOM_GAP = 2.0**-30  # least distance of an atom at 0 from other scores, relati
 
 def added(columns: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Rows added up by key, sorted by key; ranges of scores are combined to their extremes."""
-    order = _order([columns[key] for key in keys])
+    order = np.lexsort([columns[key] for key in reversed(keys)])
     rows = {key: columns[key][order] for key in keys}
     new = np.ones(len(order), dtype=bool)
     new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in rows.values()])
@@ -41,18 +42,6 @@ def added(columns: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[s
         combine = EXTREMES.get(name, np.add)
         rows[name] = values if len(starts) == len(order) else combine.reduceat(values, starts)
     return rows
-
-
-def _order(keys: Sequence[Ints]) -> NDArray[np.intp]:
-    """Stable order by keys, the first one first; small whole numbers make one key together."""
-    low = [int(key.min(initial=0)) for key in keys]
-    widths = [int(key.max(initial=0)) - least + 1 for key, least in zip(keys, low, strict=True)]
-    if math.prod(widths) >= 1 << 62:
-        return np.lexsort(keys[::-1])
-    code = np.zeros(len(keys[0]), dtype=np.int64)
-    for key, least, width in zip(keys, low, widths, strict=True):
-        code = code * width + (key - least)
-    return np.argsort(code, kind="stable")
 
 
 @dataclass(frozen=True)
@@ -219,7 +208,7 @@ class Joint(NamedTuple):
     """Budget of joint cells; 0 keeps none."""
 
     most: int
-    merges: bool = True  # beyond it bins are merged in pairs; else no joint cells are kept
+    must: bool = True  # more are an error; else none are kept
 
 
 class Sums(NamedTuple):
@@ -227,7 +216,6 @@ class Sums(NamedTuple):
 
     tables: Mapping[str, Columns]  # columns of keys and sums by table; "joint" may be empty
     labels: tuple[str, ...]  # of the groups, by code
-    coarse: int  # bins per bin of the joint cells; 0 without joint cells
     n: int  # items, counted independently of the sums
 
 
@@ -248,13 +236,11 @@ class Pile:
         if len(self) - total > max(total, _WAITING):
             self.total()
 
-    def total(self, bins: int = 1) -> Columns:
-        """The rows with distinct keys, after putting so many `bins` together."""
+    def total(self) -> Columns:
+        """The rows with distinct keys."""
         if not self._parts:
             return {}
         rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
-        if bins > 1:
-            rows["bin"] //= bins
         self._parts = [added(rows, self._keys, self._names)]
         return self._parts[0]
 
@@ -262,44 +248,42 @@ class Pile:
 class Piles:
     """All tables of one kind of outcome; joint cells are kept within their budget."""
 
-    def __init__(self, outcome: Outcome, joint: Joint, bins: int) -> None:
-        self._outcome, self._joint, self._bins = outcome, joint, bins
-        self.coarse = min(joint.most, 1)
-        """Bins per bin of the joint cells, 0 if none are kept."""
+    def __init__(self, outcome: Outcome, joint: Joint) -> None:
+        self._joint = joint
         self._piles = {
-            name: Pile(table.keys, outcome.sums(name)) for name, table in outcome.tables.items()
+            name: Pile(table.keys, outcome.sums(name))
+            for name, table in outcome.tables.items()
+            if name != "joint" or joint.most
         }
 
-    def add(self, name: str, rows: Columns) -> None:
-        """Add rows of a table in bins, which may repeat their keys."""
-        if name != "joint":
-            self._piles[name].add(rows)
-        elif self.coarse:
-            self._piles[name].add({**rows, "bin": rows["bin"] // self.coarse})
-            self._keep_budget(self._piles[name], self._joint.most)
+    @property
+    def has_joint(self) -> bool:
+        """True while joint cells are within their budget."""
+        return "joint" in self._piles
 
-    def _keep_budget(self, pile: Pile, most: int) -> None:
-        """Merge bins of joint cells in pairs, or drop joint cells, beyond their number."""
-        if len(pile) <= most or len(pile.total()["n"]) <= most:
+    def add(self, name: str, rows: Columns) -> None:
+        """Add rows of a table, which may repeat their keys."""
+        if name not in self._piles:
             return
-        if not self._joint.merges:
-            self.coarse = 0
+        pile, most = self._piles[name], self._joint.most
+        pile.add(rows)
+        if name != "joint" or len(pile) <= most or len(pile.total()["n"]) <= most:
             return
-        while len(pile) > most and self.coarse < self._bins:
-            pile.total(bins=2)
-            self.coarse *= 2
-        self._outcome.check_joint(len(pile), most)
+        if self._joint.must:
+            raise StatisticsError(
+                f"there are more than {most:,} joint cells: ask for fewer bins=, allow more cells "
+                "by joint=number, or leave out joint="
+            )
+        del self._piles["joint"]
 
     def sums(self, labels: Sequence[str], n: int) -> Sums:
         """The tables of all `n` items, with groups in the order of their labels."""
         order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
         tables = {name: dict(pile.total()) for name, pile in self._piles.items()}
-        if not self.coarse:
-            tables["joint"] = {}
         for table in filter(None, tables.values()):
             table["group"] = order[table["group"]]
         _fill_positions(tables["part"])
-        return Sums(tables, tuple(sorted(labels)), self.coarse, n)
+        return Sums(tables, tuple(sorted(labels)), n)
 
 
 def _fill_positions(part: dict[str, NDArray[Any]]) -> None:

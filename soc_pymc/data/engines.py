@@ -45,7 +45,7 @@ class Grouped:
     def tables(self, edges: Floats, joint: Joint) -> Sums:
         """Make one grouped pass over joint cells, or one for each margin."""
         outcome = self._outcome
-        piles, keyed = Piles(outcome, joint, len(edges) + 1), self._keyed(edges)
+        piles, keyed = Piles(outcome, joint), self._keyed(edges)
         leading, *others = outcome.margins
         passes = [(*outcome.tables,)] if joint.most else [("part", leading), *zip(others)]
         for names in passes:

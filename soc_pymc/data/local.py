@@ -109,7 +109,7 @@ class Local:
         every sum is over its items in order, for any number of threads.
         """
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
-        piles, folds = Piles(outcome, joint, bins), self._folds.number
+        piles, folds = Piles(outcome, joint), self._folds.number
         cells = {name: GroupSum(outcome, name) for name in (*outcome.margins, "joint")}
 
         def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
@@ -131,7 +131,7 @@ class Local:
             check_total(self.items, total)
             move("part", part_sums(outcome, number, items))
             tasks = [(cells[name], number, items) for name in outcome.margins]
-            if piles.coarse:  # joint cells have no folds
+            if piles.has_joint:  # joint cells have no folds
                 number = number // (folds * bins) * (folds * bins) + number % bins
                 tasks.append((cells["joint"], number, items))
             list(ordered_map(lambda task: task[0].add(*task[1:]), tasks))

@@ -128,7 +128,7 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
         if kind == "ibis":
             table = source
         elif kind == "files":
-            table = _open_files(paths_of(source), columns)
+            table = _open_files(paths_of(source))
         else:
             connection = connect()
             connection.con.register("items", _in_memory(source, columns))
@@ -202,11 +202,11 @@ def paths_of(source: Any) -> list[str]:
     return paths
 
 
-def _open_files(paths: Sequence[str], columns: Sequence[str] | None) -> Any:
+def _open_files(paths: Sequence[str]) -> Any:
     connection, names = connect(), [glob.escape(path) for path in paths]
     if all(path.lower().endswith(_PARQUET) for path in paths):
-        _check_schemas(paths, columns)
-        return connection.read_parquet(names, table_name="items", hive_partitioning=False)
+        options = {"union_by_name": True, "hive_partitioning": False}
+        return connection.read_parquet(names, table_name="items", **options)
     if not all(path.lower().endswith(_CSV) for path in paths):
         raise ItemsError(
             f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or "
@@ -218,26 +218,6 @@ def _open_files(paths: Sequence[str], columns: Sequence[str] | None) -> Any:
     # types are those of all lines of all files, as a fraction may come late
     options = {"sample_size": -1, "union_by_name": True, "hive_partitioning": False}
     return connection.read_csv(names, table_name="items", header=True, **options)
-
-
-def _check_schemas(paths: Sequence[str], columns: Sequence[str] | None) -> None:
-    """Refuse Parquet files of different types, which DuckDB would round to those of the first."""
-    import pyarrow.parquet as pq
-
-    types: dict[str, Any] = {}
-    for path in paths:
-        with readable(path):
-            schema = pq.read_schema(path)
-        names = types or chosen(schema.names, columns)
-        for name in names:
-            if name not in schema.names:
-                raise ItemsError(f"{path} has no column {name!r}, but {paths[0]} has one")
-            dtype = schema.field(name).type
-            if types.setdefault(name, dtype) != dtype:
-                raise ItemsError(
-                    f"{path} holds column {name!r} as {dtype}, but {paths[0]} as {types[name]}: "
-                    "write the files with one type"
-                )
 
 
 def _check_whole(path: str) -> None:

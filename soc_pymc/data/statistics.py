@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import OrNone, checked, shown
+from .._lib.arguments import OrNone, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
@@ -37,7 +37,7 @@ NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
     "statistics if all of them have some)"
 )
-_FORMAT = "soc_pymc-statistics-2"
+_FORMAT = "soc_pymc-statistics-3"
 # attributes that statistics share to be added
 _SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds", "edges")
 _MOST_Z = 3.0  # cap of a bin's excess variation
@@ -91,16 +91,6 @@ class Statistics:
     def n_items(self) -> int:
         """Number of items; of weighted statistics the sum of their weights, rounded."""
         return round(float(self.data["n"].sum()))
-
-    @property
-    def total_count(self) -> int:
-        """Sum of the counts; for items with counts alone."""
-        return round(self.data[self._outcome.amounts["count"]].sum().item())
-
-    @property
-    def total_exposure(self) -> float:
-        """Sum of the exposures; for items with counts alone."""
-        return float(self.data[self._outcome.amounts["exposure"]].sum())
 
     @property
     def has_score(self) -> bool:
@@ -171,16 +161,16 @@ class Statistics:
         return len(np.unique(self.data["part_fold"])) if clustered else 0
 
     @property
-    def coarse(self) -> int:
-        """Bins per bin of the joint cells; 0 without joint cells."""
-        return int(self.data.attrs["coarse"])
+    def has_joint(self) -> bool:
+        """True if joint cells were kept."""
+        return self.data.sizes["joint"] > 0
 
     def table(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of one table of sums: its keys, then its sums.
 
-        Tables are ``"part"`` and ``"joint"`` (bins of `coarse` bins, without folds); ``"exposure"``
-        and ``"count"`` of counts; ``"noise"`` of values; ``"trials"``, ``"failures"`` and
-        ``"successes"`` of successes.
+        Tables are ``"part"`` and ``"joint"`` (without folds); ``"exposure"`` and ``"count"`` of
+        counts; ``"noise"`` of values; ``"trials"``, ``"failures"`` and ``"successes"`` of
+        successes.
 
         >>> int(stats.table("count")["n"].sum())
         4000
@@ -206,18 +196,18 @@ class Statistics:
     def cells(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of a table with all groups and folds together; StatisticsError if not kept."""
         self._outcome.check_table(name)
-        if name == "joint" and not self.coarse:
+        if name == "joint" and not self.has_joint:
             raise StatisticsError(f"these statistics have no joint cells: {NO_JOINT_CELLS}")
         keys = [key for key in self._outcome.tables[name].keys if key not in ("group", "fold")]
         return added(self.table(name), keys, self._outcome.sums(name))
 
     def of_fold(self, fold: int) -> "Statistics":
         """Statistics of one fold, from 0 to `folds` - 1, without joint cells."""
-        return self._selected("fold", self._in_fold(fold), coarse=0)
+        return self._selected("fold", self._in_fold(fold))
 
     def without_fold(self, fold: int) -> "Statistics":
         """Statistics of all folds except one, without joint cells."""
-        return self._selected("fold", ~self._in_fold(fold), coarse=0)
+        return self._selected("fold", ~self._in_fold(fold))
 
     def _in_fold(self, fold: int) -> NDArray[np.bool_]:
         """Mask of the numbers of folds or blocks that are in a fold."""
@@ -247,13 +237,14 @@ class Statistics:
             labels = labels[weight > 0]
         return from_tables(tables, labels, self.edges, {**self.data.attrs, **attrs})
 
-    @checked(StatisticsError, length=days_in, end=OrNone(day))
     def window(self, length: str, end: Any = None) -> "Statistics":
         """Statistics of the last days, equal to the sum of those of the days.
 
         `length` is the number of calendar days, as ``"28d"``; `end` is the last, a date or text
         YYYY-MM-DD, by default the last of `days`; StatisticsError if there are no items.
         """
+        length = days_in(length, "length", StatisticsError)
+        end = OrNone(day)(end, "end", StatisticsError)
         number: Any = length
         age, last = self._ages(end)
         inside = (age >= 0) & (age < number)
@@ -264,7 +255,6 @@ class Statistics:
             )
         return self._selected("group", inside)
 
-    @checked(StatisticsError, half_life=days_in, end=OrNone(day))
     def decay(self, half_life: str, end: Any = None) -> "Statistics":
         """Statistics of all days together in which items count less the older they are.
 
@@ -273,6 +263,8 @@ class Statistics:
         fit are those of as many items as the weights add up to. Checks, comparisons and
         leave-one-out need whole items and refuse these statistics.
         """
+        half_life = days_in(half_life, "half_life", StatisticsError)
+        end = OrNone(day)(end, "end", StatisticsError)
         number: Any = half_life
         age, last = self._ages(end)
         if not (age >= 0).any():
@@ -387,19 +379,16 @@ def _sum_of(stats: Statistics, other: Statistics) -> Statistics:
                 f"statistics of different {name} cannot be added ({shown(mine)} and {shown(its)}): "
                 "summarize both with the same options, the second with edges=first.edges"
             )
-    coarse = max(stats.coarse, other.coarse) if stats.coarse and other.coarse else 0
     labels = np.unique(np.concatenate([s.data["label"].to_numpy() for s in pair]))
     tables: dict[str, Columns] = {}
     for name in stats._outcome.tables:
-        if name == "joint" and not coarse:
+        if name == "joint" and not (stats.has_joint and other.has_joint):
             continue
         parts = [s._stored(name) for s in pair]
         for part, s in zip(parts, pair, strict=True):
             part["group"] = np.searchsorted(labels, s.data["label"].to_numpy())[part["group"]]
-            if name == "joint":
-                part["bin"] = part["bin"] // (coarse // s.coarse)
         tables[name] = {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
-    attrs = {**stats.data.attrs, "coarse": coarse, "folds": max(stats.folds, other.folds)}
+    attrs = {**stats.data.attrs, "folds": max(stats.folds, other.folds)}
     return from_tables(tables, labels, stats.edges, attrs)
 
 
@@ -427,6 +416,6 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
         )
     for values in data.variables.values():
         values.to_numpy().flags.writeable = False
-    numbers = {name: int(data.attrs[name]) for name in ("folds", "coarse")}
     labels = data["label"].to_numpy().astype(object)
-    return Statistics(data.assign_attrs(numbers).assign_coords(label=("label", labels)))
+    data = data.assign_attrs(folds=int(data.attrs["folds"]))
+    return Statistics(data.assign_coords(label=("label", labels)))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._lib import arguments
-from .._lib.arguments import OneOf, OrNone, Refusal, Whole, checked, digits, shown
+from .._lib.arguments import OneOf, OrNone, Refusal, Whole, digits, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
@@ -44,7 +44,6 @@ _OWN_GROUPS = 50  # items from which on not every one may be a group of its own
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _AUTO_BYTES = 64_000_000  # most memory for joint cells by default
 _LEAKAGE = -6.0  # honest scores stay above this z
-_FEW = 10  # items of bins that are checked together
 _TOLD, _APART = 20, 10.0  # events that determine a rate; factor between rates and scores
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
@@ -73,20 +72,12 @@ def _joint(joint: Any, name: str, error: Refusal = StatisticsError) -> Any:
 
 
 _EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
-_COLUMN = OrNone(arguments.A(str, "the name of a column", ItemsError))
 
 
-@checked(
-    StatisticsError, items=check_outcomes, bins=OrNone(Whole(1, 1_000_000)),
-    equal=OrNone(OneOf(*_EQUAL)), edges=OrNone(_cut_points), folds=OrNone(_folds), joint=_joint,
-    cluster=_COLUMN, date=_COLUMN, on_leakage=OneOf("raise", "warn", "ignore"),
-    progress=arguments.PROGRESS,
-)  # fmt: skip
 def summarize(
     items: Items, *, bins: int | None = None,
     equal: Literal["items", "count", "successes"] | None = None, edges: ArrayLike | None = None,
     folds: int | None = None, joint: bool | int | Literal["auto"] = "auto",
-    cluster: str | None = None, date: str | None = None,
     on_leakage: Literal["raise", "warn", "ignore"] = "raise", progress: bool | None = None,
 ) -> Statistics:  # fmt: skip
     """Sufficient statistics of items of any kind, in bins of the score.
@@ -94,7 +85,9 @@ def summarize(
     Parameters
     ----------
     items
-        The items.
+        The items. With clusters, tables other than joint cells have rows for 240 blocks of
+        clusters, of which folds are made. With dates, each day, of at most 4,000, is kept apart for
+        `Statistics.window`, `Statistics.decay` and `soc.drift`.
     bins
         Number of bins of equal weight. None chooses one bin per 10 items, from 20 to 1,000, and
         halves the first and the last bin repeatedly towards the ends. Scores that many items share
@@ -107,24 +100,17 @@ def summarize(
         e_k+1), and the outer bins are open, so no item is dropped.
     folds
         Number of folds with separate statistics, for cross-validation; 0 keeps none. None takes the
-        items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Folds come
-        from the id, the same on every engine, or without an id from score and size, never from the
-        outcome.
+        items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Without an id
+        folds come from score and size, never from the outcome.
     joint
-        Whether to keep joint cells of outcomes and sizes, for checks, comparisons and priors beyond
-        one Gamma, Normal or Beta. ``"auto"`` keeps them if they take at most 64 MB. A number is the
-        largest number of cells (True: 4 million); beyond it their bins are merged in pairs, and
-        `Statistics.coarse` is the number of merged bins. They have no folds.
-    cluster, date
-        Columns of clusters and of dates, as ``cluster=`` and ``date=`` of the items. With clusters,
-        tables other than joint cells have rows for 240 blocks of clusters, of which folds are made.
-        With dates, every day is kept apart, at most 4,000, for `Statistics.window`,
-        `Statistics.decay` and `soc.drift`; everything else reads all days together.
+        True keeps joint cells of outcomes and sizes, for checks, comparisons and priors beyond one
+        Gamma, Normal or Beta; ``"auto"`` if they take at most 64 MB. A number is the largest number
+        of cells (True: 4 million).
     on_leakage
         What to do if outcomes vary far less around their scores than noise allows, a sign of scores
         that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
     progress
-        Whether long work shows its progress.
+        True shows the progress of long work.
 
     Raises
     ------
@@ -133,7 +119,7 @@ def summarize(
         if every one of 50 items or more has a group of its own; if values are so far from 0 that
         sums of their squares lose precision.
     StatisticsError
-        If an argument is not valid, or a single bin has more joint cells than `joint`.
+        If an argument is not valid, or there are more joint cells than `joint`.
 
     Warns
     -----
@@ -148,14 +134,16 @@ def summarize(
     >>> stats.n_items, stats.bins
     (4000, 40)
     """
+    items = check_outcomes(items, "items", StatisticsError)
+    bins = OrNone(Whole(1, 1_000_000))(bins, "bins", StatisticsError)
+    equal = OrNone(OneOf(*_EQUAL))(equal, "equal", StatisticsError)
+    edges = OrNone(_cut_points)(edges, "edges", StatisticsError)
+    folds = OrNone(_folds)(folds, "folds", StatisticsError)
+    joint = _joint(joint, "joint", StatisticsError)
+    on_leakage = OneOf("raise", "warn", "ignore")(on_leakage, "on_leakage", StatisticsError)
+    progress = arguments.PROGRESS(progress, "progress", StatisticsError)
     if edges is not None and (bins is not None or equal is not None):
         raise StatisticsError("give edges=, or bins= and equal=, not both")
-    for role, column in {"cluster": cluster, "date": date}.items():
-        if column is not None and (name := getattr(items, role)) not in (None, column):
-            raise ItemsError(
-                f"the items have {role}s in column {name!r}: leave out {role}={column!r}"
-            )
-    items = replace(items, cluster=cluster or items.cluster, date=date or items.date)
     check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
     stats = totals_of(items, edges, bins, equal, folds, joint, on_leakage, progress)
     _check_groups(stats)
@@ -176,7 +164,7 @@ def totals_of(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
     most = _AUTO_BYTES // (8 * len(outcome.columns("joint"))) if joint == "auto" else int(joint)
-    budget = Joint(_MOST_JOINT if joint is True else most, merges=joint != "auto")
+    budget = Joint(_MOST_JOINT if joint is True else most, must=joint != "auto")
     rule = _fold_rule(items, folds)
     # ids and folds of any type are not read unless they are used
     unused = rule.by in ("none", "cluster")
@@ -186,7 +174,7 @@ def totals_of(
     sums = reader.tables(cuts, budget)
     if any(table["n"].sum() != sums.n for table in sums.tables.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
-    stats = _collect(sums, cuts, items, rule, folds, must=budget.merges)
+    stats = _collect(sums, cuts, items, rule, folds, must=budget.must)
     if len(stats.days) > MOST_DAYS:
         raise ItemsError(
             f"column {items.date!r} has {len(stats.days):,} days, more than the {MOST_DAYS:,} that "
@@ -287,17 +275,17 @@ def _collect(
     sums: Sums, edges: Floats, items: Items, rule: Folds, folds: int | None, must: bool
 ) -> Statistics:
     """Statistics from the sums; joint cells only if no value is too far from 0 for them."""
-    outcome, tables, coarse = OUTCOMES[items.kind], sums.tables, sums.coarse
-    if np.abs(tables["joint"].get("value_cell", [0])).max(initial=0) >= MOST_VALUE_CELL:
+    outcome, tables = OUTCOMES[items.kind], sums.tables
+    if np.abs(tables.get("joint", {}).get("value_cell", [0])).max(initial=0) >= MOST_VALUE_CELL:
         if must:
             raise ItemsError(
                 f"column {items.roles[outcome.observed]!r}: {outcome.words.outcomes} are more than "
                 f"a million {outcome.words.sizes} from 0, beyond all joint cells: subtract a "
                 f"constant from {outcome.words.outcomes} and scores alike, or leave out joint="
             )
-        tables, coarse = {**tables, "joint": {}}, 0
+        tables = {**tables, "joint": {}}
     attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
-    attrs |= {"cells": outcome.grid, "folds_by": rule.by, "coarse": coarse}
+    attrs |= {"cells": outcome.grid, "folds_by": rule.by}
     attrs["folds"] = {
         "none": 0,
         "column": int(tables["part"]["fold"].max(initial=-1)) + 1,
@@ -364,11 +352,8 @@ def _check_digits(stats: Statistics, items: Items) -> None:
     sums = outcome.powers(added(stats.table("part"), ("group", "bin"), names))
     n, y1, y2, noise = (sums[power] for power in ((0, 0), (1, 0), (2, 0), (0, 1)))
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
-    # bins of a few items have hardly any variation of their own
-    digit = np.where(n < _FEW, 0, 1 + np.arange(len(n)))
-    size, square, spread = (np.bincount(digit, weights=v) for v in (n, y2, about + noise))
     # rounding errs by about 2^-53 sqrt(n) of a sum of n squares
-    if (2.0**-53 * np.sqrt(size) * square > _DIGITS * spread).any():
+    if 2.0**-53 * np.sqrt(n) @ y2 > _DIGITS * (about + noise).sum():
         raise ItemsError(
             f"column {items.roles[outcome.observed]!r}: {outcome.words.outcomes} are so far from "
             "0, compared with their variation and noise, that sums of their squares lose the "

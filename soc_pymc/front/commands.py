@@ -156,7 +156,7 @@ def run(chosen: Chosen) -> None:
         check_out(chosen.out, chosen.items)
     prior = prior_of(chosen, items.kind, items.group is not None, default=AUTO)
     joint = chosen.joint or (prior != AUTO and reads_joint(prior)) or "auto"
-    stats = _call(soc.summarize, chosen, items, joint=joint, cluster=None)
+    stats = _call(soc.summarize, chosen, items, joint=joint)
     fitted = _call(soc.fit, chosen, stats, prior, soc.VI(seed=chosen.seed or 0))
     if chosen.keep:
         folder = Path(chosen.keep)
@@ -167,7 +167,7 @@ def run(chosen: Chosen) -> None:
     print(f"{stats!r}\n{fitted!r}\nitem posteriors -> {written}")
     if fitted.mean_only:  # labels do not show what a check would test
         return
-    result = _call(soc.check, chosen, fitted, stats if stats.coarse else items)
+    result = _call(soc.check, chosen, fitted, stats if stats.has_joint else items)
     print("\n".join([result.title, *result.advice[:1]]))
 
 
@@ -183,7 +183,7 @@ def run(chosen: Chosen) -> None:
 )  # fmt: skip
 def summarize(chosen: Chosen) -> None:
     """Sufficient statistics of items."""
-    options: dict[str, Any] = {"joint": chosen.joint or "auto", "cluster": None, "date": None}
+    options: dict[str, Any] = {"joint": chosen.joint or "auto"}
     options["edges"] = soc.load_statistics(chosen.edges).edges if chosen.edges else None
     check_out(chosen.out, chosen.items)
     stats = _call(soc.summarize, chosen, items_of(chosen), **options)
@@ -212,7 +212,7 @@ def fit(chosen: Chosen) -> None:
     stats = stats.window(chosen.window) if chosen.window else stats
     stats = stats.decay(chosen.half_life) if chosen.half_life else stats
     prior = prior_of(chosen, stats.kind, bool(stats.groups))
-    if prior != AUTO and reads_joint(prior) and not stats.coarse:
+    if prior != AUTO and reads_joint(prior) and not stats.has_joint:
         raise FitError(
             f"mixtures and --exposure-term read joint cells, which {chosen.statistics} lacks: make "
             "it with 'soc-pymc summarize ... --joint'"

@@ -137,7 +137,7 @@ def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]
         for name in stats._outcome.tables
         for table in [stats.table(name)]
     }
-    attrs = undated(stats.data.attrs) | {"coarse": 0}
+    attrs = undated(stats.data.attrs)
     apart = from_tables(tables, keys.astype(str), stats.edges, attrs)
     group, block = np.divmod(keys, number)
     return apart, group, block

@@ -270,12 +270,12 @@ class BinScores:
         return np.searchsorted(self.group * bins + self.bin, group * bins + number)
 
 
-def bin_scores_of(fit: Fit, stats: Statistics, coarse: int = 1) -> BinScores:
-    """Mean scores of bins, merged by `coarse`, and the variance of theta by their spread."""
+def bin_scores_of(fit: Fit, stats: Statistics) -> BinScores:
+    """Mean scores of bins, and the variance of theta by their spread."""
     check_groups(fit, stats)
     part, labels = stats.table("part"), np.array(stats.groups, dtype=object)
-    scale, bins = fit.axis("mean").local, -(-stats.bins // coarse)
-    key = part["group"] * bool(len(labels)) * bins + part["bin"] // coarse
+    scale, bins = fit.axis("mean").local, stats.bins
+    key = part["group"] * bool(len(labels)) * bins + part["bin"]
     rows = pd.DataFrame({name: part[name] for name in ("n", *scale.sums)}).groupby(key).sum()
     group, number = np.divmod(rows.index.to_numpy(), bins)
     mean, square = (rows[name].to_numpy() / rows["n"].to_numpy() for name in scale.sums)

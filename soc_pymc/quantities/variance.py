@@ -235,7 +235,7 @@ def _ratio_by_bin(
     if by_size and not outcome.sizes_add:
         raise FitError(f"items with {outcome.words.outcomes} have no exposure: give weight='items'")
     stats = data if isinstance(data, Statistics) else statistics_of(fit, data)
-    support = support_of(fit, stats, max(stats.coarse, 1) if mixed else 1)
+    support = support_of(fit, stats)
     if mixed:
         stats.cells("joint")  # says what to do where there are none
     table = stats.table("joint" if mixed else outcome.margins[0])
@@ -282,16 +282,16 @@ class SupportPoints:
         return (2 * place[:, None] + np.arange(2)).ravel()
 
 
-def _key(fit: Fit, table: Mapping[str, NDArray[Any]], coarse: int = 1) -> Ints:
+def _key(fit: Fit, table: Mapping[str, NDArray[Any]]) -> Ints:
     """Return the number of the group (where the fit has groups) and bin of rows of a table."""
     group = table["group"] * _WIDE if fit.groups else 0
-    return np.asarray(group + table["bin"] // coarse, dtype=np.int64)
+    return np.asarray(group + table["bin"], dtype=np.int64)
 
 
-def support_of(fit: Fit, stats: Statistics | None = None, coarse: int = 1) -> SupportPoints:
+def support_of(fit: Fit, stats: Statistics | None = None) -> SupportPoints:
     """Return scores an sd below and above the mean of bins: of statistics, or else of the fit.
 
-    `coarse` bins make one. Warns where scores of bins lie far outside those that the fit saw.
+    Warns where scores of bins lie far outside those that the fit saw.
     """
     scale, columns = fit.axis("mean").local, ("score_min", "score_max")
     if stats is None:
@@ -308,7 +308,7 @@ def support_of(fit: Fit, stats: Statistics | None = None, coarse: int = 1) -> Su
         warn_of_extrapolated_bins(fit, stats)
         part = stats.table("part")
         frame = pd.DataFrame({name: part[name] for name in ("n", *scale.sums, *columns)})
-        bin_rows = frame.groupby(_key(fit, part, coarse))
+        bin_rows = frame.groupby(_key(fit, part))
         sums = bin_rows[["n", *scale.sums]].sum()
         low, high = bin_rows["score_min"].min().to_numpy(), bin_rows["score_max"].max().to_numpy()
         key, (items, *totals) = sums.index.to_numpy(), sums.to_numpy(dtype=float).T

@@ -448,15 +448,12 @@ def test_pit_of_statistics_is_that_of_the_items(kind):
 
 
 @pytest.mark.slow
-def test_statistics_of_groups_and_of_merged_bins(example):
-    """Slices by level, and joint cells so few that bins are put together."""
+def test_statistics_of_groups(example):
+    """Slices by level."""
     groups = example("groups")
     table = soc.check(groups.fit, groups.statistics, **QUIET).table
     assert {"kind = a", "kind = b"} <= set(table["where"])
     assert "fail" not in set(table["verdict"])
-    merged = soc.summarize(as_items(simulate(3000, 1)), bins=60, joint=1000, **QUIET)
-    assert merged.coarse > 1
-    assert "fail" not in set(soc.check(hand_made_fit(sd=0.02), merged, **QUIET).table["verdict"])
 
 
 def test_a_notebook_shows_verdicts_and_the_picture(small_fit, small_items):

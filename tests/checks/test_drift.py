@@ -1,5 +1,6 @@
 """Drift: the walk against exact algebra, sites against brute force, and what is found in items."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -36,7 +37,8 @@ def items_by_day(days, n, change=0.0, since=0, kind="counts", theta=None):
 
 
 def statistics(frame, kind="counts", bins=12, **options):
-    return soc.summarize(as_items(frame, kind), bins=bins, date="day", **QUIET, **options)
+    items = replace(as_items(frame, kind), date="day")
+    return soc.summarize(items, bins=bins, **QUIET, **options)
 
 
 # --- the walk ------------------------------------------------------------------------------------

@@ -160,10 +160,10 @@ def assert_plain(stats, score, outcome, size, group=None, fold=None):
     for name, columns in TABLES[kind].items():
         keys = dict(part)
         if name == "joint":
-            if not stats.coarse:
+            if not stats.has_joint:
                 assert not len(stats.table("joint")["n"])
                 continue
-            keys = {"group": part["group"], "bin": part["bin"] // stats.coarse}
+            keys = {"group": part["group"], "bin": part["bin"]}
         keys |= {column: cells[quantity] for column, quantity in columns.items()}
         assert_table(stats.table(name), keys, kind, score, outcome, size)
     occupied = np.flatnonzero(stats.data["n"].to_numpy())

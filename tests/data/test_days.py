@@ -29,7 +29,8 @@ def table_of(n=900, seed=0):
 def statistics(frame, kind="counts", date="day", group=None, **options):
     make, roles = KINDS[kind]
     options = options if "edges" in options else {"bins": 10} | options
-    return soc.summarize(make(frame, **roles, group=group), date=date, progress=False, **options)
+    items = make(frame, **roles, group=group, date=date)
+    return soc.summarize(items, progress=False, **options)
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ def test_one_command_does_what_three_do(example, folder, capsys):
     run(*words, "--out", "scored.parquet")
     *_, title, advice = capsys.readouterr().out.splitlines()
     stats, fit = soc.load_statistics("kept/stats.nc"), soc.load_fit("kept/fit.nc")
-    assert stats.coarse
+    assert stats.has_joint
     assert stats.folds == 10  # by the ids
     assert fit.prior == soc.NormalMixture()
     assert fit.method == soc.VI(seed=3)

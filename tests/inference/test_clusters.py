@@ -51,7 +51,7 @@ def frame():
 @pytest.fixture(scope="module")
 def fits(frame):
     """Statistics and fits with and without clusters, in the same bins."""
-    clustered = soc.summarize(items_of(frame), bins=40, cluster="cluster", joint=True, **QUIET)
+    clustered = soc.summarize(items_of(frame, cluster="cluster"), bins=40, joint=True, **QUIET)
     plain = soc.summarize(items_of(frame), edges=clustered.edges, joint=True, **QUIET)
     return {
         name: (stats, soc.fit(stats, **QUIET))
@@ -89,7 +89,7 @@ def test_bands_are_as_wide_as_clusters_make_them(fits, tmp_path):
 def test_independent_items_keep_their_bands(frame):
     """Chance makes some directions wider: the sum of 60 squares has an sd of 18%."""
     shuffled = frame.assign(cluster=np.random.default_rng(3).permutation(frame["cluster"]))
-    stats = soc.summarize(items_of(shuffled), bins=40, cluster="cluster", **QUIET)
+    stats = soc.summarize(items_of(shuffled, cluster="cluster"), bins=40, **QUIET)
     fit = soc.fit(stats, **QUIET)
     for name in ("log_mean", "log_cv2"):
         assert float(fit.data["clusters"][name].median()) < 1.25
@@ -102,7 +102,7 @@ def test_independent_items_keep_their_bands(frame):
     [(soc.NormalItems, 0.5 * np.sqrt(SHARE / 60)), (soc.BinomialItems, 0.3 / np.sqrt(60))],
 )
 def test_values_and_successes(kind, least, frame):
-    stats = soc.summarize(items_of(frame, kind), bins=30, cluster="cluster", **QUIET)
+    stats = soc.summarize(items_of(frame, kind, cluster="cluster"), bins=30, **QUIET)
     fit = soc.fit(stats, **QUIET)
     name = fit.prior.curve_names[0]
     assert 0.7 * least < np.median(sds(fit, name)) < 2.0 * least
@@ -207,10 +207,10 @@ def test_wider_curves_keep_the_mean_of_theta_between_knots():
 
 def test_clusters_that_cannot_widen_bands(frame):
     """Five steps have no bands; a single cluster shows nothing of its noise."""
-    stats = soc.summarize(items_of(frame), bins=10, cluster="cluster", **QUIET)
+    stats = soc.summarize(items_of(frame, cluster="cluster"), bins=10, **QUIET)
     assert not soc.fit(stats, method=soc.FiveSteps(), **QUIET).widened
     alone = soc.summarize(
-        items_of(frame.assign(cluster="one")), bins=10, cluster="cluster", **QUIET
+        items_of(frame.assign(cluster="one"), cluster="cluster"), bins=10, **QUIET
     )
     with pytest.raises(soc.FitError, match="block"):
         soc.fit(alone, **QUIET)
@@ -221,7 +221,7 @@ def test_effects_of_bins_are_widened(frame):
     """Curve and effect of a bin together are uncertain by more than without clusters."""
     prior, sd = soc.Gamma(bin_effects=True), {}
     for cluster in (None, "cluster"):
-        stats = soc.summarize(items_of(frame), bins=15, cluster=cluster, **QUIET)
+        stats = soc.summarize(items_of(frame, cluster=cluster), bins=15, **QUIET)
         fit = soc.fit(stats, prior, **QUIET)
         scores = frame["score"].quantile([0.2, 0.5, 0.8])
         curves = soc.calibration_curves(fit, scores)

@@ -177,18 +177,6 @@ def test_moments_of_log_theta_are_those_of_the_matched_gamma(counts):
         assert middle == pytest.approx(special.psi(shape) - np.log(shape), abs=1e-8)
 
 
-def test_joint_cells_in_wider_bins():
-    """If bins of joint cells were merged, their mixture applies to all of them."""
-    frame = soc.simulation.click_rates(20_000, sigma=1.0, seed=1)
-    stats = soc.summarize(CASES["gamma"].items(frame), bins=64, joint=2000, **QUIET)
-    assert stats.coarse > 1
-    fit = soc.fit(stats, soc.GammaMixture(), STEPS, **QUIET)
-    weight = fit.data["posterior"]["weight"].to_numpy()[0, 0]
-    assert len(weight) == 64
-    np.testing.assert_array_equal(weight[0], weight[stats.coarse - 1])
-    assert fit.status.converged
-
-
 def test_very_wide_priors_have_finite_mixtures():
     """With a cv2 of 50 log theta has a very long lower tail; moments stay finite."""
     rng = np.random.default_rng(3)

@@ -90,15 +90,9 @@ def test_an_atom_far_from_other_scores_does_not_bend_the_line(frame):
         soc.calibration_curves(fit, [1e8])
 
 
-def test_atoms_can_be_left_out(frame, statistics):
-    """With `atoms=False`, and where merged joint cells hold other scores too."""
+def test_atoms_can_be_left_out(statistics):
     assert "atom" in soc.model(statistics, soc.Gamma()).coords
     assert "atom" not in soc.model(statistics, soc.Gamma(atoms=False)).coords
-    merged = soc.summarize(counts(frame), joint=3000, **QUIET)
-    assert merged.coarse > 1
-    with pytest.raises(soc.FitError, match=r"0\.05"):
-        soc.model(merged, soc.Gamma(exposure=soc.Spline()))
-    soc.model(merged, soc.Gamma(exposure=soc.Spline(), atoms=False))
 
 
 def pit_of(fit, frame):

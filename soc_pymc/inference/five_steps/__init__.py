@@ -38,8 +38,7 @@ def run_five_steps(
     """A fit's `DataTree`, and the fields of its `Status` without the seconds."""
     _check(stats, prior, method)
     family = FAMILIES[prior.family]
-    width = stats.coarse if prior.mixture else 1  # joint cells may have wider bins
-    rows, data = rows_of(stats, family, most_bins=-(-stats.bins // width))
+    rows, data = rows_of(stats, family, most_bins=stats.bins)
     data.refuse_mean_only("soc.FiveSteps()")
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
     places = positions(axes[0], rows), positions(axes[1], rows)
@@ -55,7 +54,7 @@ def run_five_steps(
         start = plain(places, rows.n, bins, data.information).at(places)
         begin = start[0], np.maximum(start[1], data.level()[1] + _NARROWEST)
         cells = stats.cells("joint")
-        parts, value, ended = search(family, cells, rows.bin // width, begin, method.components)
+        parts, value, ended = search(family, cells, rows.bin, begin, method.components)
         bins, moments = _mixture_estimates(family, method, parts, value, ended)
         notes += [f"{int(ended.sum()):,} bins by EM"]
         curves = smoothing(places, rows.n, bins, data.information)
