@@ -141,7 +141,8 @@ def drift(
     check_roles(fit, stats)
     if fit.by_bin or fit.one_draw:
         raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
-    scale, days = _scale(fit, curve_rows(fit, stats)), list(stats.by_day())
+    scale = _scale(fit, curve_rows(fit, stats))
+    days = [(day, stats.window("1d", day)) for day in stats.days]
     sites = [
         _site(fit, curve_rows(fit, day_stats), scale)
         for rows in parts("days", len(days), 1, progress, "days")

@@ -6,10 +6,8 @@ An Ibis table stays on its backend; a private in-memory DuckDB reads all others.
 import difflib
 import functools
 import glob
-import gzip
 import os
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +28,7 @@ _KINDS: dict[tuple[str, str], Kind] = {
 }
 _PARQUET = (".parquet", ".pq")
 _WORDS = ("str", "large_str", "object", "cat", "dict", "enum", "bool")
-_CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_CSV = (".csv", ".tsv")
 _MOST_NAMES = 20  # in an error
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
 
@@ -141,20 +139,12 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
     import pyarrow as pa
 
     kind = kind_of(source)
-    if kind == "pandas":
-        frame = source[chosen(source.columns, columns)]
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    if kind == "polars":  # before all columns become those of Arrow
-        return pa.table(source.select(chosen(source.columns, columns)))
-    table = pa.table(source)
-    return table.select(chosen(table.column_names, columns))
-
-
-def to_ibis(table: Any) -> Any:
-    """Ibis table of an Arrow table."""
-    import ibis
-
-    return ibis.memtable(table)
+    if kind not in ("pandas", "polars"):
+        table = pa.table(source)
+        return table.select(chosen(table.column_names, columns))
+    frame = source[chosen(source.columns, columns)]  # others may not fit into Arrow
+    pandas = kind == "pandas"
+    return pa.Table.from_pandas(frame, preserve_index=False) if pandas else pa.table(frame)
 
 
 def batches(
@@ -210,24 +200,11 @@ def _open_files(paths: Sequence[str]) -> Any:
     if not all(path.lower().endswith(_CSV) for path in paths):
         raise ItemsError(
             f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or "
-            "all *.csv or *.csv.gz"
+            "all *.csv, not compressed"
         )
-    for path in paths:
-        if path.lower().endswith(".gz"):
-            _check_whole(path)
     # types are those of all lines of all files, as a fraction may come late
     options = {"sample_size": -1, "union_by_name": True, "hive_partitioning": False}
     return connection.read_csv(names, table_name="items", header=True, **options)
-
-
-def _check_whole(path: str) -> None:
-    """Refuse a compressed file whose end is missing, which engines read without an error."""
-    try:
-        with gzip.open(path) as file:
-            while file.read(1 << 20):
-                pass
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ItemsError(f"{path} is cut off or damaged ({error}): write it again") from error
 
 
 @contextmanager

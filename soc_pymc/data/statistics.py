@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -274,12 +274,6 @@ class Statistics:
         weighted = self._selected("group", weight, weights=words)
         attrs = undated(weighted.data.attrs)
         return from_tables(weighted._tables, weighted._label_codes[0], self.edges, attrs)
-
-    def by_day(self) -> "Iterator[tuple[np.datetime64, Statistics]]":
-        """The days in order, each with its statistics, in the same bins."""
-        self._ages(None)
-        for date in self.days:
-            yield date, self._selected("group", self._day_of == date)
 
     def _ages(self, end: np.datetime64 | None) -> tuple[Ints, np.datetime64]:
         """Age in days of each label, below 0 after `end`, by default the last day; and that day."""

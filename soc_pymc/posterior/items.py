@@ -21,7 +21,7 @@ from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
 from ..data.groups import MARK, NO_SCORE, group_roles
 from ..data.items import Items, check_items
-from ..data.sources import batches, column_names, kind_of, open_table, readable, to_ibis
+from ..data.sources import batches, column_names, kind_of, open_table, readable
 from ..data.validation import check_types, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
@@ -255,7 +255,7 @@ def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
 
     kind, table = kind_of(source), pa.Table.from_batches(list(scored))
     if kind in _COPIED:
-        return to_ibis(table) if kind == "ibis" else table
+        return open_table(table) if kind == "ibis" else table
     if kind == "arrow":
         for name in names:
             source = source.append_column(name, table[name])

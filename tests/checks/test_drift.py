@@ -145,7 +145,7 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
     0.7 sd integrate what is nearly normal to many digits.
     """
     fit, all_days = fitted
-    _, own = next(all_days.by_day())
+    own = all_days.window("1d", all_days.days[0])
     scale, rows = _scale(fit, curve_rows(fit, all_days)), curve_rows(fit, own)
     centre, width, unit = scale
     position = (place_of(fit, "mean", rows.score) - centre) / width

@@ -38,6 +38,10 @@ def dated():
     return statistics(table_of(), group="c")
 
 
+def by_day(stats):
+    return [(day, stats.window("1d", day)) for day in stats.days]
+
+
 def assert_same_tables(one, other):
     """Checks tables of all days together, whatever days they have."""
     for name in ("part", "joint", list(one.data.sizes)[2]):
@@ -56,7 +60,7 @@ def test_days_are_those_of_their_items(kind):
     plain = statistics(frame, kind, None, edges=stats.edges)
     assert len(plain.days) == 0
     assert_same_tables(stats, plain)
-    for day, of_day in stats.by_day():
+    for day, of_day in by_day(stats):
         items = frame[frame["day"] == day]
         assert of_day.data.equals(statistics(items, kind, edges=stats.edges).data)
 
@@ -72,7 +76,7 @@ def test_a_window_is_the_sum_of_its_days(last, length, seed, kind):
     day = stats.days[last]
     window = stats.window(f"{length}d", day)
     inside = frame[(frame["day"] <= day) & (frame["day"] > day - np.timedelta64(length, "D"))]
-    parts = [part for date, part in stats.by_day() if date in inside["day"].to_numpy()]
+    parts = [part for date, part in by_day(stats) if date in inside["day"].to_numpy()]
     assert window.data.equals(sum(parts).data)
     assert_same_tables(window, statistics(inside, kind, edges=stats.edges))
     assert (window.days == np.unique(inside["day"].astype("datetime64[s]"))).all()
@@ -123,7 +127,7 @@ def weights_of(stats):
 def test_decay_weighs_every_sum(kind):
     stats = statistics(table_of(), kind)
     weighted = stats.decay("2d", "2024-03-01")
-    pairs = list(zip(weights_of(stats), [part for _, part in stats.by_day()], strict=True))
+    pairs = list(zip(weights_of(stats), [part for _, part in by_day(stats)], strict=True))
     for name in ("n", "sum_y", "sum_t"):
         expected = sum(weight * part.data[name] for weight, part in pairs)
         np.testing.assert_allclose(weighted.data[name], expected, rtol=1e-12, atol=1e-12)
@@ -152,7 +156,7 @@ def test_the_likelihood_of_weighted_days_is_the_weighted_sum(kind):
         ]
         return values[0] - values[1]
 
-    pairs = zip(weights_of(stats), [part for _, part in stats.by_day()], strict=True)
+    pairs = zip(weights_of(stats), [part for _, part in by_day(stats)], strict=True)
     expected = sum(weight * gain(part) for weight, part in pairs if weight)
     assert gain(stats.decay("2d", "2024-03-01")) == pytest.approx(expected, rel=1e-6)
 

@@ -108,7 +108,9 @@ def test_joint_cells_keep_their_budget(family, source, example):
     stats = statistics(family, table, bins=32, joint=True)
     n = len(stats.cells("joint")["n"])
     assert_same(stats, statistics(family, table, bins=32, joint=n))
-    with pytest.raises(soc.StatisticsError, match=f"more than {n - 1:,} joint cells: .* fewer bins"):
+    with pytest.raises(
+        soc.StatisticsError, match=f"more than {n - 1:,} joint cells: .* fewer bins"
+    ):
         statistics(family, table, bins=32, joint=n - 1)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
@@ -116,22 +115,15 @@ def hook():
     sys.addaudithook(_count)
 
 
-def counts_of_work(folder, monkeypatch, task):
-    """Returns how often folders inside a folder are listed, and footers of files read."""
-    counts, read_schema = {"listings": 0, "footers": 0}, pq.read_schema
-
-    def counted(path, *arguments, **options):
-        counts["footers"] += 1
-        return read_schema(path, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pq, "read_schema", counted)
-        _counted.append((str(folder), counts))
-        try:
-            task()
-        finally:
-            _counted.pop()
-    return counts
+def listings_of(folder, task):
+    """Returns how often folders inside a folder are listed."""
+    counts = {"listings": 0}
+    _counted.append((str(folder), counts))
+    try:
+        task()
+    finally:
+        _counted.pop()
+    return counts["listings"]
 
 
 def verbs(fit, items, out):
@@ -146,8 +138,8 @@ def verbs(fit, items, out):
     }
 
 
-def test_work_is_linear_in_the_number_of_files(hook, example, small_frame, tmp_path, monkeypatch):
-    """Twice as many files list no folder more often, and each file's footer is read as often."""
+def test_work_is_linear_in_the_number_of_files(hook, example, small_frame, tmp_path):
+    """Twice as many files list no folder more often."""
     fit, work = example("five_steps").fit, {}
     for number in (4, 8):
         folder = tmp_path / str(number)
@@ -157,13 +149,9 @@ def test_work_is_linear_in_the_number_of_files(hook, example, small_frame, tmp_p
             part.to_parquet(folder / f"{file}.parquet", index=False)
         items = soc.PoissonItems(f"{folder}/*.parquet", **COUNT_ROLES)
         tasks = verbs(fit, items, tmp_path / f"scored{number}")
-        work[number] = {
-            name: counts_of_work(tmp_path, monkeypatch, task) for name, task in tasks.items()
-        }
-    for name, counts in work[4].items():
-        twice = work[8][name]
-        assert 0 < twice["listings"] == counts["listings"], name
-        assert 0 < twice["footers"] == 2 * counts["footers"] <= 8 * 4, name
+        work[number] = {name: listings_of(tmp_path, task) for name, task in tasks.items()}
+    assert work[4] == work[8]
+    assert min(work[4].values()) > 0
 
 
 def most_threads(task):
