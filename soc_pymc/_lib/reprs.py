@@ -72,18 +72,6 @@ def of_statistics(stats: Any) -> Rows:
     return [(name, text) for name, text in rows if text]
 
 
-def of_items(items: Any) -> Rows:
-    """Rows of items: the source and the column of each role."""
-    source = items.source
-    shown = f"{type(source).__module__.partition('.')[0]} {type(source).__name__}"
-    if isinstance(source, str):
-        shown = source
-    elif isinstance(source, list | tuple) and source:
-        shown = f"{len(source):,} files, {source[0]} first"
-    roles = items.roles | ({} if items.score else {"score": None})
-    return [("source", shown), *((role, repr(c)) for role, c in roles.items() if c)]
-
-
 def groups_row(labels: Sequence[str]) -> Rows:
     """Row of groups, if there are any."""
     shown = ", ".join(labels[:_SHOWN]) + ", ..." * (len(labels) > _SHOWN)

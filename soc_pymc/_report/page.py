@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import __version__, plots, quantities
-from .._lib.reprs import of_items, short, visible
+from .._lib.reprs import short, visible
 from ..checks._check import CheckResult
 from ..checks.results import PROB
 from ..data.groups import arguments_of
@@ -92,7 +92,7 @@ def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
     rows = [("prior", short(fit.prior)), ("method", short(fit.method)), ("items", bins)]
     rows.append(("status", fit.status.reason))
     statistics = Markup(stats._repr_html_())  # it escapes all text
-    made = [tables.table("Items", of_items(items)), statistics, tables.table("Fit", rows)]
+    made = [tables.table("Items", [("columns", repr(items))]), statistics, tables.table("Fit", rows)]
     if fit.selection is not None:
         priors = fit.selection.drop(columns="chosen")
         made.append(

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
-from .._lib.errors import StatisticsError
 from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, SCALES
 from .formulas import FLOOR, score_cell
@@ -204,13 +203,6 @@ def make_lookup(edges: Floats) -> Lookup:
     return Lookup(grid, low, high, int(cells[0]), below, most, padded)
 
 
-class Joint(NamedTuple):
-    """Budget of joint cells; 0 keeps none."""
-
-    most: int
-    must: bool = True  # more are an error; else none are kept
-
-
 class Sums(NamedTuple):
     """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
 
@@ -246,14 +238,14 @@ class Pile:
 
 
 class Piles:
-    """All tables of one kind of outcome; joint cells are kept within their budget."""
+    """All tables of one kind of outcome; joint cells are dropped if there are too many."""
 
-    def __init__(self, outcome: Outcome, joint: Joint) -> None:
-        self._joint = joint
+    def __init__(self, outcome: Outcome, most_joint: int) -> None:
+        self._most = most_joint
         self._piles = {
             name: Pile(table.keys, outcome.sums(name))
             for name, table in outcome.tables.items()
-            if name != "joint" or joint.most
+            if name != "joint" or most_joint
         }
 
     @property
@@ -265,16 +257,10 @@ class Piles:
         """Add rows of a table, which may repeat their keys."""
         if name not in self._piles:
             return
-        pile, most = self._piles[name], self._joint.most
+        pile = self._piles[name]
         pile.add(rows)
-        if name != "joint" or len(pile) <= most or len(pile.total()["n"]) <= most:
-            return
-        if self._joint.must:
-            raise StatisticsError(
-                f"there are more than {most:,} joint cells: ask for fewer bins=, allow more cells "
-                "by joint=number, or leave out joint="
-            )
-        del self._piles["joint"]
+        if name == "joint" and len(pile) > self._most and len(pile.total()["n"]) > self._most:
+            del self._piles["joint"]
 
     def sums(self, labels: Sequence[str], n: int) -> Sums:
         """The tables of all `n` items, with groups in the order of their labels."""

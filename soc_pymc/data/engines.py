@@ -9,7 +9,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import CELLS
-from .binning import Columns, Grid, Joint, Piles, Sums, Weights, make_lookup
+from .binning import Columns, Grid, Piles, Sums, Weights, make_lookup
 from .formulas import Folds, block_of_labels, exact, fold_of, functions, summand
 from .items import Items
 from .sources import readable, record_batches
@@ -42,12 +42,12 @@ class Grouped:
         low, high = (np.asarray(rows[name], dtype=float) for name in ends)
         return Weights(low.min(), high.max(), *cells)
 
-    def tables(self, edges: Floats, joint: Joint) -> Sums:
+    def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Make one grouped pass over joint cells, or one for each margin."""
         outcome = self._outcome
-        piles, keyed = Piles(outcome, joint), self._keyed(edges)
+        piles, keyed = Piles(outcome, most_joint), self._keyed(edges)
         leading, *others = outcome.margins
-        passes = [(*outcome.tables,)] if joint.most else [("part", leading), *zip(others)]
+        passes = [(*outcome.tables,)] if most_joint else [("part", leading), *zip(others)]
         for names in passes:
             cells = {name: outcome.tables[name].cells for name in names}
             finest = dict.fromkeys(cell for keys in cells.values() for cell in keys.values())

@@ -15,19 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from .._lib.arrays import Ints
+from ..families import scales
 from ..families.outcomes import Outcome
-from ..families.scales import (
-    EXACT_COUNTS,
-    LARGEST,
-    LARGEST_COUNT,
-    LINEAR,
-    MIDDLE,
-    MOST_VALUE_CELL,
-    SCALES,
-    STEPS,
-    VALUE_OCTAVES,
-    ZERO_EXPOSURE,
-)
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
 _LOG2_E = 1.4426950408889634
@@ -35,7 +24,7 @@ _NORMAL = 2.0**-1022  # smaller numbers are less precise
 _FAR_OCTAVES = 64
 _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
-_MOST_VALUE = float(MOST_VALUE_CELL)
+_MOST_VALUE = float(scales.MOST_VALUE_CELL)
 _ROUNDING = 1e-9  # distance from a whole number that counts as rounding error
 MOST_FOLDS = 1000
 BLOCKS = 240  # blocks of clusters; most numbers of folds divide it
@@ -93,32 +82,33 @@ def score_cell(score: Any, least: Any, steps: Any) -> Any:
 def exposure_cell(exposure: Any) -> Any:
     """Cell of exposures and trials: 16 an octave; 0 has its own."""
     positive = exposure > 0
-    return where(positive, log_linear(where(positive, exposure, 1.0), STEPS), ZERO_EXPOSURE)
+    cell = log_linear(where(positive, exposure, 1.0), scales.STEPS)
+    return where(positive, cell, scales.ZERO_EXPOSURE)
 
 
 def count_cell(count: Any) -> Any:
     """Cell of counts: the count itself below 32, then 16 cells an octave."""
-    wide = log_linear(real(high(count, EXACT_COUNTS)), STEPS)
-    return where(count < EXACT_COUNTS, whole(count), wide - _WIDE_COUNTS)
+    wide = log_linear(real(high(count, scales.EXACT_COUNTS)), scales.STEPS)
+    return where(count < scales.EXACT_COUNTS, whole(count), wide - _WIDE_COUNTS)
 
 
 def noise_cell(noise_sd: Any) -> Any:
     """Cell of noise sds: 16 an octave."""
-    return log_linear(noise_sd, STEPS)
+    return log_linear(noise_sd, scales.STEPS)
 
 
 def value_cell(value: Any, noise: Any) -> Any:
     """Cell of values within the cell of their noise sds; very small values must be 0."""
     # engines round quotients of negative whole numbers in different ways
-    octave = whole(floor(real(noise) * (1.0 / (1 << STEPS))))
-    cell = value / power_of_two(octave - VALUE_OCTAVES)
+    octave = whole(floor(real(noise) * (1.0 / (1 << scales.STEPS))))
+    cell = value / power_of_two(octave - scales.VALUE_OCTAVES)
     # clipped as a real number, because far values overflow integers
     return whole(floor(high(low(cell, _MOST_VALUE), -_MOST_VALUE)))
 
 
 def near_whole(number: Any) -> Any:
     """Numbers, rounded where they differ from a whole number only by rounding error."""
-    countable = (number >= -LARGEST_COUNT) & (number <= LARGEST_COUNT)
+    countable = (number >= -scales.LARGEST_COUNT) & (number <= scales.LARGEST_COUNT)
     nearest = real(floor(where(countable, number, 0.0) + 0.5))
     near = (number - nearest <= _ROUNDING) & (nearest - number <= _ROUNDING)
     return where(near, nearest, number)
@@ -146,10 +136,10 @@ def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, A
         return functions["whole"](y)
     term = outcome.sums_of.get(name)
     if term is None:
-        (scale,) = (scale for scale in SCALES.values() if name in scale.sums)
-        if scale is not LINEAR:
-            inside = (t > scale.low) & (t < min(scale.high, 2.0 * LARGEST))
-            position = scale.formula(where(inside, t, MIDDLE), functions["log"])
+        (scale,) = (scale for scale in scales.SCALES.values() if name in scale.sums)
+        if scale is not scales.LINEAR:
+            inside = (t > scale.low) & (t < min(scale.high, 2.0 * scales.LARGEST))
+            position = scale.formula(where(inside, t, scales.MIDDLE), functions["log"])
             t = where(inside, position, float("nan"))
         return t if name == scale.sums[0] else functions["square"](t)
     if term.form == "log":  # of sizes that may be 0 with the outcome

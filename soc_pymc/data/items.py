@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from .._lib.arguments import Refusal, shown
 from .._lib.errors import ItemsError
-from .._lib.reprs import html_table, of_items
 from ..families.outcomes import OUTCOMES
 from .groups import NO_SCORE, arguments_of, is_group, roles_of_groups
 
@@ -70,9 +69,6 @@ class _Roles:
         source = repr(self.source) if text else f"<{type(self.source).__name__}>"
         names = (f"{name}={columns!r}" for name, columns in arguments_of(self.roles).items())
         return f"{type(self).__name__}({', '.join([source, *names])})"
-
-    def _repr_html_(self) -> str:
-        return html_table(type(self).__name__, of_items(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

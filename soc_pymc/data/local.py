@@ -17,7 +17,7 @@ from .._lib.threads import ordered_map
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import CELLS
 from . import formulas
-from .binning import Columns, Grid, Joint, Lookup, Pile, Piles, Sums, Weights, added, make_lookup
+from .binning import Columns, Grid, Lookup, Pile, Piles, Sums, Weights, added, make_lookup
 from .formulas import Folds, block_of_labels, fold_of, rebound, summand
 from .groups import CROSS, MARK, is_day, key_roles
 from .items import Items
@@ -102,14 +102,14 @@ class Local:
         self._n = int(cells["n"].sum())
         return Weights(min(ends), max(ends), cells["cell"], cells["n"], cells["amount"])
 
-    def tables(self, edges: Floats, joint: Joint) -> Sums:
+    def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Validate and sum blocks in one pass.
 
         Blocks are put in order in threads and added in their order, to several tables at once, so
         every sum is over its items in order, for any number of threads.
         """
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
-        piles, folds = Piles(outcome, joint), self._folds.number
+        piles, folds = Piles(outcome, most_joint), self._folds.number
         cells = {name: GroupSum(outcome, name) for name in (*outcome.margins, "joint")}
 
         def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
@@ -135,7 +135,7 @@ class Local:
                 number = number // (folds * bins) * (folds * bins) + number % bins
                 tasks.append((cells["joint"], number, items))
             list(ordered_map(lambda task: task[0].add(*task[1:]), tasks))
-            if len(cells["joint"]) > joint.most:
+            if len(cells["joint"]) > most_joint:
                 move("joint", cells["joint"].take())
         if not n or self._n not in (None, n):
             self._refuse()

@@ -29,6 +29,7 @@ _KINDS: dict[tuple[str, str], Kind] = {
 _PARQUET = (".parquet", ".pq")
 _WORDS = ("str", "large_str", "object", "cat", "dict", "enum", "bool")
 _CSV = (".csv", ".tsv")
+_UNITED = {"table_name": "items", "union_by_name": True, "hive_partitioning": False}
 _MOST_NAMES = 20  # in an error
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
 
@@ -195,16 +196,14 @@ def paths_of(source: Any) -> list[str]:
 def _open_files(paths: Sequence[str]) -> Any:
     connection, names = connect(), [glob.escape(path) for path in paths]
     if all(path.lower().endswith(_PARQUET) for path in paths):
-        options = {"union_by_name": True, "hive_partitioning": False}
-        return connection.read_parquet(names, table_name="items", **options)
+        return connection.read_parquet(names, **_UNITED)
     if not all(path.lower().endswith(_CSV) for path in paths):
         raise ItemsError(
             f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or "
             "all *.csv, not compressed"
         )
     # types are those of all lines of all files, as a fraction may come late
-    options = {"sample_size": -1, "union_by_name": True, "hive_partitioning": False}
-    return connection.read_csv(names, table_name="items", header=True, **options)
+    return connection.read_csv(names, header=True, sample_size=-1, **_UNITED)
 
 
 @contextmanager

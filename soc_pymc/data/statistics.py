@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import OrNone, shown
+from .._lib.arguments import shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
@@ -243,9 +243,7 @@ class Statistics:
         `length` is the number of calendar days, as ``"28d"``; `end` is the last, a date or text
         YYYY-MM-DD, by default the last of `days`; StatisticsError if there are no items.
         """
-        length = days_in(length, "length", StatisticsError)
-        end = OrNone(day)(end, "end", StatisticsError)
-        number: Any = length
+        number = days_in(length, "length")
         age, last = self._ages(end)
         inside = (age >= 0) & (age < number)
         if not inside.any():
@@ -263,9 +261,7 @@ class Statistics:
         fit are those of as many items as the weights add up to. Checks, comparisons and
         leave-one-out need whole items and refuse these statistics.
         """
-        half_life = days_in(half_life, "half_life", StatisticsError)
-        end = OrNone(day)(end, "end", StatisticsError)
-        number: Any = half_life
+        number = days_in(half_life, "half_life")
         age, last = self._ages(end)
         if not (age >= 0).any():
             raise StatisticsError(f"all days are after {last}: they begin on {self.days[0]}")
@@ -275,13 +271,14 @@ class Statistics:
         attrs = undated(weighted.data.attrs)
         return from_tables(weighted._tables, weighted._label_codes[0], self.edges, attrs)
 
-    def _ages(self, end: np.datetime64 | None) -> tuple[Ints, np.datetime64]:
+    def _ages(self, end: Any) -> tuple[Ints, np.datetime64]:
         """Age in days of each label, below 0 after `end`, by default the last day; and that day."""
+        last = None if end is None else day(end, "end")
         if not len(self._day_of):
             raise StatisticsError(
                 "these statistics keep no days: summarize the items with date= a column of dates"
             )
-        last = self.days[-1] if end is None else end
+        last = self.days[-1] if last is None else last
         return (last - self._day_of).astype(np.int64), last
 
     @property

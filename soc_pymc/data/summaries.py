@@ -8,25 +8,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._lib import arguments
-from .._lib.arguments import OneOf, OrNone, Refusal, Whole, digits, shown
+from .._lib.arguments import OneOf, OrNone, Whole, digits, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
 from ..families.outcomes import OUTCOMES
 from ..families.scales import MOST_VALUE_CELL
-from .binning import (
-    FIRST_GRID,
-    Joint,
-    Sums,
-    Weights,
-    added,
-    atom_edges,
-    choose_edges,
-    fewest_in_atom,
-    finer_grid,
-    stand_out,
-)
+from . import binning
 from .engines import Grouped, repeated_scores
 from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .groups import MOST_DAYS
@@ -48,27 +36,16 @@ _TOLD, _APART = 20, 10.0  # events that determine a rate; factor between rates a
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
 
-def _cut_points(edges: Any, name: str, error: Refusal = StatisticsError) -> Floats:
-    cuts = arguments.numbers_of(edges, name, error, "numbers, the interior cut points of the bins")
+def _cut_points(edges: ArrayLike) -> Floats:
+    what = "numbers, the interior cut points of the bins"
+    cuts = numbers_of(edges, "edges", StatisticsError, what)
     if cuts.ndim != 1 or not np.isfinite(cuts).all():
-        raise error("edges must be one row of numbers that must be finite: outer bins are open")
+        raise StatisticsError("edges must be one row and must be finite: outer bins are open")
     falls = np.flatnonzero(np.diff(cuts) <= 0)
     if len(falls):
         pair = " and ".join(digits(cuts[falls[0] + k]) for k in (0, 1))
-        raise error(f"edges must increase strictly, and {pair} follow each other")
+        raise StatisticsError(f"edges must increase strictly, and {pair} follow each other")
     return cuts
-
-
-def _folds(folds: Any, name: str, error: Refusal = StatisticsError) -> int:
-    if folds == 1:
-        raise error(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
-    return Whole(0, MOST_FOLDS)(folds, name, error)
-
-
-def _joint(joint: Any, name: str, error: Refusal = StatisticsError) -> Any:
-    if isinstance(joint, str) and joint != "auto":
-        raise error(f"{name}={shown(joint)} must be 'auto', True, False or a number of cells")
-    return joint if isinstance(joint, bool | str) else Whole(1)(joint, name, error)
 
 
 _EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
@@ -134,14 +111,17 @@ def summarize(
     >>> stats.n_items, stats.bins
     (4000, 40)
     """
-    items = check_outcomes(items, "items", StatisticsError)
+    check_outcomes(items)
     bins = OrNone(Whole(1, 1_000_000))(bins, "bins", StatisticsError)
-    equal = OrNone(OneOf(*_EQUAL))(equal, "equal", StatisticsError)
-    edges = OrNone(_cut_points)(edges, "edges", StatisticsError)
-    folds = OrNone(_folds)(folds, "folds", StatisticsError)
-    joint = _joint(joint, "joint", StatisticsError)
-    on_leakage = OneOf("raise", "warn", "ignore")(on_leakage, "on_leakage", StatisticsError)
-    progress = arguments.PROGRESS(progress, "progress", StatisticsError)
+    OrNone(OneOf(*_EQUAL))(equal, "equal", StatisticsError)
+    edges = None if edges is None else _cut_points(edges)
+    folds = OrNone(Whole(0, MOST_FOLDS))(folds, "folds", StatisticsError)
+    if folds == 1:
+        raise StatisticsError(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
+    if isinstance(joint, str) and joint != "auto":
+        raise StatisticsError(f"joint={shown(joint)} must be 'auto', True, False or a whole number")
+    joint = joint if isinstance(joint, bool | str) else Whole(1)(joint, "joint", StatisticsError)
+    OneOf("raise", "warn", "ignore")(on_leakage, "on_leakage", StatisticsError)
     if edges is not None and (bins is not None or equal is not None):
         raise StatisticsError("give edges=, or bins= and equal=, not both")
     check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
@@ -164,17 +144,22 @@ def totals_of(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
     most = _AUTO_BYTES // (8 * len(outcome.columns("joint"))) if joint == "auto" else int(joint)
-    budget = Joint(_MOST_JOINT if joint is True else most, must=joint != "auto")
+    most = _MOST_JOINT if joint is True else most
     rule = _fold_rule(items, folds)
     # ids and folds of any type are not read unless they are used
     unused = rule.by in ("none", "cluster")
     read = replace(items, id=None, fold=None) if unused else items
     reader = (Grouped if kind_of(items.source) == "ibis" else Local)(read, rule, progress)
     cuts = _choose(reader, bins, equal) if edges is None else np.asarray(edges)
-    sums = reader.tables(cuts, budget)
+    sums = reader.tables(cuts, most)
     if any(table["n"].sum() != sums.n for table in sums.tables.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
-    stats = _collect(sums, cuts, items, rule, folds, must=budget.must)
+    if most and joint != "auto" and "joint" not in sums.tables:
+        raise StatisticsError(
+            f"there are more than {most:,} joint cells: ask for fewer bins=, allow more cells by "
+            "joint=number, or leave out joint="
+        )
+    stats = _collect(sums, cuts, items, rule, folds, must=joint != "auto")
     if len(stats.days) > MOST_DAYS:
         raise ItemsError(
             f"column {items.date!r} has {len(stats.days):,} days, more than the {MOST_DAYS:,} that "
@@ -217,7 +202,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
 def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
-    grid, scores = FIRST_GRID, reader.weights(FIRST_GRID, weight)
+    grid, scores = binning.FIRST_GRID, reader.weights(binning.FIRST_GRID, weight)
     if scores.score_min == scores.score_max:
         return np.empty(0)
     _check_range(reader, scores, equal)
@@ -230,12 +215,13 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
 
     weights = without_atoms()
     # with few items per bin finer cells do not make bins more equal
-    finer = finer_grid(grid, scores.cell, weights, bins, coarse=1 / 16 if asked else 1 / 4)
+    finer = binning.finer_grid(grid, scores.cell, weights, bins, coarse=1 / 16 if asked else 1 / 4)
     if finer is not None:
         grid, scores = finer, reader.weights(finer, weight)
         weights = without_atoms()
     occupied = weights > 0
-    edges = choose_edges(grid, scores.cell[occupied], weights[occupied], bins, asked is None)
+    cells = scores.cell[occupied]
+    edges = binning.choose_edges(grid, cells, weights[occupied], bins, halve_ends=asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
             f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
@@ -243,10 +229,10 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
             "them hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
         )
-    return atom_edges(edges, list(atoms), grid, scores.cell[occupied])
+    return binning.atom_edges(edges, list(atoms), grid, cells)
 
 
-def _check_range(reader: Grouped | Local, scores: Weights, equal: str | None) -> None:
+def _check_range(reader: Grouped | Local, scores: binning.Weights, equal: str | None) -> None:
     """Refuse scores that differ by rounding alone, and bins of equal amounts of nothing."""
     low, high = scores.score_min, scores.score_max
     same = high - low <= _SAME * max(abs(low), abs(high))
@@ -261,18 +247,18 @@ def _check_range(reader: Grouped | Local, scores: Weights, equal: str | None) ->
         raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
 
 
-def _atoms(reader: Grouped | Local, scores: Weights) -> dict[float, int]:
+def _atoms(reader: Grouped | Local, scores: binning.Weights) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
-    cells = scores.cell[stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))]
-    least, ends = fewest_in_atom(int(scores.items.sum())), OUTCOMES[reader.items.kind].ends
-    atoms = repeated_scores(reader.table, FIRST_GRID, cells, least)
-    at_ends = np.intersect1d(FIRST_GRID.cell(ends), scores.cell)
-    near = repeated_scores(reader.table, FIRST_GRID, at_ends, 1)
+    cells = scores.cell[binning.stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))]
+    least, ends = binning.fewest_in_atom(int(scores.items.sum())), OUTCOMES[reader.items.kind].ends
+    atoms = repeated_scores(reader.table, binning.FIRST_GRID, cells, least)
+    at_ends = np.intersect1d(binning.FIRST_GRID.cell(ends), scores.cell)
+    near = repeated_scores(reader.table, binning.FIRST_GRID, at_ends, 1)
     return atoms | {score: n for score, n in near.items() if score in ends}
 
 
 def _collect(
-    sums: Sums, edges: Floats, items: Items, rule: Folds, folds: int | None, must: bool
+    sums: binning.Sums, edges: Floats, items: Items, rule: Folds, folds: int | None, must: bool
 ) -> Statistics:
     """Statistics from the sums; joint cells only if no value is too far from 0 for them."""
     outcome, tables = OUTCOMES[items.kind], sums.tables
@@ -349,7 +335,7 @@ def _check_digits(stats: Statistics, items: Items) -> None:
     """Refuse values so far from 0 that sums of squares lose their variation to rounding."""
     outcome = OUTCOMES[items.kind]
     names = [name for name in outcome.sums("part") if name in outcome.sums_of]
-    sums = outcome.powers(added(stats.table("part"), ("group", "bin"), names))
+    sums = outcome.powers(binning.added(stats.table("part"), ("group", "bin"), names))
     n, y1, y2, noise = (sums[power] for power in ((0, 0), (1, 0), (2, 0), (0, 1)))
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
     # rounding errs by about 2^-53 sqrt(n) of a sum of n squares
