@@ -92,7 +92,8 @@ def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
     rows = [("prior", short(fit.prior)), ("method", short(fit.method)), ("items", bins)]
     rows.append(("status", fit.status.reason))
     statistics = Markup(stats._repr_html_())  # it escapes all text
-    made = [tables.table("Items", [("columns", repr(items))]), statistics, tables.table("Fit", rows)]
+    columns = tables.table("Items", [("columns", repr(items))])
+    made = [columns, statistics, tables.table("Fit", rows)]
     if fit.selection is not None:
         priors = fit.selection.drop(columns="chosen")
         made.append(

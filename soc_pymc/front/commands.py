@@ -9,23 +9,13 @@ from typing import Any, NoReturn
 import soc_pymc as soc
 
 from .._lib.errors import FitError, ItemsError
+from .._lib.files import replacing
 from ..families.family import FAMILIES, Family, reads_joint
 from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES
 from ..posterior.items import DRAWS
-from .arguments import (
-    AUTO,
-    KINDS,
-    PRIORS,
-    Chosen,
-    check_out,
-    flag_of,
-    groups_of,
-    items_of,
-    method_of,
-    prior_of,
-    statistics_of,
-)
+from . import arguments
+from .arguments import AUTO, KINDS, PRIORS, Chosen, check_out, flag_of, items_of, prior_of
 
 Run = Callable[[Chosen], None]
 Option = tuple[str, dict[str, Any]]  # a name, and settings for argparse
@@ -128,16 +118,14 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _call(function: Callable[..., Any], chosen: Chosen, *arguments: Any, **options: Any) -> Any:
+def _call(function: Callable[..., Any], chosen: Chosen, *values: Any, **options: Any) -> Any:
     """Call a function with the options that have the names of its parameters."""
-    names = list(inspect.signature(function).parameters)[len(arguments) :]
+    names = list(inspect.signature(function).parameters)[len(values) :]
     selected = {k: v for k, v in vars(chosen).items() if k in names and v is not None}
-    return function(*arguments, **(selected | options))
+    return function(*values, **(selected | options))
 
 
 def _write_csv(table: Any, out: str) -> None:
-    from .._lib.files import replacing
-
     with replacing(out) as temporary:
         table.to_csv(temporary, index=False)
 
@@ -205,7 +193,7 @@ def summarize(chosen: Chosen) -> None:
 )
 def fit(chosen: Chosen) -> None:
     """Fit the hierarchical model to statistics."""
-    method = method_of(chosen)
+    method = arguments.method_of(chosen)
     check_out(chosen.out, [chosen.statistics])
     start = soc.load_fit(chosen.start) if chosen.start else None
     stats = soc.load_statistics(chosen.statistics)
@@ -303,7 +291,7 @@ def export_prior(chosen: Chosen) -> None:
 )
 def sql(chosen: Chosen) -> None:
     """Posterior of every item, as SQL for a warehouse."""
-    groups = list(groups_of(chosen).values()) or None
+    groups = list(arguments.groups_of(chosen).values()) or None
     fitted = soc.load_fit(chosen.fit)
     print(_call(soc.posterior_sql, chosen, fitted, chosen.table, group=groups))
 
@@ -316,7 +304,8 @@ def sql(chosen: Chosen) -> None:
 def check(chosen: Chosen) -> None:
     """Check whether the fit describes the items."""
     fitted = soc.load_fit(chosen.fit)
-    print(_call(soc.check, chosen, fitted, statistics_of(chosen) or items_of(chosen, fitted)))
+    data = arguments.statistics_of(chosen) or items_of(chosen, fitted)
+    print(_call(soc.check, chosen, fitted, data))
 
 
 @_command(

@@ -40,10 +40,8 @@ Column = ArrayLike | None
 class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     """Second order calibration of one column of scores, as a scikit-learn regressor.
 
-    The outcomes are counts y ~ Poisson(theta N) with exposures N, values y ~ Normal(theta, s^2)
-    with noise sds s, successes y ~ Binomial(n, theta) in n trials, or labels. The scores t, the one
-    column of ``X``, must come from a model that never saw these outcomes, such as out-of-fold
-    predictions.
+    Outcomes are counts, values, successes or labels. The scores t, the one column of ``X``, must
+    come from a model that never saw these outcomes, such as out-of-fold predictions.
 
     Parameters
     ----------
@@ -69,9 +67,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     Notes
     -----
-    Where scikit-learn's Poisson regressors take rates with ``sample_weight=N``, pass counts with
-    ``exposure=N``. Sizes and groups go through `Pipeline`, `cross_validate` and `GridSearchCV` by
-    ``sklearn.set_config(enable_metadata_routing=True)``.
+    Pass counts with ``exposure=N``, not rates with ``sample_weight=N``. Pipelines and searches pass
+    sizes and groups on after ``sklearn.set_config(enable_metadata_routing=True)``.
 
     Examples
     --------
@@ -205,9 +202,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:  # fmt: skip
         """Central interval of theta given t, or given t and y, with the curves' uncertainty.
 
-        Arguments are those of `predict`; a fit with a term in exposure needs sizes also without
-        `y`. `prob` is the probability of the interval, between equal tails. Returns the lower and
-        upper ends, shape (n, 2), in the unit of `predict`.
+        Arguments are those of `predict`, with sizes also without `y` if the fit has a term in
+        exposure. Returns the ends of the interval of probability `prob`, shape (n, 2).
         """
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
@@ -336,7 +332,7 @@ def _as_column(X: Any) -> Any:
 def _successes(y: Any, pos_label: object) -> Floats:
     """Labels as 1 where they are that of a success, else 0."""
     labels = pd.Series(np.asarray(y).ravel())
-    others = pd.unique(labels[(labels != pos_label).to_numpy()])
+    others = labels[labels != pos_label].unique()
     if len(others) > 1 or labels.isna().any():
         text = f"y has the labels {shown(others.tolist())} besides pos_label={shown(pos_label)}"
         raise ItemsError(f"{text}: give two labels, none missing")
