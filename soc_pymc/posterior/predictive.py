@@ -155,9 +155,9 @@ class Posterior:
         flagged = np.full(len(columns["score"]), closely or not has_table)
         if has_table:
             items = self.items(columns)
-            for part in prior_table.posterior_nodes(table_of(self.fit), items, skip=closely):
-                flagged[part.items] = part.flagged & closely
-                yield part.items, ThetaMixture(part.a, part.b, part.weight, part.zero)
+            for part, theta in prior_table.posterior_nodes(table_of(self.fit), items, skip=closely):
+                flagged[part] = theta.flagged & closely
+                yield part, ThetaMixture(theta.a, theta.b, theta.weight, theta.zero)
         by_draws, step = np.flatnonzero(flagged), items_at_once(self.fit)
         for start in range(0, len(by_draws), step):
             chunk = by_draws[start : start + step]
