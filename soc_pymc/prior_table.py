@@ -425,6 +425,7 @@ def posterior_nodes(
         for part in (alike[i : i + step] for i in range(0, len(alike), step)):
             rows = begin[cell[part]] + np.arange(number[part[0]])[:, None]
             node = {name: values.take(rows) for name, values in columns.items()}
+            node["is_zero"] = node["node"] == number[part[0]] - 1  # under a mixture with zeros
             theta = nodes_given(meta, node, x[part], w[part], y[part], n[part], ARRAYS)
             counts = (np.abs(theta.weight) > _LEAST_WEIGHT).any(axis=1)
             nodes = (values[counts] for values in theta[:3])
@@ -472,11 +473,9 @@ def is_beyond(meta: Mapping[str, Any], x: Any) -> Any:
     return ((x < 0.0) | (x > 1.0)) & (meta["axis"]["scale"] != "rank")
 
 
-def nodes_given(
-    meta: Mapping[str, Any], node: Mapping[str, Any], x: Any, w: Any, y: Any, n: Any, xp: Any
-) -> Posteriors:
+def nodes_given(meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any) -> Posteriors:
     """Nodes at places x and w given outcomes y of sizes n; flagged where they contradict these."""
-    family, zero = FAMILIES[meta["family"]], None
+    family, zero, sums = FAMILIES[meta["family"]], None, []
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
     weight, *curves = (
         xp.keep(sum(node[f"{name}_{term}"] * power for term, power in powers.items()))
@@ -486,24 +485,21 @@ def nodes_given(
     curves = [xp.keep(xp.low(xp.high(curve, -most), most)) for curve, most in bounds]
     a, b = map(xp.keep, family.parameters(*curves, xp))
     if meta["mixture"]:
-        weight, a, b, zero, moved = _reweighted(meta, node, weight, a, b, y, n, xp)
-    else:
-        weight = xp.keep(weight / xp.total(weight)[0])
+        weight, a, b, *sums = _reweighted(meta, node, weight, a, b, y, n, xp)
     a, b = map(xp.keep, family.update(a, b, y, n))
-    averages = moments(family, weight, a, b, xp)
-    _, within, between = averages
-    close = moved <= MOST_MOVED if meta["mixture"] else between <= MOST_APART * within
-    return Posteriors(weight, a, b, zero, averages, ~close)
+    averages, total, *sums = moments(family, weight, a, b, xp, *sums)
+    close = averages[2] <= MOST_APART * averages[1]
+    if meta["mixture"]:
+        close, zero = sums[0] <= MOST_MOVED, sums[1] / (sums[1] + total) if meta["zero"] else None
+    return Posteriors(weight / total, a, b, zero, averages, ~close)
 
 
 def _reweighted(
-    meta: Mapping[str, Any], node: Mapping[str, Any], weight: Any, a: Any, b: Any, y: Any, n: Any,
-    xp: Any,
-) -> tuple[Any, ...]:  # fmt: skip
-    """A mixture's weights given outcomes, parameters, P(theta = 0), and how far weights move."""
-    family, is_zero = FAMILIES[meta["family"]], False
+    meta: Any, node: Any, weight: Any, a: Any, b: Any, y: Any, n: Any, xp: Any
+) -> tuple[Any, ...]:
+    """A mixture's weights given outcomes, parameters, how far weights move, and theta = 0's."""
+    family, is_zero = FAMILIES[meta["family"]], meta["zero"] and node["is_zero"]
     if meta["zero"]:
-        is_zero = xp.keep(node["node"] == xp.most(node["node"]))
         a, b = (xp.keep(xp.where(is_zero, v, u)) for v, u in zip(family.spike, (a, b), strict=True))
     prior = xp.keep(xp.high(weight, 0.0))  # polynomials may fall below 0
     log_p = xp.keep(family.log_density(a, b, y, n, xp))
@@ -514,23 +510,26 @@ def _reweighted(
     shifts = [xp.keep(shift / total) for shift in shifts]
     change = sum(way * shift for way, shift in zip(ways, shifts, strict=True))
     change, share = xp.keep(change / xp.high(prior, 1e-100)), xp.keep(prior * p / total)
-    weight = xp.keep(share / xp.high(1.0 + change, 0.1))
-    parts = share * change * change, xp.where(is_zero, 0.0, weight), xp.where(is_zero, weight, 0.0)
-    moved, nonzero, zero = xp.total(*parts)
-    weight = xp.keep(parts[1] / xp.high(nonzero, 1e-290))
+    weight, moved = xp.keep(share / xp.high(1.0 + change, 0.1)), share * change * change
+    if not meta["zero"]:
+        return weight, a, b, moved, 0.0 * moved
     a, b = (xp.keep(xp.where(is_zero, 1.0, v)) for v in (a, b))  # harmless, without weight
-    return weight, a, b, zero / (zero + nonzero) if meta["zero"] else None, moved
+    parts = xp.where(is_zero, 0.0, weight), xp.where(is_zero, weight, 0.0)
+    return xp.keep(parts[0]), a, b, moved, parts[1]
 
 
 # --- summaries of mixtures ------------------------------------------------------------------------
 
 
-def moments(family: Any, weight: Any, a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
-    """Means of mixtures, and the variance within and between their members."""
-    means, variances = xp.keep(family.mean(a, b)), family.variance(a, b)
-    middle = xp.most(means)
-    mean = xp.keep(middle + xp.total(weight * (means - middle))[0])  # exact where all are equal
-    return mean, *xp.total(weight * variances, weight * (means - mean) * (means - mean))
+def moments(family: Any, weight: Any, a: Any, b: Any, xp: Any, *further: Any) -> tuple[Any, ...]:
+    """Means and variances within and between members; sums of the weights and further values."""
+    means = xp.keep(family.mean(a, b))
+    total, mean, *sums = xp.total(weight, weight * means, *further)
+    total = xp.keep(xp.high(total, 1e-290))
+    mean = xp.keep(mean / total)
+    spreads = weight * family.variance(a, b), weight * (means - mean) * (means - mean)
+    within, between = xp.total(*spreads)
+    return (mean, within / total, between / total), total, *sums
 
 
 def with_zeros(mean: Any, variance: Any, zero: Any) -> tuple[Any, Any]:

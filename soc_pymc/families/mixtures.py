@@ -70,7 +70,7 @@ def summaries(
             share = weight if weight.shape[1] == 1 else weight[:, part]
             at_zero = None if zero is None else zero[part]
             mixture = FAMILIES[name], share, a[:, part], b[:, part]
-            averages = moments(*mixture, ARRAYS)
+            averages, *_ = moments(*mixture, ARRAYS)
             out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, _LAWS[name])
     return out
 
