@@ -205,8 +205,8 @@ class PriorTable(NamedTuple):
     meta: Mapping[str, Any]
     """Description: ``made``, the day; ``fit``, the fit's digest; ``family``; ``groups``; the
     ``axis`` of scores with ``edges`` of cells; ``atoms``; ``errors`` against every draw."""
-    nodes: Mapping[str, Mapping[str, Any]]
-    """Columns of a file by group, without groups by "": a group's nodes in order of its cells."""
+    nodes: Callable[[str], Mapping[str, Any]]
+    """Columns of a file for a group, without groups for "": its nodes in order of the cells."""
 
 
 def load(path: Any) -> PriorTable:
@@ -271,13 +271,8 @@ def by_group(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
     labels = meta["groups"] or [""]
     starts = meta["cells"] // len(labels) * np.arange(len(labels) + 1)
     ends = np.searchsorted(columns["cell"], starts)
-    return PriorTable(
-        meta,
-        {
-            label: {name: values[ends[k] : ends[k + 1]] for name, values in columns.items()}
-            for k, label in enumerate(labels)
-        },
-    )
+    parts = {label: slice(*ends[k : k + 2]) for k, label in enumerate(labels)}
+    return PriorTable(meta, lambda label: {name: v[parts[label]] for name, v in columns.items()})
 
 
 def quantile_name(prob: float) -> str:
@@ -409,7 +404,7 @@ def posterior_nodes(
         )
     if items.group is not None:
         labels, code = np.unique(items.group, return_inverse=True)
-    parts = [table.nodes[label] for label in labels]
+    parts = [table.nodes(label) for label in labels]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     begin = np.flatnonzero(columns["node"] == 0)  # of the nodes of a cell
     cell, x, w = places(meta, t, items.prior_size, ARRAYS)

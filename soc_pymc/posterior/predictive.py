@@ -25,8 +25,7 @@ from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
 from .curves import atom_of, chosen, curve_draws, items_at_once, place_of
 from .item_columns import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
-from .prior_build import table_of, why_no_table
-from .weights import BinWeights, SmoothWeights
+from .prior_build import BinWeights, SmoothWeights, table_of, why_no_table
 
 _POINTS = 20, 12, 12  # grid of scores, sizes and values on which quantiles are interpolated
 _TINY, _SMALL = 1e-300, 1e-4  # least size, and least quantile as a share of the mean
