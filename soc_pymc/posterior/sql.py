@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import count as numbered
 from operator import and_
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ from ..data.items import ANY_ITEMS, ITEMS, Items
 from ..data.sources import kind_of
 from ..data.validation import numbers
 from ..families.family import family_of
-from ..families.outcomes import Outcome
 from ..families.scales import MIDDLE
 from ..inference.results import FIT, Fit
 from .files import described
@@ -94,10 +93,9 @@ def posterior_expression(
             'ibis.duckdb.connect().read_parquet("items.parquet")'
         )
     roles = posterior_roles(fit, items)
-    prior = _prior_of(fit, quantiles)
-    _check_columns(items.source.columns, roles, prior)
-    engine = items.source.get_backend().name
-    return _expression(items.source, roles, prior, _small_table(**prior.columns), engine)
+    table, nodes = items.source, _small_table(**described(fit)[1])
+    _check_columns(table.columns, roles, _new_columns(fit, quantiles))
+    return _expression(fit, table, roles, quantiles, nodes, table.get_backend().name)
 
 
 def posterior_sql(
@@ -152,6 +150,8 @@ def posterior_sql(
     >>> '"ad_id"' in sql and "FROM sales.ads" in sql
     True
     """
+    import ibis
+
     columns = names_of(columns, "columns", ItemsError)
     FIT(fit, "fit")
     tables = {"table": table} | ({} if prior is None else {"prior": prior})
@@ -181,36 +181,31 @@ def posterior_sql(
     items = ITEMS[outcome.kind](table, **arguments_of(by_role))
     roles = posterior_roles(fit, items)
     users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
-    return _scoring_sql(users, roles, _prior_of(fit, quantiles), tables, dialect)
+    _check_columns(users, roles, _new_columns(fit, quantiles))
+    # decimals, so that the cast to float64 is always written
+    kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
+    nodes, source = _small_table(**described(fit)[1]), ibis.table(kinds, name="soc_table")
+    if prior is not None:
+        nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
+    return _text(_expression(fit, source, roles, quantiles, nodes, dialect), tables, dialect)
 
 
 # --- the expression ------------------------------------------------------------------------------
 
 
-class _Prior(NamedTuple):
-    """A prior table, and what an expression needs to use it."""
-
-    meta: Mapping[str, Any]
-    columns: Mapping[str, NDArray[Any]]
-    outcome: Outcome
-    levels: Sequence[float]
-    names: list[str]  # new columns
+def _new_columns(fit: Fit, levels: Sequence[float]) -> list[str]:
+    """Names of the new columns, if the fit has an accurate prior table."""
+    quantiles = map(prior_table.quantile_name, levels)
+    zero = ["p_zero"] * described(fit)[0]["zero"]
+    return ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
 
 
-def _prior_of(fit: Fit, levels: Sequence[float]) -> _Prior:
-    """The fit's prior table, if it is accurate enough."""
-    meta, columns = described(fit)
-    quantiles, zero = map(prior_table.quantile_name, levels), ["p_zero"] * meta["zero"]
-    names = ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
-    return _Prior(meta, columns, family_of(fit.prior).outcome, levels, names)
-
-
-def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: _Prior) -> None:
-    """Refuse tables that lack a column or already have one of the new ones."""
+def _check_columns(columns: Sequence[str], roles: Mapping[str, str], names: Sequence[str]) -> None:
+    """Refuse tables that lack a column or already have one of the new `names`."""
     if absent := [name for name in roles.values() if name not in (*columns, NO_SCORE)]:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
     taken = {column.lower() for column in columns}
-    if clash := [name for name in prior.names if name in taken]:
+    if clash := [name for name in names if name in taken]:
         raise ItemsError(
             f"the table already has the columns {', '.join(map(repr, clash))}: rename or drop them"
         )
@@ -291,48 +286,48 @@ def _small_table(**columns: NDArray[Any]) -> Any:
 
 
 def _expression(
-    table: Any, roles: Mapping[str, str], prior: _Prior, nodes: Any, engine: str
+    fit: Fit, table: Any, roles: Mapping[str, str], levels: Sequence[float], nodes: Any, engine: str
 ) -> Any:
-    """The user's columns and the new ones, given a table of the prior's columns."""
+    """The user's columns and the new ones, given a table of the prior's `nodes`."""
     import ibis
 
-    keys = [f"soc_{key}" for key in ("t", "y", "n", *(["code"] if prior.meta["groups"] else []))]
-    rows = _inputs(_Sheet(table, keys, engine), roles, prior)
-    items = _Sheet(rows.rows.select(keys).distinct(), keys, engine)
-    scored = _scored(items, prior, nodes)
+    keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(fit.groups))]
+    rows = _with_keys(_Sheet(table, keys, engine), fit, roles)
+    items = _Sheet(rows.select(keys).distinct(), keys, engine)
+    scored = _with_quantiles(items, _with_averages(items, fit, nodes), fit, levels)
     # bad items have harmless keys; no item is left if the prior's table belongs to another fit
-    joined = rows.rows.inner_join(scored, keys)
-    null = ibis.null("float64")
-    new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in prior.names[:-1]}
+    joined, null = rows.inner_join(scored, keys), ibis.null("float64")
+    *names, _ = _new_columns(fit, levels)
+    new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in names}
     new["flagged"] = joined.soc_good.ifelse(joined.soc_flagged > 0, ibis.null("boolean"))
     return joined.select(*table.columns, **new)
 
 
-def _inputs(sheet: _Sheet, roles: Mapping[str, str], prior: _Prior) -> _Sheet:
+def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
     """Score, outcome and size as floats, harmless ones if any is bad; the group's code."""
     import ibis
 
     # engines order NaN above all numbers or not at all: both fail one of two bounds
-    axis, rule, table = prior.meta["axis"], prior.outcome.validity, sheet.rows
+    outcome, meta = family_of(fit.prior).outcome, described(fit)[0]
+    axis, rule, table = meta["axis"], outcome.validity, sheet.rows
     columns = {
         role: exact(ONE_SCORE) if roles[role] == NO_SCORE else table[roles[role]]
-        for role in ("score", prior.outcome.observed, prior.outcome.size)
+        for role in ("score", outcome.observed, outcome.size)
     }
     t, y, n = values = numbers(columns).values()
-    atoms = [exact(atom) for atom in prior.meta["atoms"]]  # these need no position
-    good = ((t > axis["low"]) & (t < axis["high"])) | (
-        t.isin(atoms) if atoms else ibis.literal(False)
-    )
+    good = (t > axis["low"]) & (t < axis["high"])
+    for atom in meta["atoms"]:  # which needs no position
+        good |= t == exact(atom)
     bounds = rule.score, rule.outcome, rule.size
     for value, bound in zip(values, bounds, strict=True):
         good &= value >= (-bound.largest if bound.least is None else bound.least)
         good &= value <= bound.largest
     if rule.conflict is not None:
         good &= ~rule.conflict(y, n)
-    if prior.meta["groups"]:
+    if fit.groups:
         labels = [table[column].cast("string") for column in group_roles(roles).values()]
         label = reduce(lambda left, right: left + CROSS + right, labels)
-        known = np.array(prior.meta["groups"], dtype=object)
+        known = np.array(fit.groups, dtype=object)
         codes = _small_table(soc_label=known, soc_code=np.arange(len(known)))
         sheet.rows = table.left_join(codes, label == codes.soc_label)
         sheet.add(good=good & sheet["code"].notnull(), code=sheet["code"].fill_null(0))
@@ -345,24 +340,25 @@ def _inputs(sheet: _Sheet, roles: Mapping[str, str], prior: _Prior) -> _Sheet:
     )
     keys = zip(usual, bounds, strict=True)
     whole = [sheet[key] == sheet[key].floor() for key, bound in keys if bound.whole]
-    return sheet.add(good=reduce(and_, whole, sheet["good"]))
+    return sheet.add(good=reduce(and_, whole, sheet["good"])).rows
 
 
-def _scored(xp: _Sheet, prior: _Prior, nodes: Any) -> Any:
-    """Items with their posteriors."""
-    meta, family = prior.meta, prior_table.FAMILIES[prior.meta["family"]]
+def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
+    """Join items to their nodes given the outcomes; leave averages of items, and return nodes."""
+    meta, columns = described(fit)
+    family = prior_table.FAMILIES[meta["family"]]
     cell, x, w = prior_table.places(meta, xp["t"], xp["n"], xp)
-    if meta["groups"]:
-        cells = len(meta["edges"]) - 1 + len(meta["atoms"])
-        cell = cell + xp["code"] * (cells * max(len(meta["sizes"]) - 1, 1))
+    if fit.groups:
+        cell = cell + xp["code"] * (meta["cells"] // len(fit.groups))
+    # engines fail on powers of smaller numbers
     xp.add(cell=cell.cast("int64"), x=xp.where(xp.high(x, -x) < 1e-30, 0.0, x), w=w)
     if "fit" in nodes.columns:
         nodes = nodes.filter(nodes.fit == meta["fit"])
-    kinds = {name: "int64" if name == "cell" else "float64" for name in prior.columns}
+    kinds = {name: "int64" if name == "cell" else "float64" for name in columns}
     nodes = nodes.select(**{f"soc_{name}": nodes[name].cast(kind) for name, kind in kinds.items()})
     xp.rows = xp.only("cell", "x", "w").inner_join(nodes, "soc_cell")
-    node = {name: xp[name] for name in prior.columns}
-    node["is_zero"] = xp["node"] == int(prior.columns["node"].max())
+    node = {name: xp[name] for name in columns}
+    node["is_zero"] = xp["node"] == int(columns["node"].max())
     theta = prior_table.nodes_given(meta, node, xp["x"], xp["w"], xp["y"], xp["n"], xp)
     flagged = theta.flagged | (xp["wide"] > 0) | prior_table.is_beyond(meta, xp["x"])
     mean, within, between = theta.averages
@@ -374,19 +370,19 @@ def _scored(xp: _Sheet, prior: _Prior, nodes: Any) -> Any:
             below, _ = family.law(xp["a"], xp["b"], xp["norm"], 0.0, xp)
             (items["below"],) = xp.total(xp["weight"] * below)
     xp.add(**items)
-    averages = {f"soc_{name}": xp[name].max() for name in items}
-    items = _Sheet(xp.rows.group_by(xp.keys).aggregate(**averages), xp.keys, xp.engine)
-    return _with_quantiles(items, xp.only("weight", "a", "b", "norm"), prior)
+    nodes, averages = xp.only("weight", "a", "b", "norm"), {f"soc_{k}": xp[k].max() for k in items}
+    xp.rows = xp.rows.group_by(xp.keys).aggregate(**averages)
+    return nodes
 
 
-def _with_quantiles(xp: _Sheet, nodes: Any, prior: _Prior) -> Any:
+def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -> Any:
     """Items with quantiles, by steps of Newton's method on the distribution of their nodes."""
     import ibis
 
-    meta, family = prior.meta, prior_table.FAMILIES[prior.meta["family"]]
+    meta = described(fit)[0]
+    family, numbers = prior_table.FAMILIES[meta["family"]], np.arange(len(levels))
     averages = ["mean", "variance", *["p_zero"] * meta["zero"]]
-    numbers, levels = np.arange(len(prior.levels)), np.array(prior.levels)
-    xp.rows = xp.rows.cross_join(_small_table(soc_number=numbers, soc_level=levels))
+    xp.rows = xp.rows.cross_join(_small_table(soc_number=numbers, soc_level=np.array(levels)))
     share, at_zero = xp["level"], ibis.literal(False)
     if meta["zero"]:
         share, at_zero = prior_table.split_level(share, xp["p_zero"], xp["below"], xp)
@@ -409,7 +405,7 @@ def _with_quantiles(xp: _Sheet, nodes: Any, prior: _Prior) -> Any:
     theta, flagged = xp.where(xp["at_zero"], 0.0, theta), xp.where(close, xp["flagged"], 1.0)
     xp.add(theta=theta, flagged=flagged)
     columns = {f"soc_{name}": xp[name].max() for name in (*averages, "flagged")}
-    for k, level in enumerate(prior.levels):
+    for k, level in enumerate(levels):
         name = f"soc_{prior_table.quantile_name(level)}"
         columns[name] = xp["theta"].max(where=xp["number"] == k)
     xp.rows = xp.rows.group_by(xp.keys).aggregate(**columns)
@@ -422,26 +418,13 @@ def _with_quantiles(xp: _Sheet, nodes: Any, prior: _Prior) -> Any:
 # --- SQL text ------------------------------------------------------------------------------------
 
 
-def _scoring_sql(
-    users: Sequence[str],
-    roles: Mapping[str, str],
-    prior: _Prior,
-    tables: Mapping[str, str],
-    dialect: str,
-) -> str:
-    """A SELECT over named tables: the items', and the prior's, whose numbers it has otherwise."""
+def _text(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
+    """An expression over soc_table and soc_prior as a SELECT over `tables` of other names."""
     import ibis
     import sqlglot
     from ibis.expr.operations import InMemoryTable
 
-    _check_columns(users, roles, prior)
-    # decimals, so that the cast to float64 is always written
-    kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
-    nodes = _small_table(**prior.columns)
-    if "prior" in tables:
-        nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
-    scored = _expression(ibis.table(kinds, name="soc_table"), roles, prior, nodes, dialect)
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
         sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
