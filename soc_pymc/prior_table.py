@@ -29,7 +29,6 @@ MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean
 MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
 CLOSE = 1e-3  # error of a quantile's last step but one, as a logit: the step squares it
-_FARTHEST = 1e30  # bound of places, so that results are finite
 _FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or count as 0
 _NARROW, _LEAST_LOG = 1e-13, -300.0  # relative variance of a Normal; log share that counts as 0
 _LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
@@ -378,22 +377,18 @@ class Posteriors(NamedTuple):
     flagged: Any
 
 
-def posterior_rows(
-    table: PriorTable, items: Items, probs: Sequence[float], skip: bool = False
-) -> tuple[Any, Any]:
-    """Rows of `mixture_rows` and flags of items; with `skip`, some rows of flagged ones are NaN."""
+def posterior_rows(table: PriorTable, items: Items, probs: Sequence[float]) -> tuple[Any, Any]:
+    """Rows of `mixture_rows`, and flags of items."""
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged, family = np.ones(len(items.score), dtype=bool), FAMILIES[table.meta["family"]]
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
-        for part, (weight, a, b, zero, averages, flags) in posterior_nodes(table, items, skip):
+        for part, (weight, a, b, zero, averages, flags) in posterior_nodes(table, items):
             out[:, part] = mixture_rows(family, weight, a, b, averages, probs, zero)
             flagged[part] = flags
     return out, flagged | ~np.isfinite(out).all(axis=0)
 
 
-def posterior_nodes(
-    table: PriorTable, items: Items, skip: bool = False
-) -> Iterator[tuple[Any, Posteriors]]:
+def posterior_nodes(table: PriorTable, items: Items) -> Iterator[tuple[Any, Posteriors]]:
     """Indices of items and their nodes given the outcomes, in parts of any order."""
     meta, (t, y, n, *_) = table.meta, items
     axis, labels, code = meta["axis"], [""], 0
@@ -414,7 +409,6 @@ def posterior_nodes(
     # a mixture's items of similar outcomes share the components that count
     similar = y / np.maximum(n, 1e-300) if FAMILIES[meta["family"]].positive else y
     order = np.lexsort([similar, cell, number] if meta["mixture"] else [cell, number])
-    order = order[~flagged[order]] if skip else order
     for alike in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
         step = max(1, _AT_ONCE // int(number[alike].max(initial=1)))
         for part in (alike[i : i + step] for i in range(0, len(alike), step)):
@@ -429,12 +423,11 @@ def posterior_nodes(
 
 def places(meta: Mapping[str, Any], t: Any, size: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Each item's cell in its group, and its places along score and size there."""
-    axis, edges, is_atom = meta["axis"], meta["edges"], False
-    atoms = [(t == xp.exact(atom), len(edges) - 1 + k) for k, atom in enumerate(meta["atoms"])]
-    for matches, _ in atoms:
-        is_atom = is_atom | matches
-    usual = xp.keep(xp.where(is_atom, 0.5, t))  # an atom need not have a position
-    u = usual
+    axis, edges, atoms = meta["axis"], meta["edges"], [t == xp.exact(v) for v in meta["atoms"]]
+    usual = t
+    for is_atom in atoms:  # which need not have a position
+        usual = xp.where(is_atom, 0.5, usual)
+    u = usual = xp.keep(usual)
     if axis["scale"] == "rank":  # known at some scores, and straight between them
         cuts, ends = np.array(axis["score"]), np.abs(axis["score"]).max() + 1.0
         start, rank = np.append(cuts[0] - ends, cuts), np.pad(axis["rank"], 1, "edge")
@@ -444,10 +437,9 @@ def places(meta: Mapping[str, Any], t: Any, size: Any, xp: Any) -> tuple[Any, An
     elif axis["scale"] != "linear":
         u = xp.log(usual) - (xp.log(1.0 - usual) if axis["scale"] == "logit" else 0.0)
     cell, x = _within(meta["score_edges"], usual, edges, u, xp)
-    x = xp.low(xp.high(x, -_FARTHEST), _FARTHEST)
-    x = xp.where(is_atom, 0.0, x)
-    for matches, number in atoms:
-        cell = xp.where(matches, number, cell)
+    x = xp.low(xp.high(x, -1e30), 1e30)  # so that results are finite
+    for k, is_atom in enumerate(atoms):
+        cell, x = xp.where(is_atom, len(edges) - 1 + k, cell), xp.where(is_atom, 0.0, x)
     if not meta["sizes"]:
         return cell, x, 0.0 * x
     v = xp.log(xp.high(size, 1e-300))
@@ -627,11 +619,9 @@ def newton(
     p = xp.low(xp.high(p, 1e-300), 1.0 - 1e-16)
     gap = xp.keep(goal - xp.log(p / (1.0 - p)))
     low, high = xp.where(gap > 0, t, low), xp.where(gap > 0, high, t)
-    size = xp.high(gap, -gap)
-    slope = xp.high(density, 1e-290) / (p * (1.0 - p))
     # where a distribution function has no digits left, no more is known than its width
-    bounded = xp.where(p > 1e-290, xp.low(xp.high(slope, 1e-3 / unit), 100.0 / unit), 1e-3 / unit)
-    slope = xp.where(size > 5.0, bounded, slope)
-    step = xp.low(xp.high(gap / slope, -(3.0 + size) * unit), (3.0 + size) * unit)
+    slope = xp.where(p > 1e-290, xp.high(density / (p * (1.0 - p)), 1e-3 / unit), 1e-3 / unit)
+    most = (3.0 + xp.high(gap, -gap)) * unit
+    step = xp.low(xp.high(gap / slope, -most), most)
     step = xp.low(xp.high(step, 0.7 * (low - t)), 0.7 * (high - t))
     return gap, t + step, low, high

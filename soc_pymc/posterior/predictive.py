@@ -154,7 +154,7 @@ class Posterior:
         flagged = np.full(len(columns["score"]), closely or not has_table)
         if has_table:
             items = self.items(columns)
-            for part, theta in prior_table.posterior_nodes(table_of(self.fit), items, skip=closely):
+            for part, theta in prior_table.posterior_nodes(table_of(self.fit), items):
                 flagged[part] = theta.flagged & closely
                 yield part, ThetaMixture(theta.a, theta.b, theta.weight, theta.zero)
         by_draws, step = np.flatnonzero(flagged), items_at_once(self.fit)
@@ -164,7 +164,7 @@ class Posterior:
 
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
         items = self.items(columns)
-        rows, flagged = prior_table.posterior_rows(table_of(self.fit), items, probs, skip=True)
+        rows, flagged = prior_table.posterior_rows(table_of(self.fit), items, probs)
         by_draws = np.flatnonzero(flagged)
         if len(by_draws):
             rows[:, by_draws] = self._by_draws(probs, select(columns, by_draws))
