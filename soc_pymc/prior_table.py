@@ -4,13 +4,15 @@ A table cuts scores and log sizes into cells, for each group. In a cell the prio
 of conjugate parameters with weights, given by two curves that are polynomials there. An outcome
 updates every node (`alpha + clicks`) and, under a mixture, its weight, by Bayes' rule. Where the
 nodes do not represent the fit's draws closely, items are flagged.
+
+Formulas are in + - * / and functions of a namespace `xp`: arrays (nodes, items), `ARRAYS`, and
+columns of engines share them.
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,20 +29,20 @@ MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean
 MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
 CLOSE = 1e-3  # error of a quantile's last step but one, as a logit: the step squares it
-FARTHEST = 1e30  # bound of places, so that results are finite
 _FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or count as 0
-_NARROW = 1e-13  # relative variance below which a quantile is a Normal's
+_NARROW, _LEAST_LOG = 1e-13, -300.0  # relative variance of a Normal; log share that counts as 0
 _LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
-_MOST_STEPS = 60
-_FAR, _PART_WAY = 5.0, 0.7  # gap from which slopes are bounded; share of the way to a bound
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
-_LOGISTIC = 1.702  # a normal quantile is nearly the logit over this
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
-    keep=lambda values: values)  # fmt: skip
+    exact=float, keep=lambda value: value,  # for values that are used often
+    total=lambda *values: [value.sum(axis=0) for value in values],  # over an item's nodes
+    most=lambda value: value.max(axis=0),
+    bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
+    take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
 
 
-# --- families: in + - * / and given functions, so for arrays and for columns of engines -----------
+# --- families: formulas of conjugate parameters a, b of theta, an outcome y and its size n --------
 
 
 def _stirling(z: Any) -> Any:
@@ -191,26 +193,19 @@ FAMILIES = {
         positive=False, none=1e150,
         good=lambda y, n: (abs(y) < math.inf) & (n > 0) & (n < math.inf)),
 }  # fmt: skip
-"""Formulas of each family: `a, b` are conjugate parameters of theta, `y, n` outcome and size."""
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PriorTable:
+class PriorTable(NamedTuple):
     """A fit's prior, given the score, in the form that scores items."""
 
     meta: Mapping[str, Any]
     """Description: ``made``, the day; ``fit``, the fit's digest; ``family``; ``groups``; the
     ``axis`` of scores with ``edges`` of cells; ``atoms``; ``errors`` against every draw."""
-    nodes: Mapping[str, Mapping[str, Any]]
-    """Columns of a file by group, without groups by "": a group's nodes in order of its cells."""
-
-    @property
-    def family(self) -> Any:
-        """Formulas of the family."""
-        return FAMILIES[self.meta["family"]]
+    nodes: Callable[[str], Mapping[str, Any]]
+    """Columns of a file for a group, without groups for "": its nodes in order of the cells."""
 
 
 def load(path: Any) -> PriorTable:
@@ -273,11 +268,10 @@ def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
 def by_group(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
     """A table from its description and columns of the nodes of all groups, one after the other."""
     labels = meta["groups"] or [""]
-    starts = meta["cells"] // len(labels) * np.arange(1, len(labels))
+    starts = meta["cells"] // len(labels) * np.arange(len(labels) + 1)
     ends = np.searchsorted(columns["cell"], starts)
-    parts = zip(*(np.split(values, ends) for values in columns.values()), strict=True)
-    nodes = [dict(zip(columns, part, strict=True)) for part in parts]
-    return PriorTable(meta, dict(zip(labels, nodes, strict=True)))
+    parts = {label: slice(*ends[k : k + 2]) for k, label in enumerate(labels)}
+    return PriorTable(meta, lambda label: {name: v[parts[label]] for name, v in columns.items()})
 
 
 def quantile_name(prob: float) -> str:
@@ -330,7 +324,7 @@ def score(
     True
     """
     table = table if isinstance(table, PriorTable) else load(table)
-    meta, family = table.meta, table.family
+    meta, family = table.meta, FAMILIES[table.meta["family"]]
     if score is None:
         if meta["score"] is None:
             raise ValueError("the fit's items have a score: give score= of each")
@@ -344,15 +338,14 @@ def score(
     y, n, prior_size = (
         np.broadcast_to(np.asarray(value, dtype=float), t.shape) for value in (*known, size)
     )
-    bad = ~family.good(y, n)
-    if bad.any():
-        raise ValueError(f"{bad.sum()} of {len(t)} outcomes are not possible with their sizes")
-    labels = [*map(str, np.atleast_1d(np.array([] if group is None else group, dtype=object)))]
-    if meta["groups"] and len(labels) != len(t):
+    if bad := np.sum(~family.good(y, n)):
+        raise ValueError(f"{bad} of {len(t)} outcomes are not possible with their sizes")
+    labels = np.array([*map(str, np.atleast_1d(np.array(group, dtype=object)))], dtype=object)
+    if meta["groups"] and (group is None or len(labels) != len(t)):
         raise ValueError(f"{len(labels)} groups for {len(t)} scores: give group= of each")
     if meta["groups"] and (unknown := sorted(set(labels) - set(meta["groups"]))):
         raise ValueError(f"group {unknown[0]!r} is not one of the table's")
-    items = Items(t, y, n, prior_size, np.array(labels, dtype=object) if meta["groups"] else None)
+    items = Items(t, y, n, prior_size, labels if meta["groups"] else None)
     rows, flagged = posterior_rows(table, items, quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
     columns = dict(zip([*names, *["p_zero"] * meta["zero"]], rows, strict=True))
@@ -376,180 +369,192 @@ class Items(NamedTuple):
 class Posteriors(NamedTuple):
     """Nodes of some items given their outcomes, (nodes, n), and columns of these items, (n,)."""
 
-    items: Any  # indices
-    flagged: Any
     weight: Any
     a: Any
     b: Any
     zero: Any  # P(theta = 0); None if theta is never 0
+    averages: Any  # of `moments`
+    flagged: Any
 
 
-def posterior_rows(
-    table: PriorTable, items: Items, probs: Sequence[float], skip: bool = False
-) -> tuple[Any, Any]:
-    """Rows of `mixture_rows` and flags of items; with `skip`, some rows of flagged ones are NaN."""
+def posterior_rows(table: PriorTable, items: Items, probs: Sequence[float]) -> tuple[Any, Any]:
+    """Rows of `mixture_rows`, and flags of items."""
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
-    flagged = np.ones(len(items.score), dtype=bool)
+    flagged, family = np.ones(len(items.score), dtype=bool), FAMILIES[table.meta["family"]]
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
-        for part in posterior_nodes(table, items, skip):
-            nodes = part.weight, part.a, part.b
-            out[:, part.items] = mixture_rows(table.family, *nodes, probs, part.zero)
-            flagged[part.items] = part.flagged
+        for part, (weight, a, b, zero, averages, flags) in posterior_nodes(table, items):
+            out[:, part] = mixture_rows(family, weight, a, b, averages, probs, zero)
+            flagged[part] = flags
     return out, flagged | ~np.isfinite(out).all(axis=0)
 
 
-def posterior_nodes(table: PriorTable, items: Items, skip: bool = False) -> Iterator[Posteriors]:
-    """Nodes of all items given their outcomes, in parts of any order; as by `posterior_rows`."""
-    meta, family, y, n = table.meta, table.family, items.outcome, items.size
-    cell, x, w = _places(meta, items)
-    labels, code = np.unique([""] if items.group is None else items.group, return_inverse=True)
-    parts = [table.nodes[label] for label in labels.tolist()]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    start = np.flatnonzero(columns["node"] == 0)  # of the nodes of a cell
-    cell = cell + len(start) // len(labels) * code
-    number = np.diff(start, append=len(columns["node"]))[cell]
-    flagged = columns["wide"][start[cell]] > 0
-    if "score" not in meta["axis"]:  # beyond the outermost cells
-        flagged |= (x < 0.0) | (x > 1.0)
-    # a mixture's items of similar outcomes share the components that count
-    similar = y / np.maximum(n, 1e-300) if family.positive else y
-    order = np.lexsort([similar, cell, number] if meta["mixture"] else [cell, number])
-    order = order[~flagged[order]] if skip else order
-    polynomials = [[columns[f"{v}_{i}{j}"] for i, j in meta["terms"]] for v in POLYNOMIALS]
-    ways = [values for name, values in columns.items() if name.startswith("way_")]
-    for part in _chunks(order, number):
-        rows = start[cell[part]] + np.arange(number[part[0]])[:, None]
-        powers = [x[part] ** i * w[part] ** j if j else x[part] ** i for i, j in meta["terms"]]
-        weight, *curves = (
-            sum(
-                coefficient.take(rows) * power
-                for coefficient, power in zip(row, powers, strict=True)
-            )
-            for row in polynomials
+def posterior_nodes(table: PriorTable, items: Items) -> Iterator[tuple[Any, Posteriors]]:
+    """Indices of items and their nodes given the outcomes, in parts of any order."""
+    meta, (t, y, n, *_) = table.meta, items
+    axis, labels, code = meta["axis"], [""], 0
+    if bad := np.sum(~((t > axis["low"]) & (t < axis["high"]) | np.isin(t, meta["atoms"]))):
+        raise ValueError(
+            f"{bad} of {len(t)} scores are not above {axis['low']:g} and below {axis['high']:g}: "
+            f"on the {axis['scale']} scale these have no position"
         )
-        curves = [np.clip(v, -most, most) for v, most in zip(curves, family.bounds, strict=True)]
-        a, b = family.parameters(*curves, ARRAYS)
-        nodes = weight, a, b, y[part], n[part]
-        if meta["mixture"]:
-            close, *posterior = _reweighted(
-                family, [way.take(rows) for way in ways], *nodes, meta["zero"]
-            )
-        else:
-            close, *posterior = _updated(family, *nodes)
-        yield Posteriors(part, flagged[part] | ~close, *posterior)
-
-
-def _chunks(order: Any, number: Any) -> Iterator[Any]:
-    """Parts of indices of items whose cells have equally many nodes."""
+    if items.group is not None:
+        labels, code = np.unique(items.group, return_inverse=True)
+    parts = [table.nodes(label) for label in labels]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    begin = np.flatnonzero(columns["node"] == 0)  # of the nodes of a cell
+    cell, x, w = places(meta, t, items.prior_size, ARRAYS)
+    cell = cell + len(begin) // len(labels) * code
+    number = np.diff(begin, append=len(columns["node"]))[cell]
+    flagged = (columns["wide"][begin[cell]] > 0) | is_beyond(meta, x)
+    # a mixture's items of similar outcomes share the components that count
+    similar = y / np.maximum(n, 1e-300) if FAMILIES[meta["family"]].positive else y
+    order = np.lexsort([similar, cell, number] if meta["mixture"] else [cell, number])
     for alike in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
         step = max(1, _AT_ONCE // int(number[alike].max(initial=1)))
-        yield from (alike[i : i + step] for i in range(0, len(alike), step))
+        for part in (alike[i : i + step] for i in range(0, len(alike), step)):
+            rows = begin[cell[part]] + np.arange(number[part[0]])[:, None]
+            node = {name: values.take(rows) for name, values in columns.items()}
+            node["is_zero"] = node["node"] == number[part[0]] - 1  # under a mixture with zeros
+            theta = nodes_given(meta, node, x[part], w[part], y[part], n[part], ARRAYS)
+            counts = (np.abs(theta.weight) > _LEAST_WEIGHT).any(axis=1)
+            nodes = (values[counts] for values in theta[:3])
+            yield part, Posteriors(*nodes, *theta[3:5], theta.flagged | flagged[part])
 
 
-def _places(meta: Mapping[str, Any], items: Items) -> tuple[Any, Any, Any]:
+def places(meta: Mapping[str, Any], t: Any, size: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Each item's cell in its group, and its places along score and size there."""
-    axis, t = meta["axis"], items.score
-    is_atom = np.isin(t, meta["atoms"])
-    bad = ~((t > axis["low"]) & (t < axis["high"]) | is_atom)
-    if bad.any():
-        raise ValueError(
-            f"{bad.sum()} of {len(t)} scores are not above {axis['low']:g} and "
-            f"below {axis['high']:g}: on the {axis['scale']} scale these have no position"
-        )
-    usual = np.where(is_atom, 0.5, t)  # an atom need not have a position
-    u = usual if axis["low"] else np.log(usual)
-    u = u - np.log(1.0 - usual) if axis["high"] == 1.0 and not axis["low"] else u
-    u = np.interp(t, axis["score"], axis["rank"]) if "score" in axis else u
-    cell, x = _within(meta["score_edges"], t, meta["edges"], u)
-    x, atoms = np.where(is_atom, 0.0, np.clip(x, -FARTHEST, FARTHEST)), meta["atoms"]
-    cell = np.where(is_atom, len(meta["edges"]) - 1 + np.searchsorted(atoms, t), cell)
+    axis, edges, atoms = meta["axis"], meta["edges"], [t == xp.exact(v) for v in meta["atoms"]]
+    usual = t
+    for is_atom in atoms:  # which need not have a position
+        usual = xp.where(is_atom, 0.5, usual)
+    u = usual = xp.keep(usual)
+    if axis["scale"] == "rank":  # known at some scores, and straight between them
+        cuts, ends = np.array(axis["score"]), np.abs(axis["score"]).max() + 1.0
+        start, rank = np.append(cuts[0] - ends, cuts), np.pad(axis["rank"], 1, "edge")
+        slope = np.diff(rank) / np.diff(start, append=cuts[-1] + ends)
+        start, rank, slope = xp.take(xp.bin(cuts, usual), start, rank[:-1], slope)
+        u = rank + (usual - start) * slope
+    elif axis["scale"] != "linear":
+        u = xp.log(usual) - (xp.log(1.0 - usual) if axis["scale"] == "logit" else 0.0)
+    cell, x = _within(meta["score_edges"], usual, edges, u, xp)
+    x = xp.low(xp.high(x, -1e30), 1e30)  # so that results are finite
+    for k, is_atom in enumerate(atoms):
+        cell, x = xp.where(is_atom, len(edges) - 1 + k, cell), xp.where(is_atom, 0.0, x)
     if not meta["sizes"]:
-        return cell, x, np.zeros_like(x)
-    v = np.clip(np.log(np.maximum(items.prior_size, 1e-300)), meta["sizes"][0], meta["sizes"][-1])
-    column, w = _within(meta["size_edges"], items.prior_size, meta["sizes"], v)
+        return cell, x, 0.0 * x
+    v = xp.log(xp.high(size, 1e-300))
+    v = xp.low(xp.high(v, meta["sizes"][0]), meta["sizes"][-1])
+    column, w = _within(meta["size_edges"], size, meta["sizes"], v, xp)
     return cell * (len(meta["sizes"]) - 1) + column, x, w
 
 
-def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
+def _within(cuts: Any, values: Any, edges: Any, u: Any, xp: Any) -> tuple[Any, Any]:
     """Cells of values between cuts, the outer ones without end, and places from 0 to 1 there."""
-    # on the values' own scale all engines agree to the last digit
-    cell, edges = np.searchsorted(cuts[1:-1], values, side="right"), np.array(edges)
-    return cell, (u - edges[cell]) / (edges[cell + 1] - edges[cell])
+    cell = xp.bin(np.array(cuts[1:-1]), values)  # there all engines agree to the last digit
+    low, width = xp.take(cell, np.array(edges[:-1]), np.diff(edges))
+    return cell, xp.keep((u - low) / width)
 
 
-def _updated(family: Any, weight: Any, a: Any, b: Any, y: Any, n: Any) -> tuple[Any, ...]:
-    """Return whether the nodes' means given outcomes are close; weights, parameters and None."""
-    weight = weight / weight.sum(axis=0)
-    a, b = family.update(a, b, y, n)
-    mean, variance = family.mean(a, b), family.variance(a, b)
-    centred = mean - (weight * mean).sum(axis=0)
-    apart = (weight * centred * centred).sum(axis=0) / (weight * variance).sum(axis=0)
-    return apart <= MOST_APART, weight, a, b, None
+def is_beyond(meta: Mapping[str, Any], x: Any) -> Any:
+    """Whether places are beyond the outermost cells, for positions that have no end."""
+    return ((x < 0.0) | (x > 1.0)) & (meta["axis"]["scale"] != "rank")
+
+
+def nodes_given(meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any) -> Posteriors:
+    """Nodes at places x and w given outcomes y of sizes n; flagged where they contradict these."""
+    family, zero, sums = FAMILIES[meta["family"]], None, []
+    powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
+    weight, *curves = (
+        xp.keep(sum(node[f"{name}_{term}"] * power for term, power in powers.items()))
+        for name in POLYNOMIALS
+    )
+    bounds = zip(curves, family.bounds, strict=True)
+    curves = [xp.keep(xp.low(xp.high(curve, -most), most)) for curve, most in bounds]
+    a, b = map(xp.keep, family.parameters(*curves, xp))
+    if meta["mixture"]:
+        weight, a, b, *sums = _reweighted(meta, node, weight, a, b, y, n, xp)
+    a, b = map(xp.keep, family.update(a, b, y, n))
+    averages, total, *sums = moments(family, weight, a, b, xp, *sums)
+    close = averages[2] <= MOST_APART * averages[1]
+    if meta["mixture"]:
+        close, zero = sums[0] <= MOST_MOVED, sums[1] / (sums[1] + total) if meta["zero"] else None
+    return Posteriors(weight / total, a, b, zero, averages, ~close)
 
 
 def _reweighted(
-    family: Any, ways: Any, weight: Any, a: Any, b: Any, y: Any, n: Any, zero: bool
+    meta: Any, node: Any, weight: Any, a: Any, b: Any, y: Any, n: Any, xp: Any
 ) -> tuple[Any, ...]:
-    """Return whether a mixture's weights are known well enough; as `_updated`, and p_zero."""
-    weight = np.maximum(weight, 0.0)  # polynomials may fall below 0 where weights nearly vanish
-    if zero:
-        a[-1], b[-1] = family.spike
-    log_p = family.log_density(a, b, y, n, ARRAYS)
-    p = np.exp(log_p - log_p.max(axis=0))
-    total = (weight * p).sum(axis=0)
+    """A mixture's weights given outcomes, parameters, how far weights move, and theta = 0's."""
+    family, is_zero = FAMILIES[meta["family"]], meta["zero"] and node["is_zero"]
+    if meta["zero"]:
+        a, b = (xp.keep(xp.where(is_zero, v, u)) for v, u in zip(family.spike, (a, b), strict=True))
+    prior = xp.keep(xp.high(weight, 0.0))  # polynomials may fall below 0
+    log_p = xp.keep(family.log_density(a, b, y, n, xp))
+    p = xp.keep(xp.exp(xp.high(log_p - xp.most(log_p), _LEAST_LOG)))
+    ways = [values for name, values in node.items() if name.startswith("way_")]
+    total, *shifts = xp.total(prior * p, *(way * p for way in ways))
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
-    shifts = [(way * p).sum(axis=0) / total for way in ways]
+    shifts = [xp.keep(shift / total) for shift in shifts]
     change = sum(way * shift for way, shift in zip(ways, shifts, strict=True))
-    change = change / np.maximum(weight, 1e-100)
-    apart = (weight * p * change**2).sum(axis=0) / total
-    moved = sum(shift * shift for shift in shifts)
-    weight = weight * p * (1.0 + moved) / np.maximum(1.0 + change, 0.1)
-    weight, p_zero = weight / weight.sum(axis=0), None
-    if zero:
-        p_zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
-        weight = weight / np.maximum(1.0 - p_zero, 1e-300)
-    weight[weight < _LEAST_WEIGHT] = 0.0
-    counts = weight.any(axis=1)
-    posterior = family.update(a[counts], b[counts], y, n)
-    return apart <= MOST_MOVED, weight[counts], *posterior, p_zero
+    change, share = xp.keep(change / xp.high(prior, 1e-100)), xp.keep(prior * p / total)
+    weight, moved = xp.keep(share / xp.high(1.0 + change, 0.1)), share * change * change
+    if not meta["zero"]:
+        return weight, a, b, moved, 0.0 * moved
+    a, b = (xp.keep(xp.where(is_zero, 1.0, v)) for v in (a, b))  # harmless, without weight
+    parts = xp.where(is_zero, 0.0, weight), xp.where(is_zero, weight, 0.0)
+    return xp.keep(parts[0]), a, b, moved, parts[1]
 
 
 # --- summaries of mixtures ------------------------------------------------------------------------
 
 
+def moments(family: Any, weight: Any, a: Any, b: Any, xp: Any, *further: Any) -> tuple[Any, ...]:
+    """Means and variances within and between members; sums of the weights and further values."""
+    means = xp.keep(family.mean(a, b))
+    total, mean, *sums = xp.total(weight, weight * means, *further)
+    total = xp.keep(xp.high(total, 1e-290))
+    mean = xp.keep(mean / total)
+    spreads = weight * family.variance(a, b), weight * (means - mean) * (means - mean)
+    within, between = xp.total(*spreads)
+    return (mean, within / total, between / total), total, *sums
+
+
+def with_zeros(mean: Any, variance: Any, zero: Any) -> tuple[Any, Any]:
+    """Mean and variance with a share of theta = 0 beside others."""
+    return (1.0 - zero) * mean, (1.0 - zero) * (variance + zero * mean * mean)
+
+
 def mixture_rows(
-    family: Any, weight: Any, a: Any, b: Any, probs: Sequence[float], zero: Any = None,
-    law: Callable[..., tuple[Any, Any]] | None = None,
+    family: Any, weight: Any, a: Any, b: Any, averages: Any, probs: Sequence[float],
+    zero: Any = None, law: Callable[..., tuple[Any, Any]] | None = None,
 ) -> Any:  # fmt: skip
     """Mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given, (rows, n).
 
-    Weights, (members, n) or (members, 1), add up to 1 and may be negative; `zero` (n,) is the share
-    of theta = 0. `law`, if given, replaces the family's in the last steps.
+    Weights, (members, n) or (members, 1), add up to 1 and may be negative; `averages` are those of
+    `moments`; `zero` (n,) is the share of theta = 0. `law`, if given, replaces the family's in the
+    last steps.
     """
-    share_of_zero = np.zeros(a.shape[1]) if zero is None else zero
-    means, variances = family.mean(a, b), family.variance(a, b)
-    mean = means[0] + (weight * (means - means[0])).sum(axis=0)  # exact where all are equal
-    variance = (weight * (variances + (means - mean) ** 2)).sum(axis=0)
-    total = (1.0 - share_of_zero) * (variance + share_of_zero * mean * mean)
-    out = [(1.0 - share_of_zero) * mean, np.sqrt(total), total]
+    mean, variance, share_of_zero = averages[0], averages[1] + averages[2], zero
+    if zero is None:
+        share_of_zero = np.zeros(len(mean))
+    total_mean, total = with_zeros(mean, variance, share_of_zero)
+    out = [total_mean, np.sqrt(total), total]
     counts = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
-    if len(probs) and weight.shape[1] > 1 and not counts.all():
+    if len(probs) and not counts.all():
         weight, a, b = weight[counts], a[counts], b[counts]
-    rows = a, b, family.norm(a, b, ARRAYS) if len(probs) else a
+    nodes = a, b, family.norm(a, b, ARRAYS) if len(probs) else a
     laws, below = [family.law] if law is None else [family.law, law], 0.0
     if zero is not None and not family.positive:
-        below = (weight * laws[-1](*rows, 0.0, ARRAYS)[0]).sum(axis=0)
-    narrow = variance < _NARROW * (family.unit(mean) ** 2)
+        below = (weight * laws[-1](*nodes, 0.0, ARRAYS)[0]).sum(axis=0)
+    narrow = variance < _NARROW * family.unit(mean) ** 2
     for prob in probs:
         share, at_zero = split_level(prob, share_of_zero, below, ARRAYS)
         t, unit = start(family, mean, variance, share, ARRAYS)
-        if family.positive:
-            t, unit = np.clip(t, -_LOWEST, _LOWEST), np.minimum(unit, 0.1 * _LOWEST)
         for function in laws:  # levels beyond the approximation's digits begin at the first guess
-            root = solve(function, weight, rows, share, t, unit)
+            root = solve(function, weight, nodes, share, t, unit)
             t = np.where(np.isnan(root), t, root)
         if family.positive and np.isnan(root).any():  # quantiles that no number but 0 can show
-            p = (weight * laws[-1](*rows, -_LOWEST, ARRAYS)[0]).sum(axis=0)
+            p = (weight * laws[-1](*nodes, -_LOWEST, ARRAYS)[0]).sum(axis=0)
             root = np.where(np.isnan(root) & (p >= share), -math.inf, root)
         quantile = family.theta(root, ARRAYS)
         if narrow.any():  # a Normal's, as densities of so large shapes have no digits left
@@ -564,8 +569,7 @@ def split_level(level: Any, zero: Any, below: Any, xp: Any) -> tuple[Any, Any]:
     nonzero = xp.high(1.0 - zero, 1e-290)
     under = nonzero * below
     share = xp.where(level < under, level, xp.high(level - zero, under)) / nonzero
-    at_zero = (level >= under) & (level < under + zero)
-    return xp.low(xp.high(share, 1e-300), 1.0 - 1e-16), at_zero
+    return xp.low(xp.high(share, 1e-300), 1.0 - 1e-16), (level >= under) & (level < under + zero)
 
 
 def start(family: Any, mean: Any, variance: Any, share: Any, xp: Any) -> tuple[Any, Any]:
@@ -576,31 +580,34 @@ def start(family: Any, mean: Any, variance: Any, share: Any, xp: Any) -> tuple[A
     a, b = map(xp.keep, family.matched(mean, variance))
     middle, square, third = family.cumulants(a, b, xp)
     goal = xp.keep(xp.log(share) - xp.log(1.0 - share))
-    z, sd = xp.keep(goal / _LOGISTIC), xp.keep(xp.sqrt(square))
+    z, sd = xp.keep(goal / 1.702), xp.keep(xp.sqrt(square))  # a normal quantile, nearly
     t = xp.keep(middle + sd * (z + third / (square * sd) * (z * z - 1.0) / 6.0))
     p, density = family.law(a, b, xp.keep(family.norm(a, b, xp)), t, xp)
-    return newton(goal, xp.keep(p), density, t, -1e300, 1e300, sd, xp)[1], sd
+    _, t, *_ = newton(goal, xp.keep(p), density, t, -1e300, 1e300, sd, xp)
+    if family.positive:
+        t, sd = xp.low(xp.high(t, -_LOWEST), _LOWEST), xp.low(sd, 0.1 * _LOWEST)
+    return t, sd
 
 
-def solve(law: Any, weight: Any, rows: Any, share: Any, t: Any, unit: Any) -> Any:
+def solve(law: Any, weight: Any, nodes: Any, share: Any, t: Any, unit: Any) -> Any:
     """Quantiles of mixtures on the line, from places nearby; NaN where none is found.
 
-    `law` takes parameters `rows`, each (members, n), and places (n,). The step from within `CLOSE`
-    of the level, as a logit, is the last.
+    `law` takes parameters of `nodes`, each (members, n), and places (n,). The step from within
+    `CLOSE` of the level, as a logit, is the last.
     """
     out, low, high = np.full((3, len(t)), [[math.nan], [-1e300], [1e300]])
     state = [np.arange(len(t)), np.log(share / (1.0 - share)), unit, t, low, high]
-    for _ in range(_MOST_STEPS):
+    for _ in range(60):
         items, goal, unit, t, low, high = state
-        p, density = ((weight * v).sum(axis=0) for v in law(*rows, t, ARRAYS))
-        logits, t, low, high = newton(goal, p, density, t, low, high, unit, ARRAYS)
-        done = abs(logits) < CLOSE
+        p, density = ((weight * v).sum(axis=0) for v in law(*nodes, t, ARRAYS))
+        gap, t, low, high = newton(goal, p, density, t, low, high, unit, ARRAYS)
+        done = np.abs(gap) < CLOSE
         out[items[done]] = t[done]
         if done.all():
             break
         state = [v[~done] for v in (items, goal, unit, t, low, high)]
         if done.any():
-            rows = [v[:, ~done] for v in rows]
+            nodes = [v[:, ~done] for v in nodes]
             weight = weight if weight.shape[1] == 1 else weight[:, ~done]
     return out
 
@@ -612,11 +619,9 @@ def newton(
     p = xp.low(xp.high(p, 1e-300), 1.0 - 1e-16)
     gap = xp.keep(goal - xp.log(p / (1.0 - p)))
     low, high = xp.where(gap > 0, t, low), xp.where(gap > 0, high, t)
-    size = xp.high(gap, -gap)
-    slope = xp.high(density, 1e-290) / (p * (1.0 - p))
     # where a distribution function has no digits left, no more is known than its width
-    bounded = xp.where(p > 1e-290, xp.low(xp.high(slope, 1e-3 / unit), 100.0 / unit), 1e-3 / unit)
-    slope = xp.where(size > _FAR, bounded, slope)
-    step = xp.low(xp.high(gap / slope, -(3.0 + size) * unit), (3.0 + size) * unit)
-    step = xp.low(xp.high(step, _PART_WAY * (low - t)), _PART_WAY * (high - t))
+    slope = xp.where(p > 1e-290, xp.high(density / (p * (1.0 - p)), 1e-3 / unit), 1e-3 / unit)
+    most = (3.0 + xp.high(gap, -gap)) * unit
+    step = xp.low(xp.high(gap / slope, -most), most)
+    step = xp.low(xp.high(step, 0.7 * (low - t)), 0.7 * (high - t))
     return gap, t + step, low, high

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from .._lib.arrays import Floats
-from ..prior_table import FAMILIES, mixture_rows
+from ..prior_table import ARRAYS, FAMILIES, mixture_rows, moments
 
 _AT_ONCE = 1 << 16  # numbers in one array of members x items
 _LARGEST = 690.0  # largest logarithm or logit of theta
@@ -69,8 +69,9 @@ def summaries(
             part = slice(begin, begin + step)
             share = weight if weight.shape[1] == 1 else weight[:, part]
             at_zero = None if zero is None else zero[part]
-            mixture = FAMILIES[name], share, a[:, part], b[:, part], probs
-            out[:, part] = mixture_rows(*mixture, at_zero, _LAWS[name])
+            mixture = FAMILIES[name], share, a[:, part], b[:, part]
+            averages, *_ = moments(*mixture, ARRAYS)
+            out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, _LAWS[name])
     return out
 
 

@@ -112,7 +112,7 @@ def described(fit: Fit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
     def make() -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         table = table_of(fit)
-        parts = [table.nodes[label] for label in fit.groups or [""]]
+        parts = [table.nodes(label) for label in fit.groups or [""]]
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         is_first = columns["node"] == 0
         columns["cell"] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)

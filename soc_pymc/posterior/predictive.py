@@ -25,8 +25,7 @@ from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
 from .curves import atom_of, chosen, curve_draws, items_at_once, place_of
 from .item_columns import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
-from .prior_build import table_of, why_no_table
-from .weights import BinWeights, SmoothWeights
+from .prior_build import BinWeights, SmoothWeights, table_of, why_no_table
 
 _POINTS = 20, 12, 12  # grid of scores, sizes and values on which quantiles are interpolated
 _TINY, _SMALL = 1e-300, 1e-4  # least size, and least quantile as a share of the mean
@@ -155,9 +154,9 @@ class Posterior:
         flagged = np.full(len(columns["score"]), closely or not has_table)
         if has_table:
             items = self.items(columns)
-            for part in prior_table.posterior_nodes(table_of(self.fit), items, skip=closely):
-                flagged[part.items] = part.flagged & closely
-                yield part.items, ThetaMixture(part.a, part.b, part.weight, part.zero)
+            for part, theta in prior_table.posterior_nodes(table_of(self.fit), items):
+                flagged[part] = theta.flagged & closely
+                yield part, ThetaMixture(theta.a, theta.b, theta.weight, theta.zero)
         by_draws, step = np.flatnonzero(flagged), items_at_once(self.fit)
         for start in range(0, len(by_draws), step):
             chunk = by_draws[start : start + step]
@@ -165,7 +164,7 @@ class Posterior:
 
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
         items = self.items(columns)
-        rows, flagged = prior_table.posterior_rows(table_of(self.fit), items, probs, skip=True)
+        rows, flagged = prior_table.posterior_rows(table_of(self.fit), items, probs)
         by_draws = np.flatnonzero(flagged)
         if len(by_draws):
             rows[:, by_draws] = self._by_draws(probs, select(columns, by_draws))

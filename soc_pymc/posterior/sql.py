@@ -1,24 +1,49 @@
-"""Item posteriors as an Ibis expression and as SQL text."""
+"""Item posteriors as an Ibis expression and as SQL text.
+
+The formulas are those of `soc_pymc.prior_table`, on columns of an engine. Comparisons find the cell
+of distinct items; they are joined to its nodes, and sums over the nodes give their posteriors.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from itertools import count as numbered
+from operator import and_
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import prior_table
 from .._lib.arguments import A, names_of, shown
 from .._lib.errors import FitError, ItemsError
-from ..data.groups import NO_SCORE, arguments_of, group_roles, roles_of, roles_of_groups
+from ..data.engines import with_bins
+from ..data.formulas import exact
+from ..data.groups import (
+    CROSS,
+    NO_SCORE,
+    ONE_SCORE,
+    arguments_of,
+    group_roles,
+    roles_of,
+    roles_of_groups,
+)
 from ..data.items import ANY_ITEMS, ITEMS, Items
 from ..data.sources import kind_of
+from ..data.validation import numbers
 from ..families.family import family_of
+from ..families.scales import MIDDLE
 from ..inference.results import FIT, Fit
+from .files import described
 from .item_columns import posterior_roles
-from .sql_expression import Prior, expression, prior_of, small_table
 
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 _MOST_TEXT = 1_000_000  # characters of a SELECT
 _PART = r'(?:[^\W\d]\w*|"(?:[^"\x00-\x1f]|"")+")'
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
+_ALL = 2**62  # a LIMIT without which Postgres computes a column again at every use
+_STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
 
 
 def posterior_expression(
@@ -68,10 +93,9 @@ def posterior_expression(
             'ibis.duckdb.connect().read_parquet("items.parquet")'
         )
     roles = posterior_roles(fit, items)
-    prior = prior_of(fit, quantiles)
-    _check_columns(items.source.columns, roles, prior)
-    engine = items.source.get_backend().name
-    return expression(items.source, roles, prior, small_table(**prior.columns), engine)
+    table, nodes = items.source, _small_table(**described(fit)[1])
+    _check_columns(table.columns, roles, _new_columns(fit, quantiles))
+    return _expression(fit, table, roles, quantiles, nodes, table.get_backend().name)
 
 
 def posterior_sql(
@@ -126,6 +150,8 @@ def posterior_sql(
     >>> '"ad_id"' in sql and "FROM sales.ads" in sql
     True
     """
+    import ibis
+
     columns = names_of(columns, "columns", ItemsError)
     FIT(fit, "fit")
     tables = {"table": table} | ({} if prior is None else {"prior": prior})
@@ -155,15 +181,31 @@ def posterior_sql(
     items = ITEMS[outcome.kind](table, **arguments_of(by_role))
     roles = posterior_roles(fit, items)
     users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
-    return _scoring_sql(users, roles, prior_of(fit, quantiles), tables, dialect)
+    _check_columns(users, roles, _new_columns(fit, quantiles))
+    # decimals, so that the cast to float64 is always written
+    kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
+    nodes, source = _small_table(**described(fit)[1]), ibis.table(kinds, name="soc_table")
+    if prior is not None:
+        nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
+    return _text(_expression(fit, source, roles, quantiles, nodes, dialect), tables, dialect)
 
 
-def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prior) -> None:
-    """Refuse tables that lack a column or already have one of the new ones."""
+# --- the expression ------------------------------------------------------------------------------
+
+
+def _new_columns(fit: Fit, levels: Sequence[float]) -> list[str]:
+    """Names of the new columns, if the fit has an accurate prior table."""
+    quantiles = map(prior_table.quantile_name, levels)
+    zero = ["p_zero"] * described(fit)[0]["zero"]
+    return ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
+
+
+def _check_columns(columns: Sequence[str], roles: Mapping[str, str], names: Sequence[str]) -> None:
+    """Refuse tables that lack a column or already have one of the new `names`."""
     if absent := [name for name in roles.values() if name not in (*columns, NO_SCORE)]:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
     taken = {column.lower() for column in columns}
-    if clash := [name for name in prior.names if name in taken]:
+    if clash := [name for name in names if name in taken]:
         raise ItemsError(
             f"the table already has the columns {', '.join(map(repr, clash))}: rename or drop them"
         )
@@ -171,29 +213,218 @@ def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prio
         raise ItemsError(f"columns named soc_... are reserved: rename {reserved[0]!r}")
 
 
+class _Sheet:
+    """Rows of items with `keys`, and functions `xp` of `prior_table` that add columns to them.
+
+    Columns are deferred: each is read from the rows as they are when it is used.
+    """
+
+    def __init__(self, rows: Any, keys: Sequence[str], engine: str) -> None:
+        import ibis
+
+        self.rows, self.keys, self.engine = rows, list(keys), engine
+        self.low, self.high, self.where, self.exact = ibis.least, ibis.greatest, ibis.ifelse, exact
+        self.log, self.exp = (lambda value: value.ln()), (lambda value: value.exp())
+        self.sqrt, self._columns = (lambda value: value.sqrt()), ibis._
+        self._names = (f"v{k}" for k in numbered())
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[f"soc_{name}"]
+
+    def add(self, **values: Any) -> "_Sheet":
+        """Add columns, computed once each."""
+        rows = self.rows.mutate(**{f"soc_{name}": value for name, value in values.items()})
+        self.rows = rows.limit(_ALL) if self.engine == "postgres" else rows
+        return self
+
+    def only(self, *names: str) -> Any:
+        """The rows with the keys and these columns alone."""
+        return self.rows.select(*self.keys, *(f"soc_{name}" for name in names))
+
+    def _named(self, value: Any) -> str:
+        """Name of a new column."""
+        name = next(self._names)
+        self.add(**{name: value})
+        return name
+
+    def keep(self, value: Any) -> Any:
+        return self[self._named(value)]
+
+    def total(self, *values: Any) -> list[Any]:
+        return self._joined([value.sum() for value in values])
+
+    def most(self, value: Any) -> Any:
+        return self._joined([value.max()])[0]
+
+    def _joined(self, aggregates: Sequence[Any]) -> list[Any]:
+        """Aggregates of the rows of each item, as columns of these rows."""
+        names = [next(self._names) for _ in aggregates]
+        columns = {f"soc_{name}": value for name, value in zip(names, aggregates, strict=True)}
+        items = self.rows.group_by(self.keys).aggregate(**columns)
+        self.rows = self.rows.inner_join(items, self.keys)
+        return [self[name] for name in names]
+
+    def bin(self, cuts: NDArray[Any], value: Any) -> Any:
+        name = self._named(value)
+        self.rows = with_bins(self.rows, cuts, f"soc_{name}_", f"soc_{name}")
+        return self[f"{name}_bin"]
+
+    def take(self, index: Any, *arrays: NDArray[Any]) -> list[Any]:
+        name, names = self._named(index.cast("int64")), [next(self._names) for _ in arrays]
+        columns = {f"soc_{name}": array for name, array in zip(names, arrays, strict=True)}
+        places = _small_table(**{f"soc_{name}": np.arange(len(arrays[0]))}, **columns)
+        self.rows = self.rows.inner_join(places, f"soc_{name}")
+        return [self[name] for name in names]
+
+
+def _small_table(**columns: NDArray[Any]) -> Any:
+    """A table of an expression's own."""
+    import ibis
+    import pyarrow as pa
+
+    return ibis.memtable(pa.table(columns))
+
+
+def _expression(
+    fit: Fit, table: Any, roles: Mapping[str, str], levels: Sequence[float], nodes: Any, engine: str
+) -> Any:
+    """The user's columns and the new ones, given a table of the prior's `nodes`."""
+    import ibis
+
+    keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(fit.groups))]
+    rows = _with_keys(_Sheet(table, keys, engine), fit, roles)
+    items = _Sheet(rows.select(keys).distinct(), keys, engine)
+    scored = _with_quantiles(items, _with_averages(items, fit, nodes), fit, levels)
+    # bad items have harmless keys; no item is left if the prior's table belongs to another fit
+    joined, null = rows.inner_join(scored, keys), ibis.null("float64")
+    *names, _ = _new_columns(fit, levels)
+    new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in names}
+    new["flagged"] = joined.soc_good.ifelse(joined.soc_flagged > 0, ibis.null("boolean"))
+    return joined.select(*table.columns, **new)
+
+
+def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
+    """Score, outcome and size as floats, harmless ones if any is bad; the group's code."""
+    import ibis
+
+    # engines order NaN above all numbers or not at all: both fail one of two bounds
+    outcome, meta = family_of(fit.prior).outcome, described(fit)[0]
+    axis, rule, table = meta["axis"], outcome.validity, sheet.rows
+    columns = {
+        role: exact(ONE_SCORE) if roles[role] == NO_SCORE else table[roles[role]]
+        for role in ("score", outcome.observed, outcome.size)
+    }
+    t, y, n = values = numbers(columns).values()
+    good = (t > axis["low"]) & (t < axis["high"])
+    for atom in meta["atoms"]:  # which needs no position
+        good |= t == exact(atom)
+    bounds = rule.score, rule.outcome, rule.size
+    for value, bound in zip(values, bounds, strict=True):
+        good &= value >= (-bound.largest if bound.least is None else bound.least)
+        good &= value <= bound.largest
+    if rule.conflict is not None:
+        good &= ~rule.conflict(y, n)
+    if fit.groups:
+        labels = [table[column].cast("string") for column in group_roles(roles).values()]
+        label = reduce(lambda left, right: left + CROSS + right, labels)
+        known = np.array(fit.groups, dtype=object)
+        codes = _small_table(soc_label=known, soc_code=np.arange(len(known)))
+        sheet.rows = table.left_join(codes, label == codes.soc_label)
+        sheet.add(good=good & sheet["code"].notnull(), code=sheet["code"].fill_null(0))
+        good = sheet["good"]
+    sheet.add(good=good.fill_null(False))
+    # adding 0 makes one key of 0 and -0
+    usual = {"t": (t, MIDDLE), "y": (y, 0.0), "n": (n, 1.0)}
+    sheet.add(
+        **{key: ibis.ifelse(sheet["good"], v, other) + 0.0 for key, (v, other) in usual.items()}
+    )
+    keys = zip(usual, bounds, strict=True)
+    whole = [sheet[key] == sheet[key].floor() for key, bound in keys if bound.whole]
+    return sheet.add(good=reduce(and_, whole, sheet["good"])).rows
+
+
+def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
+    """Join items to their nodes given the outcomes; leave averages of items, and return nodes."""
+    meta, columns = described(fit)
+    family = prior_table.FAMILIES[meta["family"]]
+    cell, x, w = prior_table.places(meta, xp["t"], xp["n"], xp)
+    if fit.groups:
+        cell = cell + xp["code"] * (meta["cells"] // len(fit.groups))
+    # engines fail on powers of smaller numbers
+    xp.add(cell=cell.cast("int64"), x=xp.where(xp.high(x, -x) < 1e-30, 0.0, x), w=w)
+    if "fit" in nodes.columns:
+        nodes = nodes.filter(nodes.fit == meta["fit"])
+    kinds = {name: "int64" if name == "cell" else "float64" for name in columns}
+    nodes = nodes.select(**{f"soc_{name}": nodes[name].cast(kind) for name, kind in kinds.items()})
+    xp.rows = xp.only("cell", "x", "w").inner_join(nodes, "soc_cell")
+    node = {name: xp[name] for name in columns}
+    node["is_zero"] = xp["node"] == int(columns["node"].max())
+    theta = prior_table.nodes_given(meta, node, xp["x"], xp["w"], xp["y"], xp["n"], xp)
+    flagged = theta.flagged | (xp["wide"] > 0) | prior_table.is_beyond(meta, xp["x"])
+    mean, within, between = theta.averages
+    xp.add(weight=theta.weight, a=theta.a, b=theta.b, norm=family.norm(theta.a, theta.b, xp))
+    items = {"mean": mean, "variance": within + between, "flagged": flagged.ifelse(1.0, 0.0)}
+    if meta["zero"]:
+        items |= {"p_zero": theta.zero, "below": xp.exact(0.0)}
+        if not family.positive:
+            below, _ = family.law(xp["a"], xp["b"], xp["norm"], 0.0, xp)
+            (items["below"],) = xp.total(xp["weight"] * below)
+    xp.add(**items)
+    nodes, averages = xp.only("weight", "a", "b", "norm"), {f"soc_{k}": xp[k].max() for k in items}
+    xp.rows = xp.rows.group_by(xp.keys).aggregate(**averages)
+    return nodes
+
+
+def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -> Any:
+    """Items with quantiles, by steps of Newton's method on the distribution of their nodes."""
+    import ibis
+
+    meta = described(fit)[0]
+    family, numbers = prior_table.FAMILIES[meta["family"]], np.arange(len(levels))
+    averages = ["mean", "variance", *["p_zero"] * meta["zero"]]
+    xp.rows = xp.rows.cross_join(_small_table(soc_number=numbers, soc_level=np.array(levels)))
+    share, at_zero = xp["level"], ibis.literal(False)
+    if meta["zero"]:
+        share, at_zero = prior_table.split_level(share, xp["p_zero"], xp["below"], xp)
+    xp.add(share=share, at_zero=at_zero)
+    t, unit = prior_table.start(family, xp["mean"], xp["variance"], xp["share"], xp)
+    goal = xp.log(xp["share"] / (1.0 - xp["share"]))
+    xp.add(goal=goal, q=t, unit=unit, low=-1e300, high=1e300)
+    state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q", "low", "high"]
+    for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
+        pairs = _Sheet(nodes.inner_join(xp.only(*state), xp.keys), xp.keys, xp.engine)
+        law = family.law(*(pairs[name] for name in ("a", "b", "norm", "q")), pairs)
+        p, density = ((pairs["weight"] * values).sum() for values in law)
+        by = [*xp.keys, *(f"soc_{name}" for name in state)]
+        xp.rows = pairs.rows.group_by(by).aggregate(soc_p=p, soc_density=density)
+        names = ("goal", "p", "density", "q", "low", "high", "unit")
+        gap, q, low, high = prior_table.newton(*(xp[name] for name in names), xp)
+        xp.add(gap=gap, q=q, low=low, high=high)
+    close = xp["at_zero"] | (xp.high(xp["gap"], -xp["gap"]) < prior_table.CLOSE)
+    theta = xp.where(close, family.theta(xp["q"], xp), ibis.null("float64"))
+    theta, flagged = xp.where(xp["at_zero"], 0.0, theta), xp.where(close, xp["flagged"], 1.0)
+    xp.add(theta=theta, flagged=flagged)
+    columns = {f"soc_{name}": xp[name].max() for name in (*averages, "flagged")}
+    for k, level in enumerate(levels):
+        name = f"soc_{prior_table.quantile_name(level)}"
+        columns[name] = xp["theta"].max(where=xp["number"] == k)
+    xp.rows = xp.rows.group_by(xp.keys).aggregate(**columns)
+    mean, variance = xp["mean"], xp["variance"]
+    if meta["zero"]:
+        mean, variance = prior_table.with_zeros(mean, variance, xp["p_zero"])
+    return xp.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()).rows
+
+
 # --- SQL text ------------------------------------------------------------------------------------
 
 
-def _scoring_sql(
-    users: Sequence[str],
-    roles: Mapping[str, str],
-    prior: Prior,
-    tables: Mapping[str, str],
-    dialect: str,
-) -> str:
-    """A SELECT over named tables: the items', and the prior's, whose numbers it has otherwise."""
+def _text(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
+    """An expression over soc_table and soc_prior as a SELECT over `tables` of other names."""
     import ibis
     import sqlglot
     from ibis.expr.operations import InMemoryTable
 
-    _check_columns(users, roles, prior)
-    # decimals, so that the cast to float64 is always written
-    kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
-    nodes = small_table(**prior.columns)
-    if "prior" in tables:
-        nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
-    scored = expression(ibis.table(kinds, name="soc_table"), roles, prior, nodes, dialect)
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
         sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
