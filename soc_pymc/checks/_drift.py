@@ -139,7 +139,7 @@ def drift(
     if fit is None:
         fit = fit_all(stats, progress=progress)
     check_roles(fit, stats)
-    if fit.by_bin or fit.one_draw:
+    if fit.one_draw:
         raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
     scale, days = _scale(fit, curve_rows(fit, stats)), list(stats.by_day())
     sites = [

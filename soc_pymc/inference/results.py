@@ -169,11 +169,6 @@ class Fit:
         return self.data["posterior"].sizes.get("mean_knot", 0) == 1 and not self.atoms
 
     @property
-    def by_bin(self) -> bool:
-        """True if curves are steps, one number for each bin."""
-        return isinstance(self.method, FiveSteps) and not self.method.smooth
-
-    @property
     def one_draw(self) -> bool:
         """True if there is only one draw, without uncertainty and leave-one-out."""
         sizes = self.data["posterior"].sizes

@@ -1,4 +1,4 @@
-"""Five steps with conjugate priors: smoothing, steps, moments of log theta, and groups."""
+"""Five steps with conjugate priors: smoothing, and moments of log theta."""
 
 import mpmath
 import numpy as np
@@ -10,8 +10,8 @@ from scipy.interpolate import make_smoothing_spline
 import soc_pymc as soc
 from soc_pymc._model.splines import spline_matrix
 from soc_pymc.families.poisson_gamma import match_gammas
-from soc_pymc.inference.five_steps import curves as step_curves
-from soc_pymc.inference.five_steps.curves import smoothing_spline
+from soc_pymc.inference import five_steps
+from soc_pymc.inference.five_steps import smoothing_spline
 from tests.examples import CASES, QUIET, value_frame
 from tests.oracles import s1_curves
 
@@ -30,12 +30,10 @@ def statistics(frame):
 
 @pytest.fixture(scope="module")
 def fits(statistics):
-    methods = {
-        "smooth": soc.FiveSteps(),
-        "log": soc.FiveSteps(moments="log"),
-        "steps": soc.FiveSteps(smooth=False),
+    return {
+        moments: soc.fit(statistics, method=soc.FiveSteps(moments), **QUIET)
+        for moments in ("plain", "log")
     }
-    return {name: soc.fit(statistics, method=m, **QUIET) for name, m in methods.items()}
 
 
 def curve(fit, score, name="mean", **options):
@@ -48,7 +46,7 @@ def test_the_smoother_is_the_smoothing_spline(monkeypatch):
     rng = np.random.default_rng(0)
     x = np.sort(rng.random(60))
     y, w = np.sin(4 * x) + 0.2 * rng.normal(size=60), rng.uniform(0.5, 2.0, 60)
-    monkeypatch.setattr(step_curves, "_best_multiple", lambda *_: 1e-3)
+    monkeypatch.setattr(five_steps, "_best_multiple", lambda *_: 1e-3)
     knots, values = smoothing_spline(x, y, w)
     # ours counts weights by their mean, and lengths in the range of the points
     scipys = make_smoothing_spline(x, y, w / w.mean(), lam=1e-3 * (x[-1] - x[0]) ** 3)
@@ -81,17 +79,14 @@ def test_smooth_curves_recover_s1(frame, fits):
     """
     score = np.quantile(frame["score"], np.linspace(0.01, 0.99, 99))
     log_mean, log_cv2 = s1_curves(score)
-    errors = {
-        name: [
-            np.sqrt(np.mean((np.log(curve(fit, score)) - log_mean) ** 2)),
-            np.sqrt(np.mean((-np.log(curve(fit, score, "shape")) - log_cv2) ** 2)),
-        ]
-        for name, fit in fits.items()
-    }
-    for name in ("smooth", "log"):
-        assert errors[name][0] < 0.03
-        assert errors[name][1] < (0.15 if name == "smooth" else 0.2)
-    assert errors["steps"][0] > 2.0 * errors["smooth"][0]
+    bins = fits["plain"].data["constant_data"]["score"].to_numpy()
+    estimates = np.log(fits["plain"].data["per_bin"]["mean"].to_numpy())
+    rough = np.sqrt(np.mean((estimates - s1_curves(bins)[0]) ** 2))
+    for moments, most in (("plain", 0.15), ("log", 0.2)):
+        log_mean_error = np.log(curve(fits[moments], score)) - log_mean
+        log_cv2_error = -np.log(curve(fits[moments], score, "shape")) - log_cv2
+        assert np.sqrt(np.mean(log_mean_error**2)) < min(0.03, 0.5 * rough)
+        assert np.sqrt(np.mean(log_cv2_error**2)) < most
 
 
 @pytest.mark.slow
@@ -100,103 +95,46 @@ def test_posteriors_are_near_those_of_the_hierarchical_model(frame, statistics, 
     items = count_items(frame.head(2000))
     whole, steps = (
         soc.item_posteriors(fit, items, quantiles=(), **QUIET)
-        for fit in (soc.fit(statistics, **QUIET), fits["smooth"])
+        for fit in (soc.fit(statistics, **QUIET), fits["plain"])
     )
     difference = (steps["theta_mean"] - whole["theta_mean"]).abs() / whole["theta_sd"]
     assert difference.mean() < 0.03
     assert np.log(steps["theta_sd"] / whole["theta_sd"]).abs().mean() < 0.04
 
 
-def test_steps_are_the_bins_own_estimates(frame, statistics, fits):
-    """Curves are constant within a bin, jump at its edges, and take the outer bins beyond."""
-    estimates = fits["steps"].data["per_bin"]["mean"].to_numpy()
-    edges = statistics.edges
-    np.testing.assert_allclose(curve(fits["steps"], edges), estimates[1:], rtol=1e-12)
-    before = curve(fits["steps"], np.nextafter(edges, 0))
-    np.testing.assert_allclose(before, estimates[:-1], rtol=1e-12)
-    outer = curve(fits["steps"], [1e-6, float(frame["score"].max()) * 10])
-    np.testing.assert_allclose(outer, estimates[[0, -1]], rtol=1e-12)
-
-
-def test_empty_bins_take_a_neighbour():
-    """An empty bin takes the nearer occupied bin, by number of bins."""
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {"score": np.resize([0.1, 0.9], 100), "count": rng.poisson(2.0, 100), "exposure": 5.0}
-    )
-    stats = soc.summarize(count_items(frame), edges=[0.2, 0.3, 0.4, 0.5, 0.6], **QUIET)
-    fit = soc.fit(stats, method=soc.FiveSteps(smooth=False), **QUIET)
-    low, high = fit.data["per_bin"]["mean"].to_numpy()
-    np.testing.assert_allclose(curve(fit, [0.1, 0.39, 0.41, 0.9]), [low, low, high, high])
-
-
-@pytest.mark.parametrize("smooth", [True, False])
-def test_monotone_means_never_decrease(smooth):
-    """A truly decreasing mean becomes flat, by the option of the method or of the prior."""
+def test_monotone_means_never_decrease():
+    """A truly decreasing mean becomes flat."""
     rng = np.random.default_rng(2)
     t = rng.uniform(0.1, 1.0, 4000)
     frame = pd.DataFrame({"score": t, "count": rng.poisson(5 * (1.0 - 0.6 * t)), "exposure": 5.0})
     stats = soc.summarize(count_items(frame), bins=20, **QUIET)
-    free, by_method, by_prior = (
-        curve(soc.fit(stats, prior, method, **QUIET), np.linspace(0.1, 1.0, 200))
-        for prior, method in (
-            (soc.Gamma(), soc.FiveSteps(smooth=smooth)),
-            (soc.Gamma(), soc.FiveSteps(smooth=smooth, monotone=True)),
-            (soc.Gamma(monotone=True), soc.FiveSteps(smooth=smooth)),
-        )
+    free, monotone = (
+        curve(soc.fit(stats, prior, soc.FiveSteps(), **QUIET), np.linspace(0.1, 1.0, 200))
+        for prior in (soc.Gamma(), soc.Gamma(monotone=True))
     )
     assert np.diff(free).min() < 0
-    assert np.diff(by_method).min() >= -1e-12
-    np.testing.assert_array_equal(by_method, by_prior)
+    assert np.diff(monotone).min() >= -1e-12
 
 
-@pytest.mark.parametrize("smooth", [True, False])
-def test_values_are_near_the_truth_and_pass_their_check(smooth):
+def test_values_are_near_the_truth_and_pass_their_check():
     frame = value_frame(20_000, 0)
     stats = soc.summarize(CASES["normal"].items(frame), bins=50, joint=True, **QUIET)
-    fit = soc.fit(stats, method=soc.FiveSteps(smooth=smooth), **QUIET)
+    fit = soc.fit(stats, method=soc.FiveSteps(), **QUIET)
     score = np.linspace(-2.0, 2.0, 61)
-    away = np.abs(curve(fit, score) - (0.9 * score + 0.2 * np.sin(score)))
-    assert away.mean() < (0.05 if smooth else 0.15)
-    away = np.abs(curve(fit, score, "log_variance") - (0.4 * score - 0.8))
-    assert away.mean() < (0.1 if smooth else 0.3)
+    error = curve(fit, score) - (0.9 * score + 0.2 * np.sin(score))
+    assert np.abs(error).mean() < 0.05
+    error = curve(fit, score, "log_variance") - (0.4 * score - 0.8)
+    assert np.abs(error).mean() < 0.1
     assert "fail" not in set(soc.check(fit, stats, **QUIET).table["verdict"])
 
 
-def test_a_fit_is_used_as_any_other(statistics, fits):
-    """Bands have no width; smoothing predicts better; steps have no SQL; one draw no weights."""
+def test_a_fit_is_used_as_any_other(fits):
+    """Bands have no width; curves have SQL; one draw has no importance weights."""
     for fit in fits.values():
         assert fit.status.pareto_k is None
         banded = soc.bands(soc.calibration_curves(fit), simultaneous=True)["mean"]
         np.testing.assert_allclose(banded.sel(bound="lower"), banded.sel(bound="upper"))
-    assert "SELECT" in soc.posterior_sql(fits["smooth"], "ads")
-    with pytest.raises(soc.FitError, match="steps"):
-        soc.posterior_sql(fits["steps"], "ads")
-    smooth, steps = (
-        soc.evaluate.cross_validate(statistics, method=m, **QUIET)["elpd"].sum()
-        for m in (soc.FiveSteps(), soc.FiveSteps(smooth=False))
-    )
-    assert smooth > steps
-
-
-def test_groups_are_fitted_separately():
-    """A group's curves are those of a fit to its items; few items and new groups are pooled."""
-    frame = soc.simulation.s1(12_000, seed=5).assign(kind=np.resize(["a", "b", "b"], 12_000))
-    frame.loc[frame.index[:3], "kind"] = "few"
-    stats = soc.summarize(CASES["groups"].items(frame), bins=12, **QUIET)
-    fit = soc.fit(stats, method=soc.FiveSteps(), **QUIET)
-    assert fit.groups == ("a", "b", "few")
-    score = np.quantile(frame["score"], np.linspace(0.02, 0.98, 30))
-    b_items = CASES["groups"].items(frame[frame["kind"] == "b"])
-    pooled, alone = (
-        soc.fit(s, soc.Gamma(groups=False), soc.FiveSteps(), **QUIET)
-        for s in (stats, soc.summarize(b_items, edges=stats.edges, **QUIET))
-    )
-    np.testing.assert_allclose(  # other knots
-        curve(fit, score, group="b"), curve(alone, score), rtol=2e-3
-    )
-    for label in ("few", "new"):
-        np.testing.assert_allclose(curve(fit, score, group=label), curve(pooled, score), rtol=1e-12)
+        assert "SELECT" in soc.posterior_sql(fit, "ads")
 
 
 # --- moments of log theta ------------------------------------------------------------------------

@@ -33,10 +33,10 @@ def frame():
 
 @pytest.fixture(scope="module")
 def fit(frame):
-    """A fit by five steps with the hostile groups, which takes no time."""
+    """A fit with the hostile groups."""
     items = soc.PoissonItems(frame, **HOSTILE)
     statistics = soc.summarize(items, bins=10, progress=False)
-    return soc.fit(statistics, method=soc.FiveSteps(), progress=False)
+    return soc.fit(statistics, method=soc.VI(draws=200), progress=False)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,6 @@ def one_split(frame: pd.DataFrame, seed: int) -> Result:
         "exposure": fit(stats, soc.Gamma(exposure=soc.Spline())),
         "five steps": fit(stats, method=soc.FiveSteps()),
         "five steps, 200 bins": fit(few, method=soc.FiveSteps()),
-        "five steps, 200 bins as they are": fit(few, method=soc.FiveSteps(smooth=False)),
     }
     return soc.evaluate.held_out(fits, split, progress=False)
 

@@ -109,12 +109,6 @@ def test_other_columns_of_groups_are_refused(fit, frame, group):
         soc.quantities.r_squared(fit, soc.summarize(other, **OPTIONS))
 
 
-def test_five_steps_fit_every_combination_by_itself(stats):
-    fit = soc.fit(stats, method=soc.FiveSteps(), **QUIET)
-    assert fit.groupings == {"group": stats.groups}
-    assert float(soc.calibration_curves(fit, [0.05], group=("c00", "d01"))["mean"][0, 0, 0]) > 0
-
-
 @pytest.mark.slow
 def test_effects_of_levels(fit, stats):
     """At equal score: ordered, about 1 on average over items, and the difference of the curves."""
@@ -143,7 +137,7 @@ def test_checks_splits_and_the_estimator_take_several_columns(fit, items, frame)
     table = soc.check(fit, items, subset=50, **QUIET).table
     assert {"country = c00", "device = d01"} <= set(table["where"])
     assert len(soc.summarize(soc.evaluate.split_items(items).train, **OPTIONS).groups) == 7
-    calibrator = soc.SecondOrderCalibrator(bins=12, method=soc.FiveSteps(), on_leakage="ignore")
+    calibrator = soc.SecondOrderCalibrator(bins=12, on_leakage="ignore")
     groups = frame[list(GROUP)]
     calibrator.fit(frame["score"], frame["count"], frame["exposure"], group=groups)
     predicted = calibrator.predict(frame["score"], group=groups)
