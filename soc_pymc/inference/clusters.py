@@ -1,27 +1,24 @@
 """Bands for items in clusters: noise in the draws, as large as blocks of clusters show.
 
-The likelihood takes items as independent given their scores. Where they are not, its slope in the
-coefficients varies between blocks of clusters by more than its information says. With H the
-information of data and prior, H_b that of block b's data and s_b its slope at the mode, leaving the
-block out moves the mode by -(H - H_b)^-1 s_b, in one Newton step. The sum of squares of these moves
-is the jackknife estimate of the mode's covariance (CR3; MacKinnon, Nielsen and Webb 2023). What it
-exceeds that of independent items by, where it does, is the covariance of normal noise that is added
-to the curves of every draw. It is computed for curves of the score and of groups alone, and serves
-mixtures and models with further terms too. Where the levels of a grouping are integrated out, each
-has noise of its own, from its blocks given the shared curves, besides that of the shared curves.
+The likelihood takes items as independent given their scores. Where they are not, its slope varies
+between blocks of clusters by more than its information says. With H the information of data and
+prior, H_b that of block b's data and s_b its slope at the mode, leaving the block out moves the
+mode by -(H - H_b)^-1 s_b, in one Newton step. The sum of squares of these moves is the jackknife
+estimate of the mode's covariance (CR3; MacKinnon, Nielsen and Webb 2023). Its excess over that of
+independent items is the covariance of normal noise that is added to the curves of every draw, for
+curves of the score and of groups. Levels that are integrated out have noise from their own blocks,
+given the shared curves.
 
-Few blocks determine a covariance badly. In each direction the excess is multiplied by the squared
-ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom from the fourth
-powers of the blocks' moves: few, if a few blocks make most of it.
+Few blocks determine a covariance badly, so in each direction the excess is multiplied by the
+squared ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from scipy import linalg, special
 
 from .._lib.arrays import Floats, Ints
@@ -43,24 +40,13 @@ _FEWEST = 2.0  # degrees of freedom
 _OVER = ("chain", "draw")
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(NamedTuple):
     """The data of every block at the mode, in the coefficients of both curves together."""
 
     slope: Floats  # (blocks, p)
     information: Floats  # (blocks, p, p)
     total: Floats  # (p, p): of all data
     precision: Floats  # (p,): of the prior, given the smoothing scales
-
-
-def shared_blocks(built: Problem, stats: Statistics) -> Blocks:
-    """Blocks in the coefficients of both curves, from the statistics' tables by block."""
-    parts = built.coefficients
-    curves = [part.laplace.state.at(part.design) for part in parts]
-    precision = [part.laplace.state.prior(part.design)[1] for part in parts]
-    rows, row, block = _rows_of_blocks(built, stats, *curves)
-    designs = [part.design.whole[row] for part in parts]
-    return _make_blocks(designs, rows, block, np.concatenate(precision))
 
 
 def _added_to_levels(
@@ -125,22 +111,16 @@ def _rows_of_blocks(
 
 def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]:
     """Statistics with a group for each block of each group, and the group and block of each."""
-    part = stats.table("part")
-    number = int(part["fold"].max()) + 1
-
-    def key(table: dict[str, NDArray[Any]]) -> Ints:
-        return np.asarray((table["group"] if grouped else 0) * number + table["fold"])
-
-    keys = np.unique(key(part))
-    tables = {
-        name: {**table, "group": np.searchsorted(keys, key(table))} if "fold" in table else {}
-        for name in stats._outcome.tables
-        for table in [stats.table(name)]
-    }
+    number = int(stats.table("part")["fold"].max()) + 1
+    tables: dict[str, Any] = {name: dict(stats.table(name)) for name in stats._outcome.tables}
+    tables = {name: table if "fold" in table else {} for name, table in tables.items()}
+    codes = {k: (t["group"] if grouped else 0) * number + t["fold"] for k, t in tables.items() if t}
+    keys = np.unique(codes["part"])
+    for name, code in codes.items():
+        tables[name]["group"] = np.searchsorted(keys, code)
     attrs = undated(stats.data.attrs) | {"coarse": 0}
     apart = from_tables(tables, keys.astype(str), stats.edges, attrs)
-    group, block = np.divmod(keys, number)
-    return apart, group, block
+    return apart, *np.divmod(keys, number)
 
 
 def excess(blocks: Blocks) -> Floats:
@@ -169,7 +149,7 @@ def _t_ratio(squares: Floats) -> Floats:
     return np.asarray(special.stdtrit(freedom, _TAIL) / special.ndtri(_TAIL))
 
 
-def plain_of(prior: Any) -> Any:
+def _plain(prior: Any) -> Any:
     """The prior without components and without terms whose sums are not kept by block."""
     names = ("mean", "variance", "monotone", "groups", "atoms")
     return FAMILIES[prior.family].prior(**{name: getattr(prior, name) for name in names})
@@ -182,12 +162,15 @@ def _added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -
             "all clusters are in one block, so nothing shows how they differ: give cluster= a "
             "column with more labels, or leave it out"
         )
-    factor = excess(shared_blocks(built, stats))
+    parts = built.coefficients
+    curves = [part.laplace.state.at(part.design) for part in parts]
+    precision = [part.laplace.state.prior(part.design)[1] for part in parts]
+    rows, row, block = _rows_of_blocks(built, stats, *curves)
+    designs = [part.design.whole[row] for part in parts]
+    factor = excess(_make_blocks(designs, rows, block, np.concatenate(precision)))
+    split = np.split(factor, [parts[0].design.whole.shape[1]])
     factors: dict[str, Floats] = {}
-    start = 0
-    for part, curve in zip(built.coefficients, built.pilot.curves, strict=True):
-        size = part.design.whole.shape[1]
-        coefficients, start = factor[start : start + size], start + size
+    for part, curve, coefficients in zip(parts, built.pilot.curves, split, strict=True):
         for output in part.outputs:
             if output.name not in posterior:  # an atom of these statistics alone
                 continue
@@ -219,12 +202,10 @@ def _factors(
     """Factors by which the noise widens the curves' sds."""
     factors = {}
     for name, added in common.items():
-        curve = posterior[name]
-        if "atom" not in curve.dims:
-            variance = np.square(added).sum(axis=0)
-            if name in deviations:
-                variance = variance + np.square(deviations[name]).sum(axis=1)
-            factors[name] = np.sqrt(1.0 + variance / curve.var(_OVER))
+        if "atom" not in posterior[name].dims:
+            of_level = np.square(deviations[name]).sum(axis=1) if name in deviations else 0.0
+            variance = np.square(added).sum(axis=0) + of_level
+            factors[name] = np.sqrt(1.0 + variance / posterior[name].var(_OVER))
     return xr.Dataset(factors)
 
 
@@ -235,7 +216,7 @@ def cluster_factor(fit: Fit, items: Any) -> float:
     else:
         exact = {dim: knots_in(fit.data, dim) for dim in ("mean_knot", "variance_knot")}
         posterior = fit.data["posterior"].to_dataset().assign_coords(exact)
-        plain = plain_of(fit.prior)
+        plain = _plain(fit.prior)
         if items.groups != fit.groups:
             plain = replace(plain, groups=False)
         factors = _factors(posterior, *_added(plain, build(items, plain), items, posterior))
@@ -246,7 +227,7 @@ def for_clusters(
     built: Problem, stats: Statistics, prior: Prior, posterior: xr.Dataset, seed: int
 ) -> tuple[dict[str, xr.Dataset], str]:
     """The posterior with wider curves, their factors, and words for the fit's status."""
-    plain = plain_of(prior)
+    plain = _plain(prior)
     plain_problem = built if prior == plain else build(stats, plain)
     common, deviations = _added(plain, plain_problem, stats, posterior)
     rng = np.random.default_rng(seed)
@@ -264,14 +245,12 @@ def for_clusters(
         for name, added in deviations.items():
             wider[name] += np.einsum("cdgk,gkj->cdgj", by_level, added, optimize=True)
     factors = _factors(posterior, common, deviations)
-    first_curve, second_curve = built.family.curves
-    mean_factor, variance_factor = (
-        float(factors[name].median()) for name in (first_curve, second_curve)
-    )
+    curve = built.family.curves[0]
+    mean_factor, variance_factor = (float(factors[name].median()) for name in built.family.curves)
     for name in map(str, factors):
-        if name.startswith(first_curve):
+        if name.startswith(curve):
             wider[name] = _with_mean_of(posterior[name], wider[name], built.family.outcome.theta)
-    effects = f"{first_curve}_of_bin"
+    effects = f"{curve}_of_bin"
     if effects in posterior:
         centre = posterior[effects].mean(_OVER)
         wider[effects] = mean_factor * (posterior[effects] - centre) + centre
