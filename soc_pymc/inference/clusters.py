@@ -53,8 +53,7 @@ def _added_to_levels(
     built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
 ) -> dict[str, Floats]:
     """Factors (levels, k, knots) that clusters add to levels' curves, given the shared ones."""
-    terms, names = levels.rows.terms, built.family.curves
-    split = [len(terms[0].kind)]
+    terms, split = levels.rows.terms, [len(levels.rows.terms[0].kind)]
     level = levels.grouping.code[built.pilot.rows.group]
     curves = [
         part.laplace.state.at(part.design) + (term.design * deviation[level]).sum(axis=1)
@@ -71,9 +70,10 @@ def _added_to_levels(
             of_level = RowCurvature(*(values[..., chosen] for values in rows))
             added = excess(_make_blocks(designs, of_level, block[chosen], levels.tau**-2.0)).T
             factor[: len(added)] = added
-    curves_added = {}
-    parts = np.split(factors, split, axis=2)
-    for name, curve, term, part in zip(names, built.pilot.curves, terms, parts, strict=True):
+    curves_added, parts = {}, np.split(factors, split, axis=2)
+    for name, curve, term, part in zip(
+        built.family.curves, built.pilot.curves, terms, parts, strict=True
+    ):
         name = f"{name}_of_{term.grouping.name}"
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
         curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T

@@ -25,12 +25,9 @@ class VI:
     draws
         Posterior draws kept in the fit.
     rotations
-        Number of rotations. The evidence bound is averaged over fixed standard normal draws: for
-        each rotation, plus and minus the axes of a randomly rotated cross, which is exact for
-        quadratics.
+        Number of randomly rotated crosses, over whose axes the evidence bound is averaged.
     batch
-        Bins per minibatch. 0 takes all bins; None takes all bins up to 20,000, and otherwise
-        minibatches of 256.
+        Bins per minibatch. 0 takes all bins; None takes all up to 20,000, beyond that 256.
     max_iterations
         Iterations of the optimiser before it gives up with a warning.
 
@@ -56,13 +53,10 @@ class NUTS:
     ----------
     draws, tune
         Draws kept and tuning steps discarded, per chain.
-    chains
-        Independent chains.
-    seed
-        Seed of the sampler.
+    chains, seed
+        Independent chains, and the seed of the sampler.
     target_accept
-        Acceptance probability that tuning aims at. Higher values take shorter steps: raise it
-        where transitions diverge.
+        Acceptance probability that tuning aims at: raise it where transitions diverge.
 
     Examples
     --------

@@ -60,7 +60,7 @@ def fitted(items: Any, prior: Any, items_in_bin: int | None) -> soc.Fit:
     if not items_in_bin:
         return fit(summarize(items, joint=True), prior)
     bins = min(max(20, len(items.source) // items_in_bin), 1000)
-    moments = "log" if isinstance(prior, soc.Gamma) else None  # as the paper smoothed
+    moments = "log" if isinstance(prior, soc.Gamma) else "plain"  # as the paper smoothed
     stats = summarize(items, bins=bins, joint=True)
     return fit(stats, prior, soc.FiveSteps(moments=moments))
 
