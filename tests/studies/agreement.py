@@ -16,7 +16,7 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
-from tests.studies import binomial, common
+from tests.studies import common, coverage
 from tests.studies.common import counts, fit, options, show, summarize, timed
 
 DATA = {
@@ -38,7 +38,7 @@ def statistics(name: str) -> soc.Statistics:
     """Statistics of a data set."""
     source, items, bins = DATA[name]
     if source == "binomial":
-        return summarize(binomial.ITEMS[source](binomial.simulated(items, seed=0)), bins=bins)
+        return summarize(common.trials(coverage.successes(items)), bins=bins)
     frame = soc.simulation.s1(items, seed=0) if items else common.real_counts(source)
     return summarize(counts(frame), bins=bins)
 

@@ -25,8 +25,8 @@ from soc_pymc._model.splines import spline_matrix
 from soc_pymc.checks.results import holm
 from soc_pymc.families.family import family_of
 from soc_pymc.posterior.curves import curve_draws
-from tests.studies import binomial
-from tests.studies.common import Choice, counts, options, show, summarize, values
+from tests.studies import coverage
+from tests.studies.common import Choice, counts, options, show, summarize, trials, values
 from tests.studies.common import fit as fit_quietly
 
 PRIOR = soc.Gamma(
@@ -70,8 +70,8 @@ SETTINGS = {
             mean=soc.Spline(scale="logit", level=(float(special.logit(0.3)), 0.7), slope=(1, 0.3)),
             variance=soc.Spline(scale="logit", level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5)),
         ),
-        binomial.simulated,
-        binomial.ITEMS["binomial"],
+        coverage.successes,
+        trials,
     ),
     "normal": Setting(
         soc.Normal(

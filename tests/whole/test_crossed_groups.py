@@ -9,7 +9,7 @@ import soc_pymc as soc
 from soc_pymc.front.cli import main
 from soc_pymc.posterior.curves import curve_draws
 from tests.examples import COUNT_ROLES, CROSSED, QUIET
-from tests.studies import crossed
+from tests.studies import coverage
 
 GROUP = ("country", "device")
 PRIOR = CROSSED.prior
@@ -164,7 +164,7 @@ def test_the_command_line_takes_several_columns(columns, frame, tmp_path, monkey
 def test_bands_cover_the_truth():
     """One set of a smaller design than the study's, whose nominal coverage is 90%."""
     prior = soc.Gamma(mean=soc.Spline(knots=6), variance=soc.Spline(knots=4))
-    found = crossed.coverage(0, bins=40, sizes=(6, 2), prior=prior)
+    found = coverage.of_crossed(0, bins=40, sizes=(6, 2), prior=prior)
     assert 0.88 < found["items"] < 0.92
     assert min(found["mean"], found["cv2"]) > 0.75
     assert found["effects"] > 0.7

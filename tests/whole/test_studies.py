@@ -11,7 +11,7 @@ from scipy.stats import norm
 import soc_pymc as soc
 from soc_pymc.posterior.curves import curve_draws
 from tests.oracles import s1_curves
-from tests.studies import batting, binomial, chetty, common, labels, lognormal, normal, s1, sbc
+from tests.studies import batting, chetty, common, coverage, labels, oracle, sbc
 
 
 def test_coverage_and_averages_by_hand():
@@ -46,7 +46,8 @@ def test_lognormal_rates(method):
     rng = np.random.default_rng(5)
     keywords = pd.DataFrame({"score": rng.gamma(1.0, 0.03, 20_000) + 1e-4})
     keywords["exposure"] = np.ceil(rng.lognormal(4.5, 1.3, 20_000))
-    by_bin, overall = lognormal.one_cell(keywords, 20_000, "delta=0.5,sigma=0.5", method, bins=4)
+    items = common.counts(oracle.lognormal_items(keywords, 20_000, 0.5, 0.5))
+    by_bin, overall = oracle.judged(items, "lognormal", method, bins=4)
     assert overall["converged"].all()
     assert (np.abs(by_bin["mean"] / by_bin["true_mean"] - 1) < 0.03).all()
     assert (np.abs(by_bin["variance"] / by_bin["true_variance"] - 1) < 0.25).all()
@@ -60,7 +61,8 @@ def test_lognormal_rates(method):
 def test_laplace_effects_by_five_steps():
     """In bins of 1,000 items five steps are 1.4 to 1.7% from the oracle, and their posteriors a
     little too narrow: on three seeds squared errors were 1.04 to 1.08 variances."""
-    by_bin, overall = normal.run(20_000, "five", bins=4)
+    items = common.values(oracle.laplace_items(20_000))
+    by_bin, overall = oracle.judged(items, "normal", "five", bins=4)
     assert (by_bin["regret"] < 0.1).all()
     assert 0 < overall["regret"].iloc[0] < 0.03
     assert 1.0 < overall["expected_ratio"].iloc[0] < 1.2
@@ -70,8 +72,8 @@ def test_laplace_effects_by_five_steps():
 
 # limits of coverage of items, of fifths of t, and of the error over the oracle's
 LIMITS = {
-    s1: ((0.885, 0.915), (0.87, 0.93), 1.015),
-    binomial: ((0.89, 0.91), (0.88, 0.92), 1.01),
+    coverage.of_s1: ((0.885, 0.915), (0.87, 0.93), 1.015),
+    coverage.of_successes: ((0.89, 0.91), (0.88, 0.92), 1.01),
 }
 
 
@@ -82,7 +84,7 @@ def test_intervals_and_bands_cover(study):
     for items of S1 (0.006 a fifth), 0.1 for bands (42 correlated indicators); of trials 0.0017,
     0.006 and 0.05.
     """
-    averages = s1.table([study.one_seed(seed) for seed in range(3)])["average"]
+    averages = common.averages([study(seed) for seed in range(3)])["average"]
     items, fifth, error = LIMITS[study]
     assert items[0] <= averages["items, overall"] <= items[1]
     for j in range(5):
