@@ -1,9 +1,6 @@
 """Contents of a fit: draws, bins, data of further terms for scoring, and ArviZ's conventions."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -209,21 +206,16 @@ def _completed(data: xr.Dataset, known: dict[str, Any]) -> xr.Dataset:
     """The dataset with a coordinate on every dim, and ArviZ's attributes."""
     from arviz_base.base import make_attrs  # slow to import, and scoring needs no attributes
 
+    from .. import __version__
+
     coords: dict[str, Any] = {}
     for dim, size in data.sizes.items():
         labels = data.coords[dim].to_numpy() if dim in data.coords else np.arange(size)
         values = known.get(str(dim), labels)
         coords[str(dim)] = labels if dim in _SAMPLED or len(values) != size else values
     sampled = [dim for dim in _SAMPLED if dim in data.dims]
-    return data.assign_coords(coords).assign_attrs(make_attrs(_library(), sample_dims=sampled))
-
-
-@cache
-def _library() -> dict[str, str]:
-    library = {"inference_library": "soc_pymc"}
-    with suppress(PackageNotFoundError):  # sources that were not installed
-        library["inference_library_version"] = version("soc_pymc")
-    return library
+    library = {"inference_library": "soc_pymc", "inference_library_version": __version__}
+    return data.assign_coords(coords).assign_attrs(make_attrs(library, sample_dims=sampled))
 
 
 def short(values: Floats) -> Floats:

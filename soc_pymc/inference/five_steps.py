@@ -86,27 +86,27 @@ def run_five_steps(
         curves = smoothing(location, dispersion, method.moments, prior.monotone)
         spread = np.where(at_zero, 0.0, np.exp(dispersion))
         logs = moments_of_log(location, dispersion) if family.has_log_moments else ()
+    estimates = (*family.natural_moments(location, spread), value, *logs)
     posterior = xr.Dataset(coords={name: [0] for name in _SAMPLED})
     for name, dim, (knots, curve) in zip(prior.curve_names, _KNOTS, curves, strict=True):
         posterior[name] = xr.DataArray(curve[None, None], {dim: knots}, (*_SAMPLED, dim))
-    occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
-    row = np.searchsorted(rows.bin, occupied, side="right") - 1
-    for name, part in zip(COMPONENTS, parts, strict=False):
-        posterior[name] = (*_SAMPLED, "bin", "component"), part[row][None, None]
-    moments = (*family.natural_moments(location, spread), value, *logs)
-    per_bin = {k: ("bin", x[row]) for k, x in zip(_ESTIMATES, moments, strict=False)}
-    tree = _tree(stats, axes, posterior, xr.Dataset(per_bin), occupied)
-    reason, number = ", ".join([*notes, "smoothed"]), int(failed[row].sum())
+    reason, number = ", ".join([*notes, "smoothed"]), int(failed.sum())
     if number:
         reason += f"; the search failed in {number:,} bins: use fewer bins, or soc.VI()"
     verdict = {"converged": not number, "reason": reason, "pareto_k": None, "ess_fraction": None}
-    return tree, verdict
+    return _tree(stats, axes, rows.bin, posterior, parts, estimates), verdict
 
 
 def _tree(
-    stats: Statistics, axes: Any, posterior: xr.Dataset, per_bin: xr.Dataset, occupied: Ints
+    stats: Statistics, axes: Any, row_bin: Ints, posterior: xr.Dataset, parts: Any, estimates: Any
 ) -> xr.DataTree:
-    """The fit's `DataTree`, from the draw and estimates of occupied bins."""
+    """The fit's `DataTree`, from the curves, and components and estimates of rows."""
+    occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
+    row = np.searchsorted(row_bin, occupied, side="right") - 1
+    for name, part in zip(COMPONENTS, parts, strict=False):
+        posterior[name] = (*_SAMPLED, "bin", "component"), part[row][None, None]
+    pairs = zip(_ESTIMATES, estimates, strict=False)
+    per_bin = xr.Dataset({name: ("bin", values[row]) for name, values in pairs})
     constant, observed = bin_table(stats, axes[0])
     constant = constant.merge(rank_table(*axes))
     # an empty bin belongs to its nearer neighbour

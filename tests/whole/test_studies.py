@@ -11,7 +11,7 @@ from scipy.stats import norm
 import soc_pymc as soc
 from soc_pymc.posterior.curves import curve_draws
 from tests.oracles import s1_curves
-from tests.studies import batting, chetty, common, coverage, labels, oracle, sbc
+from tests.studies import common, coverage, labels, oracle, published, sbc
 
 
 def test_coverage_and_averages_by_hand():
@@ -120,11 +120,11 @@ def test_curves_of_labels():
 @pytest.mark.slow
 def test_batting_averages_beat_published_rules(real_data):
     """For nonpitchers the error is 0.317 of the naive one; 0.359 by the best published rule."""
-    table = batting.players(real_data)
+    table = published.players(real_data)
     some = table[table["pitcher"] == 0].reset_index(drop=True)
-    found = batting.normalised_error(some, batting.ours(some, "binomial"))
+    found = published.normalised_error(some, published.ours(some, "binomial"))
     assert found == pytest.approx(0.317, abs=0.01)
-    assert found < min(batting.PUBLISHED["nonpitchers"].values())
+    assert found < min(published.PUBLISHED["nonpitchers"].values())
 
 
 CHANGES = {
@@ -166,22 +166,22 @@ def test_what_the_symmetry_of_ranks_sees():
 
 def test_players_of_brown_2008(real_data):
     """Counts as published; the error of the overall mean to the published digits (1e-3)."""
-    table = batting.players(real_data)
+    table = published.players(real_data)
     assert (len(table), table["value2"].notna().sum()) == (567, 499)
     fielders = table[table["pitcher"] == 0].reset_index(drop=True)
     for name, players in (("all players", table), ("nonpitchers", fielders)):
-        error, published = batting.plain_rules(players), batting.PUBLISHED[name]
-        assert error["overall mean"] == pytest.approx(published["overall mean"], abs=1e-3)
+        error = published.plain_rules(players)["overall mean"]
+        assert error == pytest.approx(published.PUBLISHED[name]["overall mean"], abs=1e-3)
 
 
 def test_normalised_error_by_hand():
     """First player: error .04 less noise .01; second is not validated; naive: .09 less .01."""
     table = pd.DataFrame({"value": [0.8, 3.0], "value2": [0.5, np.nan], "noise_sd2": [0.1, np.nan]})
-    assert batting.normalised_error(table, np.array([0.7, 9.0])) == pytest.approx(0.03 / 0.08)
+    assert published.normalised_error(table, np.array([0.7, 9.0])) == pytest.approx(0.03 / 0.08)
 
 
 def test_zones_of_chetty(real_data):
-    table, dropped = chetty.zones(real_data)
+    table, dropped = published.zones(real_data)
     assert (len(table), dropped) == (595, 146)
     unshrunk = 1.6448536 * table["noise_sd"].mean()
-    assert unshrunk == pytest.approx(chetty.PUBLISHED["unshrunk"], abs=5e-5)
+    assert unshrunk == pytest.approx(published.PUBLISHED_LENGTHS["unshrunk"], abs=5e-5)
