@@ -198,11 +198,11 @@ def _replicates(
     rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: str, seed: int
 ) -> xr.Dataset:
     """Replicates of observed totals, of as many draws as do not take long, evenly spaced."""
-    number, cells = len(rows.data.total), rows.data.number_of_cells
-    most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, _MOST_DRAWN // cells)))
-    chains, draws_each = draws.sizes["chain"], draws.sizes["draw"]
-    per_chain = min(draws_each, max(1, most // chains))
-    thinned = draws.isel(draw=np.arange(per_chain) * draws_each // per_chain)
+    number, drawn = len(rows.data.total), _MOST_DRAWN // rows.data.number_of_cells
+    most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, drawn)))
+    size = draws.sizes["draw"]
+    per_chain = min(size, max(1, most // draws.sizes["chain"]))
+    thinned = draws.isel(draw=np.arange(per_chain) * size // per_chain)
     totals = partial(rows.totals, thinned, [seed, most])
     return _later(name, thinned, dim, number, rows.dtype, totals)
 

@@ -15,7 +15,7 @@ squared ratio of a t quantile to a normal one, with Satterthwaite's degrees of f
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -40,15 +40,6 @@ _FEWEST = 2.0  # degrees of freedom
 _OVER = ("chain", "draw")
 
 
-class Blocks(NamedTuple):
-    """The data of every block at the mode, in the coefficients of both curves together."""
-
-    slope: Floats  # (blocks, p)
-    information: Floats  # (blocks, p, p)
-    total: Floats  # (p, p): of all data
-    precision: Floats  # (p,): of the prior, given the smoothing scales
-
-
 def _added_to_levels(
     built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
 ) -> dict[str, Floats]:
@@ -68,7 +59,7 @@ def _added_to_levels(
         if len(np.unique(block[chosen])) > 1:
             designs = [term.design[row[chosen]] for term in terms]
             of_level = RowCurvature(*(values[..., chosen] for values in rows))
-            added = excess(_make_blocks(designs, of_level, block[chosen], levels.tau**-2.0)).T
+            added = _factor(designs, of_level, block[chosen], levels.tau**-2.0).T
             factor[: len(added)] = added
     curves_added, parts = {}, np.split(factors, split, axis=2)
     for name, curve, term, part in zip(
@@ -80,10 +71,10 @@ def _added_to_levels(
     return curves_added
 
 
-def _make_blocks(
+def _factor(
     designs: Sequence[Floats], rows: RowCurvature, block: Ints, precision: Floats
-) -> Blocks:
-    """Blocks from their rows, with the designs of both curves there."""
+) -> Floats:
+    """`excess` from the curvature of blocks' rows, with the designs of both curves there."""
 
     def sums(chosen: Any) -> tuple[Floats, Floats]:
         part = RowCurvature(*(values[..., chosen] for values in rows))
@@ -91,8 +82,7 @@ def _make_blocks(
         return np.concatenate(slopes), linalg.block_diag(*information)
 
     slope, information = zip(*(sums(block == number) for number in np.unique(block)), strict=True)
-    _, total = sums(slice(None))
-    return Blocks(np.array(slope), np.array(information), total, precision)
+    return excess(np.array(slope), np.array(information), sums(slice(None))[1], precision)
 
 
 def _rows_of_blocks(
@@ -123,19 +113,23 @@ def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]
     return apart, *np.divmod(keys, number)
 
 
-def excess(blocks: Blocks) -> Floats:
-    """Factor F, (p, k), of the covariance F F' of coefficients that clusters add to the model's."""
-    root = linalg.cholesky(blocks.total + np.diag(blocks.precision), lower=True)
+def excess(slopes: Floats, informations: Floats, total: Floats, precision: Floats) -> Floats:
+    """Factor F, (p, k), of the covariance F F' of coefficients that clusters add to the model's.
+
+    `slopes` (blocks, p) and `informations` (blocks, p, p) are those of blocks at the mode, `total`
+    (p, p) is the information of all data, `precision` (p,) the prior's.
+    """
+    root = linalg.cholesky(total + np.diag(precision), lower=True)
     inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
-    moves = np.empty_like(blocks.slope)
-    for k, (slope, information) in enumerate(zip(blocks.slope, blocks.information, strict=True)):
+    moves = np.empty_like(slopes)
+    for k, (slope, information) in enumerate(zip(slopes, informations, strict=True)):
         share, vector = linalg.eigh(inverse @ information @ inverse.T)
         complement = 1.0 - np.clip(share, 0.0, _MOST_SHARE)
         moves[k] = vector @ ((vector.T @ (inverse @ slope)) / complement)
     moves -= moves.mean(axis=0)
     number = len(moves)
     jackknife = moves.T @ moves * (number - 1) / number
-    gain, direction = linalg.eigh(jackknife - inverse @ blocks.total @ inverse.T)
+    gain, direction = linalg.eigh(jackknife - inverse @ total @ inverse.T)
     gain, direction = gain[gain > 0], direction[:, gain > 0]
     gain *= np.square(_t_ratio(np.square(moves @ direction)))
     return np.asarray(inverse.T @ (direction * np.sqrt(gain)))
@@ -167,7 +161,7 @@ def _added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -
     precision = [part.laplace.state.prior(part.design)[1] for part in parts]
     rows, row, block = _rows_of_blocks(built, stats, *curves)
     designs = [part.design.whole[row] for part in parts]
-    factor = excess(_make_blocks(designs, rows, block, np.concatenate(precision)))
+    factor = _factor(designs, rows, block, np.concatenate(precision))
     split = np.split(factor, [parts[0].design.whole.shape[1]])
     factors: dict[str, Floats] = {}
     for part, curve, coefficients in zip(parts, built.pilot.curves, split, strict=True):

@@ -22,7 +22,6 @@ from ..families.scales import RANK, SCALES
 from .arviz_groups import arviz_groups
 from .results import Fit
 
-_CHAINS = (4, 3, 2, 1)
 _SAMPLED = ("chain", "draw")
 _DIGITS = 4  # digits in labels of knots, more only where two would be equal
 _SAME = 1e-6  # relative difference of numbers that two machines compute alike
@@ -31,11 +30,7 @@ _PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
 def fit_tree(
-    built: Problem,
-    stats: Statistics,
-    groups: dict[str, xr.Dataset],
-    monotone: bool,
-    seed: int,
+    built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool, seed: int
 ) -> xr.DataTree:
     """The fit's `DataTree`, from draws and other results of inference, by name of the group."""
     further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups, seed)
@@ -175,14 +170,13 @@ def rank_table(*axes: Axis) -> xr.Dataset:
 def in_chains(draws: xr.Dataset) -> xr.Dataset:
     """Independent draws (1, n, ...) as up to four chains, as R-hat needs two."""
     number = draws.sizes["draw"]
-    chains = next(chains for chains in _CHAINS if number % chains == 0)
-    shape = chains, number // chains
+    chains = next(chains for chains in (4, 3, 2, 1) if number % chains == 0)
+    coords = {**draws.coords, "chain": np.arange(chains), "draw": np.arange(number // chains)}
     variables = {
-        name: (values.dims, values.to_numpy().reshape(*shape, *values.shape[2:]))
+        name: (values.dims, values.to_numpy().reshape(chains, -1, *values.shape[2:]))
         for name, values in draws.data_vars.items()
     }
-    sampled = {name: np.arange(size) for name, size in zip(_SAMPLED, shape, strict=True)}
-    return xr.Dataset(variables, {**draws.coords, **sampled})
+    return xr.Dataset(variables, coords)
 
 
 def conventional(tree: xr.DataTree) -> xr.DataTree:
@@ -194,9 +188,8 @@ def conventional(tree: xr.DataTree) -> xr.DataTree:
     known |= {dim: short(positions) for dim, positions in knots.items()}
     groups = {name: _completed(node.to_dataset(), known) for name, node in tree.children.items()}
     exact = {f"{dim}{POSITION}": (dim, positions) for dim, positions in knots.items()}
-    groups["constant_data"] = (
-        groups["constant_data"].assign(exact).assign_coords({dim: known[dim] for dim in knots})
-    )
+    labels = {dim: known[dim] for dim in knots}
+    groups["constant_data"] = groups["constant_data"].assign(exact).assign_coords(labels)
     made = xr.DataTree.from_dict(groups)
     made.attrs = dict(tree.attrs)
     return made
