@@ -58,7 +58,6 @@ def options(
 
 
 def _option(default: Any) -> dict[str, Any]:
-    """Returns the arguments of `add_argument` for a default."""
     if default is False:
         return {"action": "store_true"}
     if isinstance(default, type):
@@ -97,7 +96,6 @@ def fit(stats: soc.Statistics, prior: Any = None, method: Any = None) -> soc.Fit
 
 
 def fitted(items: Any, prior: Any = None, method: Any = None, **how: Any) -> soc.Fit:
-    """Summarizes and fits items; `how` is passed to `soc.summarize`."""
     return fit(summarize(items, **how), prior, method)
 
 
@@ -162,7 +160,6 @@ REAL = {
 
 
 def data_folder() -> Path:
-    """The folder of the real data sets."""
     folder = os.environ.get("SOC_PYMC_DATA")
     if not folder:
         raise SystemExit("set SOC_PYMC_DATA to the folder of the real data sets")
@@ -194,7 +191,6 @@ def show(table: pd.DataFrame | pd.Series, title: str = "", digits: int = 4) -> N
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Reads a Parquet or CSV file."""
     return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
 
 

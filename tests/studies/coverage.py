@@ -61,7 +61,6 @@ def judged(
 
 
 def of_s1(seed: int, items: int = 20_000) -> dict[str, float]:
-    """One data set of S1."""
     frame = soc.simulation.s1(items, seed=seed)
     model = fitted(counts(frame), method=soc.VI(seed=seed))
     shape = 1 / frame["true_cv2"]
@@ -222,7 +221,6 @@ CASES: dict[str, tuple[Callable[[int, int], dict[str, float]], int]] = {
 
 
 def main() -> None:
-    """Prints the averages of a case."""
     small = {"simulations": 2, "items": 1000}
     chosen = common.options(__doc__, small, part=CASES, simulations=30, items=int)
     work, items = CASES[chosen.part]

@@ -131,7 +131,6 @@ def accuracy(table: pd.DataFrame, bins: int, outcome: Outcome) -> pd.DataFrame:
 
 
 def _one_bin(columns: Mapping[str, np.ndarray], outcome: Outcome) -> dict[str, float]:
-    """One row: averages, ratios to the oracle, and their standard errors."""
     theta, best, spread = columns["theta"], columns["oracle_mean"], columns["oracle_variance"]
     mean, variance = columns["theta_mean"], columns["theta_var"]
     level, of_theta = columns["true_mean"], columns["true_variance"]
@@ -191,7 +190,6 @@ def judged(
 
 
 def main() -> None:
-    """Does the work of cells and methods that is missing, and prints the table over all items."""
     small = {"items": 20_000, "cells": ["delta=0,sigma=0.5"], "prior": ["five"]}
     numbers = {"items": 1_000_000, "bins": 20, "seed": 0}
     lists = {"prior": ("all",), "cells": ("all",)}

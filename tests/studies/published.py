@@ -107,7 +107,6 @@ def ours(table: pd.DataFrame, prior: str, group: str | None = None) -> np.ndarra
 
 
 def plain_rules(table: pd.DataFrame) -> dict[str, float]:
-    """TSE* of rules that need no package."""
     value = table["value"].to_numpy()
     mean = np.full(len(table), value.mean())
     return {"naive": normalised_error(table, value), "overall mean": normalised_error(table, mean)}
@@ -129,7 +128,6 @@ def errors(
 
 
 def batting(chosen: Any) -> None:
-    """Prints errors of all players and of parts."""
     table = players(common.data_folder())
     print(f"{len(table)} players estimated, {table['value2'].notna().sum()} validated")
     fielders, pitchers = (table[table["pitcher"] == k].reset_index(drop=True) for k in (0, 1))
@@ -158,7 +156,6 @@ def zones(folder: Path) -> tuple[pd.DataFrame, int]:
 
 
 def scored_zones(table: pd.DataFrame, prior: str) -> tuple[soc.Fit, pd.DataFrame]:
-    """Returns the fit and the scored table."""
     model = fitted(values(table), ZONE_PRIORS[prior], joint=True)
     return model, posteriors(model, values(table))
 
@@ -198,7 +195,6 @@ def coverage(table: pd.DataFrame, replicates: int, seed: int) -> pd.DataFrame:
 
 
 def of_zones(chosen: Any) -> None:
-    """Prints half-lengths of intervals, and their coverage in simulated data."""
     table, dropped = zones(common.data_folder())
     print(f"{len(table)} zones, {dropped} dropped for a missing score, effect or standard error")
     show(pd.DataFrame({"published": PUBLISHED_LENGTHS, "here": half_lengths(table)}))
@@ -237,7 +233,6 @@ def one_split(frame: pd.DataFrame, seed: int, kind: str) -> dict[str, float]:
 
 
 def headlines(chosen: Any) -> None:
-    """Prints a table for each split."""
     frame = common.real_counts("upworthy").iloc[: 3000 if chosen.small else None]
     for seed in range(chosen.splits):
         columns = {kind: one_split(frame, seed, kind) for kind in KINDS}
@@ -248,7 +243,6 @@ PARTS = {"batting": batting, "zones": of_zones, "headlines": headlines}
 
 
 def main() -> None:
-    """Prints the figures of one table."""
     small = {"replicates": 2}
     chosen = common.options(__doc__, small, part=PARTS, replicates=20, seed=0, splits=1)
     PARTS[chosen.part](chosen)

@@ -166,7 +166,6 @@ def _matrices(fit: soc.Fit, score: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _quantities(fit, truth, i, score, some):
-    """Name, draws and truth of every quantity."""
     names = fit.prior.curve_names
     drawn = dict(zip(names, curve_draws(fit, score), strict=True))
     for name, at in _matrices(fit, score).items():
@@ -243,7 +242,6 @@ def symmetry(ranks: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Runs the study and prints its tables."""
     small = {"fits": 3, "items": 1000}
     settings = {"kind": Choice(SETTINGS, "poisson"), "fits": 200, "items": 5000, "seed": 0}
     chosen = options(__doc__, small, **settings)
