@@ -117,7 +117,7 @@ def drift(
     Raises
     ------
     StatisticsError, FitError
-        If there are no two days, or `fit` has other columns, steps or a single draw.
+        If there are no two days, or `fit` has other columns or a single draw.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def drift(
         fit = fit_all(stats, progress=progress)
     check_roles(fit, stats)
     if fit.one_draw:
-        raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
+        raise FitError("drift needs a fit with draws of its curves, by soc.VI() or soc.NUTS()")
     scale, days = _scale(fit, curve_rows(fit, stats)), list(stats.by_day())
     sites = [
         _site(fit, curve_rows(fit, day_stats), scale)

@@ -122,22 +122,26 @@ class Fit:
         scale = getattr(self.prior, _CURVE(curve, "curve")).scale
         if scale != RANK:
             return Axis(scale)
-        table = self.data["constant_data"]
-        columns = (table[f"rank_{name}"].to_numpy() for name in ("score", "fraction"))
-        return self._once(RANK, lambda: Axis(scale, *map(tuple, columns)))
 
-    def _once[Found](self, key: Hashable, find: Callable[[], Found]) -> Found:
-        """Result of `find`, kept by a key: each look-up in the tree takes a third of a ms."""
-        if key not in self._found:
-            self._found[key] = find()
-        return self._found[key]
+        def read() -> Axis:
+            table = self.data["constant_data"]
+            columns = (table[f"rank_{name}"].to_numpy() for name in ("score", "fraction"))
+            return Axis(scale, *map(tuple, columns))
+
+        return self._once(RANK, read)
+
+    def _once[Value](self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Result of `compute`, kept by a key: each look-up in the tree takes a third of a ms."""
+        if key not in self._computed:
+            self._computed[key] = compute()
+        return self._computed[key]
 
     @cached_property
-    def _found(self) -> dict[Hashable, Any]:
+    def _computed(self) -> dict[Hashable, Any]:
         return {}
 
-    def __getstate__(self) -> dict[str, Any]:  # copies and pickles make again what is kept
-        return {name: value for name, value in self.__dict__.items() if name != "_found"}
+    def __getstate__(self) -> dict[str, Any]:  # copies and pickles compute again
+        return {name: value for name, value in self.__dict__.items() if name != "_computed"}
 
     @property
     def one_score(self) -> bool:

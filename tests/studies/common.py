@@ -190,10 +190,6 @@ def show(table: pd.DataFrame | pd.Series, title: str = "", digits: int = 4) -> N
     print(f"\n{title}\n{text}" if title else text, flush=True)
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-
-
 class Rows:
     """Rows of results, saved whenever some are added: another run makes those that are missing.
 
@@ -203,7 +199,7 @@ class Rows:
 
     def __init__(self, path: Path | None, **run: Any) -> None:
         self.path, self.run = path, run
-        self.table = read_table(path) if path and path.exists() else pd.DataFrame()
+        self.table = pd.read_parquet(path) if path and path.exists() else pd.DataFrame()
         for name, value in run.items():
             if len(self.table) and (self.table[name] != value).any():
                 raise SystemExit(f"{path} has rows of another {name} than {value}")
@@ -221,7 +217,4 @@ class Rows:
         self.table = pd.concat([self.table, added], ignore_index=True)
         if self.path:
             with replacing(self.path) as temporary:
-                if self.path.suffix == ".parquet":
-                    self.table.to_parquet(temporary)
-                else:
-                    self.table.to_csv(temporary, index=False)
+                self.table.to_parquet(temporary)
