@@ -122,10 +122,10 @@ def _choose(
     results: dict[str, _LeftOut] = {code: (None, "")}
 
     def add(prior: Prior) -> None:
-        code = as_code(prior)
-        note(code)
-        fits[code] = fit_prior(prior)
-        results[code] = left_out(code, fits[code], stats, subset=0, seed=0, progress=False)
+        name = as_code(prior)
+        note(name)
+        fits[name] = plain if name == code else fit_prior(prior)
+        results[name] = left_out(name, fits[name], stats, subset=0, seed=0, progress=False)
 
     try:
         if plain.one_draw:
@@ -135,7 +135,7 @@ def _choose(
         refuse_weights(stats, "a comparison of priors")
         stats.cells("joint")  # says what to do where there are none
         warn_of_clusters({"": plain}, stats, "standard errors of fit.selection")
-        results[code] = left_out(code, plain, stats, subset=0, seed=0, progress=False)
+        add(plain.prior)
         table = _compare(fits, results, stats, add)
     except SocError as error:
         table = _table({code: results[code]}).assign(reason=f"not compared: {error}")
@@ -144,10 +144,7 @@ def _choose(
 
 
 def _compare(
-    fits: Mapping[str, Fit],
-    results: Mapping[str, _LeftOut],
-    stats: Statistics,
-    add: Callable[[Prior], None],
+    fits: Mapping[str, Fit], results: Mapping[str, _LeftOut], stats: Statistics, add: Any
 ) -> pd.DataFrame:
     """Add the term in exposure, and mixtures if the check asks for them; compare all."""
     [plain] = fits.values()

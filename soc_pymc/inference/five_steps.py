@@ -273,10 +273,10 @@ class Smoothing:
             level, spread = map(smoothing_spline, inner, targets, weights)
             least = _LEAST * float(np.average(targets[1], weights=weights[1]))
             smooth = curves(*within)
-            known = [_positive(x[fitted]) for x in self.information(*smooth)]
-            weights = [_positive(x) for x in precision(*(x[fitted] for x in smooth), *known)]
-        first, second = self.axes
-        knots, mean = _as_spline(lambda u: curves(u, second(first.inverse(u)))[0], level[0])
+            information = [_positive(x[fitted]) for x in self.information(*smooth)]
+            weights = [_positive(x) for x in precision(*(x[fitted] for x in smooth), *information)]
+        axis, other_axis = self.axes
+        knots, mean = _as_spline(lambda u: curves(u, other_axis(axis.inverse(u)))[0], level[0])
         if monotone:
             basis = spline_matrix(inner[0], knots)
             metric = basis.T @ (weights[0][:, None] * basis)
@@ -286,8 +286,8 @@ class Smoothing:
 
     def at_bins(self, curves: tuple[Pair, Pair]) -> Pair:
         """Both curves at the bins."""
-        (first, second), (first_position, second_position) = curves, self.positions
-        return natural_spline(first_position, *first), natural_spline(second_position, *second)
+        location, dispersion = map(natural_spline, self.positions, *zip(*curves, strict=True))
+        return location, dispersion
 
 
 def _positive(weight: Floats) -> Floats:
@@ -428,8 +428,8 @@ def adjusted(curves: Callable[..., Pair], parts: Parts, location: Floats, spread
 
     ends = np.full((2, len(location)), [[-_LONGEST], [_LONGEST]])
     root = elementwise.find_root(excess, tuple(ends), args=(bins,))
-    nearer = np.where(np.abs(root.f_bracket[0]) < np.abs(root.f_bracket[1]), *ends)
-    return moved(np.where(root.success, root.x, nearer), bins)
+    nearer_end = np.where(np.abs(root.f_bracket[0]) < np.abs(root.f_bracket[1]), *ends)
+    return moved(np.where(root.success, root.x, nearer_end), bins)
 
 
 def place_moments(weight: Floats, place: Floats, sd: Floats) -> Pair:
