@@ -197,8 +197,7 @@ def maximise(family: Family, data: RowSums) -> tuple[Floats, Floats, Floats, Any
     by_bin, at_zero = np.full((3, len(data.can_fit)), np.nan), np.zeros_like(data.can_fit)
     by_bin[:, rows] = np.where(converged, estimates, np.nan)
     at_zero[rows] = converged & ~positive
-    location, dispersion, value = by_bin
-    return location, dispersion, value, at_zero
+    return by_bin[0], by_bin[1], by_bin[2], at_zero
 
 
 def _profile(
@@ -444,7 +443,8 @@ def mixture_curves(family: Family, weight: Floats, place: Floats, sd: Floats) ->
     mean, variance = place_moments(weight, family.mean(*theta), np.sqrt(family.variance(*theta)))
     if family.name == "Gamma":
         return np.log(mean), variance / mean**2
-    if family.name == "Beta":
-        share = mean * (1.0 - mean)
-        return special.logit(mean), variance / (share * (share - variance))
+    if family.name == "Beta":  # exact for means near 1 too
+        failures = (weight * family.mean(*theta[::-1])).sum(axis=1)
+        share = mean * failures
+        return np.log(mean / failures), variance / (share * (share - variance))
     return mean, variance
