@@ -32,8 +32,7 @@ _FEW = 0.01  # share of cells with a large Pareto k, beyond which leave-one-out 
 _NEAR = 2.0  # standard errors below the best
 _COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
 
-FitPrior = Callable[[Prior | None], Fit]
-LeftOut = tuple[Any, str]
+_LeftOut = tuple[Any, str]
 """ArviZ's record if the fit's status is not against it, and what speaks against the draws."""
 
 
@@ -54,15 +53,15 @@ def fit(
         Sufficient statistics, from `summarize`.
     prior
         The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes. If the items have groups, one model fits all, with partial
-        pooling of each group's deviations from shared curves; ``soc.Gamma(groups=False)`` pools
-        them. ``"auto"`` fits the default and one with ``exposure=soc.Spline()``, also as mixtures
-        where `check` asks for it, and takes the simplest within two standard errors of the best by
-        `compare`: ``fit.selection`` is the table. It needs joint cells (``joint=True`` of
-        `summarize`); where priors cannot be compared it takes the default and says why.
+        ``soc.Beta()`` for successes. Groups of items deviate from shared curves, with partial
+        pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` fits the default and one with
+        ``exposure=soc.Spline()``, also as mixtures where `check` asks for it, and takes the
+        simplest within two standard errors of the best by `compare`: ``fit.selection`` is the
+        table. It needs joint cells (``joint=True`` of `summarize`); where priors cannot be compared
+        it takes the default and says why.
     method
         ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
-        separately and takes neither `start` nor `model`.
+        separately and takes no groups, `start` or `model`.
     start
         An earlier fit of the same kind of items, at whose curves the search for the mode begins. It
         changes the result only within the tolerance of the search.
@@ -113,18 +112,20 @@ def fit(
 # --- the choice of a prior -----------------------------------------------------------------------
 
 
-def _choose(stats: Statistics, fit_prior: FitPrior, note: Callable[[str], None]) -> Fit:
+def _choose(
+    stats: Statistics, fit_prior: Callable[[Prior | None], Fit], note: Callable[[str], None]
+) -> Fit:
     """Fit the priors that the data ask for; return the simplest of those that predict best."""
     plain = fit_prior(None)
     code = as_code(plain.prior)
     fits: dict[str, Fit] = {code: plain}
-    results: dict[str, LeftOut] = {code: (None, "")}
+    results: dict[str, _LeftOut] = {code: (None, "")}
 
     def add(prior: Prior) -> None:
-        code = as_code(prior)
-        note(code)
-        fits[code] = fit_prior(prior)
-        results[code] = left_out(code, fits[code], stats, subset=0, seed=0, progress=False)
+        name = as_code(prior)
+        note(name)
+        fits[name] = plain if name == code else fit_prior(prior)
+        results[name] = left_out(name, fits[name], stats, subset=0, seed=0, progress=False)
 
     try:
         if plain.one_draw:
@@ -134,7 +135,7 @@ def _choose(stats: Statistics, fit_prior: FitPrior, note: Callable[[str], None])
         refuse_weights(stats, "a comparison of priors")
         stats.cells("joint")  # says what to do where there are none
         warn_of_clusters({"": plain}, stats, "standard errors of fit.selection")
-        results[code] = left_out(code, plain, stats, subset=0, seed=0, progress=False)
+        add(plain.prior)
         table = _compare(fits, results, stats, add)
     except SocError as error:
         table = _table({code: results[code]}).assign(reason=f"not compared: {error}")
@@ -143,10 +144,7 @@ def _choose(stats: Statistics, fit_prior: FitPrior, note: Callable[[str], None])
 
 
 def _compare(
-    fits: Mapping[str, Fit],
-    results: Mapping[str, LeftOut],
-    stats: Statistics,
-    add: Callable[[Prior], None],
+    fits: Mapping[str, Fit], results: Mapping[str, _LeftOut], stats: Statistics, add: Any
 ) -> pd.DataFrame:
     """Add the term in exposure, and mixtures if the check asks for them; compare all."""
     [plain] = fits.values()
@@ -171,7 +169,7 @@ def _compare(
     return pd.concat([table, unfitted]) if mixtures else table
 
 
-def _table(results: Mapping[str, LeftOut]) -> pd.DataFrame:
+def _table(results: Mapping[str, _LeftOut]) -> pd.DataFrame:
     """Leave-one-out of the priors, the simplest first, and which of them is chosen."""
     trusted = {
         name: loo

@@ -116,9 +116,9 @@ CASES = FAMILIES | TERMS
 
 def crossed_frame() -> pd.DataFrame:
     """Returns 420 items of four countries and two devices, without the last combination."""
-    from tests.studies import crossed  # which needs this module
+    from tests.studies import coverage  # which needs this module
 
-    table = crossed.simulate(1, items=60, sizes=(4, 2))[0]
+    table = coverage.in_cells(1, items=60, sizes=(4, 2))[0]
     missing = (table["country"] == "c03") & (table["device"] == "d01")
     return table[~missing].reset_index(drop=True)
 

@@ -117,7 +117,7 @@ def drift(
     Raises
     ------
     StatisticsError, FitError
-        If there are no two days, or `fit` has other columns, steps or a single draw.
+        If there are no two days, or `fit` has other columns or a single draw.
 
     Examples
     --------
@@ -139,8 +139,8 @@ def drift(
     if fit is None:
         fit = fit_all(stats, progress=progress)
     check_roles(fit, stats)
-    if fit.by_bin or fit.one_draw:
-        raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
+    if fit.one_draw:
+        raise FitError("drift needs a fit with draws of its curves, by soc.VI() or soc.NUTS()")
     scale = _scale(fit, curve_rows(fit, stats))
     days = [(day, stats.window("1d", day)) for day in stats.days]
     sites = [

@@ -2,7 +2,7 @@
 
 At a score a family's prior is given by two curves, on scales where they are smooth and their
 information is orthogonal (`Family.curves`), or by the two conjugate parameters `a, b` of theta
-(`Family.parameters`). Functions take either pair as two arrays and broadcast.
+(`Family.to_parameters`). Functions take either pair as two arrays and broadcast.
 """
 
 from typing import Any, Protocol
@@ -47,12 +47,6 @@ class Family(Protocol):
     def curves(self) -> tuple[str, str]:
         """Names of the two curves in the posterior."""
         names: tuple[str, str] = self.prior.curve_names
-        return names
-
-    @property
-    def parameters(self) -> tuple[str, str]:
-        """Names of the conjugate parameters."""
-        names: tuple[str, str] = self.prior.parameter_names
         return names
 
     # --- curves

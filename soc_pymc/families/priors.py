@@ -115,8 +115,6 @@ class _Single:
 
     family: ClassVar[str]  # name of its family, or of its components'
     curve_names: ClassVar[tuple[str, str]]  # of the two curves in the posterior
-    # of numbers for each bin, where curves are steps (``soc.FiveSteps(smooth=False)``)
-    parameter_names: ClassVar[tuple[str, str]]
     mixture: ClassVar[bool] = False
 
     @property
@@ -216,7 +214,6 @@ class Gamma(_Single):
 
     family: ClassVar[str] = "Gamma"
     curve_names: ClassVar[tuple[str, str]] = ("log_mean", "log_cv2")
-    parameter_names: ClassVar[tuple[str, str]] = ("shape", "rate")
 
 
 @dataclass(frozen=True)
@@ -245,7 +242,6 @@ class Normal(_Single):
 
     family: ClassVar[str] = "Normal"
     curve_names: ClassVar[tuple[str, str]] = ("mean", "log_variance")
-    parameter_names: ClassVar[tuple[str, str]] = ("mean", "variance")
     mean: Spline = Spline(scale="linear")
     variance: Spline = Spline(scale="linear")
 
@@ -279,7 +275,6 @@ class Beta(_Single):
 
     family: ClassVar[str] = "Beta"
     curve_names: ClassVar[tuple[str, str]] = ("logit_mean", "log_odds_cv2")
-    parameter_names: ClassVar[tuple[str, str]] = ("a", "b")
     mean: Spline = Spline(scale="logit")
     variance: Spline = Spline(scale="logit")
 

@@ -1,7 +1,4 @@
-"""The groups of a fit's tree that ArviZ's functions read, besides the posterior.
-
-What takes long is computed when it is first read or saved, so that a fit costs no more.
-"""
+"""The groups of a fit's tree that ArviZ's functions read: computed when first read or saved."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,17 +35,9 @@ _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 class RowCurves:
     """Both curves at the rows as functions of draws, without the model: it can be pickled."""
 
-    matrices: tuple[dict[str, Any], ...]  # of each curve: (rows, values) by variable, sparse
+    matrices: list[dict[str, Any]]  # of each curve: (rows, values) by variable, sparse
     data: RowSums
     dtype: type[np.number[Any]]  # of outcomes
-
-    @staticmethod
-    def of(built: Problem) -> "RowCurves":
-        """Return those of a problem of a single family."""
-        pilot, names = built.pilot, built.family.curves
-        pairs = zip(names, pilot.curves, strict=True)
-        matrices = tuple(_row_matrices(name, curve, pilot) for name, curve in pairs)
-        return RowCurves(matrices, built.data, built.family.outcome.dtype)
 
     def __call__(self, draws: xr.Dataset) -> list[Floats]:
         """Both curves (draws, rows)."""
@@ -101,27 +90,31 @@ def _row_matrices(name: str, curve: Curve, pilot: Pilot) -> dict[str, Any]:
 class MixtureRows:
     """Evaluation of a mixture at the rows; its predictors are linear in its coefficients."""
 
-    names: tuple[str, ...]  # of the coefficients
+    names: list[str]  # of the coefficients
     design: Floats
     data: Any  # `MixtureCells`
-
-    @staticmethod
-    def of(built: Problem) -> "MixtureRows":
-        """Return those of a problem with a mixture."""
-        (part,) = built.coefficients
-        return MixtureRows(tuple(part.names), part.design.whole @ part.turn, built.data)
 
     def log_likelihood(self, draws: xr.Dataset) -> Floats:
         """Log marginal of every row, (draws, rows)."""
         coefficients = np.hstack([flat(draws[name]) for name in self.names])
         rows = len(self.data.constant)
 
-        def part(some: slice) -> Floats:
-            predictors = coefficients[some] @ self.design.T
+        def part(chunk: slice) -> Floats:
+            predictors = coefficients[chunk] @ self.design.T
             by_row = predictors.reshape(len(predictors), rows, -1)
             return mixture_values(by_row, self.data.arrays)[0]
 
         return _in_chunks(part, len(coefficients))
+
+
+def _rows(built: Problem) -> RowCurves | MixtureRows:
+    """The likelihood's rows as functions of draws."""
+    if built.mixture:
+        (part,) = built.coefficients
+        return MixtureRows(list(part.names), part.design.whole @ part.turn, built.data)
+    pairs = zip(built.family.curves, built.pilot.curves, strict=True)
+    matrices = [_row_matrices(name, curve, built.pilot) for name, curve in pairs]
+    return RowCurves(matrices, built.data, built.family.outcome.dtype)
 
 
 def _in_chunks(part: Callable[[slice], Floats], draws: int) -> Floats:
@@ -143,18 +136,21 @@ def arviz_groups(
 ) -> dict[str, xr.Dataset]:
     """Densities, prior and predictive draws, and totals of the likelihood's rows, by group."""
     prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(seed))
-    groups = {"prior": prior, "constant_data": _model_data(built.model)}
-    bins = _one_bin_each(built, stats)
-    dim, name = ("bin", built.observed) if bins else ("row", f"{built.observed}_by_row")
-    rows = MixtureRows.of(built) if built.mixture else RowCurves.of(built)
+    constant, rows = _model_data(built.model), _rows(built)
+    groups = {"prior": prior, "constant_data": constant}
+    n, dim, name = stats.data["n"].to_numpy(), "bin", built.observed
+    if built.mixture or not np.array_equal(built.pilot.rows.n, n[n > 0]):  # rows are not bins
+        dim, name = "row", f"{built.observed}_by_row"
+        groups["observed_data"] = xr.Dataset({name: (dim, _observed(built))})
+        constant["row_score"] = (dim, built.score)
+        if built.pilot.labels and len(built.score) == built.pilot.rows.number:
+            labels = np.array(built.pilot.labels, dtype=object)
+            constant["row_group"] = (dim, labels[built.pilot.rows.group])
     if not widened:
         groups["log_prior"], likelihood = _densities(built, posterior)
         values = partial(rows.log_likelihood, posterior)
         of_rows = _by_row(posterior, name, dim, len(built.score), values)
         groups["log_likelihood"] = of_rows.merge(likelihood)
-    if not bins:
-        groups["observed_data"] = xr.Dataset({name: (dim, _observed(built))})
-        groups["constant_data"] = groups["constant_data"].merge(_of_rows(built))
     if isinstance(rows, RowCurves):
         for group, draws, most in (
             ("prior_predictive", prior, _PRIOR_TOTALS),
@@ -162,12 +158,6 @@ def arviz_groups(
         ):
             groups[group] = _replicates(rows, draws, most, name, dim, seed)
     return groups
-
-
-def _one_bin_each(built: Problem, stats: Statistics) -> bool:
-    """True if the rows of the likelihood are the occupied bins."""
-    n = stats.data["n"].to_numpy()
-    return not built.mixture and np.array_equal(built.pilot.rows.n, n[n > 0])
 
 
 def _model_data(model: pm.Model) -> xr.Dataset:
@@ -182,21 +172,12 @@ def _model_data(model: pm.Model) -> xr.Dataset:
 
 def _observed(built: Problem) -> Any:
     """Observed totals of rows."""
-    values, model = built.data.total if built.pilot.levels else None, built.model
-    if values is None:
-        values = model.rvs_to_values[model[built.observed]].eval(mode="FAST_COMPILE")
-    return np.asarray(values).astype(built.family.outcome.dtype)
-
-
-def _of_rows(built: Problem) -> xr.Dataset:
-    """Scores and groups of rows."""
-    columns = {"row_score": ("row", built.score)}
-    if built.pilot.labels and len(built.score) == built.pilot.rows.number:
-        columns["row_group"] = (
-            "row",
-            np.array(built.pilot.labels, dtype=object)[built.pilot.rows.group],
-        )
-    return xr.Dataset(columns)
+    if built.mixture:
+        variable = built.model.rvs_to_values[built.model[built.observed]]
+        totals = variable.eval(mode="FAST_COMPILE")
+    else:
+        totals = built.data.total
+    return np.asarray(totals).astype(built.family.outcome.dtype)
 
 
 def _by_row(draws: xr.Dataset, name: str, dim: str, rows: int, values: Any) -> xr.Dataset:
@@ -204,9 +185,8 @@ def _by_row(draws: xr.Dataset, name: str, dim: str, rows: int, values: Any) -> x
     shape = draws.sizes["chain"], draws.sizes["draw"]
     number = max(1, _MOST // (shape[0] * shape[1]))
     if rows > number:
-        starts = np.arange(number) * rows // number
-        values, rows = partial(_block_sums, values, starts), number
-        name, dim = f"{name}_by_block", "block"
+        values = partial(_block_sums, values, np.arange(number) * rows // number)
+        name, dim, rows = f"{name}_by_block", "block", number
     return _later(name, draws, dim, rows, float, values)
 
 
@@ -218,11 +198,11 @@ def _replicates(
     rows: RowCurves, draws: xr.Dataset, most: int, name: str, dim: str, seed: int
 ) -> xr.Dataset:
     """Replicates of observed totals, of as many draws as do not take long, evenly spaced."""
-    number, cells = len(rows.data.total), rows.data.number_of_cells
-    most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, _MOST_DRAWN // cells)))
-    chains, draws_each = draws.sizes["chain"], draws.sizes["draw"]
-    per_chain = min(draws_each, max(1, most // chains))
-    thinned = draws.isel(draw=np.arange(per_chain) * draws_each // per_chain)
+    number, drawn = len(rows.data.total), _MOST_DRAWN // rows.data.number_of_cells
+    most = max(1, min(most, _MOST // number, max(_PRIOR_TOTALS, drawn)))
+    size = draws.sizes["draw"]
+    per_chain = min(size, max(1, most // draws.sizes["chain"]))
+    thinned = draws.isel(draw=np.arange(per_chain) * size // per_chain)
     totals = partial(rows.totals, thinned, [seed, most])
     return _later(name, thinned, dim, number, rows.dtype, totals)
 
@@ -270,14 +250,12 @@ def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
         return [*prior, *next(sums), *likelihood, *next(sums)]
 
     values = {v.name: flat(posterior[v.name]) for v in model.free_RVs}
-    results = iter(at_draws(built, values, densities))
     coords = {d: posterior[d] for d in ("chain", "draw")}
-    shape = tuple(len(values) for values in coords.values())
-    groups = []
-    for variables in ([*parameters, *of_model], [*observed, *of_user]):
-        data = {}
-        for v, x in zip(variables, results, strict=False):
-            dims = [f"{v.name}_dim_{i}" for i in range(x.ndim - 1)]
-            data[v.name] = (*coords, *dims), x.reshape(*shape, *x.shape[1:])
-        groups.append(xr.Dataset(data, coords))
+    groups = [xr.Dataset(coords=coords), xr.Dataset(coords=coords)]
+    prior, likelihood = [*parameters, *of_model], [*observed, *of_user]
+    results = at_draws(built, values, densities)
+    for k, (variable, x) in enumerate(zip([*prior, *likelihood], results, strict=True)):
+        dims = [f"{variable.name}_dim_{i}" for i in range(x.ndim - 1)]
+        by_draw = x.reshape(*map(len, coords.values()), *x.shape[1:])
+        groups[k >= len(prior)][variable.name] = (*coords, *dims), by_draw
     return groups

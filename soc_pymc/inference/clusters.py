@@ -1,27 +1,24 @@
 """Bands for items in clusters: noise in the draws, as large as blocks of clusters show.
 
-The likelihood takes items as independent given their scores. Where they are not, its slope in the
-coefficients varies between blocks of clusters by more than its information says. With H the
-information of data and prior, H_b that of block b's data and s_b its slope at the mode, leaving the
-block out moves the mode by -(H - H_b)^-1 s_b, in one Newton step. The sum of squares of these moves
-is the jackknife estimate of the mode's covariance (CR3; MacKinnon, Nielsen and Webb 2023). What it
-exceeds that of independent items by, where it does, is the covariance of normal noise that is added
-to the curves of every draw. It is computed for curves of the score and of groups alone, and serves
-mixtures and models with further terms too. Where the levels of a grouping are integrated out, each
-has noise of its own, from its blocks given the shared curves, besides that of the shared curves.
+The likelihood takes items as independent given their scores. Where they are not, its slope varies
+between blocks of clusters by more than its information says. With H the information of data and
+prior, H_b that of block b's data and s_b its slope at the mode, leaving the block out moves the
+mode by -(H - H_b)^-1 s_b, in one Newton step. The sum of squares of these moves is the jackknife
+estimate of the mode's covariance (CR3; MacKinnon, Nielsen and Webb 2023). Its excess over that of
+independent items is the covariance of normal noise that is added to the curves of every draw, for
+curves of the score and of groups. Levels that are integrated out have noise from their own blocks,
+given the shared curves.
 
-Few blocks determine a covariance badly. In each direction the excess is multiplied by the squared
-ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom from the fourth
-powers of the blocks' moves: few, if a few blocks make most of it.
+Few blocks determine a covariance badly, so in each direction the excess is multiplied by the
+squared ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from scipy import linalg, special
 
 from .._lib.arrays import Floats, Ints
@@ -43,32 +40,11 @@ _FEWEST = 2.0  # degrees of freedom
 _OVER = ("chain", "draw")
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """The data of every block at the mode, in the coefficients of both curves together."""
-
-    slope: Floats  # (blocks, p)
-    information: Floats  # (blocks, p, p)
-    total: Floats  # (p, p): of all data
-    precision: Floats  # (p,): of the prior, given the smoothing scales
-
-
-def shared_blocks(built: Problem, stats: Statistics) -> Blocks:
-    """Blocks in the coefficients of both curves, from the statistics' tables by block."""
-    parts = built.coefficients
-    curves = [part.laplace.state.at(part.design) for part in parts]
-    precision = [part.laplace.state.prior(part.design)[1] for part in parts]
-    rows, row, block = _rows_of_blocks(built, stats, *curves)
-    designs = [part.design.whole[row] for part in parts]
-    return _make_blocks(designs, rows, block, np.concatenate(precision))
-
-
 def _added_to_levels(
     built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
 ) -> dict[str, Floats]:
     """Factors (levels, k, knots) that clusters add to levels' curves, given the shared ones."""
-    terms, names = levels.rows.terms, built.family.curves
-    split = [len(terms[0].kind)]
+    terms, split = levels.rows.terms, [len(levels.rows.terms[0].kind)]
     level = levels.grouping.code[built.pilot.rows.group]
     curves = [
         part.laplace.state.at(part.design) + (term.design * deviation[level]).sum(axis=1)
@@ -83,21 +59,22 @@ def _added_to_levels(
         if len(np.unique(block[chosen])) > 1:
             designs = [term.design[row[chosen]] for term in terms]
             of_level = RowCurvature(*(values[..., chosen] for values in rows))
-            added = excess(_make_blocks(designs, of_level, block[chosen], levels.tau**-2.0)).T
+            added = _factor(designs, of_level, block[chosen], levels.tau**-2.0).T
             factor[: len(added)] = added
-    curves_added = {}
-    parts = np.split(factors, split, axis=2)
-    for name, curve, term, part in zip(names, built.pilot.curves, terms, parts, strict=True):
+    curves_added, parts = {}, np.split(factors, split, axis=2)
+    for name, curve, term, part in zip(
+        built.family.curves, built.pilot.curves, terms, parts, strict=True
+    ):
         name = f"{name}_of_{term.grouping.name}"
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
         curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
     return curves_added
 
 
-def _make_blocks(
+def _factor(
     designs: Sequence[Floats], rows: RowCurvature, block: Ints, precision: Floats
-) -> Blocks:
-    """Blocks from their rows, with the designs of both curves there."""
+) -> Floats:
+    """`excess` from the curvature of blocks' rows, with the designs of both curves there."""
 
     def sums(chosen: Any) -> tuple[Floats, Floats]:
         part = RowCurvature(*(values[..., chosen] for values in rows))
@@ -105,8 +82,7 @@ def _make_blocks(
         return np.concatenate(slopes), linalg.block_diag(*information)
 
     slope, information = zip(*(sums(block == number) for number in np.unique(block)), strict=True)
-    _, total = sums(slice(None))
-    return Blocks(np.array(slope), np.array(information), total, precision)
+    return excess(np.array(slope), np.array(information), sums(slice(None))[1], precision)
 
 
 def _rows_of_blocks(
@@ -125,37 +101,35 @@ def _rows_of_blocks(
 
 def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]:
     """Statistics with a group for each block of each group, and the group and block of each."""
-    part = stats.table("part")
-    number = int(part["fold"].max()) + 1
-
-    def key(table: dict[str, NDArray[Any]]) -> Ints:
-        return np.asarray((table["group"] if grouped else 0) * number + table["fold"])
-
-    keys = np.unique(key(part))
-    tables = {
-        name: {**table, "group": np.searchsorted(keys, key(table))} if "fold" in table else {}
-        for name in stats._outcome.tables
-        for table in [stats.table(name)]
-    }
+    number = int(stats.table("part")["fold"].max()) + 1
+    tables: dict[str, Any] = {name: dict(stats.table(name)) for name in stats._outcome.tables}
+    tables = {name: table if "fold" in table else {} for name, table in tables.items()}
+    codes = {k: (t["group"] if grouped else 0) * number + t["fold"] for k, t in tables.items() if t}
+    keys = np.unique(codes["part"])
+    for name, code in codes.items():
+        tables[name]["group"] = np.searchsorted(keys, code)
     attrs = undated(stats.data.attrs)
     apart = from_tables(tables, keys.astype(str), stats.edges, attrs)
-    group, block = np.divmod(keys, number)
-    return apart, group, block
+    return apart, *np.divmod(keys, number)
 
 
-def excess(blocks: Blocks) -> Floats:
-    """Factor F, (p, k), of the covariance F F' of coefficients that clusters add to the model's."""
-    root = linalg.cholesky(blocks.total + np.diag(blocks.precision), lower=True)
+def excess(slopes: Floats, informations: Floats, total: Floats, precision: Floats) -> Floats:
+    """Factor F, (p, k), of the covariance F F' of coefficients that clusters add to the model's.
+
+    `slopes` (blocks, p) and `informations` (blocks, p, p) are those of blocks at the mode, `total`
+    (p, p) is the information of all data, `precision` (p,) the prior's.
+    """
+    root = linalg.cholesky(total + np.diag(precision), lower=True)
     inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
-    moves = np.empty_like(blocks.slope)
-    for k, (slope, information) in enumerate(zip(blocks.slope, blocks.information, strict=True)):
+    moves = np.empty_like(slopes)
+    for k, (slope, information) in enumerate(zip(slopes, informations, strict=True)):
         share, vector = linalg.eigh(inverse @ information @ inverse.T)
         complement = 1.0 - np.clip(share, 0.0, _MOST_SHARE)
         moves[k] = vector @ ((vector.T @ (inverse @ slope)) / complement)
     moves -= moves.mean(axis=0)
     number = len(moves)
     jackknife = moves.T @ moves * (number - 1) / number
-    gain, direction = linalg.eigh(jackknife - inverse @ blocks.total @ inverse.T)
+    gain, direction = linalg.eigh(jackknife - inverse @ total @ inverse.T)
     gain, direction = gain[gain > 0], direction[:, gain > 0]
     gain *= np.square(_t_ratio(np.square(moves @ direction)))
     return np.asarray(inverse.T @ (direction * np.sqrt(gain)))
@@ -169,7 +143,7 @@ def _t_ratio(squares: Floats) -> Floats:
     return np.asarray(special.stdtrit(freedom, _TAIL) / special.ndtri(_TAIL))
 
 
-def plain_of(prior: Any) -> Any:
+def _plain(prior: Any) -> Any:
     """The prior without components and without terms whose sums are not kept by block."""
     names = ("mean", "variance", "monotone", "groups", "atoms")
     return FAMILIES[prior.family].prior(**{name: getattr(prior, name) for name in names})
@@ -182,12 +156,15 @@ def _added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -
             "all clusters are in one block, so nothing shows how they differ: give cluster= a "
             "column with more labels, or leave it out"
         )
-    factor = excess(shared_blocks(built, stats))
+    parts = built.coefficients
+    curves = [part.laplace.state.at(part.design) for part in parts]
+    precision = [part.laplace.state.prior(part.design)[1] for part in parts]
+    rows, row, block = _rows_of_blocks(built, stats, *curves)
+    designs = [part.design.whole[row] for part in parts]
+    factor = _factor(designs, rows, block, np.concatenate(precision))
+    split = np.split(factor, [parts[0].design.whole.shape[1]])
     factors: dict[str, Floats] = {}
-    start = 0
-    for part, curve in zip(built.coefficients, built.pilot.curves, strict=True):
-        size = part.design.whole.shape[1]
-        coefficients, start = factor[start : start + size], start + size
+    for part, curve, coefficients in zip(parts, built.pilot.curves, split, strict=True):
         for output in part.outputs:
             if output.name not in posterior:  # an atom of these statistics alone
                 continue
@@ -219,12 +196,10 @@ def _factors(
     """Factors by which the noise widens the curves' sds."""
     factors = {}
     for name, added in common.items():
-        curve = posterior[name]
-        if "atom" not in curve.dims:
-            variance = np.square(added).sum(axis=0)
-            if name in deviations:
-                variance = variance + np.square(deviations[name]).sum(axis=1)
-            factors[name] = np.sqrt(1.0 + variance / curve.var(_OVER))
+        if "atom" not in posterior[name].dims:
+            of_level = np.square(deviations[name]).sum(axis=1) if name in deviations else 0.0
+            variance = np.square(added).sum(axis=0) + of_level
+            factors[name] = np.sqrt(1.0 + variance / posterior[name].var(_OVER))
     return xr.Dataset(factors)
 
 
@@ -235,7 +210,7 @@ def cluster_factor(fit: Fit, items: Any) -> float:
     else:
         exact = {dim: knots_in(fit.data, dim) for dim in ("mean_knot", "variance_knot")}
         posterior = fit.data["posterior"].to_dataset().assign_coords(exact)
-        plain = plain_of(fit.prior)
+        plain = _plain(fit.prior)
         if items.groups != fit.groups:
             plain = replace(plain, groups=False)
         factors = _factors(posterior, *_added(plain, build(items, plain), items, posterior))
@@ -246,7 +221,7 @@ def for_clusters(
     built: Problem, stats: Statistics, prior: Prior, posterior: xr.Dataset, seed: int
 ) -> tuple[dict[str, xr.Dataset], str]:
     """The posterior with wider curves, their factors, and words for the fit's status."""
-    plain = plain_of(prior)
+    plain = _plain(prior)
     plain_problem = built if prior == plain else build(stats, plain)
     common, deviations = _added(plain, plain_problem, stats, posterior)
     rng = np.random.default_rng(seed)
@@ -264,14 +239,12 @@ def for_clusters(
         for name, added in deviations.items():
             wider[name] += np.einsum("cdgk,gkj->cdgj", by_level, added, optimize=True)
     factors = _factors(posterior, common, deviations)
-    first_curve, second_curve = built.family.curves
-    mean_factor, variance_factor = (
-        float(factors[name].median()) for name in (first_curve, second_curve)
-    )
+    curve = built.family.curves[0]
+    mean_factor, variance_factor = (float(factors[name].median()) for name in built.family.curves)
     for name in map(str, factors):
-        if name.startswith(first_curve):
+        if name.startswith(curve):
             wider[name] = _with_mean_of(posterior[name], wider[name], built.family.outcome.theta)
-    effects = f"{first_curve}_of_bin"
+    effects = f"{curve}_of_bin"
     if effects in posterior:
         centre = posterior[effects].mean(_OVER)
         wider[effects] = mean_factor * (posterior[effects] - centre) + centre

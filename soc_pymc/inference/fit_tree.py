@@ -1,17 +1,14 @@
 """Contents of a fit: draws, bins, data of further terms for scoring, and ArviZ's conventions."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from .._model.pilot import Pilot
 from .._model.problem import Problem, check_prior, mixture_data
 from .._model.rows import Rows, make_rows, positions, scale_variances
 from .._model.splines import POSITION, Axis
@@ -25,7 +22,6 @@ from ..families.scales import RANK, SCALES
 from .arviz_groups import arviz_groups
 from .results import Fit
 
-_CHAINS = (4, 3, 2, 1)
 _SAMPLED = ("chain", "draw")
 _DIGITS = 4  # digits in labels of knots, more only where two would be equal
 _SAME = 1e-6  # relative difference of numbers that two machines compute alike
@@ -34,11 +30,7 @@ _PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
 def fit_tree(
-    built: Problem,
-    stats: Statistics,
-    groups: dict[str, xr.Dataset],
-    monotone: bool,
-    seed: int,
+    built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool, seed: int
 ) -> xr.DataTree:
     """The fit's `DataTree`, from draws and other results of inference, by name of the group."""
     further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups, seed)
@@ -53,17 +45,17 @@ def tree_of_draws(
     built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
     """The tree of draws, from the posterior or another distribution, with data for scoring."""
-    posterior, atoms = groups["posterior"], built.pilot.rows.atoms
+    posterior, pilot = groups["posterior"], built.pilot
     if monotone:
         posterior = _monotone(posterior, built.family.curves[0])
-    if len(built.pilot.groupings) > 1:  # their combinations
-        posterior = posterior.assign_coords(group=list(built.pilot.labels))
-    bins, observed = bin_table(stats, built.pilot.curves[0].axis, bool(len(atoms)))
-    further = [_group_functions(curve, built.pilot.groupings) for curve in built.pilot.curves]
-    bins = bins.merge(mixture_data(built)).merge(rank_table(*(c.axis for c in built.pilot.curves)))
-    bins = xr.merge([bins, *further, _atoms(built)])
-    if built.pilot.curves[0].size_knots.size:
-        bins = bins.merge(_shares(built.pilot.rows, built.pilot.curves[0].position))
+    if len(pilot.groupings) > 1:  # their combinations
+        posterior = posterior.assign_coords(group=list(pilot.labels))
+    bins, observed = bin_table(stats, pilot.curves[0].axis, bool(len(pilot.rows.atoms)))
+    functions = [_group_functions(curve, pilot.groupings) for curve in pilot.curves]
+    ranks = rank_table(*(curve.axis for curve in pilot.curves))
+    bins = xr.merge([bins, mixture_data(built), ranks, *functions, _atoms(pilot)])
+    if pilot.curves[0].size_knots.size:
+        bins = bins.merge(_shares(pilot.rows, pilot.curves[0].position))
     if "effect_bin" in posterior.coords:
         bins["edge"] = ("edge", stats.edges)
     contents = {"posterior": posterior, "observed_data": observed, "constant_data": bins}
@@ -74,13 +66,13 @@ def tree_of_draws(
     return tree
 
 
-def _atoms(built: Problem) -> xr.Dataset:
+def _atoms(pilot: Pilot) -> xr.Dataset:
     """Scores of atoms, and their positions on both curves' axes."""
-    atoms = built.pilot.rows.atoms
-    rows = [np.argmax(built.pilot.rows.atom == 1 + k) for k in range(len(atoms))]
-    names = [f"{curve.name}_atom_position" for curve in built.pilot.curves] if rows else []
-    positions = [("atom", curve.position[rows]) for curve in built.pilot.curves]
-    return xr.Dataset(dict(zip(names, positions, strict=False)), {"atom": atoms} if rows else {})
+    if not len(pilot.rows.atoms):
+        return xr.Dataset()
+    rows = [np.argmax(pilot.rows.atom == 1 + k) for k in range(len(pilot.rows.atoms))]
+    positions = {f"{c.name}_atom_position": ("atom", c.position[rows]) for c in pilot.curves}
+    return xr.Dataset(positions, {"atom": pilot.rows.atoms})
 
 
 def _group_functions(curve: Curve, groupings: Sequence[Grouping]) -> xr.Dataset:
@@ -134,13 +126,12 @@ def _shares(rows: Rows, position: Floats) -> xr.Dataset:
 
 def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
     """Draws with the mean's curves, shared and by level of groups, projected."""
-    names = [name for name in map(str, posterior) if name.startswith(f"{variable}_of_group")]
     projected = {}
-    for name in (variable, *names):
-        values = posterior[name]
-        draws = values.to_numpy().reshape(-1, *values.shape[2:])
-        monotone = project_monotone(draws, values[values.dims[-1]].to_numpy())
-        projected[name] = values.copy(data=monotone.reshape(values.shape))
+    for name, values in posterior.items():
+        if name == variable or str(name).startswith(f"{variable}_of_group"):
+            draws = values.to_numpy().reshape(-1, *values.shape[2:])
+            monotone = project_monotone(draws, values[values.dims[-1]].to_numpy())
+            projected[name] = values.copy(data=monotone.reshape(values.shape))
     return posterior.assign(projected)
 
 
@@ -155,15 +146,11 @@ def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Da
     rows = make_rows(stats, family_of_kind(stats.kind), atoms=atoms)
     score = axis.inverse(positions(axis, rows))
     score[rows.atom > 0] = rows.atoms
-    columns: dict[str, NDArray[Any]] = {
-        "score": score,
-        "score_min": data["score_min"].to_numpy()[occupied],
-        "score_max": data["score_max"].to_numpy()[occupied],
-        **{
-            s.width: np.sqrt(scale_variances(s, rows)) for s in SCALES.values() if s.sums[0] in data
-        },
-        "n_items": n,
-    }
+    columns: dict[str, Any] = {"score": score, "n_items": n}
+    columns |= {name: data[name].to_numpy()[occupied] for name in ("score_min", "score_max")}
+    for scale in SCALES.values():
+        if scale.sums[0] in data:
+            columns[scale.width] = np.sqrt(scale_variances(scale, rows))
     sums = {str(name): data[name].to_numpy()[occupied] for name in outcome.sums("part")}
     columns[outcome.size], observed = outcome.of_bins(sums)
     bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
@@ -183,14 +170,13 @@ def rank_table(*axes: Axis) -> xr.Dataset:
 def in_chains(draws: xr.Dataset) -> xr.Dataset:
     """Independent draws (1, n, ...) as up to four chains, as R-hat needs two."""
     number = draws.sizes["draw"]
-    chains = next(chains for chains in _CHAINS if number % chains == 0)
-    shape = chains, number // chains
+    chains = next(chains for chains in (4, 3, 2, 1) if number % chains == 0)
+    coords = {**draws.coords, "chain": np.arange(chains), "draw": np.arange(number // chains)}
     variables = {
-        name: (values.dims, values.to_numpy().reshape(*shape, *values.shape[2:]))
+        name: (values.dims, values.to_numpy().reshape(chains, -1, *values.shape[2:]))
         for name, values in draws.data_vars.items()
     }
-    sampled = {name: np.arange(size) for name, size in zip(_SAMPLED, shape, strict=True)}
-    return xr.Dataset(variables, {**draws.coords, **sampled})
+    return xr.Dataset(variables, coords)
 
 
 def conventional(tree: xr.DataTree) -> xr.DataTree:
@@ -202,16 +188,18 @@ def conventional(tree: xr.DataTree) -> xr.DataTree:
     known |= {dim: short(positions) for dim, positions in knots.items()}
     groups = {name: _completed(node.to_dataset(), known) for name, node in tree.children.items()}
     exact = {f"{dim}{POSITION}": (dim, positions) for dim, positions in knots.items()}
-    groups["constant_data"] = (
-        groups["constant_data"].assign(exact).assign_coords({dim: known[dim] for dim in knots})
-    )
+    labels = {dim: known[dim] for dim in knots}
+    groups["constant_data"] = groups["constant_data"].assign(exact).assign_coords(labels)
     made = xr.DataTree.from_dict(groups)
     made.attrs = dict(tree.attrs)
     return made
 
 
 def _completed(data: xr.Dataset, known: dict[str, Any]) -> xr.Dataset:
+    """The dataset with a coordinate on every dim, and ArviZ's attributes."""
     from arviz_base.base import make_attrs  # slow to import, and scoring needs no attributes
+
+    from .. import __version__
 
     coords: dict[str, Any] = {}
     for dim, size in data.sizes.items():
@@ -219,15 +207,8 @@ def _completed(data: xr.Dataset, known: dict[str, Any]) -> xr.Dataset:
         values = known.get(str(dim), labels)
         coords[str(dim)] = labels if dim in _SAMPLED or len(values) != size else values
     sampled = [dim for dim in _SAMPLED if dim in data.dims]
-    return data.assign_coords(coords).assign_attrs(make_attrs(_library(), sample_dims=sampled))
-
-
-@cache
-def _library() -> dict[str, str]:
-    library = {"inference_library": "soc_pymc"}
-    with suppress(PackageNotFoundError):  # sources that were not installed
-        library["inference_library_version"] = version("soc_pymc")
-    return library
+    library = {"inference_library": "soc_pymc", "inference_library_version": __version__}
+    return data.assign_coords(coords).assign_attrs(make_attrs(library, sample_dims=sampled))
 
 
 def short(values: Floats) -> Floats:
@@ -252,14 +233,10 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
     check_prior(fit.prior, stats)
     _check_same(fit, stats)
     prior, likelihood = (
-        _total(fit.data[name].to_dataset()) for name in ("log_prior", "log_likelihood")
+        np.sum([x.sum(x.dims[2:]).to_numpy() for x in fit.data[name].data_vars.values()], axis=0)
+        for name in ("log_prior", "log_likelihood")
     )
     return prior, likelihood
-
-
-def _total(densities: xr.Dataset) -> Floats:
-    parts = (x.sum(x.dims[2:]).to_numpy() for x in densities.values())
-    return np.asarray(sum(parts))
 
 
 def _check_same(fit: Fit, stats: Statistics) -> None:

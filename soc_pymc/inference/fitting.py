@@ -99,7 +99,7 @@ def _usable_units() -> Iterator[None]:
 
 
 def _status(verdict: dict[str, Any], began: float) -> Status:
-    """The fit's status, with a warning if it did not converge."""
+    """The fit's status; warns if it did not converge."""
     status = Status(**verdict, seconds=time.perf_counter() - began)
     state = "converged" if status.converged else "did NOT converge"
     _log.info("the fit %s after %.1f s: %s", state, status.seconds, status.reason)

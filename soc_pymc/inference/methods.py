@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from .._lib.arguments import DRAWS, MOST_DRAWS, PROBABILITY, OneOf, OrNone, Whole, checked, switch
-from .._lib.errors import FitError
+from .._lib.arguments import DRAWS, MOST_DRAWS, PROBABILITY, OneOf, OrNone, Whole, checked
 
 _SEED = Whole(0, (1 << 63) - 1)
 
@@ -26,12 +25,9 @@ class VI:
     draws
         Posterior draws kept in the fit.
     rotations
-        Number of rotations. The evidence bound is averaged over fixed standard normal draws: for
-        each rotation, plus and minus the axes of a randomly rotated cross, which is exact for
-        quadratics.
+        Number of randomly rotated crosses, over whose axes the evidence bound is averaged.
     batch
-        Bins per minibatch. 0 takes all bins; None takes all bins up to 20,000, and otherwise
-        minibatches of 256.
+        Bins per minibatch. 0 takes all bins; None takes all up to 20,000, beyond that 256.
     max_iterations
         Iterations of the optimiser before it gives up with a warning.
 
@@ -57,13 +53,10 @@ class NUTS:
     ----------
     draws, tune
         Draws kept and tuning steps discarded, per chain.
-    chains
-        Independent chains.
-    seed
-        Seed of the sampler.
+    chains, seed
+        Independent chains, and the seed of the sampler.
     target_accept
-        Acceptance probability that tuning aims at. Higher values take shorter steps: raise it
-        where transitions diverge.
+        Acceptance probability that tuning aims at: raise it where transitions diverge.
 
     Examples
     --------
@@ -78,35 +71,21 @@ class NUTS:
     target_accept: float = 0.8
 
 
-@checked(
-    smooth=switch,
-    monotone=switch,
-    components=OrNone(Whole(2, MOST_DRAWS)),
-    moments=OrNone(OneOf("log", "plain")),
-)
+@checked(moments=OneOf("log", "plain"))
 @dataclass(frozen=True)
 class FiveSteps:
     """The paper's method: each bin's prior by maximum likelihood, then smoothed over the bins.
 
-    The result is one draw, so bands have no width. Only the scales of the curves, ``monotone`` and
-    ``groups`` of a prior's configuration are used.
+    The result is one draw, so bands have no width. Of a prior, only the scales of the curves and
+    ``monotone`` are used; groups are pooled, with ``groups=False``.
 
     Parameters
     ----------
-    smooth
-        Whether E(theta | t) and Var(theta | t) of the bins are smoothed over the score (the paper's
-        step 3). False keeps each bin's own estimate: curves are then steps.
-    monotone
-        Whether E(theta | t) is made non-decreasing, as with ``monotone=True`` of the prior.
-    components
-        Number of components of a mixture, at fixed positions; None takes 100.
     moments
-        Moments that are smoothed: ``"plain"`` (the default), E(theta | t) and Var(theta | t) (for
-        counts, log E(theta | t) and the squared coefficient of variation); or ``"log"``, E(log
-        theta | t) and Var(log theta | t), to which each bin's prior is matched by shifting and
-        scaling log theta, as in the paper's Section 5.1. ``"log"`` is for bins with hundreds of
-        events; with few events these moments are mostly noise. It is not available for values, nor
-        for a mixture with ``monotone``.
+        Moments that are smoothed: ``"plain"``, E(theta | t) and Var(theta | t) (for counts, log
+        E(theta | t) and the squared coefficient of variation); or ``"log"``, E(log theta | t) and
+        Var(log theta | t), as in the paper's Section 5.1, for counts in bins with hundreds of
+        events: with few events these moments are mostly noise.
 
     References
     ----------
@@ -114,18 +93,11 @@ class FiveSteps:
 
     Examples
     --------
-    >>> FiveSteps(smooth=False).smooth
-    False
+    >>> FiveSteps(moments="log").moments
+    'log'
     """
 
-    smooth: bool = True
-    monotone: bool = False
-    components: int | None = None
-    moments: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.moments is not None and not self.smooth:
-            raise FitError("smooth=False smooths no moments: leave out moments=")
+    moments: str = "plain"
 
 
 Method = VI | NUTS | FiveSteps

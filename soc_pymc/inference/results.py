@@ -1,8 +1,4 @@
-"""The result of a fit: one immutable record of draws, configuration and status.
-
-`Fit.data` is an `xarray.DataTree` in ArviZ's groups. It has all that scoring needs: draws of the
-two curves' values at knots, and the axes of the scores.
-"""
+"""The result of a fit: one immutable record of draws, configuration and status."""
 
 import json
 import os
@@ -25,11 +21,9 @@ from ..families.priors import PRIORS, Prior, Spline
 from ..families.scales import RANK
 from .methods import NUTS, VI, FiveSteps, Method
 
-FORMAT = "soc_pymc-fit-1"
 PARETO_K = 0.7
 """Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
-
-
+_FORMAT = "soc_pymc-fit-1"
 _CURVE = OneOf("mean", "variance")
 _NEXT = (
     "Next: fit.summary() and soc.plots.plot_curves(fit); whether it describes the outcomes, "
@@ -44,21 +38,17 @@ class Status:
     Attributes
     ----------
     converged
-        Whether the fit can be trusted: the optimiser or sampler passed its test, and for VI the
+        True if the fit can be trusted: the optimiser or sampler passed its test, and for VI the
         Pareto k of the approximation is at most 0.7.
     reason
         One sentence with the reason, and the remedy if it did not converge.
-    pareto_k
-        Pareto shape of the importance weights of the approximation (Yao et al. 2018); None for
-        NUTS and FiveSteps.
-    ess_fraction
-        Effective sample of those weights over their number; None for NUTS and FiveSteps. Below 0.95
-        the draws kept are resampled by the weights.
+    pareto_k, ess_fraction
+        For VI, Pareto shape of the importance weights of the approximation (Yao et al. 2018), and
+        their effective sample over their number: below 0.95 draws are resampled by the weights.
     seconds
         Elapsed time of the fit.
     mc_error
-        Largest Monte Carlo standard error of NUTS's posterior means, in posterior sd; None for VI
-        and FiveSteps, and where it is unknown.
+        For NUTS, largest Monte Carlo standard error of posterior means, in posterior sd, if known.
 
     Examples
     --------
@@ -74,9 +64,8 @@ class Status:
     mc_error: float | None = None
 
     def _repr_html_(self) -> str:
-        known = ((name, value) for name, value in vars(self).items() if value is not None)
-        numbers = ((n, f"{v:.3g}" if isinstance(v, float) else v) for n, v in known)
-        return html_table("Status", numbers)
+        shown = ((k, f"{v:.3g}" if isinstance(v, float) else v) for k, v in vars(self).items())
+        return html_table("Status", ((k, v) for k, v in shown if v is not None))
 
 
 @dataclass(frozen=True)
@@ -91,15 +80,10 @@ class Fit:
         curves at their knots (``mean`` and ``log_variance`` for Normal priors), those of terms
         (``*_of_group``, ``*_by_exposure``, ``*_of_bin``, ``*_of_atom``, ``*_of_exposure_atom``),
         and the model's variables; ``constant_data`` the bins and the exact positions of the knots.
-        `FiveSteps` adds ``per_bin``, the bins' own estimates; clusters add ``clusters``, the
-        factors by which they widened the bands. What takes long is computed when it is first read,
-        and kept: a changed tree needs a new fit, ``dataclasses.replace(fit, data=...)``.
-    prior
-        The prior's configuration.
-    method
-        The method's configuration.
-    status
-        See `Status`.
+        What takes long is computed when it is first read, and kept: a changed tree needs a new fit,
+        ``dataclasses.replace(fit, data=...)``.
+    prior, method, status
+        The configurations, and the `Status`.
     selection
         Of ``soc.fit(stats, prior="auto")``, the priors from the simplest on: columns ``prior``,
         ``elpd``, ``elpd_diff``, ``dse`` and ``trust`` as in `compare`, ``chosen`` and ``reason``.
@@ -118,12 +102,7 @@ class Fit:
     selection: pd.DataFrame | None = field(default=None, compare=False)
 
     def axis(self, curve: str) -> Axis:
-        """Axis of ``"mean"`` or ``"variance"``: the map from scores to the knots' positions.
-
-        Parameters
-        ----------
-        curve
-            ``"mean"`` or ``"variance"``.
+        """Axis of the curve ``"mean"`` or ``"variance"``: the map from scores to knots' positions.
 
         Returns
         -------
@@ -144,34 +123,30 @@ class Fit:
         if scale != RANK:
             return Axis(scale)
 
-        def find() -> Axis:
-            table = (self.data["constant_data"][f"rank_{x}"] for x in ("score", "fraction"))
-            return Axis(scale, *(tuple(column.to_numpy()) for column in table))
+        def read() -> Axis:
+            table = self.data["constant_data"]
+            columns = (table[f"rank_{name}"].to_numpy() for name in ("score", "fraction"))
+            return Axis(scale, *map(tuple, columns))
 
-        return self._once(RANK, find)
+        return self._once(RANK, read)
 
-    def _once[Found](self, key: Hashable, find: Callable[[], Found]) -> Found:
-        """Result of `find`, kept by a key: each look-up in the tree takes a third of a ms."""
-        if key not in self._found:
-            self._found[key] = find()
-        return self._found[key]
+    def _once[Value](self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Result of `compute`, kept by a key: each look-up in the tree takes a third of a ms."""
+        if key not in self._computed:
+            self._computed[key] = compute()
+        return self._computed[key]
 
     @cached_property
-    def _found(self) -> dict[Hashable, Any]:
+    def _computed(self) -> dict[Hashable, Any]:
         return {}
 
-    def __getstate__(self) -> dict[str, Any]:  # copies and pickles make again what is kept
-        return {name: value for name, value in self.__dict__.items() if name != "_found"}
+    def __getstate__(self) -> dict[str, Any]:  # copies and pickles compute again
+        return {name: value for name, value in self.__dict__.items() if name != "_computed"}
 
     @property
     def one_score(self) -> bool:
         """True if all items have one score, or none."""
         return self.data["posterior"].sizes.get("mean_knot", 0) == 1 and not self.atoms
-
-    @property
-    def by_bin(self) -> bool:
-        """True if curves are steps, one number for each bin."""
-        return isinstance(self.method, FiveSteps) and not self.method.smooth
 
     @property
     def one_draw(self) -> bool:
@@ -214,9 +189,8 @@ class Fit:
         -------
         pandas.DataFrame
             Columns ``quantity``, ``score`` (NaN for quantities without one), and ``lower``,
-            ``median`` and ``upper``, which hold 90% of the draws. E and sd of theta given t are at
-            the scores below which 5, 25, 50, 75 and 95% of the items lie; R-squared is the score's
-            share of the variance of theta; the sds about a line are the curves' smoothing.
+            ``median`` and ``upper``, of 90% of the draws. Curves are at the scores below which 5,
+            25, 50, 75 and 95% of the items lie; the sds about a line are the curves' smoothing.
 
         Examples
         --------
@@ -228,7 +202,7 @@ class Fit:
         return summary(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one netCDF file, atomically.
+        """Write the fit to one netCDF file, whole or not at all, for `load_fit`.
 
         Parameters
         ----------
@@ -239,21 +213,15 @@ class Fit:
         ------
         FitError
             If `path` is not the name of a file, or the fit could not be loaded again.
-
-        Examples
-        --------
-        >>> import tempfile, pathlib
-        >>> import soc_pymc as soc
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     fit.save(pathlib.Path(folder) / "fit.nc")
-        ...     soc.load_fit(pathlib.Path(folder) / "fit.nc").method.seed
-        1
         """
         tree = self.data.copy()
-        records = {name: _as_json(getattr(self, name)) for name in ("prior", "method", "status")}
+        for name in ("prior", "method", "status"):
+            record = getattr(self, name)
+            content = {"name": type(record).__name__, **asdict(record)}
+            tree.attrs[name] = json.dumps(content, default=np.generic.item)
         if self.selection is not None:
-            records["selection"] = json.dumps(self.selection.to_dict("list"))
-        tree.attrs = {**tree.attrs, **records, "format": FORMAT}
+            tree.attrs["selection"] = json.dumps(self.selection.to_dict("list"))
+        tree.attrs["format"] = _FORMAT
         save_netcdf(tree, path, FitError)
 
     def __repr__(self) -> str:
@@ -271,7 +239,6 @@ class Fit:
 
 
 def _fit_rows(fit: Fit) -> Rows:
-    """Configurations, draws, items, groups and time."""
     sizes = fit.data["posterior"].sizes
     chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
     bins = fit.data["constant_data"].to_dataset()
@@ -301,12 +268,7 @@ def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
-    """Read a fit that `Fit.save` wrote; nothing in the file is executed.
-
-    Parameters
-    ----------
-    path
-        Name of the netCDF file.
+    """Read a fit that `Fit.save` wrote to the netCDF file `path`; nothing in it is executed.
 
     Returns
     -------
@@ -329,9 +291,14 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     >>> again.prior == fit.prior, again.data.equals(fit.data)
     (True, True)
     """
-    tree = read_saved(path, xr.open_datatree, FORMAT, FitError, "a fit", "soc-pymc fit")
+    tree = read_saved(path, xr.open_datatree, _FORMAT, FitError, "a fit", "soc-pymc fit").copy()
+    attrs = {name: value for name, value in tree.attrs.items() if name != "format"}
     try:
-        return _read(tree)
+        records = {name: _record(attrs.pop(name)) for name in ("prior", "method", "status")}
+        table = attrs.pop("selection", None)
+        selection = None if table is None else pd.DataFrame(json.loads(table))
+        tree.attrs = attrs
+        return Fit(tree, **records, selection=selection)
     except (KeyError, TypeError, ValueError) as error:
         text = error.args[0] if error.args else type(error).__name__
         raise FitError(f"{path} is a damaged fit ({text}); fit again and save") from error
@@ -340,25 +307,8 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
 _RECORDS: dict[str, Any] = {kind.__name__: kind for kind in (VI, NUTS, FiveSteps, Status, *PRIORS)}
 
 
-def _read(tree: xr.DataTree) -> Fit:
-    """A fit from a file's arrays and attributes."""
-    data, attrs = tree.copy(), dict(tree.attrs)
-    records = {name: _record(attrs.pop(name)) for name in ("prior", "method", "status")}
-    table = attrs.pop("selection", None)
-    selection = None if table is None else pd.DataFrame(json.loads(table))
-    del attrs["format"]
-    data.attrs = attrs
-    return Fit(data, **records, selection=selection)
-
-
-def _as_json(record: Any) -> str:
-    """A frozen configuration as JSON, with the name of its class."""
-    content = {"name": type(record).__name__, **asdict(record)}
-    return json.dumps(content, default=np.generic.item)
-
-
 def _record(text: str) -> Any:
-    """A configuration from the output of `_as_json`."""
+    """A configuration from JSON with the name of its class."""
     content = json.loads(text)
     kind = _RECORDS[content.pop("name")]
     return kind(**{k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()})

@@ -1,10 +1,8 @@
 """Sampling from the posterior: the No-U-Turn sampler, and annealed importance sampling.
 
-Annealing serves where a Gaussian approximation is not good enough. Draws of the Gaussian q move
-towards the posterior p through densities q^(1 - b) p^b, b from 0 to 1, by leapfrog steps that leave
-each of these unchanged (Neal 2001) and keep most of their momentum. Each draw's importance weight
-is collected on its way, so that Pareto k and the effective sample say how good the result is, as
-for the Gaussian itself. All draws move at once.
+Annealing serves where a Gaussian q is not good enough. Its draws move towards the posterior p
+through densities q^(1 - b) p^b, b from 0 to 1, by leapfrog steps that leave each of these unchanged
+(Neal 2001) and keep most of their momentum. Each draw collects its importance weight on its way.
 """
 
 from collections.abc import Callable
@@ -72,23 +70,21 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
     posterior = groups["posterior"]
     divergences = int(groups["sample_stats"]["diverging"].sum())
     ess = float(_effective_samples(posterior, "bulk").min())
-    problems, knobs = [], ["draws=", "tune=", "chains="]
-    if divergences:
-        problems.append(f"{divergences} divergent transition" + "s" * (divergences > 1))
-        knobs.append("target_accept=")
+    chains = posterior.sizes["chain"]
     rhat = np.nan
-    if posterior.sizes["chain"] > 1:
+    if chains > 1:
         rhat = max(float(v.max()) for v in arviz_stats.rhat(posterior).data_vars.values())
-        if not rhat <= 1.01:
-            problems.append(f"R-hat {rhat:.3f} (at most 1.01 allowed)")
-    else:
-        problems.append("a single chain, so that R-hat is unknown")
-    if not ess >= 400:
-        problems.append(f"bulk effective sample {ess:.0f} (at least 400 wanted)")
+    checks = {
+        f"{divergences} divergent transition" + "s" * (divergences > 1): divergences,
+        f"R-hat {rhat:.3f} (at most 1.01 allowed)": chains > 1 and not rhat <= 1.01,
+        "a single chain, so that R-hat is unknown": chains == 1,
+        f"bulk effective sample {ess:.0f} (at least 400 wanted)": not ess >= 400,
+    }
+    problems = [problem for problem, present in checks.items() if present]
+    reason = f"R-hat at most {rhat:.3f}, bulk effective sample at least {ess:.0f}"
     if problems:
-        reason = "NUTS: " + ", ".join(problems) + f": raise NUTS({', '.join(knobs)})"
-    else:
-        reason = f"R-hat at most {rhat:.3f}, bulk effective sample at least {ess:.0f}"
+        accept = ", target_accept=" if divergences else ""
+        reason = f"NUTS: {', '.join(problems)}: raise NUTS(draws=, tune=, chains={accept})"
     error = float(np.max(_effective_samples(posterior, "mean") ** -0.5))
     return {
         "converged": not problems,
@@ -130,10 +126,9 @@ def annealed(
     rng: np.random.Generator,
     advance: Advance,
 ) -> tuple[Floats, Floats]:
-    """Noise of draws, (number, dim), such that they are location + factor @ noise; log weights.
+    """Noise of draws, (number, dim), that are location + factor @ noise, and log weights.
 
-    They move through as many `densities`, the posterior included; each costs one gradient of every
-    draw.
+    They move through as many `densities`, at one gradient of every draw each.
     """
     wide = _WIDER * factor
 

@@ -55,11 +55,6 @@ def curve_draws(
     """
     score, family = np.asarray(score, dtype=float), family_of(fit.prior)
     reduce = reduce or chosen(None)
-    if fit.by_bin:
-        fit.axis("mean")(score), fit.axis("variance")(score)  # refuses scores without a position
-        bins = bin_of(fit, score)
-        curves = family.to_curves(*(_draws(fit, name)[:, bins] for name in family.parameters))
-        return reduce(curves[0]), reduce(curves[1])
     group = group if fit.groups else None
     exposure = exposure if fit.prior.exposure is not None else None
     location, dispersion = (
@@ -216,8 +211,6 @@ def _of_level(fit: Fit, curve: str, grouping: str, level: str) -> Floats:
     if level in levels:
         return _draws(fit, f"{name}_of_{grouping}")[:, levels.index(level)]
     constant = fit.data["constant_data"]
-    if f"{curve}_group_functions" not in constant:  # five steps have no prior of groups
-        return _draws(fit, name)
     functions = constant[f"{curve}_group_functions"]
     kinds = functions[f"{curve}_group_function"].to_numpy()
     of_grouping = np.char.startswith(kinds.astype(str), f"{grouping}_")
@@ -285,9 +278,7 @@ class Extrapolation:
         """The warning's text, where `what` includes the verb; None if no scores are far."""
         if not self._far:
             return None
-        if self._fit.by_bin:
-            rule = "they count as scores of the outermost bins"
-        elif {self._fit.prior.mean.scale, self._fit.prior.variance.scale} == {RANK}:
+        if {self._fit.prior.mean.scale, self._fit.prior.variance.scale} == {RANK}:
             rule = "they count as the outermost scores of the fit"
         else:
             rule = "the curves continue as straight lines there, kept between 1e-100 and 1e100"

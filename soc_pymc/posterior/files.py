@@ -55,7 +55,7 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     FitError
-        If the name has another suffix, the fit knows the mean alone, or has steps or components by
+        If the name has another suffix, the fit knows the mean alone, or has components by
         bin, its curves are on different scales, the table would be larger than 10 MB, or errors of
         more than 1% of the simulated items would be above 0.1 posterior sd.
 

@@ -92,10 +92,10 @@ def why_no_table(fit: Fit) -> str:
     """Reason why a fit has no prior table; empty if it has one."""
     if fit.mean_only:
         return f"posteriors of items are not known: {MEAN_ONLY}"
-    if fit.by_bin or COMPONENTS[0] in fit.data["posterior"]:
+    if COMPONENTS[0] in fit.data["posterior"]:
         return (
-            "a prior of five steps with steps, or with its own components in each bin, has no "
-            "table: use soc.VI(), or soc.FiveSteps(smooth=True) with one family"
+            "a mixture of five steps, with its own components in each bin, has no prior table: use "
+            "soc.VI(), or soc.FiveSteps() with one family"
         )
     if fit.prior.mean.scale != fit.prior.variance.scale:
         return (

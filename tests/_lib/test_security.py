@@ -60,7 +60,7 @@ def hostile(example):
         frame, score=NAME, count="y" + NAME, exposure="exposure", group="c" + NAME
     )
     stats = soc.summarize(items, bins=5, progress=False)
-    return items, stats, soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    return items, stats, soc.fit(stats, method=soc.VI(draws=50), progress=False)
 
 
 def test_hostile_names_come_back_and_are_shown_as_text(hostile, tmp_path):

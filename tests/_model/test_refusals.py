@@ -39,12 +39,11 @@ def statistics(example):
         ("bins", soc.Gamma(variance=soc.Spline(wiggle=0.1)), soc.FiveSteps(), "wiggle"),
         ("joint", soc.Gamma(exposure=EXPOSURE), soc.FiveSteps(), "exposure"),
         ("bins", soc.Gamma(bin_effects=True), soc.FiveSteps(), "bin_effects"),
-        ("bins", soc.Gamma(), soc.FiveSteps(components=5), "GammaMixture"),
         ("bins", soc.GammaMixture(), soc.FiveSteps(), "joint"),
         ("joint", soc.GammaMixture(drift=1.0), soc.FiveSteps(), "drift"),
-        ("groups", soc.Gamma(), soc.FiveSteps(smooth=False), "groups=False"),
+        ("groups", soc.Gamma(), soc.FiveSteps(), "groups=False"),
         ("values", soc.Normal(), soc.FiveSteps(moments="log"), "moments"),
-        ("joint", soc.GammaMixture(), soc.FiveSteps(moments="log", monotone=True), "monotone"),
+        ("joint", soc.GammaMixture(monotone=True), soc.FiveSteps(moments="log"), "monotone"),
     ],
 )
 def test_what_a_fit_cannot_use_is_named(name, prior, method, word, statistics):

@@ -120,15 +120,10 @@ SELDOM = [
 ]
 
 
-@pytest.mark.parametrize("case", ["by bin", "groups", *SELDOM])
+@pytest.mark.parametrize("case", ["groups", *SELDOM])
 def test_other_fits(case, example):
-    """Curves that are steps, mixtures, groups, terms in exposure and spikes at zero."""
-    if case == "by bin":
-        fit = soc.fit(
-            example("gamma").statistics, method=soc.FiveSteps(smooth=False), progress=False
-        )
-    else:
-        fit = example(case).fit
+    """Mixtures, groups, terms in exposure and spikes at zero."""
+    fit = example(case).fit
     options = {"exposure": 5.0} if fit.prior.exposure is not None else {}
     draw("plot_curves", fit)
     draw("plot_prior", fit, **options)

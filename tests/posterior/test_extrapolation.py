@@ -91,14 +91,11 @@ def test_once_for_a_folder_even_if_a_later_file_is_bad(fit, frame, tmp_path):
 RANKS = soc.Spline(scale="rank")
 
 
-@pytest.mark.parametrize(
-    ("prior", "method"),
-    [(None, soc.FiveSteps(smooth=False)), (soc.Gamma(RANKS, RANKS), soc.FiveSteps())],
-    ids=["steps", "ranks"],
-)
-def test_curves_without_a_line_keep_their_outermost_value(example, frame, prior, method):
+def test_curves_without_a_line_keep_their_outermost_value(example, frame):
     """Far scores get the posterior of the fit's outermost score."""
-    fit = soc.fit(example("five_steps").statistics, prior, method, **QUIET)
+    fit = soc.fit(
+        example("five_steps").statistics, soc.Gamma(RANKS, RANKS), soc.FiveSteps(), **QUIET
+    )
     far, edge = (with_scores(frame, score) for score in (50.0, frame["score"].max()))
     assert len(warned(lambda: soc.item_posteriors(fit, items_of(far), **QUIET))) == 1
     with warnings.catch_warnings():

@@ -295,11 +295,11 @@ def test_a_copy_of_the_module_needs_numpy_alone(scored, tmp_path):
 def test_a_prior_that_no_table_follows_is_refused_and_leaves_no_file(
     example, tmp_path, monkeypatch
 ):
-    """Five steps whose curves jump at edges have no table; others are compared with all draws."""
-    method = soc.FiveSteps(smooth=False)
-    steps = soc.fit(example("five_steps").statistics, method=method, progress=False)
+    """Mixtures by bin have no table; others are compared with all draws."""
+    stats = example("gamma_mixture").statistics
+    by_bin = soc.fit(stats, soc.GammaMixture(), soc.FiveSteps(), progress=False)
     monkeypatch.setattr(files, "_FAR", 1e-9)
-    for fit in (steps, ref.thinned_fit(example("normal").fit, 50)):
+    for fit in (by_bin, ref.thinned_fit(example("normal").fit, 50)):
         with pytest.raises(soc.FitError):
             soc.export_prior(fit, tmp_path / "prior.json")
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import pytest
 import sqlglot
 
 import soc_pymc as soc
-from tests.posterior.references import MOMENTS
+from tests.posterior.references import MOMENTS, thinned_fit
 
 LIMITS = ["theta_q05", "theta_q95"]
 NEW = [*MOMENTS, "theta_var", *LIMITS, "flagged"]
@@ -33,10 +33,10 @@ def frame():
 
 @pytest.fixture(scope="module")
 def fit(frame):
-    """A fit by five steps with the hostile groups, which takes no time."""
+    """A draw of a fit with the hostile groups, so that its table is short."""
     items = soc.PoissonItems(frame, **HOSTILE)
     statistics = soc.summarize(items, bins=10, progress=False)
-    return soc.fit(statistics, method=soc.FiveSteps(), progress=False)
+    return thinned_fit(soc.fit(statistics, method=soc.VI(draws=200), progress=False), 1)
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,11 @@
 """Does the default agree with NUTS on the same statistics and model?
 
-    python -m tests.studies.agreement [--data NAME ...] [--cache DIR]
+    python -m tests.studies.agreement [--data NAME ...]
 
 Eight data sets, simulated and real; those are read from the folder that SOC_PYMC_DATA names.
-`--cache` keeps the fits by NUTS: empty the folder when the model changes.
 """
 
 import os
-import re
-from pathlib import Path
 
 import arviz as az
 import numpy as np
@@ -16,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
-from tests.studies import binomial, common
+from tests.studies import common, coverage
 from tests.studies.common import counts, fit, options, show, summarize, timed
 
 DATA = {
@@ -35,29 +32,20 @@ _ENOUGH = 5000  # bulk effective sample of NUTS
 
 
 def statistics(name: str) -> soc.Statistics:
-    """Statistics of a data set."""
     source, items, bins = DATA[name]
     if source == "binomial":
-        return summarize(binomial.ITEMS[source](binomial.simulated(items, seed=0)), bins=bins)
+        return summarize(common.trials(coverage.successes(items)), bins=bins)
     frame = soc.simulation.s1(items, seed=0) if items else common.real_counts(source)
     return summarize(counts(frame), bins=bins)
 
 
-def reference(
-    name: str, stats: soc.Statistics, cache: Path | None, draws: int
-) -> tuple[soc.Fit, float]:
-    """NUTS with a bulk effective sample of 5,000, and its CPU seconds, NaN from the cache."""
-    path = cache / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}-nuts.nc" if cache else None
-    if path and path.exists():
-        return soc.load_fit(path), np.nan
+def reference(stats: soc.Statistics, draws: int) -> tuple[soc.Fit, float]:
+    """NUTS with a bulk effective sample of 5,000, and its CPU seconds."""
     for number in (draws, 2 * draws, 4 * draws):
         method = soc.NUTS(draws=number, chains=2, seed=1)
         nuts, seconds = timed(lambda method=method: fit(stats, method=method))
         if draws < 1000 or sampling_quality(_variables(nuts))[1] >= _ENOUGH:
             break
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        nuts.save(path)
     return nuts, seconds
 
 
@@ -85,7 +73,6 @@ def compared(draws: xr.Dataset, truth: xr.Dataset) -> pd.DataFrame:
 
 
 def agreement(default: soc.Fit, nuts: soc.Fit, stats: soc.Statistics) -> pd.DataFrame:
-    """The default against NUTS, quantity by quantity, and whether it is within the limits."""
     share = soc.quantities.r_squared
     draws = (_variables(f).assign({"R-squared": share(f, stats)}) for f in (default, nuts))
     table = compared(*draws)
@@ -99,18 +86,15 @@ def agreement(default: soc.Fit, nuts: soc.Fit, stats: soc.Statistics) -> pd.Data
 
 
 def main() -> None:
-    """Runs the study and prints its tables."""
     small = {"data": ["S1 20,000/50"], "draws": 200, "vi_draws": 1000}
-    chosen = options(
-        __doc__, small, data=common.Choice(DATA), cache=Path, draws=3000, vi_draws=8000
-    )
+    chosen = options(__doc__, small, data=common.Choice(DATA), draws=3000, vi_draws=8000)
     quality, within = {}, []
     for name in chosen.data:
         if DATA[name][1] is None and "SOC_PYMC_DATA" not in os.environ:
             print(f"{name}: skipped, SOC_PYMC_DATA is not set")
             continue
         stats = statistics(name)
-        nuts, nuts_seconds = reference(name, stats, chosen.cache, chosen.draws)
+        nuts, nuts_seconds = reference(stats, chosen.draws)
         default = fit(stats, method=soc.VI(draws=chosen.vi_draws))
         _, seconds = timed(lambda stats=stats: fit(stats, method=soc.VI()))
         table = agreement(default, nuts, stats)

@@ -60,7 +60,6 @@ def null_run(family: str, part: str, n: int, seed: int) -> dict:
 
 
 def wider_fit(model: soc.Fit, factor: float) -> soc.Fit:
-    """The fit with its variance curve multiplied."""
     posterior = model.data["posterior"].to_dataset()
     return with_posterior(model, posterior.assign(log_cv2=posterior["log_cv2"] + np.log(factor)))
 
@@ -75,7 +74,6 @@ def spiked(n: int, seed: int) -> pd.DataFrame:
 
 
 def power_run(n: int, seed: int) -> dict:
-    """Both departures once."""
     plain, spike = counts(soc.simulation.s1(n, seed=seed)), counts(spiked(n, seed))
     return {
         ("x1.3", "items"): p_values(wider_fit(fitted(plain), WIDER), plain, seed),
@@ -98,7 +96,6 @@ def rejections(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Prints the rejections of all runs."""
     family = Choice(FAMILIES, "gamma")
     small = {"runs": 2, "items": 500}
     chosen = options(__doc__, small, part=DEFAULTS, family=family, items=int, runs=int, out=Path)

@@ -1,6 +1,6 @@
 """Items in clusters: do 90% bands of both curves cover, with and without the clusters?
 
-    python -m tests.studies.clusters [--simulations 10] [--first 0] [--out clusters.csv]
+    python -m tests.studies.clusters [--simulations 10]
     python -m tests.studies.clusters --levels 12 --clusters 5
 
 Items of one cluster share a normal effect of sd 0.3 on log theta, through a Gaussian copula.
@@ -10,7 +10,7 @@ score). Bands without clusters are those of the same draws before clusters widen
 means at one score.
 """
 
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,6 @@ from tests.studies import common
 from tests.studies.common import covered, curves, fitted, show
 
 SHAPE, EFFECT = 4.0, 0.3  # of theta given the score; sd of the clusters' effect on log theta
-CASES = [(number, where) for where in ("spread", "local") for number in (50, 500)]
 AT = np.exp(-2.0 + special.ndtri([0.05, 0.25, 0.5, 0.75, 0.95]))
 _ITEMS, _BINS = 10_000, 200
 _SHARE = EFFECT**2 / special.polygamma(1, SHAPE)  # of the variance of log theta
@@ -30,7 +29,6 @@ _KEYS = ["where", "clusters", "curve"]
 
 
 def simulated(seed: int, clusters: int, where: str) -> pd.DataFrame:
-    """Items of one data set."""
     rng = np.random.default_rng(seed)
     cluster = rng.integers(0, clusters, _ITEMS)
     if where == "local":
@@ -100,33 +98,22 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Prints coverage by case."""
     small = {"simulations": 1, "where": ["spread"], "clusters": [50]}
-    chosen = common.options(
-        __doc__,
-        small,
-        simulations=10,
-        first=0,
-        where=common.Choice(("spread", "local")),
-        clusters=(50, 500),
-        levels=int,
-        out=Path,
-    )
-    seeds = range(chosen.first, chosen.first + chosen.simulations)
+    where = common.Choice(("spread", "local"))
+    sizes = {"simulations": 10, "clusters": (50, 500), "levels": int}
+    chosen = common.options(__doc__, small, where=where, **sizes)
+    seeds = range(chosen.simulations)
     if chosen.levels:
         for clustered in (True, False):
             each = chosen.clusters[0]
-            found = pd.concat(of_levels(s, chosen.levels, each, clustered) for s in seeds)
-            show(common.averages(found), f"clusters known: {clustered}", digits=3)
-            print(f"root mean squared error {np.sqrt((found['error'] ** 2).mean()):.3f}")
+            table = pd.concat(of_levels(s, chosen.levels, each, clustered) for s in seeds)
+            show(common.averages(table), f"clusters known: {clustered}", digits=3)
+            print(f"root mean squared error {np.sqrt((table['error'] ** 2).mean()):.3f}")
         return
-    rows = common.Rows(chosen.out)
-    for number, where in CASES:
-        for seed in seeds if number in chosen.clusters and where in chosen.where else ():
-            labels = {"seed": seed, "clusters": number, "where": where}
-            if not rows.has(**labels):
-                rows.add(one(**labels), **labels)
-    show(summary(rows.table), digits=3)
+    cases = product(seeds, chosen.clusters, chosen.where)
+    keys = ("seed", "clusters", "where")
+    rows = [one(*case).assign(**dict(zip(keys, case, strict=True))) for case in cases]
+    show(summary(pd.concat(rows)), digits=3)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,6 @@ def options(
 
 
 def _option(default: Any) -> dict[str, Any]:
-    """Returns the arguments of `add_argument` for a default."""
     if default is False:
         return {"action": "store_true"}
     if isinstance(default, type):
@@ -97,7 +96,6 @@ def fit(stats: soc.Statistics, prior: Any = None, method: Any = None) -> soc.Fit
 
 
 def fitted(items: Any, prior: Any = None, method: Any = None, **how: Any) -> soc.Fit:
-    """Summarizes and fits items; `how` is passed to `soc.summarize`."""
     return fit(summarize(items, **how), prior, method)
 
 
@@ -162,7 +160,6 @@ REAL = {
 
 
 def data_folder() -> Path:
-    """The folder of the real data sets."""
     folder = os.environ.get("SOC_PYMC_DATA")
     if not folder:
         raise SystemExit("set SOC_PYMC_DATA to the folder of the real data sets")
@@ -193,11 +190,6 @@ def show(table: pd.DataFrame | pd.Series, title: str = "", digits: int = 4) -> N
     print(f"\n{title}\n{text}" if title else text, flush=True)
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """Reads a Parquet or CSV file."""
-    return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-
-
 class Rows:
     """Rows of results, saved whenever some are added: another run makes those that are missing.
 
@@ -207,7 +199,7 @@ class Rows:
 
     def __init__(self, path: Path | None, **run: Any) -> None:
         self.path, self.run = path, run
-        self.table = read_table(path) if path and path.exists() else pd.DataFrame()
+        self.table = pd.read_parquet(path) if path and path.exists() else pd.DataFrame()
         for name, value in run.items():
             if len(self.table) and (self.table[name] != value).any():
                 raise SystemExit(f"{path} has rows of another {name} than {value}")
@@ -225,7 +217,4 @@ class Rows:
         self.table = pd.concat([self.table, added], ignore_index=True)
         if self.path:
             with replacing(self.path) as temporary:
-                if self.path.suffix == ".parquet":
-                    self.table.to_parquet(temporary)
-                else:
-                    self.table.to_csv(temporary, index=False)
+                self.table.to_parquet(temporary)

@@ -1,23 +1,23 @@
 """Does `soc.drift` find changes in time, and keep still where nothing changes?
 
-    python -m tests.studies.drift --out drift.parquet
+    python -m tests.studies.drift [--simulations 20]
 
 A series is 60 days of counts y ~ Poisson(theta N), theta given t from a Gamma with mean t and cv2
 0.3. In ``step`` the mean is 10% higher from day 41 on: the delay is the number of days from there
 to the first alarm (1: on that day). In ``walk`` the log mean is a random walk, which is no reason
-for an alarm. Rows of ``--out`` are series; another call makes those that are missing. False alarms
+for an alarm. False alarms
 are bounded at 5% of series: of 20, at most 3 with a probability of 0.98 if the bound is reached.
 """
 
 import time
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from tests.studies.common import Choice, Rows, counts, gamma_counts, options, show, summarize
+from tests.studies.common import Choice, counts, gamma_counts, options, show, summarize
 
 DAYS, CHANGED, STEP = 60, 40, 0.10
 BINS, CV2, TOGETHER = 20, 0.3, 10
@@ -76,23 +76,15 @@ def run(kind: str, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Runs missing series and prints a summary."""
     small = {"kinds": ["small"], "simulations": 1}
-    chosen = options(__doc__, small, kinds=Choice(KINDS), simulations=20, out=Path)
-    rows = Rows(chosen.out)
-    for kind in chosen.kinds:
-        for seed in range(chosen.simulations):
-            if not rows.has(kind=kind, seed=seed):
-                rows.add([run(kind, seed)], kind=kind, seed=seed)
-    table = rows.table.assign(false_alarm=rows.table["false_alarms"] > 0)
-    by_kind = table.groupby("kind")
-    shown = by_kind[["false_alarm"]].agg(["size", "sum"]).droplevel(0, axis=1)
+    chosen = options(__doc__, small, kinds=Choice(KINDS), simulations=20)
+    cases = product(chosen.kinds, range(chosen.simulations))
+    table = pd.DataFrame([{"kind": kind, **run(kind, seed)} for kind, seed in cases])
+    by_kind = table.assign(false_alarm=table["false_alarms"] > 0).groupby("kind")
+    shown = by_kind["false_alarm"].agg(["size", "sum"])
     shown = shown.rename(columns={"size": "series", "sum": "with a false alarm"})
-    show(
-        shown.join(by_kind[["delay", "step_level", "p_pit", "seconds"]].median()),
-        "medians by kind",
-        digits=3,
-    )
+    medians = by_kind[["delay", "step_level", "p_pit", "seconds"]].median()
+    show(shown.join(medians), "medians by kind", digits=3)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,6 @@ COMMANDS = {
 
 
 def _run(words: str) -> None:
-    """Runs a command in a child, without a word."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(command([*words.format(roles=_ROLES).split(), "--quiet"]))
 
@@ -111,7 +110,6 @@ def _state(path: Path, expected: bytes) -> str:
 
 
 def torture(name: str, kills: int, rng: np.random.Generator) -> Counter[str]:
-    """Kills one command so often; counts states of files and faults."""
     words, targets = COMMANDS[name]
     out, counts = Path("out"), Counter(kills=kills)
     for _ in range(2):  # the first compiles what is not yet compiled
@@ -135,7 +133,6 @@ def torture(name: str, kills: int, rng: np.random.Generator) -> Counter[str]:
 
 
 def main() -> None:
-    """Prints a row of counts for each command; fails if there is a fault."""
     small = {"kills": 4, "only": ["summarize", "curves"]}
     chosen = options(__doc__, small, kills=100, seed=0, only=Choice(COMMANDS))
     with tempfile.TemporaryDirectory() as folder:

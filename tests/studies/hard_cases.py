@@ -59,13 +59,11 @@ def summarized(case: str, seed: int = 5) -> soc.Statistics:
 
 
 def knots(fitted: soc.Fit) -> np.ndarray:
-    """Draws of both curves at their knots, one after the other."""
     draws = [fitted.data["posterior"][name].to_numpy() for name in ("log_mean", "log_cv2")]
     return np.hstack([curve.reshape(-1, curve.shape[-1]) for curve in draws])
 
 
 def main() -> None:
-    """Prints a row for each case: status, and the largest distance from NUTS."""
     small = {"cases": ["two scores", "five items"], "draws": 200}
     chosen = options(__doc__, small, cases=Choice(CASES), draws=2000, no_reference=False)
     rows = {}

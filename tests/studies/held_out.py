@@ -1,15 +1,13 @@
 """A part of every item's outcome, held out and predicted: search ads, motor policies (Section 5.1).
 
     SOC_PYMC_DATA=... python -m tests.studies.held_out adwords --splits 5
-    SOC_PYMC_DATA=... python -m tests.studies.held_out fremtpl2 --splits 3 --out held_fremtpl2.csv
+    SOC_PYMC_DATA=... python -m tests.studies.held_out fremtpl2 --splits 3
 
 A tenth of the exposure is held out, by thinning. Fits: `soc.Gamma()` and
 `soc.Gamma(exposure=soc.Spline())` by variational inference, and five steps in as many bins and in
 200, smoothed and not. Prints the gain over t in percent, its standard error and its sd over splits,
 and p-values of the predictive PIT.
 """
-
-from pathlib import Path
 
 import pandas as pd
 
@@ -28,13 +26,11 @@ def one_split(frame: pd.DataFrame, seed: int) -> Result:
         "exposure": fit(stats, soc.Gamma(exposure=soc.Spline())),
         "five steps": fit(stats, method=soc.FiveSteps()),
         "five steps, 200 bins": fit(few, method=soc.FiveSteps()),
-        "five steps, 200 bins as they are": fit(few, method=soc.FiveSteps(smooth=False)),
     }
     return soc.evaluate.held_out(fits, split, progress=False)
 
 
 def summary(tables: pd.DataFrame) -> pd.DataFrame:
-    """Gains over all items, averaged over splits."""
     means = {"gain": "nats", "gain_percent": "percent", "gain_percent_se": "standard_error"}
     by_estimator = tables.groupby("estimator", sort=False)
     spread = by_estimator["gain_percent"].std().rename("sd_over_splits")
@@ -42,20 +38,16 @@ def summary(tables: pd.DataFrame) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Prints the gains."""
     small = {"splits": 1, "items": 3000}
     data = ("adwords", "fremtpl2")
-    chosen = options(__doc__, small, part=data, splits=1, items=int, out=Path)
+    chosen = options(__doc__, small, part=data, splits=1, items=int)
     frame, tables = real_counts(chosen.part).iloc[: chosen.items], []
     for seed in range(chosen.splits):
         held = one_split(frame, seed)
         print(seed, held, flush=True)
         gains = held.data["gain"].to_dataset().sel(bin=-1).to_dataframe()
         tables.append(gains.reset_index().assign(split=seed))
-    table = pd.concat(tables)
-    show(summary(table))
-    if chosen.out:
-        table.to_csv(chosen.out, index=False)
+    show(summary(pd.concat(tables)))
 
 
 if __name__ == "__main__":

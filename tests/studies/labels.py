@@ -35,7 +35,6 @@ TRUTHS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def simulated(truth: str, n_labels: int, seed: int) -> pd.DataFrame:
-    """Labels y at scores t, one trial each."""
     rng = np.random.default_rng(seed)
     t = special.expit(rng.normal(0.0, _SPREAD, n_labels))
     return pd.DataFrame({"t": t, "y": rng.binomial(1, TRUTHS[truth](t)), "n": 1})
@@ -86,7 +85,6 @@ def row(outcomes: list[dict[str, float]]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints a column for each truth."""
     small = {"simulations": 2, "labels": 1000, "truths": ["kinks"]}
     chosen = options(__doc__, small, simulations=30, labels=5000, truths=Choice(TRUTHS))
     seeds = range(chosen.simulations)

@@ -19,7 +19,6 @@ MODELS = ("tree", "leaves of 20", "leaves of 5", "boosting", "linear")
 
 
 def items_of(frame: pd.DataFrame) -> soc.PoissonItems | soc.NormalItems:
-    """Items of a frame of counts or values."""
     return common.values(frame) if "value" in frame else common.counts(frame)
 
 
@@ -50,7 +49,6 @@ def world(n: int, seed: int, kind: str = "s1") -> pd.DataFrame:
 
 
 def fresh_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same items with their fresh outcomes."""
     return frame.assign(**{"value" if "value" in frame else "count": frame["fresh"]})
 
 
@@ -129,7 +127,6 @@ def damage(n: int, w: float, seed: int = 0) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints what leaks do to posteriors, and the shares of simulations with an alarm."""
     warnings.simplefilter("ignore")
     kinds = common.Choice(HONEST + MIXES + MODELS)
     small = {"simulations": 2, "items": 1000, "kinds": ["s1", "mix .5", "leaves of 20", "others"]}

@@ -41,12 +41,10 @@ def simulate(seed: int, sizes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def grouped(frame: pd.DataFrame) -> soc.Statistics:
-    """Statistics of all groups."""
     return common.summarize(counts(frame, group="group"))
 
 
 def log_uniform(seed: int, number: int, largest: int) -> np.ndarray:
-    """Sizes of groups from 1 to the largest."""
     rng = np.random.default_rng(seed)
     return np.floor(np.exp(rng.uniform(0.0, np.log(largest), number))).astype(int)
 
@@ -68,7 +66,6 @@ def agreement(fitted: soc.Fit, nuts: soc.Fit) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Runs the study and prints its figures."""
     small = {"groups": 9, "items": 50}
     chosen = common.options(__doc__, small, groups=12, items=100, largest=int, seed=0, nuts=False)
     sizes = np.full(chosen.groups, chosen.items)

@@ -52,12 +52,10 @@ def table_of(name: str) -> pd.DataFrame:
 
 
 def summarized(frame: pd.DataFrame, **how: Any) -> soc.Statistics:
-    """Statistics with joint cells."""
     return common.summarize(counts(frame), joint=True, on_leakage="ignore", **how)
 
 
 def fits(frame: pd.DataFrame, seeds: int) -> Iterator[dict[str, Any]]:
-    """Convergence of each fit."""
     stats = summarized(frame)
     for label, prior in PRIORS.items():
         for seed in range(seeds):
@@ -97,7 +95,6 @@ def against_nuts(frame: pd.DataFrame, draws: int) -> pd.DataFrame:
 
 
 def compared(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table of `soc.compare` for the Gamma and the mixture."""
     stats = summarized(frame)
     both = {k: fit(stats, PRIORS[k]) for k in ("Gamma", "mixture")}
     return soc.compare(both, stats, progress=False)
@@ -143,7 +140,6 @@ def ranks(number: int, items: int = 5000, seed: int = 0) -> tuple[pd.DataFrame, 
 
 
 def main() -> None:
-    """Runs one part and prints its table."""
     small = {"data": ["homeruns"], "seeds": 1, "fits": 2, "draws": 100, "items": 2000}
     chosen = options(
         __doc__, small, part=PARTS, data=Choice(DATA), seeds=5, fits=100, draws=1000, items=int

@@ -1,6 +1,6 @@
 """How close are items scored by a prior table to all draws, and do its forms agree?
 
-    python -m tests.studies.prior_tables [--items 5000] [--rows rows.csv]
+    python -m tests.studies.prior_tables [--items 5000]
 
 Priors are fitted to 6,000 simulated items. Other items, half of which have sizes multiplied by
 exp(N(0, 4^2)), are scored over all draws, by `item_posteriors`, by the exported Parquet and JSON
@@ -11,7 +11,6 @@ quantiles.
 """
 
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import pandas as pd
 import soc_pymc as soc
 from tests.examples import FAMILIES, ROLES
 from tests.posterior.references import FORMS, KINDS, hostile_sizes, scored_in_every_form
-from tests.studies.common import Choice, Rows, fitted, options, show
+from tests.studies.common import Choice, fitted, options, show
 
 COLUMNS = {"mean": "theta_mean", "sd": "theta_sd", "lower": "theta_q05", "upper": "theta_q95"}
 BY_SIZE = {"exposure": soc.Spline(knots=4)}
@@ -54,7 +53,6 @@ def frame_of(case: str, number: int, seed: int) -> tuple[Any, pd.DataFrame]:
 
 
 def errors(case: str, number: int, n_fitted: int) -> dict[str, Any]:
-    """Returns the errors and sizes of one fit's table."""
     prior, roles = PRIORS[case]
     kind, frame = frame_of(case, n_fitted, 0)
     roles = ROLES[kind] | roles
@@ -86,15 +84,10 @@ def errors(case: str, number: int, n_fitted: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints the errors of each prior."""
     small = {"items": 100, "fitted": 2000, "cases": ["Gamma-plain", "Normal-groups"]}
-    chosen = options(__doc__, small, items=5000, fitted=6000, cases=Choice(PRIORS), rows=Path)
-    rows = Rows(chosen.rows, items=chosen.items, fitted=chosen.fitted)
-    for case in chosen.cases:
-        if not rows.has(case=case):
-            rows.add([errors(case, chosen.items, chosen.fitted)], case=case)
-            show(rows.table[rows.table["case"] == case].iloc[0], digits=2)
-    show(rows.table.set_index("case"), digits=2)
+    chosen = options(__doc__, small, items=5000, fitted=6000, cases=Choice(PRIORS))
+    table = {case: errors(case, chosen.items, chosen.fitted) for case in chosen.cases}
+    show(pd.DataFrame(table).T, digits=2)
 
 
 if __name__ == "__main__":

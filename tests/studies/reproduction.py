@@ -78,7 +78,6 @@ def held_out(frame: pd.DataFrame, bins: int, seed: int = 0) -> Result:
 
 
 def main() -> None:
-    """Runs the study; writes its numbers and the table of gains."""
     small = {"data": "simulated", "items": 2000, "bins": 20}
     data = Choice(BINS, "adwords")
     chosen = options(__doc__, small, data=data, items=1_000_000, bins=int, out=Path("paper"))

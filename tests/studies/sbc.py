@@ -25,8 +25,8 @@ from soc_pymc._model.splines import spline_matrix
 from soc_pymc.checks.results import holm
 from soc_pymc.families.family import family_of
 from soc_pymc.posterior.curves import curve_draws
-from tests.studies import binomial
-from tests.studies.common import Choice, counts, options, show, summarize, values
+from tests.studies import coverage
+from tests.studies.common import Choice, counts, options, show, summarize, trials, values
 from tests.studies.common import fit as fit_quietly
 
 PRIOR = soc.Gamma(
@@ -70,8 +70,8 @@ SETTINGS = {
             mean=soc.Spline(scale="logit", level=(float(special.logit(0.3)), 0.7), slope=(1, 0.3)),
             variance=soc.Spline(scale="logit", level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5)),
         ),
-        binomial.simulated,
-        binomial.ITEMS["binomial"],
+        coverage.successes,
+        trials,
     ),
     "normal": Setting(
         soc.Normal(
@@ -166,7 +166,6 @@ def _matrices(fit: soc.Fit, score: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _quantities(fit, truth, i, score, some):
-    """Name, draws and truth of every quantity."""
     names = fit.prior.curve_names
     drawn = dict(zip(names, curve_draws(fit, score), strict=True))
     for name, at in _matrices(fit, score).items():
@@ -243,7 +242,6 @@ def symmetry(ranks: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Runs the study and prints its tables."""
     small = {"fits": 3, "items": 1000}
     settings = {"kind": Choice(SETTINGS, "poisson"), "fits": 200, "items": 5000, "seed": 0}
     chosen = options(__doc__, small, **settings)

@@ -32,7 +32,6 @@ _POINTS = (0.02, 0.25, 0.5, 0.75, 0.98)
 
 
 def prior_of(name: str, score: np.ndarray) -> soc.Gamma:
-    """A prior of counts whose second curve has the named scales."""
     level, slope, wiggle = PRIORS[name]
     slope = 1.0 if slope is None else slope / np.log(score).std()
     return soc.Gamma(
@@ -104,7 +103,6 @@ def coverage(tables: int) -> None:
 
 
 def falling(items: int, seed: int) -> pd.DataFrame:
-    """Items whose cv2 falls sixfold over the middle 98% of the scores."""
     rng = np.random.default_rng(seed)
     u = rng.normal(size=items)
     exposure = np.ceil(np.exp(rng.normal(np.log(6.0), 1.8, items)))
@@ -151,7 +149,6 @@ def change(tables: list[str]) -> None:
 
 
 def main() -> None:
-    """Runs one part."""
     first = next(iter(TABLES))
     small = {"tables": 2, "data": [first]}
     chosen = common.options(

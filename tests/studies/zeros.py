@@ -73,7 +73,6 @@ def classes(p_zero: np.ndarray, zero: np.ndarray, number: int = 10) -> pd.DataFr
 
 
 def covered(scored: pd.DataFrame, theta: np.ndarray) -> float:
-    """Share of items whose theta lies in its 90% interval."""
     return float(common.items_covered(scored, theta).mean())
 
 
@@ -114,7 +113,6 @@ def compared(
 
 
 def main() -> None:
-    """Prints the table, and classes of p_zero by kind and share."""
     small = {"items": 2000, "shares": [0.2]}
     kinds = common.Choice(FAMILY)
     chosen = common.options(

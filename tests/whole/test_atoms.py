@@ -7,7 +7,7 @@ from scipy import stats as laws
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import COUNT_ROLES, OVER, QUIET, SMALL_MIXTURE
-from tests.studies import atoms as study
+from tests.studies import coverage as study
 from tests.studies.common import counts
 
 pytestmark = pytest.mark.filterwarnings("ignore:column .* has scores shared by many items")
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:column .* has scores shared by m
 
 @pytest.fixture(scope="module")
 def frame():
-    return study.simulated(4000, seed=0)
+    return study.with_atom(4000, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_curves_beside_an_atom_are_not_bent(fit):
     curves = soc.calibration_curves(fit, [study.BESIDE, study.DEFAULT])
     for drawn, truth in (
         (curves["mean"], (study.BESIDE, study.MEAN)),
-        (1.0 / curves["shape"], (study.SPREAD, study.CV2)),
+        (1.0 / curves["shape"], (study.CV2_BESIDE, study.CV2)),
     ):
         away = (drawn.mean(OVER) - np.array(truth)) / drawn.std(OVER)
         assert np.abs(away).max() < 3.5

@@ -226,7 +226,7 @@ def given(example):
     return types.SimpleNamespace(
         items=gamma.items, stats=gamma.statistics, fit=gamma.fit, frame=gamma.frame,
         values=normal.items, value_stats=normal.statistics,
-        grouped_stats=grouped, grouped_fit=soc.fit(grouped, method=soc.FiveSteps(), progress=False),
+        grouped_stats=grouped, grouped_fit=example("groups").fit,
     )  # fmt: skip
 
 

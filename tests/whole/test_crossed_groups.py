@@ -9,7 +9,7 @@ import soc_pymc as soc
 from soc_pymc.front.cli import main
 from soc_pymc.posterior.curves import curve_draws
 from tests.examples import COUNT_ROLES, CROSSED, QUIET
-from tests.studies import crossed
+from tests.studies import coverage
 
 GROUP = ("country", "device")
 PRIOR = CROSSED.prior
@@ -109,12 +109,6 @@ def test_other_columns_of_groups_are_refused(fit, frame, group):
         soc.quantities.r_squared(fit, soc.summarize(other, **OPTIONS))
 
 
-def test_five_steps_fit_every_combination_by_itself(stats):
-    fit = soc.fit(stats, method=soc.FiveSteps(), **QUIET)
-    assert fit.groupings == {"group": stats.groups}
-    assert float(soc.calibration_curves(fit, [0.05], group=("c00", "d01"))["mean"][0, 0, 0]) > 0
-
-
 @pytest.mark.slow
 def test_effects_of_levels(fit, stats):
     """At equal score: ordered, about 1 on average over items, and the difference of the curves."""
@@ -143,7 +137,7 @@ def test_checks_splits_and_the_estimator_take_several_columns(fit, items, frame)
     table = soc.check(fit, items, subset=50, **QUIET).table
     assert {"country = c00", "device = d01"} <= set(table["where"])
     assert len(soc.summarize(soc.evaluate.split_items(items).train, **OPTIONS).groups) == 7
-    calibrator = soc.SecondOrderCalibrator(bins=12, method=soc.FiveSteps(), on_leakage="ignore")
+    calibrator = soc.SecondOrderCalibrator(bins=12, on_leakage="ignore")
     groups = frame[list(GROUP)]
     calibrator.fit(frame["score"], frame["count"], frame["exposure"], group=groups)
     predicted = calibrator.predict(frame["score"], group=groups)
@@ -170,7 +164,7 @@ def test_the_command_line_takes_several_columns(columns, frame, tmp_path, monkey
 def test_bands_cover_the_truth():
     """One set of a smaller design than the study's, whose nominal coverage is 90%."""
     prior = soc.Gamma(mean=soc.Spline(knots=6), variance=soc.Spline(knots=4))
-    found = crossed.coverage(0, bins=40, sizes=(6, 2), prior=prior)
+    found = coverage.of_crossed(0, bins=40, sizes=(6, 2), prior=prior)
     assert 0.88 < found["items"] < 0.92
     assert min(found["mean"], found["cv2"]) > 0.75
     assert found["effects"] > 0.7

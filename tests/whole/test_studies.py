@@ -11,7 +11,7 @@ from scipy.stats import norm
 import soc_pymc as soc
 from soc_pymc.posterior.curves import curve_draws
 from tests.oracles import s1_curves
-from tests.studies import batting, binomial, chetty, common, labels, lognormal, normal, s1, sbc
+from tests.studies import common, coverage, labels, oracle, published, sbc
 
 
 def test_coverage_and_averages_by_hand():
@@ -24,18 +24,18 @@ def test_coverage_and_averages_by_hand():
     assert list(row.values()) == pytest.approx([2.0, 2.0, 50.0 / draws.std()])
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
-def test_rows_are_saved_and_resumed(tmp_path, name):
-    rows = common.Rows(tmp_path / name, seed=0)
+def test_rows_are_saved_and_resumed(tmp_path):
+    path = tmp_path / "rows.parquet"
+    rows = common.Rows(path, seed=0)
     assert not rows.has(method="five steps", delta=0.5)
     rows.add([{"regret": 0.1}, {"regret": 0.2}], method="five steps", delta=0.5)
-    again = common.Rows(tmp_path / name, seed=0)
+    again = common.Rows(path, seed=0)
     assert again.has(method="five steps", delta=0.5)
     assert not again.has(method="five steps", delta=0.0)
     again.add([{"regret": 0.3}], method="five steps", delta=0.0)
-    assert list(common.Rows(tmp_path / name, seed=0).table["regret"]) == [0.1, 0.2, 0.3]
+    assert list(common.Rows(path, seed=0).table["regret"]) == [0.1, 0.2, 0.3]
     with pytest.raises(SystemExit, match="seed"):
-        common.Rows(tmp_path / name, seed=1)
+        common.Rows(path, seed=1)
 
 
 @pytest.mark.slow
@@ -46,7 +46,8 @@ def test_lognormal_rates(method):
     rng = np.random.default_rng(5)
     keywords = pd.DataFrame({"score": rng.gamma(1.0, 0.03, 20_000) + 1e-4})
     keywords["exposure"] = np.ceil(rng.lognormal(4.5, 1.3, 20_000))
-    by_bin, overall = lognormal.one_cell(keywords, 20_000, "delta=0.5,sigma=0.5", method, bins=4)
+    items = common.counts(oracle.lognormal_items(keywords, 20_000, 0.5, 0.5))
+    by_bin, overall = oracle.judged(items, "lognormal", method, bins=4)
     assert overall["converged"].all()
     assert (np.abs(by_bin["mean"] / by_bin["true_mean"] - 1) < 0.03).all()
     assert (np.abs(by_bin["variance"] / by_bin["true_variance"] - 1) < 0.25).all()
@@ -60,7 +61,8 @@ def test_lognormal_rates(method):
 def test_laplace_effects_by_five_steps():
     """In bins of 1,000 items five steps are 1.4 to 1.7% from the oracle, and their posteriors a
     little too narrow: on three seeds squared errors were 1.04 to 1.08 variances."""
-    by_bin, overall = normal.run(20_000, "five", bins=4)
+    items = common.values(oracle.laplace_items(20_000))
+    by_bin, overall = oracle.judged(items, "normal", "five", bins=4)
     assert (by_bin["regret"] < 0.1).all()
     assert 0 < overall["regret"].iloc[0] < 0.03
     assert 1.0 < overall["expected_ratio"].iloc[0] < 1.2
@@ -70,8 +72,8 @@ def test_laplace_effects_by_five_steps():
 
 # limits of coverage of items, of fifths of t, and of the error over the oracle's
 LIMITS = {
-    s1: ((0.885, 0.915), (0.87, 0.93), 1.015),
-    binomial: ((0.89, 0.91), (0.88, 0.92), 1.01),
+    coverage.of_s1: ((0.885, 0.915), (0.87, 0.93), 1.015),
+    coverage.of_successes: ((0.89, 0.91), (0.88, 0.92), 1.01),
 }
 
 
@@ -82,7 +84,7 @@ def test_intervals_and_bands_cover(study):
     for items of S1 (0.006 a fifth), 0.1 for bands (42 correlated indicators); of trials 0.0017,
     0.006 and 0.05.
     """
-    averages = s1.table([study.one_seed(seed) for seed in range(3)])["average"]
+    averages = common.averages([study(seed) for seed in range(3)])["average"]
     items, fifth, error = LIMITS[study]
     assert items[0] <= averages["items, overall"] <= items[1]
     for j in range(5):
@@ -118,11 +120,11 @@ def test_curves_of_labels():
 @pytest.mark.slow
 def test_batting_averages_beat_published_rules(real_data):
     """For nonpitchers the error is 0.317 of the naive one; 0.359 by the best published rule."""
-    table = batting.players(real_data)
+    table = published.players(real_data)
     some = table[table["pitcher"] == 0].reset_index(drop=True)
-    found = batting.normalised_error(some, batting.ours(some, "binomial"))
+    found = published.normalised_error(some, published.ours(some, "binomial"))
     assert found == pytest.approx(0.317, abs=0.01)
-    assert found < min(batting.PUBLISHED["nonpitchers"].values())
+    assert found < min(published.PUBLISHED["nonpitchers"].values())
 
 
 CHANGES = {
@@ -164,22 +166,22 @@ def test_what_the_symmetry_of_ranks_sees():
 
 def test_players_of_brown_2008(real_data):
     """Counts as published; the error of the overall mean to the published digits (1e-3)."""
-    table = batting.players(real_data)
+    table = published.players(real_data)
     assert (len(table), table["value2"].notna().sum()) == (567, 499)
     fielders = table[table["pitcher"] == 0].reset_index(drop=True)
     for name, players in (("all players", table), ("nonpitchers", fielders)):
-        error, published = batting.plain_rules(players), batting.PUBLISHED[name]
-        assert error["overall mean"] == pytest.approx(published["overall mean"], abs=1e-3)
+        error = published.plain_rules(players)["overall mean"]
+        assert error == pytest.approx(published.PUBLISHED[name]["overall mean"], abs=1e-3)
 
 
 def test_normalised_error_by_hand():
     """First player: error .04 less noise .01; second is not validated; naive: .09 less .01."""
     table = pd.DataFrame({"value": [0.8, 3.0], "value2": [0.5, np.nan], "noise_sd2": [0.1, np.nan]})
-    assert batting.normalised_error(table, np.array([0.7, 9.0])) == pytest.approx(0.03 / 0.08)
+    assert published.normalised_error(table, np.array([0.7, 9.0])) == pytest.approx(0.03 / 0.08)
 
 
 def test_zones_of_chetty(real_data):
-    table, dropped = chetty.zones(real_data)
+    table, dropped = published.zones(real_data)
     assert (len(table), dropped) == (595, 146)
     unshrunk = 1.6448536 * table["noise_sd"].mean()
-    assert unshrunk == pytest.approx(chetty.PUBLISHED["unshrunk"], abs=5e-5)
+    assert unshrunk == pytest.approx(published.PUBLISHED_LENGTHS["unshrunk"], abs=5e-5)
