@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -151,8 +151,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     """
     frame = read_frame(items)
     outcome = OUTCOMES[items.kind]
-    names = outcome.observed, outcome.size
-    y, size = (frame[name].to_numpy(dtype=float) for name in names)
+    names, (_, y, size) = (outcome.observed, outcome.size), score_and_outcomes(frame, outcome)
     thinned = outcome.forms.thinned(y, size, fraction, _stream(seed, "thinning"))
     remaining = outcome.forms.remainder(y, size, thinned, fraction)
     columns = ("score", "cluster", *names)
@@ -166,6 +165,12 @@ def read_frame(items: Items) -> pd.DataFrame:
     check_outcomes(items)
     _, table = scan(replace(items, id=None, fold=None, date=None), progress=False)
     return pd.concat([batch.to_pandas() for batch in batches(table)], ignore_index=True)
+
+
+def score_and_outcomes(frame: pd.DataFrame, outcome: Outcome) -> tuple[Floats, Floats, Floats]:
+    """Return scores, outcomes and their sizes of a table from `read_frame`."""
+    score, y, size = frame[["score", outcome.observed, outcome.size]].to_numpy(dtype=float).T
+    return score, y, size
 
 
 @checked(split=A(Split, "what soc.evaluate.split_items(items) returns"), bins=Whole(1), seed=SEED)
@@ -221,38 +226,37 @@ def held_out(
     """
     by_name, outcome = named_fits(fits, "fit"), OUTCOMES[split.train.kind]
     train, test = (read_frame(part) for part in (split.train, split.test))
-    score = train["score"].to_numpy(dtype=float)
-    if not np.array_equal(score, test["score"].to_numpy(dtype=float)):
+    score, new, _ = score_and_outcomes(test, outcome)
+    if not np.array_equal(train["score"].to_numpy(dtype=float), score):
         raise ItemsError("the two parts of the split do not have the same rows: use split_items")
     warn_of_clusters(by_name, split.test, "standard errors")
-    wrong = outcome.forms.wrong_scores(score, test[outcome.observed].to_numpy()).any()
-    estimates = {} if wrong else {"t": score}  # gains are over the first
+    # gains are over the first estimate
+    estimates = {} if outcome.forms.wrong_scores(score, new).any() else {"t": score}
     with phase("baselines", enabled=progress):
         estimates |= {name: fit(score) for name, fit in fit_baselines(train, outcome).items()}
-    base = next(iter(estimates))
     pits, findings = {}, []
-    single = isinstance(fits, Fit)
     for name, fit in by_name.items():
         means, pits[name] = _judged(fit, name, split, seed, progress)
-        prefix = "" if single else f"{name}: "
+        prefix, what = ("", "PIT") if isinstance(fits, Fit) else (f"{name}: ", f"PIT of {name}")
         estimates |= {prefix + title: mean for title, mean in means.items()}
-        findings += pit_findings(pits[name], "PIT" if single else f"PIT of {name}")
+        findings += pit_findings(pits[name], what)
     gains = _gains(estimates, test.assign(bin=equal_parts(score, bins)), outcome)
     rows = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
-    error, overall = SIDES * rows["gain_percent_se"], rows["bin"] < 0
-    rows["what"] = "% gain of " + rows["estimator"]
-    rows["where"] = np.where(overall, ALL, [f"score {t:.4g}" for t in rows["score"]])
-    rows["n"], rows["value"] = rows["items"], rows["gain_percent"]
-    rows["low"], rows["high"] = rows["value"] - error, rows["value"] + error
-    table = with_verdicts(result_table(rows[overall], findings, rows[~overall]))
+    overall, error = rows["bin"] < 0, SIDES * rows["gain_percent_se"]
+    table = pd.DataFrame({"what": "% gain of " + rows["estimator"], "n": rows["items"]})
+    table["where"] = rows["score"].map("score {:.4g}".format).mask(overall, ALL)
+    table["value"] = rows["gain_percent"]
+    table = table.assign(low=table["value"] - error, high=table["value"] + error)
+    table = with_verdicts(result_table(table[overall], findings, table[~overall]))
     best = rows[overall].nlargest(1, "gain").iloc[0]
+    base = next(iter(estimates))
     advice = (
         f"The largest gain over {base} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
         f"standard error {best['standard_error']:,.1f}.",
     )
-    ecdfs = xr.concat(pits.values(), "fit").assign_coords(fit=list(pits))
+    data = {"gain": gains, "pit": xr.concat(pits.values(), pd.Index(pits, name="fit"))}
     title = f"held_out: {len(score):,} items, gains over {base}"
-    return Result(table, xr.DataTree.from_dict({"gain": gains, "pit": ecdfs}), advice, title)
+    return Result(table, xr.DataTree.from_dict(data), advice, title)
 
 
 def _judged(
@@ -281,23 +285,20 @@ def _judged(
 
 def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome) -> xr.Dataset:
     """Return gains over the first estimate, (estimator, bin), over all items in bin -1."""
-    names = ("score", outcome.observed, outcome.size)
-    t, y, size = (test[name].to_numpy(dtype=float) for name in names)
+    t, y, size = score_and_outcomes(test, outcome)
     loss = outcome.forms.loss(y, size, next(iter(estimates.values())))
     likelihood = np.stack([outcome.forms.log_likelihood(y, size, x) for x in estimates.values()])
-    slices = {-1: np.arange(len(test)), **test.groupby("bin").indices}
-    by_bin = []
+    slices, by_bin = {-1: np.arange(len(test)), **test.groupby("bin").indices}, []
     for items in slices.values():
         gain, total = likelihood[:, items] - likelihood[0, items], float(loss[items].sum())
         divisor = total if total > 0 else np.nan
         # as a share of the loss by the delta method
-        share = gain.sum(axis=1) / divisor
-        residual = gain - share[:, None] * loss[items]
+        residual = gain - np.outer(gain.sum(axis=1) / divisor, loss[items])
         columns = {
             "log_likelihood": likelihood[:, items].sum(axis=1),
             "gain": gain.sum(axis=1),
             "standard_error": _error_of_sum(gain),
-            "gain_percent": 100 * share,
+            "gain_percent": 100 * gain.sum(axis=1) / divisor,
             "gain_percent_se": 100 * _error_of_sum(residual) / divisor,
         }
         by_estimator = {name: ("estimator", values) for name, values in columns.items()}
@@ -317,81 +318,60 @@ def _error_of_sum(values: Floats) -> Floats:
 Predict = Callable[[Floats], Floats]
 
 
-class _Cells(NamedTuple):
-    """Items of one score added up, by rising score: weights are exposures, or 1 / noise_sd^2."""
-
-    position: Floats
-    weight: Floats
-    mean: Floats
-    outcome: Outcome
-
-    def average(self, start: int = 0, end: int | None = None) -> float:
-        """Return the mean outcome, kept from rates of 0, and of 1 for successes in trials."""
-        weight, mean = self.weight[start:end], self.mean[start:end]
-        return self.outcome.forms.pooled_rate(float(weight @ mean), float(weight.sum()))
-
-
 def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     """Return maps from scores to E(theta | t), of a table with score, outcome and size."""
-    columns = ("score", outcome.observed, outcome.size)
-    score, y, size = (frame[name].to_numpy(dtype=float) for name in columns)
+    score, y, size = score_and_outcomes(frame, outcome)
     weight, total = outcome.forms.weighted(y, size)
     if not (weight > 0).any():
         raise ItemsError(f"all {len(frame):,} exposures are 0: nothing can be calibrated")
     scale = outcome.theta if outcome.theta.holds(score).all() else LINEAR
     distinct, place = np.unique(score[weight > 0], return_inverse=True)
     weight, total = (np.bincount(place, x[weight > 0]) for x in (weight, total))
-    cells = _Cells(scale.position(distinct), weight, total / weight, outcome)
-    fits = {
-        "constant": _constant(cells),
-        "isotonic": _isotonic(cells),
-        "platt": _regression(cells, np.unique(cells.position[[0, -1]]), 1, 0.0),
-        "spline": _spline(cells),
-    }
+    position, average = scale.position(distinct), total.sum() / weight.sum()
+    pooled = outcome.forms.pooled_rate(float(total.sum()), float(weight.sum()))
+    # outcomes in units of their mean and weights in events, for any unit of exposure
+    unit = average if outcome.theta is LOG else 1.0
 
-    def at_scores(predict: Predict) -> Predict:
-        return lambda score: predict(scale.position(score))
+    def interpolated(rate: Floats) -> Predict:
+        return lambda score: np.interp(scale.position(score), position, rate)
 
-    return {name: at_scores(predict) for name, predict in fits.items()}
+    def regression(knots: Floats, degree: int, ridge: float) -> Predict:
+        model = outcome.forms.regressor(ridge / (weight.sum() * unit))
+        predict = _on_spline(model, knots, degree, position, total / weight / unit, weight * unit)
+        return lambda score: unit * predict(scale.position(score))
 
-
-def _constant(cells: _Cells) -> Predict:
-    average = cells.average()
-    return lambda position: np.full(len(position), average)
-
-
-def _isotonic(cells: _Cells) -> Predict:
-    fitted = isotonic_regression(cells.mean, weights=cells.weight)
-    rate, low_end, high_end = fitted.x.copy(), int(fitted.blocks[1]), int(fitted.blocks[-2])
-    # only the lowest stretch can be without events, and the highest without failures
-    low, high = cells.average(0, low_end), cells.average(high_end)
-    rate[:low_end] = np.min([low, *rate[low_end : low_end + 1]])
-    rate[high_end:] = np.max([high, *rate[max(high_end - 1, 0) : high_end]])
-    return lambda position: np.interp(position, cells.position, rate)
+    constant = interpolated(np.full(len(position), pooled))
+    baselines = {"constant": constant, "isotonic": interpolated(_isotonic(weight, total, outcome))}
+    if len(position) < 2 or pooled != average:
+        # no regression ends at a rate of 0, or at a probability of 1
+        return baselines | {"platt": constant, "spline": constant}
+    share = np.cumsum(weight) / weight.sum()
+    knots, degree = np.unique(np.interp(np.linspace(0, 1, _KNOTS), share, position)), 3
+    if len(position) < len(knots) + degree:
+        knots, degree = position, 1
+    platt = regression(position[[0, -1]], 1, 0.0)
+    return baselines | {"platt": platt, "spline": regression(knots, degree, _RIDGE)}
 
 
-def _spline(cells: _Cells) -> Predict:
-    """Fit a cubic on 6 knots, or on too few scores a line between all scores."""
-    share = np.cumsum(cells.weight) / cells.weight.sum()
-    knots, degree = np.unique(np.interp(np.linspace(0, 1, _KNOTS), share, cells.position)), 3
-    if len(cells.position) < len(knots) + degree:
-        knots, degree = cells.position, 1
-    return _regression(cells, knots, degree, _RIDGE)
-
-
-def _regression(cells: _Cells, knots: Floats, degree: int, ridge: float) -> Predict:
-    """Fit a Poisson regression of counts, least squares of values, on a spline of the position."""
+def _on_spline(
+    model: Any, knots: Floats, degree: int, position: Floats, mean: Floats, weight: Floats
+) -> Predict:
+    """Regress means of outcomes on a spline of the position."""
     from sklearn.preprocessing import SplineTransformer
 
-    average = cells.average()
-    if len(knots) < 2 or average != float(cells.weight @ cells.mean) / float(cells.weight.sum()):
-        return _constant(cells)  # no regression ends at a rate of 0, or at a probability of 1
-    # outcomes in units of their mean and weights in events, for any unit of exposure
-    unit = average if cells.outcome.theta is LOG else 1.0
-    weight = cells.weight * unit
     options = {"extrapolation": "linear", "include_bias": False}
     features = SplineTransformer(degree=degree, knots=knots[:, None], **options)
-    design = features.fit_transform(cells.position[:, None])
-    model = cells.outcome.forms.regressor(ridge / weight.sum())
-    model.fit(design, cells.mean / unit, sample_weight=weight)
-    return lambda position: unit * np.asarray(model.predict(features.transform(position[:, None])))
+    model.fit(features.fit_transform(position[:, None]), mean, sample_weight=weight)
+    return lambda x: np.asarray(model.predict(features.transform(x[:, None])))
+
+
+def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
+    """Rising rates; only the lowest can be without events, and the highest without failures."""
+    fitted = isotonic_regression(total / weight, weights=weight)
+    rate, low_end, high_start = fitted.x, fitted.blocks[1], fitted.blocks[-2]
+    low, high = (
+        outcome.forms.pooled_rate(float(total[block].sum()), float(weight[block].sum()))
+        for block in (slice(low_end), slice(high_start, None))
+    )
+    least = np.min([low, *rate[low_end : low_end + 1]])
+    return np.clip(rate, least, np.max([high, *rate[max(high_start - 1, 0) : high_start]]))

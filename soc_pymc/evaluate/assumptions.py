@@ -1,7 +1,5 @@
 """Tests of assumptions: scores that have not seen outcomes, and priors that do not decide."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -13,7 +11,7 @@ from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks.observations import check_rows
-from ..checks.results import FAIL, OK, WARN, Result, finding, result_table
+from ..checks.results import FAIL, OK, WARN, Result, result_table
 from ..data.binning import added
 from ..data.items import Items, check_outcomes
 from ..data.statistics import Statistics
@@ -23,7 +21,7 @@ from ..families.scales import STEPS
 from ..inference.results import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
 from ..quantities.variance import SHARES, check_draws, r_squared, score_quantiles
-from ._held_out import read_frame
+from ._held_out import read_frame, score_and_outcomes
 
 _MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
 _LEVEL = 0.05  # chance of a false alarm
@@ -39,7 +37,6 @@ THRESHOLD = 0.05
 
 _ALPHAS = (0.99, 1.01)  # powers, between which the sensitivity is a difference quotient
 _FEWEST = 100  # draws
-_DENSITIES = "log_prior", "log_likelihood"
 _NAMES = {"mean": "E(theta | t)", "log_variance": "log Var(theta | t)", "r_squared": "R-squared"}
 _MEANINGS = {
     FAIL: "Prior and data disagree on {}: check the prior, or widen it by "
@@ -56,8 +53,7 @@ def leakage(
 ) -> Result:
     """Test whether scores were trained on the outcomes that they are to be calibrated with.
 
-    The score's honesty is an assumption of the method (Sections 1 and 2 of Muralidharan and Najmi):
-    posteriors would count such outcomes twice.
+    Posteriors would count such outcomes twice (Sections 1 and 2 of Muralidharan and Najmi).
 
     Parameters
     ----------
@@ -97,28 +93,29 @@ def leakage(
     others = {name: other for name, other in optional.items() if other is not None}
     for name, other in others.items():
         check_outcomes(other, name)
-    if isinstance(items, Statistics):
-        if others:
-            raise FitError("statistics have no rows to compare: give leakage() the items")
-        evidence = {"outcomes alone": _from_outcomes(items)}
-    else:
+    if not isinstance(items, Statistics):
         statistics = summarize(items, folds=0, on_leakage="ignore", progress=False)
-        evidence = {"outcomes alone": _from_outcomes(statistics)}
-        for name, other in others.items():
-            if items.kind != other.kind:
-                raise ItemsError(
-                    f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
-                    "the same order"
-                )
-            where, judge = _WITH_OTHERS[name]
-            evidence[where] = judge(OUTCOMES[items.kind], read_frame(items), read_frame(other))
-    rows, leaks = [], []
-    for where, (value, z, p) in evidence.items():
-        tolerated = where == "out-of-fold scores" and value <= _TOLERANCE
-        verdict = OK if tolerated or p >= _LEVEL / len(evidence) else FAIL
-        rows.append(finding("leakage", where, value, p, verdict))
-        if verdict == FAIL:
-            leaks.append(f"{_FINDINGS[where].format(value)} (z = {z:.1f})")
+    elif others:
+        raise FitError("statistics have no rows to compare: give leakage() the items")
+    else:
+        statistics = items
+    evidence = {"outcomes alone": _from_outcomes(statistics)}
+    for name, other in others.items():
+        if items.kind != other.kind:
+            raise ItemsError(
+                f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
+                "the same order"
+            )
+        where, judge = _WITH_OTHERS[name]
+        frames = (read_frame(x) for x in (items, other) if isinstance(x, Items))
+        evidence[where] = judge(OUTCOMES[items.kind], *frames)
+    table = pd.DataFrame.from_dict(evidence, "index", columns=["value", "z", "p"])
+    table = table.rename_axis("where").reset_index().assign(what="leakage")
+    tolerated = (table["where"] == "out-of-fold scores") & (table["value"] <= _TOLERANCE)
+    honest = tolerated | (table["p"] >= _LEVEL / len(evidence))
+    table["verdict"] = np.where(honest, OK, FAIL)
+    failed = {where: evidence[where] for where in table["where"][~honest]}
+    leaks = [f"{_FINDINGS[w].format(x)} (z = {z:.1f})" for w, (x, z, _) in failed.items()]
     advice = "No sign that scores saw their outcomes."
     if leaks:
         advice = (
@@ -126,14 +123,13 @@ def leakage(
             "and intervals be too narrow: score every item by a model trained without it, such as "
             "by scikit-learn's cross_val_predict."
         )
-    elif len(rows) == 1:
+    elif not others:
         advice = (
             "No sign that scores saw their outcomes, but outcomes alone show heavy leaks only: "
             "give fresh= or out_of_fold= to see lighter ones."
         )
-    z_values = [z for _, z, _ in evidence.values()]
-    data = xr.Dataset({"z": ("evidence", z_values)}, {"evidence": list(evidence)})
-    return Result(result_table(rows), data, (advice,), "leakage")
+    data = xr.Dataset({"z": ("evidence", table["z"])}, {"evidence": list(evidence)})
+    return Result(result_table(table), data, (advice,), "leakage")
 
 
 Evidence = tuple[float, float, float]
@@ -162,20 +158,14 @@ def _from_outcomes(statistics: Statistics) -> Evidence:
     return effect, -float(z[least]), p
 
 
-def _outcomes(frame: pd.DataFrame, outcome: Outcome) -> Any:
-    """Return outcomes and their sizes."""
-    return (frame[name].to_numpy(dtype=float) for name in (outcome.observed, outcome.size))
-
-
 def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> Evidence:
     """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
     check_rows(frame, fresh, {"score": "score"}, "fresh=")
-    score = frame["score"].to_numpy(dtype=float)
+    (score, *seen), (_, *later) = (score_and_outcomes(x, outcome) for x in (frame, fresh))
     rank = special.ndtri((stats.rankdata(score) - 0.5) / len(score))
-    seen_outcomes, later = (tuple(_outcomes(x, outcome)) for x in (frame, fresh))
-    contrast, weight = outcome.forms.contrast(*seen_outcomes, *later)
+    contrast, weight = outcome.forms.contrast(*seen, *later)
     centred = rank - (weight @ rank) / weight.sum()
-    before, after = (outcome.forms.line(score, *pair)[1] for pair in (seen_outcomes, later))
+    before, after = (outcome.forms.line(score, *pair)[1] for pair in (seen, later))
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
     return after / before if before else np.nan, z, float(stats.norm.sf(z))
@@ -185,11 +175,10 @@ def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> E
     """Return the extra log-likelihood of scores, as a share of what out-of-fold scores gain."""
     words = {outcome.observed: "outcome", outcome.size: "exposure or noise sd"}
     check_rows(frame, folds, words, "out_of_fold=")
-    y, size = _outcomes(frame, outcome)
-    scores = *(x["score"].to_numpy(dtype=float) for x in (frame, folds)), np.ones(len(frame))
+    score, y, size = score_and_outcomes(frame, outcome)
+    scores = score, folds["score"].to_numpy(dtype=float), np.ones(len(score))
     density, out_of_fold, none = (outcome.forms.line(x, y, size)[0] for x in scores)
-    extra = density - out_of_fold
-    gain = float((out_of_fold - none).sum())
+    extra, gain = density - out_of_fold, float((out_of_fold - none).sum())
     z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))
     effect = float(extra.sum()) / max(gain, 1e-300) if extra.sum() > 0 else 0.0
     return effect, z, float(stats.norm.sf(z))
@@ -259,33 +248,28 @@ def sensitivity(
     from ..inference.fit_tree import draw_densities  # which load PyMC
     from ..inference.variational import importance
 
-    sizes = fit.data["posterior"].sizes
     check_draws(fit, "the fit")
+    sizes = fit.data["posterior"].sizes
     if (number := sizes["chain"] * sizes["draw"]) < _FEWEST:
         raise FitError(f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)")
     scores = score_quantiles(fit, SHARES) if score is None else score
-    curves = calibration_curves(fit, scores, group, exposure)
+    quantities = calibration_curves(fit, scores, group, exposure)
+    quantities = quantities[["mean"] if fit.mean_only else ["mean", "log_variance"]]
     with phase("sensitivity", enabled=progress):
-        densities = dict(zip(_DENSITIES, draw_densities(fit, stats), strict=True))
-        if fit.mean_only:
-            quantities = curves[["mean"]]
-        else:
-            explained = r_squared(fit, stats if fit.groups else None)
-            quantities = curves[["mean", "log_variance"]].assign(r_squared=explained)
-        coords = {name: quantities[name] for name in ("chain", "draw")}
-        groups = {"posterior": quantities}
-        for name, values in densities.items():
-            groups[name] = xr.Dataset({"total": (tuple(coords), values)}, coords)
-        tree = xr.DataTree.from_dict(groups)
-        of_prior, of_likelihood = (
-            _rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name)
-            for name in ("prior", "likelihood")
-        )
-    high, conflict = (part["value"] >= THRESHOLD for part in (of_prior, of_likelihood))
-    of_prior["verdict"] = np.select([high & conflict, high], [FAIL, WARN], OK)
-    k = max(importance((a - 1.0) * x.ravel())[1] for x in densities.values() for a in _ALPHAS)
+        densities = draw_densities(fit, stats)
+        if not fit.mean_only:
+            quantities["r_squared"] = r_squared(fit, stats if fit.groups else None)
+        draws = quantities[["chain", "draw"]]
+        tree = xr.DataTree.from_dict({"posterior": quantities})
+        tables = []
+        for name, density in zip(("prior", "likelihood"), densities, strict=True):
+            tree[f"log_{name}"] = xr.DataTree(draws.assign(total=(("chain", "draw"), density)))
+            tables.append(_rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name))
+    high, conflict = (table["value"] >= THRESHOLD for table in tables)
+    tables[0]["verdict"] = np.select([high & conflict, high], [FAIL, WARN], OK)
+    k = max(importance((a - 1.0) * x.ravel())[1] for x in densities for a in _ALPHAS)
     title = f"sensitivity: from {THRESHOLD} on, a result depends on the prior"
-    return Result(result_table(of_prior, of_likelihood), tree, _advice(fit, of_prior, k), title)
+    return Result(result_table(*tables), tree, _advice(fit, tables[0], k), title)
 
 
 def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
@@ -294,8 +278,7 @@ def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
     for name, values in sensitivities.data_vars.items():
         title = _NAMES[str(name)]
         places = [f"{title} at {t:.4g}" for t in values["score"].values] if values.ndim else title
-        value = np.atleast_1d(values)
-        parts.append(pd.DataFrame({"title": title, "where": places, "value": value}))
+        parts.append(pd.DataFrame({"title": title, "where": places, "value": np.ravel(values)}))
     return pd.concat(parts)
 
 
