@@ -53,9 +53,9 @@ class Drift(Result):
     Attributes
     ----------
     table
-        For every day (``where``), ``what`` is each part: its ``value`` given all days, its 90%
+        For every day (``where``), each part (``what``): its ``value`` given all days, its 90%
         interval, and ``p`` of the day's outcomes given all days before it; and, with joint cells,
-        ``PIT``, of the day's outcomes under the curves as known on its evening. A ``verdict`` is
+        ``PIT``, of the day's outcomes under the curves as known on its evening. The ``verdict`` is
         ``"fail"``, an alarm, of which any comes with a probability of at most 5% in 60 days without
         a change beyond the walk, or ``"warn"`` where p times the day's number of tests is < 0.05.
     data
@@ -98,8 +98,7 @@ def drift(
 ) -> Drift:
     """Estimate how the curves moved from day to day, and find days whose outcomes no longer fitted.
 
-    Departures are a random walk, so that a day with few items learns from the days beside it. Each
-    day is tested against what the days before it predict.
+    Departures are a random walk, and each day is tested against what the days before it predict.
 
     Parameters
     ----------
@@ -143,12 +142,10 @@ def drift(
         raise FitError("drift needs a fit with smooth curves and draws, by soc.VI() or soc.NUTS()")
     scale, days = _scale(fit, curve_rows(fit, stats)), list(stats.by_day())
     sites = [
-        _site(fit, curve_rows(fit, day_stats), scale)
-        for rows in parts("days", len(days), 1, progress, "days")
-        for _, day_stats in days[rows]
+        _site(fit, curve_rows(fit, days[chunk.start][1]), scale)
+        for chunk in parts("days", len(days), 1, progress, "days")
     ]
-    precision, pull = (np.array(values) for values in zip(*sites, strict=True))
-    states = walk(precision, pull, stats.days.astype(np.int64))
+    states = walk(*map(np.array, zip(*sites, strict=True)), stats.days.astype(np.int64))
     coords = {"day": pd.DatetimeIndex(stats.days), "part": list(PARTS), "other_part": list(PARTS)}
     states = states.assign_coords(coords).assign_attrs(scale._asdict())
     if fit.mean_only:  # outcomes say nothing of the spread
@@ -261,7 +258,6 @@ SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])
 _TYPICAL = 0.03  # sd of their half-normal prior
 _START = 1.0  # sd of the first day's state
 _VAGUE = 1e-6  # precision added where a day does not inform a part
-_LIGHT = 1e-6  # share of the weight below which grid points are left out of the smoother
 
 
 def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:
@@ -270,19 +266,15 @@ def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:
     sds = np.stack(np.meshgrid(*[SDS] * k, indexing="ij"), axis=-1).reshape(-1, k)
     log_prior = np.log(_prior())[np.searchsorted(SDS, sds)].sum(axis=1)
     p_value, evidence, mean, covariance = _forward(precision, pull, gap, sds)
-    before = log_prior[:, None] + np.cumsum(evidence, axis=1) - evidence
-    known, upto = (special.softmax(w, axis=0) for w in (before, before + evidence))
-    last = upto[:, -1]
-    heavy = last > _LIGHT * last.max()
-    weight = np.repeat((last[heavy] / last[heavy].sum())[:, None], len(pull), axis=1)
-    states = {
-        "smoothed": _averaged(weight, *_backward(mean[heavy], covariance[heavy], gap, sds[heavy])),
-        "filtered": _averaged(upto, mean, covariance),
-    }
+    after = special.softmax(log_prior[:, None] + np.cumsum(evidence, axis=1), axis=0)
+    before = np.column_stack([np.exp(log_prior), after[:, :-1]])
+    filtered = _averaged(after, mean, covariance)
+    weight = np.broadcast_to(after[:, -1:], after.shape)
+    smoothed = _averaged(weight, *_backward(mean, covariance, gap, sds))
     dims = "day", "part", "other_part"
-    variables: dict[str, Any] = {"step": ("part", last @ sds)}
-    variables["p_value"] = dims[:2], np.einsum("gt,gti->ti", known, p_value)
-    for name, (means, covariances) in states.items():
+    variables: dict[str, Any] = {"step": ("part", after[:, -1] @ sds)}
+    variables["p_value"] = dims[:2], np.einsum("gt,gti->ti", before, p_value)
+    for name, (means, covariances) in {"smoothed": smoothed, "filtered": filtered}.items():
         variables |= {name: (dims[:2], means), f"{name}_covariance": (dims, covariances)}
     return xr.Dataset(variables)
 

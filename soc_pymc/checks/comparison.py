@@ -36,11 +36,9 @@ _PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predicti
 def leave_one_out(
     fit: Fit, items: Observations, progress: bool | None = None, title: str = "leave-one-out"
 ) -> Any:
-    """Leave every item out in turn; of many rows with fewer draws, at least 100.
+    """Leave every item out in turn: ArviZ's record by row, with its number of items ``n``.
 
-    Returns ArviZ's record, which takes no weights: ``elpd_i`` and ``pareto_k`` are by row, whose
-    items ``n`` counts. Pareto k is NaN where weights are so nearly equal that they stay as they
-    are, and good up to the bound of Vehtari et al. 2024.
+    Pareto k is NaN where weights are so nearly equal that they are not smoothed.
     """
     from arviz_stats.utils import ELPDDataLOO
 
@@ -52,15 +50,14 @@ def leave_one_out(
     def moments(part: Columns) -> Floats:
         density = posterior.log_density(part)
         low, high = density.min(axis=0), density.max(axis=0)
-        inverse = np.log(np.exp(low - density).mean(axis=0)) - low
+        without = low - np.log(np.exp(low - density).mean(axis=0))
         full = np.log(np.exp(density - high).mean(axis=0)) + high
-        return np.stack([inverse, full, density.var(axis=0)])
+        return np.stack([without, full, density.var(axis=0)])
 
     step = max(1, _NUMBERS // draws)
-    inverse, full, sway = in_batches(title, items.columns, step, progress, moments)
-    by_row = -inverse
-    worst = np.argsort(-sway)[:_SMOOTHED]
-    worst = worst[: max(_LEAST_SMOOTHED, int((sway[worst] > _SWAY).sum()))]
+    by_row, full, sway = in_batches(title, items.columns, step, progress, moments)
+    number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
+    worst = np.argsort(-sway)[:number]
     density = posterior.log_density(select(items.columns, worst))
     log_weight, k[worst] = _smoothed(density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
@@ -174,11 +171,10 @@ def compare(
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     _check_same(fits)
     warn_of_clusters(fits, data, "se and dse")
-    results = {
-        name: left_out(name, fit, data, subset, seed, progress) for name, fit in fits.items()
-    }
+    options = data, subset, seed, progress
+    results = {name: left_out(name, fit, *options) for name, fit in fits.items()}
     table = elpd_table({name: loo for name, (loo, _) in results.items() if loo})
-    names = [*table.index, *(name for name, (loo, _) in results.items() if not loo)]
+    names = [*table.index, *(name for name in fits if name not in table.index)]
     trust = [results[name][1] for name in names]
     table = table.reindex(names).assign(rank=np.arange(len(names)), trust=trust)
     doubted = [f"{name!r} ({words})" for name, (_, words) in results.items() if words != OK]
@@ -231,17 +227,17 @@ def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: 
 def elpd_table(loos: Mapping[str, Any]) -> pd.DataFrame:
     """The numbers of `arviz.compare`, which takes no weights of rows."""
     names = sorted(loos, key=lambda name: -loos[name].elpd)
-    ordered = [loos[name] for name in names]
-    n = ordered[0].elpd_i["n"].to_numpy() if ordered else np.empty(0, dtype=np.int64)
-    elpds = np.reshape([loo.elpd_i for loo in ordered], (len(names), len(n)))
+    records = [loos[name] for name in names]
+    n = records[0].elpd_i["n"].to_numpy() if records else np.empty(0, dtype=np.int64)
+    elpds = np.reshape([loo.elpd_i for loo in records], (len(names), len(n)))
     gain = elpds - elpds[:1]
     difference = gain @ n
     error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
     worse = stats.norm.cdf(0.0, difference, error + 1e-12)
     worse[:1] = np.nan
     columns = {"rank": np.arange(len(names)), "elpd_diff": difference, "dse": error}
-    columns |= {"p_worse": worse, "p": [loo.p for loo in ordered]}
-    columns |= {"elpd": [loo.elpd for loo in ordered], "se": [loo.se for loo in ordered]}
+    columns |= {"p_worse": worse}
+    columns |= {name: [loo[name] for loo in records] for name in ("p", "elpd", "se")}
     columns["weight"] = mixture_weights(elpds, n) if names else []
     return pd.DataFrame(columns, names)
 
@@ -262,7 +258,7 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
 
 # --- the same items ------------------------------------------------------------------------------
 
-_ADDED = {"n_items", "exposure", "count"}
+_ADDED = {"n_items", "exposure", "count", "trials", "successes"}  # sums over items
 _SAME = 1e-6  # relative difference of totals of the same items in other bins
 
 
@@ -287,11 +283,8 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
 def _totals(fit: Fit) -> dict[str, float]:
     """Number of items and sums over them, as far as a fit keeps them."""
     groups = [fit.data[g] for g in ("constant_data", "observed_data") if g in fit.data.children]
-    bins = {str(name): x.to_numpy() for group in groups for name, x in group.data_vars.items()}
-    totals = {name: float(bins[name].sum()) for name in _ADDED & bins.keys()}
-    if {"noise_sd", "n_items"} <= bins.keys():  # noise of a bin's typical item: its square adds up
-        totals["noise variance"] = float(bins["n_items"] @ bins["noise_sd"] ** 2)
-    return totals
+    bins = {str(name): x for group in groups for name, x in group.data_vars.items()}
+    return {name: float(bins[name].sum()) for name in _ADDED & bins.keys()}
 
 
 def _check_totals(what: str, totals: Mapping[str, float], others: Mapping[str, float]) -> None:

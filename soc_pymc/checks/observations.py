@@ -82,12 +82,10 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
         check_atoms_apart(stats)
     posterior = posterior_of(fit)
     outcome = posterior.outcome
-    cells = stats.cells("joint")  # says what to do where there are none
+    stats.cells("joint")  # says what to do where there are none
     warn_of_extrapolated_bins(fit, stats)
-    code = np.zeros_like(cells["n"])
-    if stats.groups:
-        cells = stats.table("joint")
-        code = cells["group"]
+    cells = stats.table("joint")
+    code = cells["group"] * bool(stats.groups)
     bins = bin_scores_of(fit, stats, stats.coarse)
     place = bins.place(code, cells["bin"])
     low, high = outcome.forms.cell_range(cells)

@@ -1,16 +1,14 @@
 """Tests of the probability integral transform (PIT) of outcomes, by slice.
 
 If the model is right, F(y - 1) + V [F(y) - F(y - 1)] of counts, V uniform, is uniform (the
-randomised PIT, which is tested), and so is on average its expectation over V (the non-randomised
-PIT of Czado, Gneiting and Held 2009); of values both are F(y). F averages over the curves'
-uncertainty.
+randomised PIT, which is tested), and so is on average its expectation over V (Czado, Gneiting and
+Held 2009); of values both are F(y). F averages over the curves' uncertainty.
 
-All items share the error of the curves, and the Kolmogorov-Smirnov test, which ignores it, would
-reject a right model. If one draw of the curves is the truth, outcomes y have the density p_draw in
-place of its mean p over the draws, so that the share of PIT values up to u is off by the mean of
-(p_draw / p - 1) 1{PIT(y) <= u}: the draw's shift. Given a draw, the ECDF of n items strays from
+All items share the error of the curves. If one draw of the curves is the truth, outcomes y have the
+density p_draw in place of its mean p over the draws, so that the share of PIT values up to u is off
+by the mean of (p_draw / p - 1) 1{PIT(y) <= u}: the draw's shift. The ECDF of n items strays from
 this as a Brownian bridge over sqrt(n). Distances are judged by such replicates, whose slices share
-one shift. The items that made the fit stray less than new ones: for them the test is conservative.
+one shift. Items that made the fit stray less: for them the test is conservative.
 """
 
 import re
@@ -104,8 +102,8 @@ def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
     code = equal_parts(np.asarray(values.rank(), dtype=np.float64), 5, n)
     ends = values.groupby(code).agg(["min", "max"]).drop(index=-1, errors="ignore")
     names = []
-    for k, (least, largest) in enumerate(zip(ends["min"], ends["max"], strict=True), 1):
-        low, high = _short(least), _short(largest)
+    for k, pair in enumerate(ends.itertuples(index=False), 1):
+        low, high = map(_short, pair)
         names.append(f"{name} {k}/{len(ends)}: {low}{f' to {high}' * (high != low)}")
     return code, names
 
@@ -156,9 +154,9 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
 def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Dataset:
     """Return the PIT by slice of rows of `n` items, from the ends (2, rows) of their PIT intervals.
 
-    The ECDF of the ``randomised`` PIT and its expectation (``averaged``) at the points of `GRID`
-    are minus the uniform cdf. ``distance`` is the largest difference, ``p_value`` that of the
-    Kolmogorov-Smirnov test, which takes the curves as known.
+    The ECDFs of the ``randomised`` PIT and of its expectation (``averaged``) at the points of
+    `GRID` are minus the uniform cdf. ``distance`` is the largest difference, ``p_value`` that of
+    the Kolmogorov-Smirnov test, which takes the curves as known.
     """
     members = np.stack([*masks.values()]).astype(float)
     counts, sums = np.zeros((len(members), _STEPS)), np.zeros((len(members), len(GRID)))
@@ -167,16 +165,15 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
         share = pit_upto_grid(*ends[:, rows])
         sums += (members[:, rows] * n[rows]) @ share
         counts += members[:, rows] @ _counts(ends[:, rows], share, n[rows], rng)
-    items = (members @ n)[:, None]
-    randomised = np.insert(np.cumsum(counts, axis=1) / items, 0, 0.0, axis=1) - GRID
-    number = items[:, 0].astype(np.int64)
-    distance = np.minimum(1.0, np.abs(randomised).max(axis=1) + BETWEEN / np.sqrt(number))
+    items = members @ n
+    randomised = np.insert(np.cumsum(counts, axis=1).T / items, 0, 0.0, axis=0).T - GRID
+    distance = np.minimum(1.0, np.abs(randomised).max(axis=1) + BETWEEN / np.sqrt(items))
     variables: dict[str, Any] = {
         "randomised": (("slice", "u"), randomised),
-        "averaged": (("slice", "u"), sums / items - GRID),
-        "n_items": ("slice", number),
+        "averaged": (("slice", "u"), sums / items[:, None] - GRID),
+        "n_items": ("slice", items.astype(np.int64)),
         "distance": ("slice", distance),
-        "p_value": ("slice", stats.kstwo.sf(distance, number)),
+        "p_value": ("slice", stats.kstwo.sf(distance, items)),
     }
     return xr.Dataset(variables, {"slice": list(masks), "u": GRID})
 
@@ -230,10 +227,8 @@ def pit_tests(
     shifts = curve_shifts(fit, items, members, rng)
     shared = (members * items.n) @ members.T.astype(float)
     replicated = replicated_distances(shifts, shared, rng)
-    distances = zip(pits["distance"].to_numpy(), pits["n_items"].to_numpy(), strict=True)
-    tests = zip(distances, replicated.T, strict=True)
-    p_values = [distance_p_value(*pair, column) for pair, column in tests]
-    pits = pits.assign(p_value=("slice", p_values))
+    distances = zip(pits["distance"].values, pits["n_items"].values, replicated.T, strict=True)
+    pits["p_value"] = "slice", [distance_p_value(*each) for each in distances]
     return pits, [*pit_findings(pits, what), *_together(pits, replicated)]
 
 
@@ -301,15 +296,13 @@ def _together(pits: xr.Dataset, replicated: Floats) -> Findings:
         if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):
             quantities.setdefault((part[1], part[2] or ""), []).append(k)
     distance, p = (pits[name].to_numpy() for name in ("distance", "p_value"))
+    p_replicated = (np.argsort(np.argsort(-replicated, axis=0), axis=0) + 0.5) / len(replicated)
     rows = []
-    rank = np.argsort(np.argsort(-replicated, axis=0), axis=0)
-    p_replicated = (rank + 0.5) / len(rank)
     for (quantity, is_label), places in quantities.items():
         if (n := len(places)) > 1:
-            sums = -np.log(p_replicated[:, places]).sum(axis=1)
             observed = -np.log(np.maximum(p[places], _TINY)).sum()
+            chance = _exceedance(-np.log(p_replicated[:, places]).sum(axis=1), observed)
             where = f"{quantity} = any of {n}" if is_label else f"{quantity} 1/{n} to {n}/{n}"
-            chance = _exceedance(sums, observed)
             rows.append(finding(TOGETHER, where, distance[places].max(), chance))
     if len(p) >= _FEWEST_SLICES:
         numbers, number = (p_replicated < WARNS).sum(axis=1), int((p < WARNS).sum())

@@ -72,7 +72,6 @@ def walk_on(grid, *days):
     """Returns the walk on a grid of sds all of which count, and their prior probabilities."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(walk_module, "SDS", grid)
-        patch.setattr(walk_module, "_LIGHT", 0.0)
         return walk(*days), walk_module._prior()
 
 
