@@ -323,21 +323,20 @@ def _arviz_groups(
 ) -> dict[str, xr.Dataset]:
     """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
     posterior, draws = posterior_of(fit), fit.data["posterior"].to_dataset()
-    outcome, share = posterior.outcome, rng.random(len(item))
-    density = posterior.log_density(columns)
+    outcome, name = posterior.outcome, posterior.outcome.observed
+    density, share = posterior.log_density(columns), rng.random(len(item))
     cdfs = {"pit_values": ends}
     if exact_draws:
         cdfs["loo_pit"] = cdf_without(fit, columns, density, ends)
-    values = {"observed_data": columns[outcome.observed].astype(outcome.dtype)}
-    values |= {group: below + share * (upto - below) for group, (below, upto) in cdfs.items()}
-    values["posterior_predictive"] = posterior.simulate(columns, rng).astype(outcome.dtype)
-    values["log_likelihood"] = density
+    by_item = {"observed_data": columns[name].astype(outcome.dtype)}
+    by_item |= {group: below + share * (upto - below) for group, (below, upto) in cdfs.items()}
+    simulated = posterior.simulate(columns, rng).astype(outcome.dtype)
+    by_draw = {"posterior_predictive": simulated, "log_likelihood": density}
     coords = {"chain": draws["chain"], "draw": draws["draw"], "item": item}
+    shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
     constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
     groups = {"posterior": draws, "constant_data": xr.Dataset(constants, {"item": item})}
-    for group, x in values.items():
-        dims = [*coords][-1 if x.ndim == 1 else 0 :]
-        places = {dim: coords[dim] for dim in dims}
-        shaped = x.reshape([len(coord) for coord in places.values()])
-        groups[group] = xr.Dataset({outcome.observed: (dims, shaped)}, places)
+    groups |= {k: xr.Dataset({name: ("item", x)}, {"item": item}) for k, x in by_item.items()}
+    for group, x in by_draw.items():
+        groups[group] = xr.Dataset({name: (tuple(coords), x.reshape(shape))}, coords)
     return groups

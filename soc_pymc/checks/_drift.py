@@ -145,7 +145,8 @@ def drift(
         _site(fit, curve_rows(fit, days[chunk.start][1]), scale)
         for chunk in parts("days", len(days), 1, progress, "days")
     ]
-    states = walk(*map(np.array, zip(*sites, strict=True)), stats.days.astype(np.int64))
+    precision, pull = (np.array(values) for values in zip(*sites, strict=True))
+    states = walk(precision, pull, stats.days.astype(np.int64))
     coords = {"day": pd.DatetimeIndex(stats.days), "part": list(PARTS), "other_part": list(PARTS)}
     states = states.assign_coords(coords).assign_attrs(scale._asdict())
     if fit.mean_only:  # outcomes say nothing of the spread

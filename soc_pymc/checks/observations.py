@@ -2,16 +2,14 @@
 
 Items of a cell stand at their bin's mean score (of their group), with theta's spread within the bin
 that of the mean curve over its scores, and at their cell's mean exposure or noise sd. For the PIT a
-count is anywhere in its cell, and values are spread evenly with the cell's mean and variance. For
-leave-one-out both are at the cell's mean: of values, whose cells are about an eighth of the noise
-sd wide, that makes a log density about 1/1500 nat too large at most, for all priors alike.
+count is anywhere in its cell, and values are spread evenly; for leave-one-out both are at the
+cell's mean, which makes a log density of values at most 1/1500 nat too large, for all priors alike.
 """
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -80,13 +78,10 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     refuse_weights(stats, "a check")
     if fit.atoms:
         check_atoms_apart(stats)
-    posterior = posterior_of(fit)
-    outcome = posterior.outcome
     stats.cells("joint")  # says what to do where there are none
     warn_of_extrapolated_bins(fit, stats)
-    cells = stats.table("joint")
-    code = cells["group"] * bool(stats.groups)
-    bins = bin_scores_of(fit, stats, stats.coarse)
+    cells, outcome = stats.table("joint"), posterior_of(fit).outcome
+    code, bins = cells["group"] * bool(stats.groups), bin_scores_of(fit, stats, stats.coarse)
     place = bins.place(code, cells["bin"])
     low, high = outcome.forms.cell_range(cells)
     columns: dict[str, NDArray[np.generic]] = {
@@ -106,9 +101,8 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     return Observations(columns, cells["n"], labels, roles_of(stats.data.attrs))
 
 
-@dataclass(frozen=True)
-class CurveRows:
-    """Rows of the likelihood, each a bin of a group, and the posterior means of both curves there.
+class CurveRows(NamedTuple):
+    """Rows of the likelihood, each a bin of a group, with the posterior means of both curves.
 
     Where the fit has a term in sizes, a row is a bin's items of one class of sizes.
     """
@@ -202,12 +196,9 @@ def in_batches(
     values: Callable[[Columns], Sequence[Floats] | Floats],
 ) -> Floats:
     """Return values of all items, (values, n), made in threads from `step` items at a time."""
-
-    def of_batch(rows: slice) -> Floats:
-        return np.asarray(values(select(columns, rows)))
-
-    batches = ordered_map(of_batch, parts(title, len(columns["score"]), step, progress))
-    return np.concatenate(list(batches), axis=-1)
+    batches = parts(title, len(columns["score"]), step, progress)
+    rows = ordered_map(lambda batch: np.asarray(values(select(columns, batch))), batches)
+    return np.concatenate(list(rows), axis=-1)
 
 
 def summed(
@@ -217,20 +208,17 @@ def summed(
     size: int,
     values: Callable[[slice], Sequence[Floats]],
     progress: bool | None = False,
-) -> list[Floats]:
+) -> Floats:
     """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
 
-    def of_part(rows: slice) -> list[Floats]:
+    def of_part(rows: slice) -> Floats:
         number = rows.stop - rows.start
         pairs = np.arange(number), target[rows]
         share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
-        return [x @ share for x in values(rows)]
-
-    def added(total: list[Floats], part: list[Floats]) -> list[Floats]:
-        return [a + b for a, b in zip(total, part, strict=True)]
+        return np.stack([x @ share for x in values(rows)])
 
     blocks = parts("sums over items", len(target), items_at_once(fit), progress)
-    return reduce(added, ordered_map(of_part, blocks))
+    return np.asarray(sum(ordered_map(of_part, blocks)))
 
 
 def even_draws(fit: Fit, most: int) -> Ints:
