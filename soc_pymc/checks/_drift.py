@@ -34,8 +34,6 @@ from .results import FAIL, OK, SIDES, WARN, WARNS, Findings, Result, finding, re
 PARTS = ("level", "slope", "spread")
 """Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
 
-Day = tuple[np.datetime64, Statistics]
-
 HORIZON = 60  # days over which false alarms are bounded
 FALSE_ALARMS = 0.05  # largest probability of any in so many days without a change beyond the walk
 _STEP = 1e-3  # step of differences of gradients
@@ -76,8 +74,7 @@ class Drift(Result):
     def fit_of(self, day: object = None) -> Fit:
         """Return the fit with the curves as known on the evening of a day, by default the last.
 
-        Every draw of the curves gets a draw of the day's departure. Raises `StatisticsError` if
-        there is no such day: `day` is a date or text YYYY-MM-DD.
+        `day` is a date or text YYYY-MM-DD. Raises `StatisticsError` if there is no such day.
         """
         days = self.data["day"].to_numpy().astype("datetime64[D]")
         evening = days[-1] if day is None else day_rule(day, "day")
@@ -162,15 +159,14 @@ def drift(
 
 
 def _table(
-    fit: Fit, states: xr.Dataset, days: Sequence[Day], seed: int, progress: bool | None
+    fit: Fit, states: xr.Dataset, days: Sequence[Any], seed: int, progress: bool | None
 ) -> pd.DataFrame:
     """Rows of each day's departure, and of its PIT where there are joint cells."""
     rows: Findings = []
     mean, p_value = states["smoothed"].to_numpy(), states["p_value"].to_numpy()
     half = SIDES * np.sqrt(np.diagonal(states["smoothed_covariance"].to_numpy(), 0, 1, 2))
     for chunk in parts("PIT of days", len(days), 1, progress, "days"):
-        t = chunk.start
-        day, day_stats = days[t]
+        t, (day, day_stats) = chunk.start, days[chunk.start]
         for part, value, width, p in zip(PARTS, mean[t], half[t], p_value[t], strict=True):
             ends = {"low": value - width, "high": value + width}
             rows.append(finding(part, str(day), value, p, n=day_stats.n_items) | ends)
@@ -201,11 +197,10 @@ class _Scale(NamedTuple):
 
 
 def _scale(fit: Fit, rows: CurveRows) -> _Scale:
-    position = place_of(fit, "mean", rows.score)
-    centre = float(np.average(position, weights=rows.n))
-    sd = float(np.sqrt(np.average((position - centre) ** 2, weights=rows.n)))
-    unit = float(np.average(family_of(fit.prior).unit(rows.dispersion), weights=rows.n))
-    return _Scale(centre, sd or 1.0, unit)
+    position, unit = place_of(fit, "mean", rows.score), family_of(fit.prior).unit(rows.dispersion)
+    centre = np.average(position, weights=rows.n)
+    sd = np.sqrt(np.average((position - centre) ** 2, weights=rows.n))
+    return _Scale(float(centre), float(sd) or 1.0, float(np.average(unit, weights=rows.n)))
 
 
 def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
@@ -231,13 +226,11 @@ def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
 def _moved(fit: Fit, state: xr.Dataset) -> Fit:
     """The fit with curves that depart by a day's filtered departure, drawn for every draw."""
     posterior, scale = fit.data["posterior"].to_dataset(), _Scale(**state.attrs)
-    shape = posterior.sizes["chain"], posterior.sizes["draw"], len(PARTS)
-    noise = np.random.default_rng(0).normal(size=shape)
-    noise -= noise.mean(axis=(0, 1))
-    values, vectors = np.linalg.eigh(state["filtered_covariance"].to_numpy())
+    shape, zero = (posterior.sizes["chain"], posterior.sizes["draw"]), np.zeros(len(PARTS))
+    normal = np.random.default_rng(0).multivariate_normal
+    drawn = normal(zero, state["filtered_covariance"], shape, "ignore", method="eigh")
     # no mean is known of a part that did not move
-    mean = np.nan_to_num(state["filtered"].to_numpy())
-    drawn = mean + noise @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    drawn += np.nan_to_num(state["filtered"].to_numpy()) - drawn.mean(axis=(0, 1))
     line = drawn[..., :2] @ scale.design(knots_in(fit.data, "mean_knot"))
     departures = (
         xr.DataArray(line, dims=("chain", "draw", "mean_knot")),

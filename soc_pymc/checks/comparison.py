@@ -62,7 +62,8 @@ def leave_one_out(
     log_weight, k[worst] = _smoothed(density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
     elpd, good_k = float(n @ by_row), float(min(1.0 - 1.0 / np.log10(draws), PARETO_K))
-    rows = {"n": ("row", n)}
+    values = {"elpd_i": by_row, "pareto_k": k}
+    by_name = {name: xr.DataArray(x, {"n": ("row", n)}, "row") for name, x in values.items()}
     return ELPDDataLOO(
         elpd=elpd,
         se=float(np.sqrt(n @ (by_row - elpd / n.sum()) ** 2)),
@@ -72,8 +73,7 @@ def leave_one_out(
         n_data_points=int(n.sum()),
         good_k=good_k,
         warning=bool(np.nanmax(k) > good_k),
-        pareto_k=xr.DataArray(k, rows, "row"),
-        elpd_i=xr.DataArray(by_row, rows, "row"),
+        **by_name,
     )
 
 
@@ -84,7 +84,7 @@ def by_item(loo: Any) -> Any:
 
 
 def doubtful(loo: Any) -> int:
-    """Number of rows whose Pareto k is too large for these draws."""
+    """Return the number of rows whose Pareto k is too large for these draws."""
     return int((loo.pareto_k > loo.good_k).sum())
 
 
@@ -144,9 +144,8 @@ def compare(
         nats, and its standard error ``se`` over items; ``p``, the effective number of parameters;
         ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the probability to
         be worse than the best; ``weight`` of stacking; and ``trust``, ``"ok"`` or what speaks
-        against the draws: the fit's status, or how many items (or cells) have a large Pareto k. A
-        fit whose status is against it, or whose draws cannot leave items out, has no other numbers
-        and comes last.
+        against the draws: the fit's status, then without other numbers and last, or how many items
+        (or cells) have a large Pareto k.
 
     Raises
     ------

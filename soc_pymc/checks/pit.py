@@ -27,7 +27,7 @@ from ..inference.results import Fit
 from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import Posterior, posterior_of
 from .observations import Observations, even_draws, in_batches
-from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding
+from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding, number
 
 # --- slices; in all functions `n` is the number of items of each row -----------------------------
 
@@ -82,10 +82,9 @@ def level_codes(column: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str
 def rare_levels(labels: Mapping[str, pd.Series]) -> Iterator[str]:
     """Yield sentences on columns whose rarer levels were not checked."""
     for column, values in labels.items():
-        number = values.nunique(dropna=False)
-        if number > LEVELS and not is_cut(values):
+        if (levels := values.nunique(dropna=False)) > LEVELS and not is_cut(values):
             yield (
-                f"Column {column!r} has {number:,} levels: only the {LEVELS} most frequent were "
+                f"Column {column!r} has {levels:,} levels: only the {LEVELS} most frequent were "
                 "checked."
             )
 
@@ -103,26 +102,22 @@ def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
     ends = values.groupby(code).agg(["min", "max"]).drop(index=-1, errors="ignore")
     names = []
     for k, pair in enumerate(ends.itertuples(index=False), 1):
-        low, high = map(_short, pair)
+        low, high = (
+            f"{end:%Y-%m-%d}" if isinstance(end, pd.Timestamp) else number(end) for end in pair
+        )
         names.append(f"{name} {k}/{len(ends)}: {low}{f' to {high}' * (high != low)}")
     return code, names
 
 
-def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> Ints:
+def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> Ints:
     """Return numbers of parts of about equally many items by value, without ties; -1 for NaN."""
-    part, known = np.full(len(value), -1), ~np.isnan(value)
+    code, known = np.full(len(value), -1), ~np.isnan(value)
     tied = np.unique(value[known], return_inverse=True)[1]
     items = np.bincount(tied, None if n is None else n[known])
     middle = (np.cumsum(items) - 0.5 * items) / max(items.sum(), 1)
-    of_item = np.minimum((number * middle[tied]).astype(int), number - 1)
-    part[known] = np.unique(of_item, return_inverse=True)[1]
-    return part
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, pd.Timestamp):
-        return f"{value:%Y-%m-%d}"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+    of_item = np.minimum((parts * middle[tied]).astype(int), parts - 1)
+    code[known] = np.unique(of_item, return_inverse=True)[1]
+    return code
 
 
 # --- ECDFs ---------------------------------------------------------------------------------------
@@ -305,8 +300,8 @@ def _together(pits: xr.Dataset, replicated: Floats) -> Findings:
             where = f"{quantity} = any of {n}" if is_label else f"{quantity} 1/{n} to {n}/{n}"
             rows.append(finding(TOGETHER, where, distance[places].max(), chance))
     if len(p) >= _FEWEST_SLICES:
-        numbers, number = (p_replicated < WARNS).sum(axis=1), int((p < WARNS).sum())
-        chance = float((1 + (numbers >= number).sum()) / (1 + len(numbers)))
+        off, off_replicated = int((p < WARNS).sum()), (p_replicated < WARNS).sum(axis=1)
+        chance = float((1 + (off_replicated >= off).sum()) / (1 + len(off_replicated)))
         verdict = FAIL if chance < FAILS else WARN if chance < WARNS else OK
-        rows.append(finding(NUMBER, f"{len(p)} slices", number, chance, verdict))
+        rows.append(finding(NUMBER, f"{len(p)} slices", off, chance, verdict))
     return rows
