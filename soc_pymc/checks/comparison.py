@@ -168,16 +168,15 @@ def compare(
     fits = named_fits(fits, "fit")
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
-    _check_same(fits)
+    _check_columns(fits)
     warn_of_clusters(fits, data, "se and dse")
     options = data, subset, seed, progress
     results = {name: left_out(name, fit, *options) for name, fit in fits.items()}
     table = elpd_table({name: loo for name, (loo, _) in results.items() if loo})
-    names = [*table.index, *(name for name in fits if name not in table.index)]
-    trust = [results[name][1] for name in names]
-    table = table.reindex(names).assign(rank=np.arange(len(names)), trust=trust)
-    doubted = [f"{name!r} ({words})" for name, (_, words) in results.items() if words != OK]
-    if doubted:
+    table = table.reindex([*table.index, *(name for name in fits if name not in table.index)])
+    table["rank"] = np.arange(len(table))
+    table["trust"] = [results[name][1] for name in table.index]
+    if doubted := [f"{name!r} ({words})" for name, (_, words) in results.items() if words != OK]:
         warn_user(
             f"draws support leave-one-out less than they should: {', '.join(doubted)}; a fit that "
             "did not converge gets no figures (see fit.status.reason); where Pareto k is large, "
@@ -193,7 +192,7 @@ def left_out(
     """Leave-one-out of a fit whose status is not against it, and what speaks against the draws."""
     what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     rows = observe(fit, data, progress=progress)
-    _check_totals(f"the {what} and {name!r} are", {"n_items": float(rows.n.sum())}, _totals(fit))
+    _check_items(name, fit, what, rows)
     if doubt := doubt_of(fit.status):
         return None, doubt
     if isinstance(data, Items):
@@ -235,10 +234,8 @@ def elpd_table(loos: Mapping[str, Any]) -> pd.DataFrame:
     worse = stats.norm.cdf(0.0, difference, error + 1e-12)
     worse[:1] = np.nan
     columns = {"rank": np.arange(len(names)), "elpd_diff": difference, "dse": error}
-    columns |= {"p_worse": worse}
-    columns |= {name: [loo[name] for loo in records] for name in ("p", "elpd", "se")}
-    columns["weight"] = mixture_weights(elpds, n) if names else []
-    return pd.DataFrame(columns, names)
+    columns |= {"p_worse": worse, **{x: [loo[x] for loo in records] for x in ("p", "elpd", "se")}}
+    return pd.DataFrame(columns | {"weight": mixture_weights(elpds, n) if names else []}, names)
 
 
 def mixture_weights(log_density: Floats, n: Ints) -> Floats:
@@ -257,12 +254,12 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
 
 # --- the same items ------------------------------------------------------------------------------
 
-_ADDED = {"n_items", "exposure", "count", "trials", "successes"}  # sums over items
-_SAME = 1e-6  # relative difference of totals of the same items in other bins
+_ADDED = {"n_items", "exposure", "count", "trials", "successes"}  # sums over a bin's items
+_SAME = 1e-6  # relative difference of totals of the same items in bins and in cells
 
 
-def _check_same(fits: Mapping[str, Fit]) -> None:
-    """Refuse fits of one draw, of different columns, or of items that differ in totals."""
+def _check_columns(fits: Mapping[str, Fit]) -> None:
+    """Refuse fits of one draw, or of different columns."""
     (reference, base), *_ = fits.items()
     for name, fit in fits.items():
         if fit.one_draw:
@@ -271,26 +268,22 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
                 "fits by soc.evaluate.cross_validate, on statistics with folds"
             )
         roles, base_roles = (outcome_roles(x.data.attrs) for x in (fit, base))
-        if roles != base_roles or posterior_of(fit).outcome != posterior_of(base).outcome:
+        if roles != base_roles:
             raise FitError(
                 f"{reference!r} and {name!r} are fits of other columns ({base_roles} and {roles}): "
                 "their densities cannot be compared"
             )
-        _check_totals(f"{reference!r} and {name!r} are fits", _totals(base), _totals(fit))
 
 
-def _totals(fit: Fit) -> dict[str, float]:
-    """Number of items and sums over them, as far as a fit keeps them."""
+def _check_items(name: str, fit: Fit, what: str, rows: Observations) -> None:
+    """Refuse items whose number, or sums as far as the fit keeps them, are not those of the fit."""
     groups = [fit.data[g] for g in ("constant_data", "observed_data") if g in fit.data.children]
-    bins = {str(name): x for group in groups for name, x in group.data_vars.items()}
-    return {name: float(bins[name].sum()) for name in _ADDED & bins.keys()}
-
-
-def _check_totals(what: str, totals: Mapping[str, float], others: Mapping[str, float]) -> None:
-    for name in totals.keys() & others.keys():
-        a, b = totals[name], others[name]
+    bins = {str(key): values for group in groups for key, values in group.data_vars.items()}
+    columns = {**rows.columns, "n_items": np.ones(len(rows.n))}
+    for key in _ADDED & bins.keys() & columns.keys():
+        a, b = float(rows.n @ columns[key]), float(bins[key].sum())
         if abs(a - b) > _SAME * max(abs(a), abs(b)):
             raise FitError(
-                f"{what} of different items ({name} adds up to {a:,.12g} and {b:,.12g}): leaving "
-                "items out compares fits to the same ones"
+                f"the {what} and {name!r} are of different items ({key} adds up to {a:,.12g} and "
+                f"{b:,.12g}): leaving items out compares fits to the same ones"
             )

@@ -92,11 +92,12 @@ def cross_validate(
     table = {}
     for fold in range(stats.folds):
         if n := (fold_statistics := stats.of_fold(fold)).n_items:
-            fit_to_others = fit(stats.without_fold(fold), prior, method, progress=progress)
-            rows, status = curve_rows(fit_to_others, fold_statistics), fit_to_others.status
+            others = fit(stats.without_fold(fold), prior, method, progress=progress)
+            rows = curve_rows(others, fold_statistics)
             elpd = float(rows.sums.values(rows.location[None], rows.dispersion[None]).sum())
-            row = {"items": n, "elpd": elpd, "per_item": elpd / n, "converged": status.converged}
-            table[fold] = row | {"trust": doubt_of(status) or OK}
+            row = {"items": n, "elpd": elpd, "per_item": elpd / n}
+            trust = doubt_of(others.status) or OK
+            table[fold] = row | {"converged": others.status.converged, "trust": trust}
     return pd.DataFrame.from_dict(table, "index").rename_axis("fold")
 
 
@@ -278,8 +279,8 @@ def _judged(
     pairs = {**train, "new": test[observed], "new_size": test[size]}
     intervals = in_batches("predictive distribution", pairs, _CHUNK, progress, ends)
     n = np.ones(len(train["score"]), dtype=np.int64)
-    masks = {ALL: n > 0, **large_sizes(posterior.outcome, test[size], _EXPOSED)}
-    masks = {where: mask for where, mask in masks.items() if mask.sum() >= min(LEAST, len(n))}
+    large = large_sizes(posterior.outcome, test[size], _EXPOSED)
+    masks = {ALL: n > 0} | {name: x for name, x in large.items() if x.sum() >= min(LEAST, len(n))}
     return means, slice_pits(intervals, n, masks, _stream(seed, "PIT"))
 
 
