@@ -1,4 +1,4 @@
-"""Fits of different priors to the same items, compared by leave-one-out."""
+"""Fits of different priors to the same items, compared on items or folds that are left out."""
 
 import warnings
 from collections.abc import Mapping
@@ -11,16 +11,27 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special, stats
 
-from .._lib.arguments import PROGRESS, SEED, Whole, checked
+from .._lib.arguments import PROGRESS, SEED, A, Whole, checked
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
+from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, StatisticsError, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import Statistics
+from ..families.family import reads_joint
+from ..families.priors import Prior
+from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import PARETO_K, Fit, Status, named_fits, outcome_roles
 from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of, proper
-from .observations import ITEMS_OR_STATISTICS, Observations, clustered, in_batches, observe, thin
+from .observations import (
+    ITEMS_OR_STATISTICS,
+    Observations,
+    clustered,
+    curve_rows,
+    in_batches,
+    observe,
+    thin,
+)
 from .results import OK
 
 # --- every item left out in turn -----------------------------------------------------------------
@@ -250,6 +261,67 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
     start = np.zeros(len(density))
     solution = optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-9})
     return np.asarray(special.softmax(solution.x))
+
+
+# --- folds left out ------------------------------------------------------------------------------
+
+
+@checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
+@one_blas_thread
+def cross_validate(
+    stats: Statistics,
+    prior: Prior | None = None,
+    method: VI | NUTS | FiveSteps | None = None,
+    *,
+    progress: bool | None = None,
+) -> pd.DataFrame:
+    """Return the log predictive density of every fold under a fit to the others.
+
+    Parameters
+    ----------
+    stats, prior, method, progress
+        Statistics with folds; and as in `soc.fit`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By fold: ``items``; ``elpd``, the log density in nats of the fold's outcomes at the
+        posterior mean of the curves; ``per_item``; ``converged``; and ``trust``, ``"ok"`` or what
+        the status of the fit to the others says against it.
+
+    Raises
+    ------
+    StatisticsError, FitError
+        If there are fewer than two folds, or the prior reads joint cells, which have none.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> stats = soc.summarize(items, folds=2)
+    >>> list(soc.evaluate.cross_validate(stats).columns)
+    ['items', 'elpd', 'per_item', 'converged', 'trust']
+    """
+    from ..inference.fitting import fit  # which loads PyMC
+
+    if stats.folds < 2:
+        raise StatisticsError(
+            "the statistics have no folds: summarize the items with folds=10, or with fold="
+        )
+    if prior is not None and (not hasattr(prior, "mixture") or reads_joint(prior)):
+        raise FitError(
+            f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
+            "by leave-one-out, soc.compare({...}, statistics)"
+        )
+    table = {}
+    for fold in range(stats.folds):
+        if n := (fold_statistics := stats.of_fold(fold)).n_items:
+            others = fit(stats.without_fold(fold), prior, method, progress=progress)
+            rows = curve_rows(others, fold_statistics)
+            elpd = float(rows.sums.values(rows.location[None], rows.dispersion[None]).sum())
+            row = {"items": n, "elpd": elpd, "per_item": elpd / n}
+            trust = doubt_of(others.status) or OK
+            table[fold] = row | {"converged": others.status.converged, "trust": trust}
+    return pd.DataFrame.from_dict(table, "index").rename_axis("fold")
 
 
 # --- the same items ------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc.evaluate import held_out, split_items
-from soc_pymc.evaluate._held_out import fit_baselines
+from soc_pymc.evaluate import fit_baselines, held_out, split_items
 from soc_pymc.families.outcomes import OUTCOMES
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import (

@@ -1,4 +1,4 @@
-"""Predictions of held-out outcomes: of folds, or of a part of every item's outcome."""
+"""Evaluation on outcomes not seen: held-out parts, folds, and scores that saw their outcomes."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -8,97 +8,44 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy.optimize import isotonic_regression
+from scipy import optimize, special, stats
 
-from .._lib.arguments import PROBABILITY, SEED, A, Whole, checked
-from .._lib.arrays import Floats
-from .._lib.errors import FitError, ItemsError, StatisticsError
-from .._lib.progress import phase
-from .._lib.threads import one_blas_thread
-from ..checks.comparison import doubt_of, warn_of_clusters
-from ..checks.observations import curve_rows, in_batches
-from ..checks.pit import ALL, LEAST, equal_parts, large_sizes, pit_findings, slice_pits
-from ..checks.results import OK, SIDES, Result, result_table, with_verdicts
-from ..data.groups import arguments_of, is_group
-from ..data.items import Items, check_outcomes
-from ..data.sources import batches
-from ..data.statistics import Statistics
-from ..data.validation import scan
-from ..families.family import reads_joint
-from ..families.outcomes import OUTCOMES, Outcome
-from ..families.priors import Prior
-from ..families.scales import LINEAR, LOG
-from ..inference.methods import NUTS, VI, FiveSteps
-from ..inference.results import Fit, named_fits
-from ..posterior.curves import warn_of_extrapolation
-from ..posterior.item_columns import Columns, frame_columns
-from ..posterior.predictive import posterior_of
+from ._lib.arguments import PROBABILITY, SEED, A, Whole, checked
+from ._lib.arrays import Floats
+from ._lib.errors import FitError, ItemsError
+from ._lib.progress import phase
+from .checks.comparison import cross_validate, warn_of_clusters
+from .checks.observations import check_rows, in_batches
+from .checks.pit import ALL, LEAST, equal_parts, large_sizes, pit_findings, slice_pits
+from .checks.results import FAIL, OK, SIDES, Result, result_table, with_verdicts
+from .data.binning import added
+from .data.groups import arguments_of, is_group
+from .data.items import Items, check_outcomes
+from .data.sources import batches
+from .data.statistics import Statistics
+from .data.summaries import summarize
+from .data.validation import scan
+from .families.outcomes import OUTCOMES, Outcome
+from .families.scales import LINEAR, LOG, STEPS
+from .inference.results import Fit, named_fits
+from .posterior.curves import warn_of_extrapolation
+from .posterior.item_columns import Columns, frame_columns
+from .posterior.predictive import posterior_of
+
+__all__ = ["cross_validate", "held_out", "leakage", "split_items"]
 
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
 _EXPOSED = 25.0  # exposure in the test part that says something of an item (the paper's)
 _KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
 _RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
-
-
-# --- folds of statistics -------------------------------------------------------------------------
-
-
-@checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
-@one_blas_thread
-def cross_validate(
-    stats: Statistics,
-    prior: Prior | None = None,
-    method: VI | NUTS | FiveSteps | None = None,
-    *,
-    progress: bool | None = None,
-) -> pd.DataFrame:
-    """Return the log predictive density of every fold under a fit to the others.
-
-    Parameters
-    ----------
-    stats, prior, method, progress
-        Statistics with folds; and as in `soc.fit`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        By fold: ``items``; ``elpd``, the log density in nats of the fold's outcomes at the
-        posterior mean of the curves; ``per_item``; ``converged``; and ``trust``, ``"ok"`` or what
-        the status of the fit to the others says against it.
-
-    Raises
-    ------
-    StatisticsError, FitError
-        If there are fewer than two folds, or the prior reads joint cells, which have none.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> stats = soc.summarize(items, folds=2)
-    >>> list(soc.evaluate.cross_validate(stats).columns)
-    ['items', 'elpd', 'per_item', 'converged', 'trust']
-    """
-    from ..inference.fitting import fit
-
-    if stats.folds < 2:
-        raise StatisticsError(
-            "the statistics have no folds: summarize the items with folds=10, or with fold="
-        )
-    if prior is not None and (not hasattr(prior, "mixture") or reads_joint(prior)):
-        raise FitError(
-            f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
-            "by leave-one-out, soc.compare({...}, statistics)"
-        )
-    table = {}
-    for fold in range(stats.folds):
-        if n := (fold_statistics := stats.of_fold(fold)).n_items:
-            others = fit(stats.without_fold(fold), prior, method, progress=progress)
-            rows = curve_rows(others, fold_statistics)
-            elpd = float(rows.sums.values(rows.location[None], rows.dispersion[None]).sum())
-            row = {"items": n, "elpd": elpd, "per_item": elpd / n}
-            trust = doubt_of(others.status) or OK
-            table[fold] = row | {"converged": others.status.converged, "trust": trust}
-    return pd.DataFrame.from_dict(table, "index").rename_axis("fold")
+_MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
+_LEVEL = 0.05  # chance of a false alarm
+_TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
+_FINDINGS = {
+    "outcomes alone": "outcomes vary by {:.2f} of their noise where they vary least",
+    "fresh outcomes": "the calibration slope is {:.2f} times as steep on fresh outcomes",
+    "out-of-fold scores": "the scores gain {:.0%} more than out-of-fold ones",
+}
 
 
 # --- parts of every item's outcome ---------------------------------------------------------------
@@ -368,7 +315,7 @@ def _on_spline(
 
 def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
     """Rising rates; only the lowest can be without events, and the highest without failures."""
-    fitted = isotonic_regression(total / weight, weights=weight)
+    fitted = optimize.isotonic_regression(total / weight, weights=weight)
     rate, low_end, high_start = fitted.x, fitted.blocks[1], fitted.blocks[-2]
     low, high = (
         outcome.forms.pooled_rate(float(total[block].sum()), float(weight[block].sum()))
@@ -376,3 +323,148 @@ def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
     )
     least = np.min([low, *rate[low_end : low_end + 1]])
     return np.clip(rate, least, np.max([high, *rate[max(high_start - 1, 0) : high_start]]))
+
+
+# --- scores --------------------------------------------------------------------------------------
+
+
+def leakage(
+    items: Items | Statistics, *, fresh: Items | None = None, out_of_fold: Items | None = None
+) -> Result:
+    """Test whether scores were trained on the outcomes that they are to be calibrated with.
+
+    Posteriors would count such outcomes twice (Sections 1 and 2 of Muralidharan and Najmi).
+
+    Parameters
+    ----------
+    items
+        The items, or statistics of them where nothing else is given: outcomes given an honest score
+        vary at least by their noise. This shows heavy leaks only.
+    fresh, out_of_fold
+        The same rows in the same order, with the same scores and outcomes seen later (not those of
+        `split_items`); and with scores of the same model that has not seen them, compared by their
+        log-likelihood after a straight-line calibration. Leave the latter out for a model that
+        knows items by their earlier outcomes.
+
+    Returns
+    -------
+    Result
+        Its ``table`` has a row for each kind of evidence (``where``); a ``verdict`` is ``"fail"``
+        where scores leak, with a chance of at most 5% of any false alarm. The ``value`` is the
+        least ratio of outcomes' variance to their noise among octaves of exposure; the calibration
+        slope on fresh outcomes over that on the items' own; and the extra log-likelihood as a share
+        of the out-of-fold scores' gain, of which up to 5% is not an alarm. ``data`` has ``z``.
+
+    Raises
+    ------
+    ItemsError, FitError
+        If items are not valid, or the others are not the same rows.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> frame["leaky"] = 0.5 * frame["score"] + 0.5 * frame["count"] / frame["exposure"]
+    >>> items = soc.PoissonItems(frame, score="leaky", count="count", exposure="exposure")
+    >>> list(soc.evaluate.leakage(items).table["verdict"])
+    ['fail']
+    """
+    optional = {"fresh": fresh, "out_of_fold": out_of_fold}
+    others = {name: other for name, other in optional.items() if other is not None}
+    for name, other in others.items():
+        check_outcomes(other, name)
+    if not isinstance(items, Statistics):
+        statistics = summarize(items, folds=0, on_leakage="ignore", progress=False)
+    elif others:
+        raise FitError("statistics have no rows to compare: give leakage() the items")
+    else:
+        statistics = items
+    evidence = {"outcomes alone": _from_outcomes(statistics)}
+    for name, other in others.items():
+        if items.kind != other.kind:
+            raise ItemsError(
+                f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
+                "the same order"
+            )
+        where, judge = _WITH_OTHERS[name]
+        frames = (read_frame(x) for x in (items, other) if isinstance(x, Items))
+        evidence[where] = judge(OUTCOMES[items.kind], *frames)
+    table = pd.DataFrame.from_dict(evidence, "index", columns=["value", "z", "p"])
+    table = table.rename_axis("where").reset_index().assign(what="leakage")
+    tolerated = (table["where"] == "out-of-fold scores") & (table["value"] <= _TOLERANCE)
+    honest = tolerated | (table["p"] >= _LEVEL / len(evidence))
+    table["verdict"] = np.where(honest, OK, FAIL)
+    failed = {where: evidence[where] for where in table["where"][~honest]}
+    leaks = [f"{_FINDINGS[w].format(x)} (z = {z:.1f})" for w, (x, z, _) in failed.items()]
+    advice = "No sign that scores saw their outcomes."
+    if leaks:
+        advice = (
+            f"Scores saw their outcomes: {'; '.join(leaks)}. Posteriors would count these twice "
+            "and intervals be too narrow: score every item by a model trained without it, such as "
+            "by scikit-learn's cross_val_predict."
+        )
+    elif not others:
+        advice = (
+            "No sign that scores saw their outcomes, but outcomes alone show heavy leaks only: "
+            "give fresh= or out_of_fold= to see lighter ones."
+        )
+    data = xr.Dataset({"z": ("evidence", table["z"])}, {"evidence": list(evidence)})
+    return Result(result_table(table), data, (advice,), "leakage")
+
+
+Evidence = tuple[float, float, float]
+"""A value, its z, large where scores leak, and p."""
+
+
+def _from_outcomes(statistics: Statistics) -> Evidence:
+    """Return the least variation by octave of exposure or noise sd; z with its sign turned."""
+    outcome = OUTCOMES[statistics.kind]
+    margin = outcome.margins[0]
+    cells = statistics.cells(margin)
+    octaves = {**cells, "cell": cells["cell"] >> STEPS}
+    groups = added(octaves, ("bin", "cell"), outcome.sums(margin))
+    known, excess, variance, noise = outcome.forms.excess(groups, statistics.data)
+    if not len(excess):
+        return np.nan, 0.0, 1.0
+    # one bin whose theta varies must not hide many in which outcomes hardly do
+    capped = np.minimum(excess, _MOST_Z * np.sqrt(variance))
+    _, octave = np.unique(groups["cell"][known], return_inverse=True)
+    total, spread, scale = (np.bincount(octave, x) for x in (capped, variance, noise))
+    z = total / np.sqrt(spread)
+    least = int(z.argmin())
+    p = min(1.0, len(z) * float(stats.norm.cdf(z[least])))
+    # single trials that all came out alike have no noise
+    effect = 1.0 + float(total[least] / scale[least]) if scale[least] > 0 else 1.0
+    return effect, -float(z[least]), p
+
+
+def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> Evidence:
+    """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
+    check_rows(frame, fresh, {"score": "score"}, "fresh=")
+    (score, *seen), (_, *later) = (score_and_outcomes(x, outcome) for x in (frame, fresh))
+    rank = special.ndtri((stats.rankdata(score) - 0.5) / len(score))
+    contrast, weight = outcome.forms.contrast(*seen, *later)
+    centred = rank - (weight @ rank) / weight.sum()
+    before, after = (outcome.forms.line(score, *pair)[1] for pair in (seen, later))
+    spread = np.sqrt(((centred * contrast) ** 2).sum())
+    z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
+    return after / before if before else np.nan, z, float(stats.norm.sf(z))
+
+
+def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> Evidence:
+    """Return the extra log-likelihood of scores, as a share of what out-of-fold scores gain."""
+    words = {outcome.observed: "outcome", outcome.size: "exposure or noise sd"}
+    check_rows(frame, folds, words, "out_of_fold=")
+    score, y, size = score_and_outcomes(frame, outcome)
+    scores = score, folds["score"].to_numpy(dtype=float), np.ones(len(score))
+    density, out_of_fold, none = (outcome.forms.line(x, y, size)[0] for x in scores)
+    extra, gain = density - out_of_fold, float((out_of_fold - none).sum())
+    z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))
+    effect = float(extra.sum()) / max(gain, 1e-300) if extra.sum() > 0 else 0.0
+    return effect, z, float(stats.norm.sf(z))
+
+
+_WITH_OTHERS = {
+    "fresh": ("fresh outcomes", _from_fresh),
+    "out_of_fold": ("out-of-fold scores", _from_folds),
+}
