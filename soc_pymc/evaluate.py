@@ -3,7 +3,6 @@
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,7 +59,6 @@ class Split:
 
 
 def _stream(seed: int, purpose: str) -> np.random.Generator:
-    """Return independent random numbers for each purpose, from one seed."""
     return np.random.default_rng([seed, zlib.crc32(purpose.encode())])
 
 
@@ -76,8 +74,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     Parameters
     ----------
     items, fraction, seed
-        Items, which are read into memory; the share of every outcome's information that is held
-        out, between 0 and 1; and the seed of the draws.
+        Items, which are read into memory; the share that is held out, between 0 and 1; and a seed.
 
     Returns
     -------
@@ -92,8 +89,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> parts = soc.evaluate.split_items(items, fraction=0.5)
-    >>> both = parts.train.source["count"] + parts.test.source["count"]
+    >>> split = soc.evaluate.split_items(items, fraction=0.5)
+    >>> both = split.train.source["count"] + split.test.source["count"]
     >>> bool((both == items.source["count"]).all())
     True
     """
@@ -137,40 +134,35 @@ def held_out(
 
     Parameters
     ----------
-    fits, split, bins, seed, progress
-        A fit to statistics of ``split.train``, or several by name; what `split_items` returned;
-        bins of the score, with equal numbers of items; seed of the randomised PIT; and whether to
+    fits, split
+        A fit to statistics of ``split.train``, or several by name; and what `split_items` returned.
+    bins, seed, progress
+        Bins of the score, with equal numbers of items; seed of the randomised PIT; and whether to
         show progress.
 
     Returns
     -------
     Result
-        Its ``table`` has the gain of each estimator (a constant, isotonic regression, Platt scaling
-        and a spline, and the fits' posterior means) over t, or over the constant where t is not an
-        estimate of theta, over all items and in each bin: in percent of that one's log-likelihood
-        (negative, or 0 where there are held-out events), of values of the squared error in noise
-        sds, with a 90% interval over items. And for each fit ``PIT``, of all items and, of counts,
-        of those with an exposure of at least 25 in the test part. ``data`` has ``gain``, by
-        estimator and bin (-1 being all items), and ``pit``, ECDFs by fit and slice.
+        Its ``table`` has gains over t, or over a constant where t is not an estimate of theta, of a
+        constant, isotonic regression, Platt scaling, a spline, and the fits' posterior means, over
+        all items and by bin: in percent of that one's log-likelihood (of values, of the squared
+        error in noise sds), with a 90% interval over items. And for each fit ``PIT``, of all items
+        and, of counts, of those with an exposure of at least 25 in the test part. ``data`` has
+        ``gain``, by estimator and bin (-1 being all items), and ``pit``, ECDFs by fit and slice.
 
     Raises
     ------
     ItemsError, FitError
-        If the two parts do not have the same rows, or are not of the fits' kind.
-
-    Warns
-    -----
-    ItemsWarning
-        If scores lie far outside of those that a fit saw, or items have clusters.
+        If the two parts do not have the same rows, or are not of the fits' kind. An `ItemsWarning`
+        says if scores lie far outside of those that a fit saw, or items have clusters.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> split = soc.evaluate.split_items(items)
     >>> fit = soc.fit(soc.summarize(split.train))
-    >>> found = soc.evaluate.held_out({"Gamma": fit}, split, bins=5)
-    >>> found.table["what"].unique()[-2:].tolist()
-    ['% gain of Gamma: E(theta | t, y)', 'PIT of Gamma']
+    >>> soc.evaluate.held_out({"Gamma": fit}, split, bins=5).table["what"].iloc[-1]
+    '% gain of Gamma: E(theta | t, y)'
     """
     by_name, outcome = named_fits(fits, "fit"), OUTCOMES[split.train.kind]
     train, test = (read_frame(part) for part in (split.train, split.test))
@@ -240,8 +232,7 @@ def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome
     for items in slices.values():
         gain, total = likelihood[:, items] - likelihood[0, items], float(loss[items].sum())
         divisor = total if total > 0 else np.nan
-        # as a share of the loss by the delta method
-        residual = gain - np.outer(gain.sum(axis=1) / divisor, loss[items])
+        residual = gain - np.outer(gain.sum(axis=1) / divisor, loss[items])  # by the delta method
         columns = {
             "log_likelihood": likelihood[:, items].sum(axis=1),
             "gain": gain.sum(axis=1),
@@ -256,7 +247,6 @@ def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome
 
 
 def _error_of_sum(values: Floats) -> Floats:
-    """Return the standard error of sums over items, (rows, items)."""
     n = values.shape[1]
     return values.std(axis=1, ddof=1) * np.sqrt(n) if n > 1 else np.full(len(values), np.nan)
 
@@ -268,6 +258,9 @@ Predict = Callable[[Floats], Floats]
 
 def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     """Return maps from scores to E(theta | t), of a table with score, outcome and size."""
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import SplineTransformer
+
     score, y, size = score_and_outcomes(frame, outcome)
     weight, total = outcome.forms.weighted(y, size)
     if not (weight > 0).any():
@@ -276,18 +269,22 @@ def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     distinct, place = np.unique(score[weight > 0], return_inverse=True)
     weight, total = (np.bincount(place, x[weight > 0]) for x in (weight, total))
     position, average = scale.position(distinct), total.sum() / weight.sum()
-    pooled = outcome.forms.pooled_rate(float(total.sum()), float(weight.sum()))
     # outcomes in units of their mean and weights in events, for any unit of exposure
     unit = average if outcome.theta is LOG else 1.0
+    events = weight * unit
 
     def interpolated(rate: Floats) -> Predict:
         return lambda score: np.interp(scale.position(score), position, rate)
 
     def regression(knots: Floats, degree: int, ridge: float) -> Predict:
-        model = outcome.forms.regressor(ridge / (weight.sum() * unit))
-        predict = _on_spline(model, knots, degree, position, total / weight / unit, weight * unit)
-        return lambda score: unit * predict(scale.position(score))
+        options = {"extrapolation": "linear", "include_bias": False}
+        basis = SplineTransformer(degree=degree, knots=knots[:, None], **options)
+        rate = outcome.forms.regressor(ridge / events.sum())
+        model = Pipeline([("basis", basis), ("rate", rate)])
+        model.fit(position[:, None], total / events, rate__sample_weight=events)
+        return lambda score: unit * model.predict(scale.position(score)[:, None])
 
+    pooled = outcome.forms.pooled_rate(float(total.sum()), float(weight.sum()))
     constant = interpolated(np.full(len(position), pooled))
     baselines = {"constant": constant, "isotonic": interpolated(_isotonic(weight, total, outcome))}
     if len(position) < 2 or pooled != average:
@@ -299,18 +296,6 @@ def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
         knots, degree = position, 1
     platt = regression(position[[0, -1]], 1, 0.0)
     return baselines | {"platt": platt, "spline": regression(knots, degree, _RIDGE)}
-
-
-def _on_spline(
-    model: Any, knots: Floats, degree: int, position: Floats, mean: Floats, weight: Floats
-) -> Predict:
-    """Regress means of outcomes on a spline of the position."""
-    from sklearn.preprocessing import SplineTransformer
-
-    options = {"extrapolation": "linear", "include_bias": False}
-    features = SplineTransformer(degree=degree, knots=knots[:, None], **options)
-    model.fit(features.fit_transform(position[:, None]), mean, sample_weight=weight)
-    return lambda x: np.asarray(model.predict(features.transform(x[:, None])))
 
 
 def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
@@ -331,29 +316,26 @@ def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
 def leakage(
     items: Items | Statistics, *, fresh: Items | None = None, out_of_fold: Items | None = None
 ) -> Result:
-    """Test whether scores were trained on the outcomes that they are to be calibrated with.
-
-    Posteriors would count such outcomes twice (Sections 1 and 2 of Muralidharan and Najmi).
+    """Test whether scores were trained on outcomes, which posteriors would then count twice.
 
     Parameters
     ----------
     items
-        The items, or statistics of them where nothing else is given: outcomes given an honest score
-        vary at least by their noise. This shows heavy leaks only.
+        The items, or statistics of them where nothing else is given. Outcomes given an honest score
+        vary at least by their noise, which shows heavy leaks only.
     fresh, out_of_fold
         The same rows in the same order, with the same scores and outcomes seen later (not those of
-        `split_items`); and with scores of the same model that has not seen them, compared by their
-        log-likelihood after a straight-line calibration. Leave the latter out for a model that
-        knows items by their earlier outcomes.
+        `split_items`); and with scores of the same model that has not seen them, compared after a
+        straight-line calibration (not for a model that knows items by their earlier outcomes).
 
     Returns
     -------
     Result
-        Its ``table`` has a row for each kind of evidence (``where``); a ``verdict`` is ``"fail"``
-        where scores leak, with a chance of at most 5% of any false alarm. The ``value`` is the
-        least ratio of outcomes' variance to their noise among octaves of exposure; the calibration
-        slope on fresh outcomes over that on the items' own; and the extra log-likelihood as a share
-        of the out-of-fold scores' gain, of which up to 5% is not an alarm. ``data`` has ``z``.
+        Its ``table`` has a row for each kind of evidence (``where``), with ``"fail"`` where scores
+        leak, and a chance of at most 5% of any false alarm. The ``value`` is the least ratio of
+        outcomes' variance to their noise among octaves of exposure; the calibration slope on fresh
+        outcomes over that on the items' own; and the extra log-likelihood as a share of the
+        out-of-fold scores' gain, of which up to 5% is not an alarm. ``data`` has ``z``.
 
     Raises
     ------
@@ -373,13 +355,9 @@ def leakage(
     others = {name: other for name, other in optional.items() if other is not None}
     for name, other in others.items():
         check_outcomes(other, name)
-    if not isinstance(items, Statistics):
-        statistics = summarize(items, folds=0, on_leakage="ignore", progress=False)
-    elif others:
+    if others and isinstance(items, Statistics):
         raise FitError("statistics have no rows to compare: give leakage() the items")
-    else:
-        statistics = items
-    evidence = {"outcomes alone": _from_outcomes(statistics)}
+    evidence = {"outcomes alone": _from_outcomes(items)}
     for name, other in others.items():
         if items.kind != other.kind:
             raise ItemsError(
@@ -416,9 +394,11 @@ Evidence = tuple[float, float, float]
 """A value, its z, large where scores leak, and p."""
 
 
-def _from_outcomes(statistics: Statistics) -> Evidence:
+def _from_outcomes(data: Items | Statistics) -> Evidence:
     """Return the least variation by octave of exposure or noise sd; z with its sign turned."""
-    outcome = OUTCOMES[statistics.kind]
+    statistics, outcome = data, OUTCOMES[data.kind]
+    if not isinstance(statistics, Statistics):
+        statistics = summarize(statistics, folds=0, on_leakage="ignore", progress=False)
     margin = outcome.margins[0]
     cells = statistics.cells(margin)
     octaves = {**cells, "cell": cells["cell"] >> STEPS}

@@ -69,8 +69,8 @@ class CheckResult(results.Result):
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
-        ArviZ's record of leave-one-out of the subset, or of all items of statistics, for
-        ``arviz.compare`` and ``arviz.plot_khat``. None for fits of one draw.
+        ArviZ's record of leave-one-out, by item, for ``arviz.compare`` and ``arviz.plot_khat``.
+        None for fits of one draw.
 
     Examples
     --------
@@ -220,7 +220,6 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
 def _outcome_findings(
     fit: Fit, data: Items | Statistics, columns: Columns, rng: Generator, progress: bool | None
 ) -> Findings:
-    """Summaries of outcomes against replicates, of items; and doubts about the noise."""
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
         return [_noise(fit, columns)] if outcome.forms.doubt(data.table) else []
@@ -301,7 +300,6 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
 
 
 def _quality(status: Status) -> Findings:
-    """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
     tests = [
         ("converged", float(status.converged), status.converged, FAIL),

@@ -1,8 +1,7 @@
 """`drift`: days on which the curves of dated statistics moved.
 
-The curves of all days are fitted once. A day departs from them by a level and a slope of the first
-curve (log mean) and a level of the second (log cv2). Its log likelihood in these is summarised by
-its mode and its curvature there; the departures of all days are a random walk.
+A day departs from curves that are fitted once: in level and slope of the first (log mean), and in
+level of the second (log cv2). Its log likelihood in these is summarised by its mode and curvature.
 """
 
 from collections.abc import Sequence
@@ -53,13 +52,12 @@ class Drift(Result):
     table
         For every day (``where``), each part (``what``): its ``value`` given all days, its 90%
         interval, and ``p`` of the day's outcomes given all days before it; and, with joint cells,
-        ``PIT``, of the day's outcomes under the curves as known on its evening. The ``verdict`` is
-        ``"fail"``, an alarm, of which any comes with a probability of at most 5% in 60 days without
-        a change beyond the walk, or ``"warn"`` where p times the day's number of tests is < 0.05.
+        ``PIT``, of the day's outcomes under the curves as known on its evening. Any ``"fail"``, an
+        alarm, comes with a probability of at most 5% in 60 days without a change beyond the walk;
+        ``"warn"`` is where p times the day's number of tests is < 0.05.
     data
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
-        to each), with covariances, and ``p_value``; by ``part`` the ``step``, the typical sd of the
-        walk's daily step.
+        to each), with covariances, and ``p_value``; by ``part`` the typical daily ``step``.
     fit
         The fit whose curves are departed from.
     """
@@ -274,7 +272,6 @@ def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:
 
 
 def _prior() -> Floats:
-    """Probabilities of the grid under the half-normal prior."""
     cuts = np.concatenate([[0.0], SDS[1:2] / 2, np.sqrt(SDS[1:-1] * SDS[2:]), [np.inf]])
     return np.asarray(np.diff(stats.halfnorm.cdf(cuts, scale=_TYPICAL)))
 

@@ -118,7 +118,7 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
 
 
 def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
-    """All remedies that gain more than chance: of columns alone if no test is off."""
+    """Remedies that gain more than chance: of columns alone if no test is off."""
     remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or departing else ())]
     if failed:  # new items stray a little as a whole, by the error of the curves
         again = "The curves are off for these items as a whole: if others made the fit, fit again."
@@ -245,7 +245,6 @@ class Gains:
 
     @cached_property
     def _of_all(self) -> float:
-        """Gain from the best shift of each curve for all items together."""
         return self._best(np.zeros(len(self.items.n), dtype=np.int64))
 
     def by(self, code: Ints) -> float:
@@ -270,7 +269,6 @@ class Gains:
         return self._certain(max(self._mixed([base, zero]) for base in shifted), 3)
 
     def _best(self, code: Ints) -> float:
-        """Gain from the best shift of each curve for each level."""
         n, total = self.items.n, 0.0
         items = np.maximum(np.bincount(code, n), 1)
         for shifted in self._shifted:
@@ -284,7 +282,6 @@ class Gains:
         return total
 
     def _mixed(self, components: list[Floats]) -> float:
-        """Gain from the best mixture of densities."""
         ratio = np.minimum(np.stack(components) - self._base, _FARTHEST)
         weight = mixture_weights(ratio, self.items.n)
         return float(self.items.n @ np.log(np.maximum(weight @ np.exp(ratio), 1e-300)))

@@ -161,12 +161,9 @@ def compare(
     Raises
     ------
     FitError
-        If there are fewer than two fits, or `data` are not the items that made all of them.
-
-    Warns
-    -----
-    ConvergenceWarning, ItemsWarning
-        If any ``trust`` is not ``"ok"``; if items have clusters, which ``se`` and ``dse`` ignore.
+        If there are fewer than two fits, or `data` are not the items that made all of them. A
+        `ConvergenceWarning` says where ``trust`` is not ``"ok"``, an `ItemsWarning` that items have
+        clusters, which ``se`` and ``dse`` ignore.
 
     Examples
     --------
@@ -297,8 +294,7 @@ def cross_validate(
     Examples
     --------
     >>> import soc_pymc as soc
-    >>> stats = soc.summarize(items, folds=2)
-    >>> list(soc.evaluate.cross_validate(stats).columns)
+    >>> list(soc.evaluate.cross_validate(soc.summarize(items, folds=2)).columns)
     ['items', 'elpd', 'per_item', 'converged', 'trust']
     """
     from ..inference.fitting import fit  # which loads PyMC
@@ -331,7 +327,6 @@ _SAME = 1e-6  # relative difference of totals of the same items in bins and in c
 
 
 def _check_columns(fits: Mapping[str, Fit]) -> None:
-    """Refuse fits of one draw, or of different columns."""
     (reference, base), *_ = fits.items()
     for name, fit in fits.items():
         if fit.one_draw:

@@ -44,8 +44,8 @@ def sensitivity(
     The prior, or the likelihood, is raised to the powers 0.99 and 1.01. The sensitivity is the
     cumulative Jensen-Shannon distance of a quantity's posteriors for each doubling of the power
     (Kallioinen, Paananen, Buerkner and Vehtari, Statistics and Computing 34, 2024). Only priors of
-    top-level parameters are scaled: levels and slopes of the curves (of a mixture the lines of its
-    log weights), the scales of all terms, and what the user added without a parent.
+    levels and slopes of the curves (of a mixture the lines of its log weights), of the scales of
+    all terms, and of what the user added without a parent are scaled.
 
     Parameters
     ----------
@@ -108,7 +108,6 @@ def sensitivity(
 
 
 def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
-    """Return a row for each quantity, and for each score of a curve."""
     parts = []
     for name, values in sensitivities.data_vars.items():
         title = _NAMES[str(name)]
