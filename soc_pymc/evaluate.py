@@ -310,9 +310,6 @@ def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
     return np.clip(rate, least, np.max([high, *rate[max(high_start - 1, 0) : high_start]]))
 
 
-# --- scores --------------------------------------------------------------------------------------
-
-
 def leakage(
     items: Items | Statistics, *, fresh: Items | None = None, out_of_fold: Items | None = None
 ) -> Result:
@@ -390,8 +387,7 @@ def leakage(
     return Result(result_table(table), data, (advice,), "leakage")
 
 
-Evidence = tuple[float, float, float]
-"""A value, its z, large where scores leak, and p."""
+Evidence = tuple[float, float, float]  # a value, its z, large where scores leak, and p
 
 
 def _from_outcomes(data: Items | Statistics) -> Evidence:

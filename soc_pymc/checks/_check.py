@@ -201,9 +201,6 @@ def checks_of(
     return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)
 
 
-# --- findings ------------------------------------------------------------------------------------
-
-
 def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
     """Columns of text, categories or truth values that have no role, for the advice."""
     if isinstance(data, Statistics):
@@ -311,9 +308,6 @@ def _quality(status: Status) -> Findings:
         for name, value, good, verdict in tests
         if value is not None
     ]
-
-
-# --- a subset of the items, for ArviZ ------------------------------------------------------------
 
 
 def _arviz_groups(

@@ -30,9 +30,7 @@ from .observations import CurveRows, check_roles, curve_rows, observe, parts, th
 from .pit import cdf_ends, pit_tests
 from .results import FAIL, OK, SIDES, WARN, WARNS, Findings, Result, finding, result_table
 
-PARTS = ("level", "slope", "spread")
-"""Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
-
+PARTS = ("level", "slope", "spread")  # of the first curve level and slope, of the second level
 HORIZON = 60  # days over which false alarms are bounded
 FALSE_ALARMS = 0.05  # largest probability of any in so many days without a change beyond the walk
 _STEP = 1e-3  # step of differences of gradients
@@ -179,9 +177,6 @@ def _table(
     return table.assign(verdict=verdict)
 
 
-# --- a day's log likelihood, and curves that depart ----------------------------------------------
-
-
 class _Scale(NamedTuple):
     """Centre and sd of the positions of all items, and the unit of the first curve's departures."""
 
@@ -244,9 +239,7 @@ def _moved(fit: Fit, state: xr.Dataset) -> Fit:
 
 # --- a random walk, seen through each day's quadratic log likelihood -----------------------------
 
-SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])
-"""Grid of the sd of a step from one day to the next."""
-
+SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])  # of a step to the next day
 _TYPICAL = 0.03  # sd of their half-normal prior
 _START = 1.0  # sd of the first day's state
 _VAGUE = 1e-6  # precision added where a day does not inform a part

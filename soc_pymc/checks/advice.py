@@ -69,8 +69,7 @@ _SENTENCES = {
     "fits by soc.evaluate.held_out, which does not use these weights.",
 }
 
-Remedy = tuple[float, str]
-"""Nats that it gains, and a sentence."""
+Remedy = tuple[float, str]  # nats that it gains, and a sentence
 
 
 def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Iterator[str]:
@@ -112,9 +111,6 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
     yield from (_SENTENCES[rule].format(**numbers) for rule, holds in before.items() if holds)
     yield from (f"{sentence} It gains about {nats:,.0f} nats." for nats, sentence in gaining)
     yield from (_SENTENCES[rule].format(**numbers) for rule, holds in after.items() if holds)
-
-
-# --- remedies ------------------------------------------------------------------------------------
 
 
 def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
@@ -198,9 +194,6 @@ def as_code(prior: Any, kind: Any = None, **changes: Any) -> str:
 
 def _more(spline: Spline) -> Spline:
     return replace(spline, knots=max(2 * spline.knots, Spline().knots))
-
-
-# --- gains ---------------------------------------------------------------------------------------
 
 
 class Gains:

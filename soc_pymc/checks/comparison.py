@@ -34,14 +34,14 @@ from .observations import (
 )
 from .results import OK
 
-# --- every item left out in turn -----------------------------------------------------------------
-
 _NUMBERS = 4_000_000  # numbers in one array of draws x rows
 _MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # numbers of all rows, and draws
 _SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothed
 _SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
 _EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights
 _PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
+_ADDED = {"n_items", "exposure", "count", "trials", "successes"}  # sums over a bin's items
+_SAME = 1e-6  # relative difference of totals of the same items in bins and in cells
 
 
 def leave_one_out(
@@ -123,9 +123,6 @@ def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -
     weight = special.softmax(-log_density[pick], axis=0) - 1.0 / len(pick)
     shift = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
     return np.stack(proper(*(ends + shift)))
-
-
-# --- fits compared -------------------------------------------------------------------------------
 
 
 @checked(data=ITEMS_OR_STATISTICS, subset=Whole(1), seed=SEED, progress=PROGRESS)
@@ -260,9 +257,6 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
     return np.asarray(special.softmax(solution.x))
 
 
-# --- folds left out ------------------------------------------------------------------------------
-
-
 @checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
 @one_blas_thread
 def cross_validate(
@@ -318,12 +312,6 @@ def cross_validate(
             trust = doubt_of(others.status) or OK
             table[fold] = row | {"converged": others.status.converged, "trust": trust}
     return pd.DataFrame.from_dict(table, "index").rename_axis("fold")
-
-
-# --- the same items ------------------------------------------------------------------------------
-
-_ADDED = {"n_items", "exposure", "count", "trials", "successes"}  # sums over a bin's items
-_SAME = 1e-6  # relative difference of totals of the same items in bins and in cells
 
 
 def _check_columns(fits: Mapping[str, Fit]) -> None:

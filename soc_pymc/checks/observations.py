@@ -138,9 +138,6 @@ def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
     return CurveRows(sums, bins.score[place], n, *curves)
 
 
-# --- the same items ------------------------------------------------------------------------------
-
-
 def clustered(data: Items | Statistics) -> bool:
     """Return True if items name clusters, or statistics keep them."""
     return data.blocks > 0 if isinstance(data, Statistics) else data.cluster is not None
@@ -172,9 +169,6 @@ def totals_without_folds(items: Items, **options: Any) -> Statistics:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
         return totals_of(items, folds=0, on_leakage="ignore", **options)
-
-
-# --- some items, and some draws, at a time -------------------------------------------------------
 
 
 def parts(

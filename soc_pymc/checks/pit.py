@@ -31,8 +31,7 @@ from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding, number
 
 # --- slices; in all functions `n` is the number of items of each row -----------------------------
 
-Masks = Mapping[str, Bools]
-"""Slices by name."""
+Masks = Mapping[str, Bools]  # slices by name
 
 ALL = "all items"
 LEAST = 20  # items of a slice: no test on fewer says anything
@@ -120,8 +119,6 @@ def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> In
     return code
 
 
-# --- ECDFs ---------------------------------------------------------------------------------------
-
 GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
 # how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
 # Glasserman and Kou 1997): -zeta(1/2) / sqrt(2 pi) of a step's sd
@@ -201,8 +198,6 @@ def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Da
     coords = {"score": ("bin", np.bincount(part, n * score) / items), "u": GRID}
     return xr.Dataset({**variables, "n_items": ("bin", items)}, coords)
 
-
-# --- tests against replicates that share the error of the curves --------------------------------
 
 TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
 NUMBER = "slices with p < 0.05"  # the check of how many there are

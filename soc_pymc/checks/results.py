@@ -14,22 +14,15 @@ from .._lib.arrays import Floats
 from .._lib.reprs import html_table, visible
 
 COLUMNS = ("what", "where", "n", "value", "low", "high", "p", "verdict")
-"""A finding, its place and number of items: a value, its interval, a p-value and a verdict."""
-
-PROB = 0.9
-"""Probability of intervals, where the user names none."""
-
-SIDES = float(special.ndtri((1 + PROB) / 2))
-"""Half a normal interval of that probability, in sds."""
-
+PROB = 0.9  # of intervals, where the user names none
+SIDES = float(special.ndtri((1 + PROB) / 2))  # half a normal interval of that probability, in sds
 OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 FAILS, WARNS = 0.01, 0.05  # p-values: after correction for many tests, and each by itself
 _SMALLEST = 1e-12  # p-value that is written
 _TYPES: Any = dict.fromkeys(COLUMNS, object) | {"n": "Int64"}
 _TYPES |= dict.fromkeys(("value", "low", "high", "p"), "float64")
 
-Findings = list[dict[str, Any]]
-"""Rows of a table."""
+Findings = list[dict[str, Any]]  # rows of a table
 
 
 def finding(

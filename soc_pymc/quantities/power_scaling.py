@@ -15,9 +15,7 @@ from ..inference.results import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
 from .variance import SHARES, check_draws, r_squared, score_quantiles
 
-THRESHOLD = 0.05
-"""A sensitivity from which a result depends on the prior (Kallioinen et al. 2024)."""
-
+THRESHOLD = 0.05  # sensitivity from which a result depends on the prior
 _ALPHAS = (0.99, 1.01)  # powers, between which the sensitivity is a difference quotient
 _FEWEST = 100  # draws
 _NAMES = {"mean": "E(theta | t)", "log_variance": "log Var(theta | t)", "r_squared": "R-squared"}
