@@ -35,6 +35,10 @@ HORIZON = 60  # days over which false alarms are bounded
 FALSE_ALARMS = 0.05  # largest probability of any in so many days without a change beyond the walk
 _STEP = 1e-3  # step of differences of gradients
 _DRAWS = 100  # draws of a day's curves for its PIT
+SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])  # grid of a daily step's sd
+_TYPICAL = 0.03  # sd of their half-normal prior
+_START = 1.0  # sd of the first day's state
+_VAGUE = 1e-6  # precision added where a day does not inform a part
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -235,14 +239,6 @@ def _moved(fit: Fit, state: xr.Dataset) -> Fit:
             if name in posterior:
                 curves[name] = (posterior[name] + departure).transpose(*posterior[name].dims)
     return with_posterior(fit, posterior.assign(curves))
-
-
-# --- a random walk, seen through each day's quadratic log likelihood -----------------------------
-
-SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])  # of a step to the next day
-_TYPICAL = 0.03  # sd of their half-normal prior
-_START = 1.0  # sd of the first day's state
-_VAGUE = 1e-6  # precision added where a day does not inform a part
 
 
 def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:

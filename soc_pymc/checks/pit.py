@@ -29,14 +29,28 @@ from ..posterior.predictive import Posterior, posterior_of
 from .observations import Observations, even_draws, in_batches
 from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding, number
 
-# --- slices; in all functions `n` is the number of items of each row -----------------------------
-
-Masks = Mapping[str, Bools]  # slices by name
-
 ALL = "all items"
+TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
+NUMBER = "slices with p < 0.05"  # the check of how many there are
 LEAST = 20  # items of a slice: no test on fewer says anything
 LEVELS = 20  # levels of a column that are slices; numbers of more values are cut into fifths
 _LARGE = 50  # exposure from which a count says much about its item's theta
+_FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
+GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
+# how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
+# Glasserman and Kou 1997): -zeta(1/2) / sqrt(2 pi) of a step's sd
+BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
+_STEPS = len(GRID) - 1
+_BINS = 20  # bins of the score for histograms
+_CHUNK = 20_000
+_EACH = 32  # rows of more items are divided among the grid by one multinomial draw
+_DRAWS = 200  # draws of the curves to compute shifts
+_ITEMS = 200  # items of a slice that shifts are averaged over: accurate to about 7%
+_PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
+_TINY = 1e-300  # smallest p-value before its logarithm is taken
+_TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
+
+Masks = Mapping[str, Bools]  # slices by name; in all functions `n` is the number of items of rows
 
 
 def slices(fit: Fit, items: Observations) -> dict[str, Bools]:
@@ -82,17 +96,13 @@ def rare_levels(labels: Mapping[str, pd.Series]) -> Iterator[str]:
     """Yield sentences on columns whose rarer levels were not checked."""
     for column, values in labels.items():
         if (levels := values.nunique(dropna=False)) > LEVELS and not is_cut(values):
-            yield (
-                f"Column {column!r} has {levels:,} levels: only the {LEVELS} most frequent were "
-                "checked."
-            )
+            frequent = f"only the {LEVELS} most frequent were checked"
+            yield f"Column {column!r} has {levels:,} levels: {frequent}."
 
 
 def is_cut(values: pd.Series) -> bool:
     """Return True if a column has an order, and too many values for each to be a level."""
-    numbers = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    ordered = numbers or pd.api.types.is_datetime64_any_dtype(values)
-    return bool(ordered and values.nunique(dropna=True) > LEVELS)
+    return values.dtype.kind in "iufM" and values.nunique(dropna=True) > LEVELS
 
 
 def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
@@ -119,16 +129,6 @@ def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> In
     return code
 
 
-GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
-# how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
-# Glasserman and Kou 1997): -zeta(1/2) / sqrt(2 pi) of a step's sd
-BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
-_STEPS = len(GRID) - 1
-_BINS = 20  # bins of the score for histograms
-_CHUNK = 20_000
-_EACH = 32  # rows of more items are divided among the grid by one multinomial draw
-
-
 def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = False) -> Floats:
     """Return P(Y < y) and P(Y <= y) of rows, (2, n), over the draws; y is in a range for cells."""
     observed = posterior.outcome.observed
@@ -136,8 +136,8 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
     def ends(part: Columns) -> tuple[Floats, Floats]:
         if "low" not in part:
             return posterior.cdf_interval(part)
-        below, _ = posterior.cdf_interval({**part, observed: part["low"]})
-        _, upto = posterior.cdf_interval({**part, observed: part["high"]})
+        rows = ({**part, observed: part[end]} for end in ("low", "high"))
+        (below, _), (_, upto) = map(posterior.cdf_interval, rows)
         return below, np.maximum(upto, below)
 
     return in_batches("predictive distribution", columns, _CHUNK, progress, ends)
@@ -193,20 +193,10 @@ def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Da
     """Return ECDFs in 20 bins of the score, with each bin's mean score and number of items."""
     part = equal_parts(score, _BINS, n)
     pits = slice_pits(ends, n, {str(k): part == k for k in range(part.max() + 1)}, rng)
-    items = pits["n_items"].to_numpy()
-    variables = {"ecdf": (("bin", "u"), GRID + pits["randomised"].to_numpy())}
-    coords = {"score": ("bin", np.bincount(part, n * score) / items), "u": GRID}
-    return xr.Dataset({**variables, "n_items": ("bin", items)}, coords)
-
-
-TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
-NUMBER = "slices with p < 0.05"  # the check of how many there are
-_FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
-_DRAWS = 200  # draws of the curves to compute shifts
-_ITEMS = 200  # items of a slice that shifts are averaged over: accurate to about 7%
-_PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
-_TINY = 1e-300  # smallest p-value before its logarithm is taken
-_TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
+    pits = pits.rename(slice="bin").drop_vars("bin")
+    mean_score = np.bincount(part, n * score) / pits["n_items"].to_numpy()
+    ecdfs = pits[["n_items"]].assign(ecdf=pits["randomised"] + pits["u"])
+    return ecdfs.assign_coords(score=("bin", mean_score))
 
 
 def pit_tests(
