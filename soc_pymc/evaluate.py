@@ -258,7 +258,6 @@ Predict = Callable[[Floats], Floats]
 
 def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     """Return maps from scores to E(theta | t), of a table with score, outcome and size."""
-    from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import SplineTransformer
 
     score, y, size = score_and_outcomes(frame, outcome)
@@ -279,10 +278,9 @@ def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     def regression(knots: Floats, degree: int, ridge: float) -> Predict:
         options = {"extrapolation": "linear", "include_bias": False}
         basis = SplineTransformer(degree=degree, knots=knots[:, None], **options)
-        rate = outcome.forms.regressor(ridge / events.sum())
-        model = Pipeline([("basis", basis), ("rate", rate)])
-        model.fit(position[:, None], total / events, rate__sample_weight=events)
-        return lambda score: unit * model.predict(scale.position(score)[:, None])
+        rate, x = outcome.forms.regressor(ridge / events.sum()), position[:, None]
+        rate.fit(basis.fit_transform(x), total / events, sample_weight=events)
+        return lambda score: unit * rate.predict(basis.transform(scale.position(score)[:, None]))
 
     pooled = outcome.forms.pooled_rate(float(total.sum()), float(weight.sum()))
     constant = interpolated(np.full(len(position), pooled))

@@ -183,11 +183,7 @@ def parts(
 
 
 def in_batches(
-    title: str,
-    columns: Columns,
-    step: int,
-    progress: bool | None,
-    values: Callable[[Columns], Sequence[Floats] | Floats],
+    title: str, columns: Columns, step: int, progress: bool | None, values: Callable[[Columns], Any]
 ) -> Floats:
     """Return values of all items, (values, n), made in threads from `step` items at a time."""
     batches = parts(title, len(columns["score"]), step, progress)
