@@ -346,22 +346,23 @@ def leakage(
     >>> list(soc.evaluate.leakage(items).table["verdict"])
     ['fail']
     """
-    optional = {"fresh": fresh, "out_of_fold": out_of_fold}
-    others = {name: other for name, other in optional.items() if other is not None}
-    for name, other in others.items():
-        check_outcomes(other, name)
-    if others and isinstance(items, Statistics):
-        raise FitError("statistics have no rows to compare: give leakage() the items")
+    optional = {
+        "fresh": (fresh, "fresh outcomes", _from_fresh),
+        "out_of_fold": (out_of_fold, "out-of-fold scores", _from_folds),
+    }
     evidence = {"outcomes alone": _from_outcomes(items)}
-    for name, other in others.items():
+    for name, (other, where, judge) in optional.items():
+        if other is None:
+            continue
+        check_outcomes(other, name)
+        if isinstance(items, Statistics):
+            raise FitError("statistics have no rows to compare: give leakage() the items")
         if items.kind != other.kind:
             raise ItemsError(
                 f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
                 "the same order"
             )
-        where, judge = _WITH_OTHERS[name]
-        frames = (read_frame(x) for x in (items, other) if isinstance(x, Items))
-        evidence[where] = judge(OUTCOMES[items.kind], *frames)
+        evidence[where] = judge(OUTCOMES[items.kind], read_frame(items), read_frame(other))
     table = pd.DataFrame.from_dict(evidence, "index", columns=["value", "z", "p"])
     table = table.rename_axis("where").reset_index().assign(what="leakage")
     tolerated = (table["where"] == "out-of-fold scores") & (table["value"] <= _TOLERANCE)
@@ -376,7 +377,7 @@ def leakage(
             "and intervals be too narrow: score every item by a model trained without it, such as "
             "by scikit-learn's cross_val_predict."
         )
-    elif not others:
+    elif len(evidence) == 1:
         advice = (
             "No sign that scores saw their outcomes, but outcomes alone show heavy leaks only: "
             "give fresh= or out_of_fold= to see lighter ones."
@@ -436,9 +437,3 @@ def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> E
     z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))
     effect = float(extra.sum()) / max(gain, 1e-300) if extra.sum() > 0 else 0.0
     return effect, z, float(stats.norm.sf(z))
-
-
-_WITH_OTHERS = {
-    "fresh": ("fresh outcomes", _from_fresh),
-    "out_of_fold": ("out-of-fold scores", _from_folds),
-}
