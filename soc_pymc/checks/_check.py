@@ -228,7 +228,7 @@ def _outcome_findings(
 
 
 def _summaries(fit: Fit, columns: Columns, rng: Generator, progress: bool | None) -> Findings:
-    """Observed summaries of at most 50,000 items over the medians of their replicates."""
+    """Observed summaries of items over the medians of their replicates."""
     posterior, middle = posterior_of(fit), posterior_of(thin(fit, _MIDDLE))
     draws, outcome = even_draws(fit, _REPLICATES), posterior.outcome
     draws = np.tile(draws, -(-_REPLICATES // len(draws)))

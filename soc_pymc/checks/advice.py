@@ -1,8 +1,7 @@
 """Advice on a check: what to distrust, then remedies, the one that gains most first.
 
-A grouping gains what the best shifts of both average curves add to the log density of each of its
-levels. A richer shape gains what a mixture of shifted curves adds to the density of the fit. Both
-approximate what `soc.compare` finds after the fit.
+A grouping gains what the best shifts of both average curves add to the log density of each level, a
+richer shape what a mixture of shifted curves adds: about what `soc.compare` finds after the fit.
 """
 
 from collections.abc import Iterator

@@ -69,7 +69,7 @@ def random_days(seed, days=5, k=2):
 
 
 def walk_on(grid, *days):
-    """Returns the walk on a grid of sds all of which count, and their prior probabilities."""
+    """Returns the walk on a grid of sds, and their prior probabilities."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(walk_module, "SDS", grid)
         return walk(*days), walk_module._prior()

@@ -33,7 +33,6 @@ def densities(fit, frame, kind="counts"):
 
 
 def left_out(log_density):
-    """Returns each item's log density without it, by plain weights."""
     return np.log(len(log_density)) - logsumexp(-log_density, axis=0)
 
 
@@ -108,7 +107,6 @@ def fits(example):
 
 @pytest.fixture(scope="module")
 def exact(fits, small_frame):
-    """Leave-one-out of every item by plain weights."""
     columns = {c: small_frame[c].to_numpy(dtype=float) for c in ("score", "count", "exposure")}
     return {name: left_out(posterior_of(fit).log_density(columns)) for name, fit in fits.items()}
 

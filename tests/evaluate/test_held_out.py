@@ -212,7 +212,6 @@ def test_gains_are_over_the_constant_where_scores_are_no_rates():
 
 
 def baseline(name, frame):
-    """Returns a baseline of counts."""
     return fit_baselines(frame, OUTCOMES["poisson"])[name]
 
 
