@@ -25,7 +25,7 @@ from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of
 from . import pit, results
 from .advice import Gains, advise
-from .comparison import by_item, cdf_without, leave_one_out
+from .comparison import cdf_without, leave_one_out
 from .observations import (
     ITEMS_OR_STATISTICS,
     clustered,
@@ -86,7 +86,11 @@ class CheckResult(results.Result):
     @property
     def elpd(self) -> Any:
         """See the class."""
-        return self.loo and by_item(self.loo)
+        if self.loo is None:
+            return None
+        elpd, k = self.loo.elpd_i, self.loo.pareto_k
+        row = np.repeat(np.arange(elpd.size), elpd["n"])
+        return replace(self.loo, elpd_i=elpd[row], pareto_k=k.dropna("row"))
 
     def _repr_html_(self) -> str:
         from .._report.pictures import picture_of

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,12 +85,6 @@ def leave_one_out(
         warning=bool(np.nanmax(k) > good_k),
         **by_name,
     )
-
-
-def by_item(loo: Any) -> Any:
-    """Return a record in which a row's item is there as often as the row has items."""
-    row = np.repeat(np.arange(loo.elpd_i.size), loo.elpd_i["n"])
-    return replace(loo, elpd_i=loo.elpd_i[row], pareto_k=loo.pareto_k.dropna("row"))
 
 
 def doubtful(loo: Any) -> int:
