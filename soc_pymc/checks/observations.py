@@ -205,7 +205,7 @@ def summed(
         number = rows.stop - rows.start
         pairs = np.arange(number), target[rows]
         share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
-        return np.stack([x @ share for x in values(rows)])
+        return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
 
     blocks = parts("sums over items", len(target), items_at_once(fit), progress)
     return np.asarray(sum(ordered_map(of_part, blocks)))
