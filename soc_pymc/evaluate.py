@@ -47,9 +47,6 @@ _FINDINGS = {
 }
 
 
-# --- parts of every item's outcome ---------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Split:
     """Items whose outcomes were divided in two, with columns named by role in the same order."""
@@ -224,7 +221,7 @@ def _judged(
 
 
 def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome) -> xr.Dataset:
-    """Return gains over the first estimate, (estimator, bin), over all items in bin -1."""
+    """Return gains over the first estimate, (estimator, bin); bin -1 is all items."""
     t, y, size = score_and_outcomes(test, outcome)
     loss = outcome.forms.loss(y, size, next(iter(estimates.values())))
     likelihood = np.stack([outcome.forms.log_likelihood(y, size, x) for x in estimates.values()])
@@ -250,8 +247,6 @@ def _error_of_sum(values: Floats) -> Floats:
     n = values.shape[1]
     return values.std(axis=1, ddof=1) * np.sqrt(n) if n > 1 else np.full(len(values), np.nan)
 
-
-# --- first-order calibration, without a distribution of theta -----------------------------------
 
 Predict = Callable[[Floats], Floats]
 

@@ -287,7 +287,6 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
 
 
 def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
-    """Factor by which clustering widens the bands, if the fit or the items have clusters."""
     from ..inference.clusters import cluster_factor  # which loads PyMC
 
     if not (fit.widened or clustered(data)):

@@ -160,7 +160,6 @@ def drift(
 def _table(
     fit: Fit, states: xr.Dataset, days: Sequence[Any], seed: int, progress: bool | None
 ) -> pd.DataFrame:
-    """Rows of each day's departure, and of its PIT where there are joint cells."""
     rows: Findings = []
     mean, p_value = states["smoothed"].to_numpy(), states["p_value"].to_numpy()
     half = SIDES * np.sqrt(np.diagonal(states["smoothed_covariance"].to_numpy(), 0, 1, 2))
@@ -265,7 +264,6 @@ def _prior() -> Floats:
 
 
 def _averaged(weight: Floats, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:
-    """Moments of mixtures of states over the first axis, with weights (points, days)."""
     average = np.einsum("gt,gti->ti", weight, mean)
     centred = mean - average
     within = np.einsum("gt,gtij->tij", weight, covariance)

@@ -46,10 +46,7 @@ _SAME = 1e-6  # relative difference of totals of the same items in bins and in c
 def leave_one_out(
     fit: Fit, items: Observations, progress: bool | None = None, title: str = "leave-one-out"
 ) -> Any:
-    """Leave every item out in turn: ArviZ's record by row, with its number of items ``n``.
-
-    Pareto k is NaN where weights are so nearly equal that they are not smoothed.
-    """
+    """Leave every item out in turn: ArviZ's record by row; k is NaN where no weight is smoothed."""
     from arviz_stats.utils import ELPDDataLOO
 
     n, k = items.n, np.full(len(items.n), np.nan)

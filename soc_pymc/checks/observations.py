@@ -1,9 +1,8 @@
 """Items and joint cells of statistics as one: an item is a cell of one item.
 
 Items of a cell stand at their bin's mean score (of their group), with theta's spread within the bin
-that of the mean curve over its scores, and at their cell's mean exposure or noise sd. For the PIT a
-count is anywhere in its cell, and values are spread evenly; for leave-one-out both are at the
-cell's mean, which makes a log density of values at most 1/1500 nat too large, for all priors alike.
+that of the mean curve, and at their cell's mean exposure or noise sd. For the PIT an outcome is
+anywhere in its cell, for leave-one-out at its mean: at most 1/1500 nat off, for all priors alike.
 """
 
 import warnings
@@ -102,10 +101,7 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
 
 
 class CurveRows(NamedTuple):
-    """Rows of the likelihood, each a bin of a group, with the posterior means of both curves.
-
-    Where the fit has a term in sizes, a row is a bin's items of one class of sizes.
-    """
+    """Bins of groups, by class of sizes under a term in them, with the means of both curves."""
 
     sums: RowSums
     score: Floats

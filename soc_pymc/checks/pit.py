@@ -146,9 +146,7 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
 def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Dataset:
     """Return the PIT by slice of rows of `n` items, from the ends (2, rows) of their PIT intervals.
 
-    The ECDFs of the ``randomised`` PIT and of its expectation (``averaged``) at the points of
-    `GRID` are minus the uniform cdf. ``distance`` is the largest difference, ``p_value`` that of
-    the Kolmogorov-Smirnov test, which takes the curves as known.
+    ECDFs are minus the uniform cdf; the p-value, Kolmogorov and Smirnov's, takes curves as known.
     """
     members = np.stack([*masks.values()]).astype(float)
     counts, sums = np.zeros((len(members), _STEPS)), np.zeros((len(members), len(GRID)))

@@ -39,11 +39,10 @@ def sensitivity(
 ) -> Result:
     """Measure how much the curves and R^2 depend on the prior, by power-scaling.
 
-    The prior, or the likelihood, is raised to the powers 0.99 and 1.01. The sensitivity is the
+    The prior, or the likelihood, is raised to the powers 0.99 and 1.01: the sensitivity is the
     cumulative Jensen-Shannon distance of a quantity's posteriors for each doubling of the power
-    (Kallioinen, Paananen, Buerkner and Vehtari, Statistics and Computing 34, 2024). Only priors of
-    levels and slopes of the curves (of a mixture the lines of its log weights), of the scales of
-    all terms, and of what the user added without a parent are scaled.
+    (Kallioinen et al., Statistics and Computing 34, 2024). It scales only the priors of the curves'
+    (or log weights') levels and slopes, of all terms' scales, and of parameters without a parent.
 
     Parameters
     ----------
