@@ -28,7 +28,6 @@ from .data.items import PoissonItems as PoissonItems
 from .data.statistics import Statistics as Statistics
 from .data.statistics import load_statistics as load_statistics
 from .data.summaries import summarize as summarize
-from .evaluate.assumptions import sensitivity as sensitivity
 from .families.priors import Beta as Beta
 from .families.priors import BetaMixture as BetaMixture
 from .families.priors import Constant as Constant
@@ -51,5 +50,6 @@ from .posterior.items import item_posteriors as item_posteriors
 from .posterior.prior_predictive import prior_predictive as prior_predictive
 from .posterior.sql import posterior_expression as posterior_expression
 from .posterior.sql import posterior_sql as posterior_sql
+from .quantities.power_scaling import sensitivity as sensitivity
 
 __version__: str

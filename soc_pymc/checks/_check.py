@@ -25,7 +25,7 @@ from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of
 from . import pit, results
 from .advice import Gains, advise
-from .comparison import by_item, cdf_without, leave_one_out
+from .comparison import cdf_without, leave_one_out
 from .observations import (
     ITEMS_OR_STATISTICS,
     clustered,
@@ -64,15 +64,13 @@ class CheckResult(results.Result):
         and ``clusters`` how many times as wide intervals and bands should be; of ``leave-one-out``
         the largest Pareto k.
     data
-        `xarray.DataTree`, of items on a random subset, for ArviZ's own functions: ``posterior``,
-        ``posterior_predictive``, ``observed_data``, ``log_likelihood``, ``constant_data``, and
-        ``pit_values`` and ``loo_pit``. Of all items, ``pit`` has the ECDFs by slice minus the
-        uniform cdf, ``pit_by_score`` those in 20 bins of the score.
+        `xarray.DataTree`, of items on a random subset, for ArviZ's own functions. Of all items
+        ``pit`` has the ECDFs by slice minus the uniform cdf, ``pit_by_score`` those in 20 bins.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
-        ArviZ's record of leave-one-out of the subset, or of all items of statistics, for
-        ``arviz.compare`` and ``arviz.plot_khat``. None for fits of one draw.
+        ArviZ's record of leave-one-out, by item, for ``arviz.compare`` and ``arviz.plot_khat``.
+        None for fits of one draw.
 
     Examples
     --------
@@ -88,7 +86,11 @@ class CheckResult(results.Result):
     @property
     def elpd(self) -> Any:
         """See the class."""
-        return self.loo and by_item(self.loo)
+        if self.loo is None:
+            return None
+        elpd, k = self.loo.elpd_i, self.loo.pareto_k
+        row = np.repeat(np.arange(elpd.size), elpd["n"])
+        return replace(self.loo, elpd_i=elpd[row], pareto_k=k.dropna("row"))
 
     def _repr_html_(self) -> str:
         from .._report.pictures import picture_of
@@ -118,8 +120,7 @@ def check(
     right the results are uniform, except for the error of the curves, which the tests allow for.
     Slices are fifths of the score and of the exposure (noise sd, trials), exposures of at least 50,
     scores that many items share, and levels of the items' groups and of the columns `by`.
-    Dispersion and numbers of zeros are compared with replicated outcomes, and random items are left
-    out one by one.
+    Dispersion and numbers of zeros are compared with replicated outcomes.
 
     Parameters
     ----------
@@ -129,10 +130,9 @@ def check(
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent. Missing values are a level.
-    subset
-        Number of random items in ``data``, which are also those left out.
-    seed, progress
-        Seed of all random choices; whether to show progress.
+    seed, subset, progress
+        Seed of all random choices; number of random items in ``data``, which are also left out one
+        by one; and whether to show progress.
 
     Returns
     -------
@@ -166,24 +166,22 @@ def checks_of(
     observed = observe(fit, data, [*by, *_label_columns(data, by)], progress)
     sliced = {*by, *group_roles(observed.roles).values()}
     labels = {name: values for name, values in observed.labels.items() if name in sliced}
-    items = replace(observed, labels=labels)
-    posterior, n = posterior_of(fit), int(items.n.sum())
-    seeds = np.random.SeedSequence(seed).spawn(4)
-    rngs = [np.random.default_rng(s) for s in seeds]
+    items, posterior = replace(observed, labels=labels), posterior_of(fit)
+    n, seeds = int(items.n.sum()), np.random.SeedSequence(seed).spawn(4)
+    # bins of the score get the same random numbers as all items
+    rngs = [np.random.default_rng(s) for s in (*seeds, seeds[0])]
     ends = pit.cdf_ends(posterior, items.columns, progress)
     pits, rows = pit.pit_tests(fit, items, pit.slices(fit, items), ends, rngs[0])
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
-    bins_rng = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pits}
-    groups["pit_by_score"] = pit.pits_by_score(ends, items.n, items.columns["score"], bins_rng)
+    groups["pit_by_score"] = pit.pits_by_score(ends, items.n, items.columns["score"], rngs[4])
     # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
     sample, where, thinned, loo = items, ALL, fit, None
     if not isinstance(data, Statistics):
         chosen, sample = items.sample(subset, rngs[1])
         thinned = thin(fit, _DRAWS)
-        if len(chosen) < n:
-            where = f"{len(chosen):,} random items"
+        where = ALL if len(chosen) == n else f"{len(chosen):,} random items"
         with phase("draws for ArviZ", enabled=progress):
             columns = sample.columns, chosen, ends[:, chosen]
             groups |= _arviz_groups(thinned, *columns, rngs[1], exact_draws)
@@ -201,14 +199,10 @@ def checks_of(
     table = results.result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
     table = results.with_verdicts(table)
+    advice = (*advise(table, fit, Gains(fit, observed, rngs[3]), n), *pit.rare_levels(items.labels))
     counts = table["verdict"].value_counts()
-    gains = Gains(fit, observed, np.random.default_rng(seeds[3]))
-    advice = (*advise(table, fit, gains, n), *pit.rare_levels(items.labels))
     title = f"check: {n:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in results.VERDICTS)
     return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)
-
-
-# --- findings ------------------------------------------------------------------------------------
 
 
 def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
@@ -227,7 +221,6 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
 def _outcome_findings(
     fit: Fit, data: Items | Statistics, columns: Columns, rng: Generator, progress: bool | None
 ) -> Findings:
-    """Summaries of outcomes against replicates, of items; and doubts about the noise."""
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
         return [_noise(fit, columns)] if outcome.forms.doubt(data.table) else []
@@ -239,24 +232,23 @@ def _outcome_findings(
 
 
 def _summaries(fit: Fit, columns: Columns, rng: Generator, progress: bool | None) -> Findings:
-    """Observed summaries of at most 50,000 items over the medians of their replicates."""
-    posterior, draws_once = posterior_of(fit), even_draws(fit, _REPLICATES)
-    outcome, middle = posterior.outcome, posterior_of(thin(fit, _MIDDLE))
-    draws = np.resize(draws_once, -(-_REPLICATES // len(draws_once)) * len(draws_once))
+    """Observed summaries of items over the medians of their replicates."""
+    posterior, middle = posterior_of(fit), posterior_of(thin(fit, _MIDDLE))
+    draws, outcome = even_draws(fit, _REPLICATES), posterior.outcome
+    draws = np.tile(draws, -(-_REPLICATES // len(draws)))
     n, summaries = len(columns["score"]), outcome.forms.summaries
     if n > _ITEMS:
         columns, n = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False))), _ITEMS
     sums = np.zeros((len(summaries), len(draws) + 1))  # the last is the observed one
     for rows in parts("predictive checks", n, _CHUNK, progress):
         part = select(columns, rows)
-        size = part[outcome.size]
         # summaries are about the median curves: about its own draw, the outcomes of new items
         # would scatter more than replicates of that draw, as the draw is not their truth; items
         # whose curve is hardly known weigh less, or the far draws of clusters would rule the sum
-        curves = middle.curves(part["score"], part.get("group"), size)
+        curves = middle.curves(part["score"], part.get("group"), part[outcome.size])
         mean, variance = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
         low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
-        centres = size, mean, variance + ((high - low) / 2) ** 2
+        centres = part[outcome.size], mean, variance + ((high - low) / 2) ** 2
         outcomes = np.vstack([posterior.simulate(part, rng, draws), part[outcome.observed]])
         sums += [summary(outcomes, *centres) for summary in summaries.values()]
     findings = []
@@ -295,7 +287,6 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
 
 
 def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
-    """Factor by which clustering widens the bands, if the fit or the items have clusters."""
     from ..inference.clusters import cluster_factor  # which loads PyMC
 
     if not (fit.widened or clustered(data)):
@@ -309,21 +300,17 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
 
 
 def _quality(status: Status) -> Findings:
-    """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
     tests = [
-        ("converged", float(status.converged), OK if status.converged else FAIL),
-        ("pareto_k", k, OK if k is None or k <= PARETO_K else FAIL),
-        ("ess_fraction", share, OK if share is None or share >= _ESS_FRACTION else WARN),
+        ("converged", float(status.converged), status.converged, FAIL),
+        ("pareto_k", k, k is None or k <= PARETO_K, FAIL),
+        ("ess_fraction", share, share is None or share >= _ESS_FRACTION, WARN),
     ]
     return [
-        finding(name, "inference", value, verdict=verdict)
-        for name, value, verdict in tests
+        finding(name, "inference", value, verdict=OK if good else verdict)
+        for name, value, good, verdict in tests
         if value is not None
     ]
-
-
-# --- a subset of the items, for ArviZ ------------------------------------------------------------
 
 
 def _arviz_groups(
@@ -331,21 +318,20 @@ def _arviz_groups(
 ) -> dict[str, xr.Dataset]:
     """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
     posterior, draws = posterior_of(fit), fit.data["posterior"].to_dataset()
-    outcome, coords = posterior.outcome, {"item": item}
-    name, density, share = outcome.observed, posterior.log_density(columns), rng.random(len(item))
-    values = {"pit_values": ends}
+    outcome, name = posterior.outcome, posterior.outcome.observed
+    density, share = posterior.log_density(columns), rng.random(len(item))
+    cdfs = {"pit_values": ends}
     if exact_draws:
-        values["loo_pit"] = cdf_without(fit, columns, density, ends)
+        cdfs["loo_pit"] = cdf_without(fit, columns, density, ends)
     by_item = {"observed_data": columns[name].astype(outcome.dtype)}
-    by_item |= {group: below + share * (upto - below) for group, (below, upto) in values.items()}
+    by_item |= {group: below + share * (upto - below) for group, (below, upto) in cdfs.items()}
     simulated = posterior.simulate(columns, rng).astype(outcome.dtype)
     by_draw = {"posterior_predictive": simulated, "log_likelihood": density}
-    dims = {dim: draws[dim] for dim in ("chain", "draw")} | coords
-    shape = [len(values) for values in dims.values()]
+    coords = {"chain": draws["chain"], "draw": draws["draw"], "item": item}
+    shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
     constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
-    groups = {"posterior": draws, "constant_data": xr.Dataset(constants, coords)}
-    for group, x in by_item.items():
-        groups[group] = xr.Dataset({name: ("item", x)}, coords)
+    groups = {"posterior": draws, "constant_data": xr.Dataset(constants, {"item": item})}
+    groups |= {k: xr.Dataset({name: ("item", x)}, {"item": item}) for k, x in by_item.items()}
     for group, x in by_draw.items():
-        groups[group] = xr.Dataset({name: (tuple(dims), x.reshape(shape))}, dims)
+        groups[group] = xr.Dataset({name: (tuple(coords), x.reshape(shape))}, coords)
     return groups

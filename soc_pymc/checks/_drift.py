@@ -1,8 +1,7 @@
 """`drift`: days on which the curves of dated statistics moved.
 
-The curves of all days are fitted once. A day departs from them by a level and a slope of the first
-curve (log mean) and a level of the second (log cv2). Its log likelihood in these is summarised by
-its mode and its curvature there; the departures of all days are a random walk.
+A day departs from curves that are fitted once: in level and slope of the first (log mean), and in
+level of the second (log cv2). Its log likelihood in these is summarised by its mode and curvature.
 """
 
 from collections.abc import Sequence
@@ -31,15 +30,15 @@ from .observations import CurveRows, check_roles, curve_rows, observe, parts, th
 from .pit import cdf_ends, pit_tests
 from .results import FAIL, OK, SIDES, WARN, WARNS, Findings, Result, finding, result_table
 
-PARTS = ("level", "slope", "spread")
-"""Parts of a departure: of the first curve's level and slope, and of the second curve's level."""
-
-Day = tuple[np.datetime64, Statistics]
-
+PARTS = ("level", "slope", "spread")  # of the first curve level and slope, of the second level
 HORIZON = 60  # days over which false alarms are bounded
 FALSE_ALARMS = 0.05  # largest probability of any in so many days without a change beyond the walk
 _STEP = 1e-3  # step of differences of gradients
 _DRAWS = 100  # draws of a day's curves for its PIT
+SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])  # grid of a daily step's sd
+_TYPICAL = 0.03  # sd of their half-normal prior
+_START = 1.0  # sd of the first day's state
+_VAGUE = 1e-6  # precision added where a day does not inform a part
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,15 +52,14 @@ class Drift(Result):
     Attributes
     ----------
     table
-        For every day (``where``), ``what`` is each part: its ``value`` given all days, its 90%
+        For every day (``where``), each part (``what``): its ``value`` given all days, its 90%
         interval, and ``p`` of the day's outcomes given all days before it; and, with joint cells,
-        ``PIT``, of the day's outcomes under the curves as known on its evening. A ``verdict`` is
-        ``"fail"``, an alarm, of which any comes with a probability of at most 5% in 60 days without
-        a change beyond the walk, or ``"warn"`` where p times the day's number of tests is < 0.05.
+        ``PIT``, of the day's outcomes under the curves as known on its evening. Any ``"fail"``, an
+        alarm, comes with a probability of at most 5% in 60 days without a change beyond the walk;
+        ``"warn"`` is where p times the day's number of tests is < 0.05.
     data
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
-        to each), with covariances, and ``p_value``; by ``part`` the ``step``, the typical sd of the
-        walk's daily step.
+        to each), with covariances, and ``p_value``; by ``part`` the typical daily ``step``.
     fit
         The fit whose curves are departed from.
     """
@@ -76,8 +74,7 @@ class Drift(Result):
     def fit_of(self, day: object = None) -> Fit:
         """Return the fit with the curves as known on the evening of a day, by default the last.
 
-        Every draw of the curves gets a draw of the day's departure. Raises `StatisticsError` if
-        there is no such day: `day` is a date or text YYYY-MM-DD.
+        `day` is a date or text YYYY-MM-DD. Raises `StatisticsError` if there is no such day.
         """
         days = self.data["day"].to_numpy().astype("datetime64[D]")
         evening = days[-1] if day is None else day_rule(day, "day")
@@ -98,8 +95,7 @@ def drift(
 ) -> Drift:
     """Estimate how the curves moved from day to day, and find days whose outcomes no longer fitted.
 
-    Departures are a random walk, so that a day with few items learns from the days beside it. Each
-    day is tested against what the days before it predict.
+    Departures are a random walk, and each day is tested against what the days before it predict.
 
     Parameters
     ----------
@@ -121,12 +117,11 @@ def drift(
 
     Examples
     --------
-    >>> import numpy as np, pandas as pd
+    >>> import pandas as pd
     >>> import soc_pymc as soc
     >>> frame = soc.simulation.s1(40_000, seed=0)
     >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(4000)
-    >>> late = frame["day"] >= "2026-03-08"
-    >>> frame["count"] += np.where(late, np.random.default_rng(0).poisson(0.5 * frame["count"]), 0)
+    >>> frame.loc[frame["day"] >= "2026-03-08", "count"] *= 2
     >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     >>> soc.drift(soc.summarize(items, bins=40, date="day")).alarms[0]
     '2026-03-08'
@@ -144,9 +139,8 @@ def drift(
     scale = _scale(fit, curve_rows(fit, stats))
     days = [(day, stats.window("1d", day)) for day in stats.days]
     sites = [
-        _site(fit, curve_rows(fit, day_stats), scale)
-        for rows in parts("days", len(days), 1, progress, "days")
-        for _, day_stats in days[rows]
+        _site(fit, curve_rows(fit, days[chunk.start][1]), scale)
+        for chunk in parts("days", len(days), 1, progress, "days")
     ]
     precision, pull = (np.array(values) for values in zip(*sites, strict=True))
     states = walk(precision, pull, stats.days.astype(np.int64))
@@ -165,15 +159,13 @@ def drift(
 
 
 def _table(
-    fit: Fit, states: xr.Dataset, days: Sequence[Day], seed: int, progress: bool | None
+    fit: Fit, states: xr.Dataset, days: Sequence[Any], seed: int, progress: bool | None
 ) -> pd.DataFrame:
-    """Rows of each day's departure, and of its PIT where there are joint cells."""
     rows: Findings = []
     mean, p_value = states["smoothed"].to_numpy(), states["p_value"].to_numpy()
     half = SIDES * np.sqrt(np.diagonal(states["smoothed_covariance"].to_numpy(), 0, 1, 2))
     for chunk in parts("PIT of days", len(days), 1, progress, "days"):
-        t = chunk.start
-        day, day_stats = days[t]
+        t, (day, day_stats) = chunk.start, days[chunk.start]
         for part, value, width, p in zip(PARTS, mean[t], half[t], p_value[t], strict=True):
             ends = {"low": value - width, "high": value + width}
             rows.append(finding(part, str(day), value, p, n=day_stats.n_items) | ends)
@@ -186,9 +178,6 @@ def _table(
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select([of_day < FALSE_ALARMS / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
     return table.assign(verdict=verdict)
-
-
-# --- a day's log likelihood, and curves that depart ----------------------------------------------
 
 
 class _Scale(NamedTuple):
@@ -204,11 +193,10 @@ class _Scale(NamedTuple):
 
 
 def _scale(fit: Fit, rows: CurveRows) -> _Scale:
-    position = place_of(fit, "mean", rows.score)
-    centre = float(np.average(position, weights=rows.n))
-    sd = float(np.sqrt(np.average((position - centre) ** 2, weights=rows.n)))
-    unit = float(np.average(family_of(fit.prior).unit(rows.dispersion), weights=rows.n))
-    return _Scale(centre, sd or 1.0, unit)
+    position, unit = place_of(fit, "mean", rows.score), family_of(fit.prior).unit(rows.dispersion)
+    centre = np.average(position, weights=rows.n)
+    sd = np.sqrt(np.average((position - centre) ** 2, weights=rows.n))
+    return _Scale(float(centre), float(sd) or 1.0, float(np.average(unit, weights=rows.n)))
 
 
 def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
@@ -234,13 +222,11 @@ def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
 def _moved(fit: Fit, state: xr.Dataset) -> Fit:
     """The fit with curves that depart by a day's filtered departure, drawn for every draw."""
     posterior, scale = fit.data["posterior"].to_dataset(), _Scale(**state.attrs)
-    shape = posterior.sizes["chain"], posterior.sizes["draw"], len(PARTS)
-    noise = np.random.default_rng(0).normal(size=shape)
-    noise -= noise.mean(axis=(0, 1))
-    values, vectors = np.linalg.eigh(state["filtered_covariance"].to_numpy())
+    shape, zero = (posterior.sizes["chain"], posterior.sizes["draw"]), np.zeros(len(PARTS))
+    normal = np.random.default_rng(0).multivariate_normal
+    drawn = normal(zero, state["filtered_covariance"], shape, "ignore", method="eigh")
     # no mean is known of a part that did not move
-    mean = np.nan_to_num(state["filtered"].to_numpy())
-    drawn = mean + noise @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    drawn += np.nan_to_num(state["filtered"].to_numpy()) - drawn.mean(axis=(0, 1))
     line = drawn[..., :2] @ scale.design(knots_in(fit.data, "mean_knot"))
     departures = (
         xr.DataArray(line, dims=("chain", "draw", "mean_knot")),
@@ -254,48 +240,31 @@ def _moved(fit: Fit, state: xr.Dataset) -> Fit:
     return with_posterior(fit, posterior.assign(curves))
 
 
-# --- a random walk, seen through each day's quadratic log likelihood -----------------------------
-
-SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])
-"""Grid of the sd of a step from one day to the next."""
-
-_TYPICAL = 0.03  # sd of their half-normal prior
-_START = 1.0  # sd of the first day's state
-_VAGUE = 1e-6  # precision added where a day does not inform a part
-_LIGHT = 1e-6  # share of the weight below which grid points are left out of the smoother
-
-
 def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:
     """Return the data of `Drift` from log likelihoods: L (days, k, k), h (days, k), day numbers."""
     k, gap = pull.shape[1], np.diff(day, prepend=day[0])
     sds = np.stack(np.meshgrid(*[SDS] * k, indexing="ij"), axis=-1).reshape(-1, k)
     log_prior = np.log(_prior())[np.searchsorted(SDS, sds)].sum(axis=1)
     p_value, evidence, mean, covariance = _forward(precision, pull, gap, sds)
-    before = log_prior[:, None] + np.cumsum(evidence, axis=1) - evidence
-    known, upto = (special.softmax(w, axis=0) for w in (before, before + evidence))
-    last = upto[:, -1]
-    heavy = last > _LIGHT * last.max()
-    weight = np.repeat((last[heavy] / last[heavy].sum())[:, None], len(pull), axis=1)
-    states = {
-        "smoothed": _averaged(weight, *_backward(mean[heavy], covariance[heavy], gap, sds[heavy])),
-        "filtered": _averaged(upto, mean, covariance),
-    }
+    after = special.softmax(log_prior[:, None] + np.cumsum(evidence, axis=1), axis=0)
+    before = np.column_stack([np.exp(log_prior), after[:, :-1]])
+    filtered = _averaged(after, mean, covariance)
+    weight = np.broadcast_to(after[:, -1:], after.shape)
+    smoothed = _averaged(weight, *_backward(mean, covariance, gap, sds))
     dims = "day", "part", "other_part"
-    variables: dict[str, Any] = {"step": ("part", last @ sds)}
-    variables["p_value"] = dims[:2], np.einsum("gt,gti->ti", known, p_value)
-    for name, (means, covariances) in states.items():
+    variables: dict[str, Any] = {"step": ("part", after[:, -1] @ sds)}
+    variables["p_value"] = dims[:2], np.einsum("gt,gti->ti", before, p_value)
+    for name, (means, covariances) in {"smoothed": smoothed, "filtered": filtered}.items():
         variables |= {name: (dims[:2], means), f"{name}_covariance": (dims, covariances)}
     return xr.Dataset(variables)
 
 
 def _prior() -> Floats:
-    """Probabilities of the grid under the half-normal prior."""
     cuts = np.concatenate([[0.0], SDS[1:2] / 2, np.sqrt(SDS[1:-1] * SDS[2:]), [np.inf]])
     return np.asarray(np.diff(stats.halfnorm.cdf(cuts, scale=_TYPICAL)))
 
 
 def _averaged(weight: Floats, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:
-    """Moments of mixtures of states over the first axis, with weights (points, days)."""
     average = np.einsum("gt,gti->ti", weight, mean)
     centred = mean - average
     within = np.einsum("gt,gtij->tij", weight, covariance)

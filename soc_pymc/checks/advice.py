@@ -1,8 +1,7 @@
 """Advice on a check: what to distrust, then remedies, the one that gains most first.
 
-A grouping gains what the best shifts of both average curves add to the log density of each of its
-levels. A richer shape gains what a mixture of shifted curves adds to the density of the fit. Both
-approximate what `soc.compare` finds after the fit.
+A grouping gains what the best shifts of both average curves add to the log density of each level, a
+richer shape what a mixture of shifted curves adds: about what `soc.compare` finds after the fit.
 """
 
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from ..posterior.predictive import posterior_of
 from .comparison import mixture_weights
 from .observations import Observations, thin
 from .pit import NUMBER, equal_parts, is_cut, level_codes
-from .results import FAIL, OK, WARN
+from .results import FAIL, OK, WARN, WARNS
 
 _SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, of that many items
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
@@ -46,88 +45,75 @@ _RISES = (0.0, 0.3)  # rises of theta that is not 0, in sds
 _FARTHEST = 50.0  # largest excess of a log density over that of the fit
 _SURE = 3.0  # sds of a gain by chance, which gains have to exceed
 
-Remedy = tuple[float, str]
-"""Nats that it gains, and a sentence."""
+_SENTENCES = {
+    "clusters allowed for": "Clusters matter: they make bands of the curves {clusters:.2f} times "
+    "as wide, as the fit allows for. P-values here treat items as independent: they are too small.",
+    "clusters": "Clusters matter: bands of the curves should be {clusters:.2f} times as wide. Fit "
+    "statistics that keep them: soc.summarize(items, cluster=...).",
+    "inference": "The inference is not to be trusted (fit.status.reason says why): fit again with "
+    "method=soc.NUTS() before reading anything else here.",
+    "noise": "Fix the noise model first: the other findings may follow from it.",
+    "unexplained": "No single remedy stands out: see which slices are off, by "
+    "soc.plots.plot_pit(result) and by columns, soc.check(..., by=).",
+    "chance": "{departing} of {tests} tests {have} p < 0.05, about {expected:.1f} would by chance: "
+    "nothing fails.",
+    "number": "Many slices have p < 0.05: each departure is small, but so many are not chance.",
+    "small": "With so many items the smallest departures show: no cumulative probability is off by "
+    "more than {largest:.3f}, which may not matter to you.",
+    "nothing": "Nothing speaks against the model on these items.",
+    "few draws": "Few of the approximation's draws carry the weight: compare with "
+    "method=soc.NUTS().",
+    "sway": "A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at them "
+    "by arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and compare "
+    "fits by soc.evaluate.held_out, which does not use these weights.",
+}
+
+Remedy = tuple[float, str]  # nats that it gains, and a sentence
 
 
 def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Iterator[str]:
     """Yield sentences on verdicts: doubts about the inference, then remedies by their gain."""
-
-    def values(what: str, *verdicts: str) -> list[float]:
-        rows = table["what"].eq(what) & table["verdict"].isin(verdicts)
-        return table.loc[rows, "value"].tolist()
-
-    failed = bool(table["verdict"].eq(FAIL).any())
+    failed = set(table.loc[table["verdict"] == FAIL, "what"])
+    off = failed | set(table.loc[table["verdict"] == WARN, "what"])
+    values = table.groupby("what")["value"].first()
     tests = table[table["p"].notna() & (table["what"] != NUMBER)]
-    departing = int(tests["verdict"].isin([WARN, FAIL]).sum())
+    departing = int((tests["verdict"] != OK).sum())
     # wrong noise shows by size, in zeros and in shape
-    explained = bool(values("noise", FAIL)) and departing > 0
-    gaining = [] if explained else _remedies(fit, gains, failed, departing > 0)
-    largest = tests.loc[tests["what"] == "PIT", "value"].max()
-    clusters = (
-        "Clusters matter: they make bands of the curves {:.2f} times as wide, as the fit allows "
-        "for. P-values here treat items as independent: they are too small."
-        if fit.widened
-        else "Clusters matter: bands of the curves should be {:.2f} times as wide. Fit statistics "
-        "that keep them: soc.summarize(items, cluster=...)."
-    )
-    doubt = posterior_of(fit).outcome.words.doubt
-    rules: list[tuple[Any, str]] = [
-        *((True, doubt.format(width=width)) for width in values("noise", FAIL, WARN)),
-        *((c > _MATTERS, clusters.format(c)) for c in values("clusters", OK, WARN, FAIL)),
-        (
-            values("converged", FAIL) or values("pareto_k", FAIL),
-            "The inference is not to be trusted (fit.status.reason says why): fit again with "
-            "method=soc.NUTS() before reading anything else here.",
-        ),
-        (explained, "Fix the noise model first: the other findings may follow from it."),
-        *((True, f"{sentence} It gains about {nats:,.0f} nats.") for nats, sentence in gaining),
-        (
-            failed and departing and not (explained or gaining),
-            "No single remedy stands out: see which slices are off, by soc.plots.plot_pit(result) "
-            "and by columns, soc.check(..., by=).",
-        ),
-        (
-            departing and not failed,
-            f"{departing} of {len(tests)} tests {'has' if departing == 1 else 'have'} p < 0.05, "
-            f"about {0.05 * len(tests):.1f} would by chance: nothing fails.",
-        ),
-        (
-            values(NUMBER, FAIL) and (table["verdict"] == FAIL).sum() == 1,
-            "Many slices have p < 0.05: each departure is small, but so many are not chance.",
-        ),
-        (
-            failed and not explained and n_items > _MANY and largest < _SMALL,
-            "With so many items the smallest departures show: no cumulative probability is off by "
-            f"more than {largest:.3f}, which may not matter to you.",
-        ),
-        (
-            table["verdict"].eq(OK).all() and not gaining,
-            "Nothing speaks against the model on these items.",
-        ),
-        (
-            values("ess_fraction", WARN),
-            "Few of the approximation's draws carry the weight: compare with method=soc.NUTS().",
-        ),
-        *(
-            (
-                True,
-                f"A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at "
-                "them by arviz.plot_khat, of result.elpd or of arviz.loo(result.data, "
-                "pointwise=True), and compare fits by soc.evaluate.held_out, which does not use "
-                "these weights.",
-            )
-            for k in values("leave-one-out", WARN, FAIL)
-        ),
-    ]
-    return (sentence for holds, sentence in rules if holds)
-
-
-# --- remedies ------------------------------------------------------------------------------------
+    explained = "noise" in failed and departing > 0
+    gaining = [] if explained else _remedies(fit, gains, bool(failed), departing > 0)
+    numbers = {
+        "clusters": values.get("clusters", 1.0),
+        "k": values.get("leave-one-out"),
+        "largest": tests.loc[tests["what"] == "PIT", "value"].max(),
+        "departing": departing,
+        "have": "has" if departing == 1 else "have",
+        "tests": len(tests),
+        "expected": WARNS * len(tests),
+    }
+    before = {
+        "clusters allowed for": fit.widened and numbers["clusters"] > _MATTERS,
+        "clusters": not fit.widened and numbers["clusters"] > _MATTERS,
+        "inference": {"converged", "pareto_k"} & failed,
+        "noise": explained,
+    }
+    after = {
+        "unexplained": failed and departing and not (explained or gaining),
+        "chance": departing and not failed,
+        "number": failed == {NUMBER},
+        "small": failed and not explained and n_items > _MANY and numbers["largest"] < _SMALL,
+        "nothing": not off and not gaining,
+        "few draws": "ess_fraction" in off,
+        "sway": "leave-one-out" in off,
+    }
+    if "noise" in off:
+        yield posterior_of(fit).outcome.words.doubt.format(width=values["noise"])
+    yield from (_SENTENCES[rule].format(**numbers) for rule, holds in before.items() if holds)
+    yield from (f"{sentence} It gains about {nats:,.0f} nats." for nats, sentence in gaining)
+    yield from (_SENTENCES[rule].format(**numbers) for rule, holds in after.items() if holds)
 
 
 def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
-    """All remedies that gain more than chance: of columns alone if no test is off."""
+    """Remedies that gain more than chance: of columns alone if no test is off."""
     remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or departing else ())]
     if failed:  # new items stray a little as a whole, by the error of the curves
         again = "The curves are off for these items as a whole: if others made the fit, fit again."
@@ -209,9 +195,6 @@ def _more(spline: Spline) -> Spline:
     return replace(spline, knots=max(2 * spline.knots, Spline().knots))
 
 
-# --- gains ---------------------------------------------------------------------------------------
-
-
 class Gains:
     """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them."""
 
@@ -254,7 +237,6 @@ class Gains:
 
     @cached_property
     def _of_all(self) -> float:
-        """Gain from the best shift of each curve for all items together."""
         return self._best(np.zeros(len(self.items.n), dtype=np.int64))
 
     def by(self, code: Ints) -> float:
@@ -279,7 +261,6 @@ class Gains:
         return self._certain(max(self._mixed([base, zero]) for base in shifted), 3)
 
     def _best(self, code: Ints) -> float:
-        """Gain from the best shift of each curve for each level."""
         n, total = self.items.n, 0.0
         items = np.maximum(np.bincount(code, n), 1)
         for shifted in self._shifted:
@@ -293,7 +274,6 @@ class Gains:
         return total
 
     def _mixed(self, components: list[Floats]) -> float:
-        """Gain from the best mixture of densities."""
         ratio = np.minimum(np.stack(components) - self._base, _FARTHEST)
         weight = mixture_weights(ratio, self.items.n)
         return float(self.items.n @ np.log(np.maximum(weight @ np.exp(ratio), 1e-300)))

@@ -1,9 +1,8 @@
-"""Fits of different priors to the same items, compared by leave-one-out."""
+"""Fits of different priors to the same items, compared on items or folds that are left out."""
 
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,28 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special, stats
 
-from .._lib.arguments import PROGRESS, SEED, Whole, checked
+from .._lib.arguments import PROGRESS, SEED, A, Whole, checked
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
+from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, StatisticsError, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import Statistics
+from ..families.family import reads_joint
+from ..families.priors import Prior
+from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import PARETO_K, Fit, Status, named_fits, outcome_roles
 from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of, proper
-from .observations import ITEMS_OR_STATISTICS, Observations, clustered, in_batches, observe, thin
+from .observations import (
+    ITEMS_OR_STATISTICS,
+    Observations,
+    clustered,
+    curve_rows,
+    in_batches,
+    observe,
+    thin,
+)
 from .results import OK
-
-# --- every item left out in turn -----------------------------------------------------------------
 
 _NUMBERS = 4_000_000  # numbers in one array of draws x rows
 _MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # numbers of all rows, and draws
@@ -31,17 +39,14 @@ _SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothe
 _SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
 _EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights
 _PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
+_ADDED = {"n_items", "exposure", "count", "trials", "successes"}  # sums over a bin's items
+_SAME = 1e-6  # relative difference of totals of the same items in bins and in cells
 
 
 def leave_one_out(
     fit: Fit, items: Observations, progress: bool | None = None, title: str = "leave-one-out"
 ) -> Any:
-    """Leave every item out in turn; of many rows with fewer draws, at least 100.
-
-    Returns ArviZ's record, which takes no weights: ``elpd_i`` and ``pareto_k`` are by row, whose
-    items ``n`` counts. Pareto k is NaN where weights are so nearly equal that they stay as they
-    are, and good up to the bound of Vehtari et al. 2024.
-    """
+    """Leave every item out in turn: ArviZ's record by row; k is NaN where no weight is smoothed."""
     from arviz_stats.utils import ELPDDataLOO
 
     n, k = items.n, np.full(len(items.n), np.nan)
@@ -52,20 +57,20 @@ def leave_one_out(
     def moments(part: Columns) -> Floats:
         density = posterior.log_density(part)
         low, high = density.min(axis=0), density.max(axis=0)
-        inverse = np.log(np.exp(low - density).mean(axis=0)) - low
+        without = low - np.log(np.exp(low - density).mean(axis=0))
         full = np.log(np.exp(density - high).mean(axis=0)) + high
-        return np.stack([inverse, full, density.var(axis=0)])
+        return np.stack([without, full, density.var(axis=0)])
 
     step = max(1, _NUMBERS // draws)
-    inverse, full, sway = in_batches(title, items.columns, step, progress, moments)
-    by_row = -inverse
-    worst = np.argsort(-sway)[:_SMOOTHED]
-    worst = worst[: max(_LEAST_SMOOTHED, int((sway[worst] > _SWAY).sum()))]
+    by_row, full, sway = in_batches(title, items.columns, step, progress, moments)
+    number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
+    worst = np.argsort(-sway)[:number]
     density = posterior.log_density(select(items.columns, worst))
     log_weight, k[worst] = _smoothed(density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
     elpd, good_k = float(n @ by_row), float(min(1.0 - 1.0 / np.log10(draws), PARETO_K))
-    rows = {"n": ("row", n)}
+    values = {"elpd_i": by_row, "pareto_k": k}
+    by_name = {name: xr.DataArray(x, {"n": ("row", n)}, "row") for name, x in values.items()}
     return ELPDDataLOO(
         elpd=elpd,
         se=float(np.sqrt(n @ (by_row - elpd / n.sum()) ** 2)),
@@ -75,19 +80,12 @@ def leave_one_out(
         n_data_points=int(n.sum()),
         good_k=good_k,
         warning=bool(np.nanmax(k) > good_k),
-        pareto_k=xr.DataArray(k, rows, "row"),
-        elpd_i=xr.DataArray(by_row, rows, "row"),
+        **by_name,
     )
 
 
-def by_item(loo: Any) -> Any:
-    """Return a record in which a row's item is there as often as the row has items."""
-    row = np.repeat(np.arange(loo.elpd_i.size), loo.elpd_i["n"])
-    return replace(loo, elpd_i=loo.elpd_i[row], pareto_k=loo.pareto_k.dropna("row"))
-
-
 def doubtful(loo: Any) -> int:
-    """Number of rows whose Pareto k is too large for these draws."""
+    """Return the number of rows whose Pareto k is too large for these draws."""
     return int((loo.pareto_k > loo.good_k).sum())
 
 
@@ -117,9 +115,6 @@ def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -
     return np.stack(proper(*(ends + shift)))
 
 
-# --- fits compared -------------------------------------------------------------------------------
-
-
 @checked(data=ITEMS_OR_STATISTICS, subset=Whole(1), seed=SEED, progress=PROGRESS)
 @one_blas_thread
 def compare(
@@ -147,19 +142,15 @@ def compare(
         nats, and its standard error ``se`` over items; ``p``, the effective number of parameters;
         ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the probability to
         be worse than the best; ``weight`` of stacking; and ``trust``, ``"ok"`` or what speaks
-        against the draws: the fit's status, or how many items (or cells) have a large Pareto k. A
-        fit whose status is against it, or whose draws cannot leave items out, has no other numbers
-        and comes last.
+        against the draws: the fit's status, then without other numbers and last, or how many items
+        (or cells) have a large Pareto k.
 
     Raises
     ------
     FitError
-        If there are fewer than two fits, or `data` are not the items that made all of them.
-
-    Warns
-    -----
-    ConvergenceWarning, ItemsWarning
-        If any ``trust`` is not ``"ok"``; if items have clusters, which ``se`` and ``dse`` ignore.
+        If there are fewer than two fits, or `data` are not the items that made all of them. A
+        `ConvergenceWarning` says where ``trust`` is not ``"ok"``, an `ItemsWarning` that items have
+        clusters, which ``se`` and ``dse`` ignore.
 
     Examples
     --------
@@ -172,17 +163,15 @@ def compare(
     fits = named_fits(fits, "fit")
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
-    _check_same(fits)
+    _check_columns(fits)
     warn_of_clusters(fits, data, "se and dse")
-    results = {
-        name: left_out(name, fit, data, subset, seed, progress) for name, fit in fits.items()
-    }
+    options = data, subset, seed, progress
+    results = {name: left_out(name, fit, *options) for name, fit in fits.items()}
     table = elpd_table({name: loo for name, (loo, _) in results.items() if loo})
-    names = [*table.index, *(name for name, (loo, _) in results.items() if not loo)]
-    trust = [results[name][1] for name in names]
-    table = table.reindex(names).assign(rank=np.arange(len(names)), trust=trust)
-    doubted = [f"{name!r} ({words})" for name, (_, words) in results.items() if words != OK]
-    if doubted:
+    table = table.reindex([*table.index, *(name for name in fits if name not in table.index)])
+    table["rank"] = np.arange(len(table))
+    table["trust"] = [results[name][1] for name in table.index]
+    if doubted := [f"{name!r} ({words})" for name, (_, words) in results.items() if words != OK]:
         warn_user(
             f"draws support leave-one-out less than they should: {', '.join(doubted)}; a fit that "
             "did not converge gets no figures (see fit.status.reason); where Pareto k is large, "
@@ -198,7 +187,7 @@ def left_out(
     """Leave-one-out of a fit whose status is not against it, and what speaks against the draws."""
     what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     rows = observe(fit, data, progress=progress)
-    _check_totals(f"the {what} and {name!r} are", {"n_items": float(rows.n.sum())}, _totals(fit))
+    _check_items(name, fit, what, rows)
     if doubt := doubt_of(fit.status):
         return None, doubt
     if isinstance(data, Items):
@@ -231,19 +220,17 @@ def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: 
 def elpd_table(loos: Mapping[str, Any]) -> pd.DataFrame:
     """The numbers of `arviz.compare`, which takes no weights of rows."""
     names = sorted(loos, key=lambda name: -loos[name].elpd)
-    ordered = [loos[name] for name in names]
-    n = ordered[0].elpd_i["n"].to_numpy() if ordered else np.empty(0, dtype=np.int64)
-    elpds = np.reshape([loo.elpd_i for loo in ordered], (len(names), len(n)))
+    records = [loos[name] for name in names]
+    n = records[0].elpd_i["n"].to_numpy() if records else np.empty(0, dtype=np.int64)
+    elpds = np.reshape([loo.elpd_i for loo in records], (len(names), len(n)))
     gain = elpds - elpds[:1]
     difference = gain @ n
     error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
     worse = stats.norm.cdf(0.0, difference, error + 1e-12)
     worse[:1] = np.nan
     columns = {"rank": np.arange(len(names)), "elpd_diff": difference, "dse": error}
-    columns |= {"p_worse": worse, "p": [loo.p for loo in ordered]}
-    columns |= {"elpd": [loo.elpd for loo in ordered], "se": [loo.se for loo in ordered]}
-    columns["weight"] = mixture_weights(elpds, n) if names else []
-    return pd.DataFrame(columns, names)
+    columns |= {"p_worse": worse, **{x: [loo[x] for loo in records] for x in ("p", "elpd", "se")}}
+    return pd.DataFrame(columns | {"weight": mixture_weights(elpds, n) if names else []}, names)
 
 
 def mixture_weights(log_density: Floats, n: Ints) -> Floats:
@@ -260,14 +247,64 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
     return np.asarray(special.softmax(solution.x))
 
 
-# --- the same items ------------------------------------------------------------------------------
+@checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
+@one_blas_thread
+def cross_validate(
+    stats: Statistics,
+    prior: Prior | None = None,
+    method: VI | NUTS | FiveSteps | None = None,
+    *,
+    progress: bool | None = None,
+) -> pd.DataFrame:
+    """Return the log predictive density of every fold under a fit to the others.
 
-_ADDED = {"n_items", "exposure", "count"}
-_SAME = 1e-6  # relative difference of totals of the same items in other bins
+    Parameters
+    ----------
+    stats, prior, method, progress
+        Statistics with folds; and as in `soc.fit`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By fold: ``items``; ``elpd``, the log density in nats of the fold's outcomes at the
+        posterior mean of the curves; ``per_item``; ``converged``; and ``trust``, ``"ok"`` or what
+        the status of the fit to the others says against it.
+
+    Raises
+    ------
+    StatisticsError, FitError
+        If there are fewer than two folds, or the prior reads joint cells, which have none.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> list(soc.evaluate.cross_validate(soc.summarize(items, folds=2)).columns)
+    ['items', 'elpd', 'per_item', 'converged', 'trust']
+    """
+    from ..inference.fitting import fit  # which loads PyMC
+
+    if stats.folds < 2:
+        raise StatisticsError(
+            "the statistics have no folds: summarize the items with folds=10, or with fold="
+        )
+    if prior is not None and (not hasattr(prior, "mixture") or reads_joint(prior)):
+        raise FitError(
+            f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
+            "by leave-one-out, soc.compare({...}, statistics)"
+        )
+    table = {}
+    for fold in range(stats.folds):
+        if n := (fold_statistics := stats.of_fold(fold)).n_items:
+            others = fit(stats.without_fold(fold), prior, method, progress=progress)
+            rows = curve_rows(others, fold_statistics)
+            elpd = float(rows.sums.values(rows.location[None], rows.dispersion[None]).sum())
+            row = {"items": n, "elpd": elpd, "per_item": elpd / n}
+            trust = doubt_of(others.status) or OK
+            table[fold] = row | {"converged": others.status.converged, "trust": trust}
+    return pd.DataFrame.from_dict(table, "index").rename_axis("fold")
 
 
-def _check_same(fits: Mapping[str, Fit]) -> None:
-    """Refuse fits of one draw, of different columns, or of items that differ in totals."""
+def _check_columns(fits: Mapping[str, Fit]) -> None:
     (reference, base), *_ = fits.items()
     for name, fit in fits.items():
         if fit.one_draw:
@@ -276,29 +313,22 @@ def _check_same(fits: Mapping[str, Fit]) -> None:
                 "fits by soc.evaluate.cross_validate, on statistics with folds"
             )
         roles, base_roles = (outcome_roles(x.data.attrs) for x in (fit, base))
-        if roles != base_roles or posterior_of(fit).outcome != posterior_of(base).outcome:
+        if roles != base_roles:
             raise FitError(
                 f"{reference!r} and {name!r} are fits of other columns ({base_roles} and {roles}): "
                 "their densities cannot be compared"
             )
-        _check_totals(f"{reference!r} and {name!r} are fits", _totals(base), _totals(fit))
 
 
-def _totals(fit: Fit) -> dict[str, float]:
-    """Number of items and sums over them, as far as a fit keeps them."""
+def _check_items(name: str, fit: Fit, what: str, rows: Observations) -> None:
+    """Refuse items whose number, or sums as far as the fit keeps them, are not those of the fit."""
     groups = [fit.data[g] for g in ("constant_data", "observed_data") if g in fit.data.children]
-    bins = {str(name): x.to_numpy() for group in groups for name, x in group.data_vars.items()}
-    totals = {name: float(bins[name].sum()) for name in _ADDED & bins.keys()}
-    if {"noise_sd", "n_items"} <= bins.keys():  # noise of a bin's typical item: its square adds up
-        totals["noise variance"] = float(bins["n_items"] @ bins["noise_sd"] ** 2)
-    return totals
-
-
-def _check_totals(what: str, totals: Mapping[str, float], others: Mapping[str, float]) -> None:
-    for name in totals.keys() & others.keys():
-        a, b = totals[name], others[name]
+    bins = {str(key): values for group in groups for key, values in group.data_vars.items()}
+    columns = {**rows.columns, "n_items": np.ones(len(rows.n))}
+    for key in _ADDED & bins.keys() & columns.keys():
+        a, b = float(rows.n @ columns[key]), float(bins[key].sum())
         if abs(a - b) > _SAME * max(abs(a), abs(b)):
             raise FitError(
-                f"{what} of different items ({name} adds up to {a:,.12g} and {b:,.12g}): leaving "
-                "items out compares fits to the same ones"
+                f"the {what} and {name!r} are of different items ({key} adds up to {a:,.12g} and "
+                f"{b:,.12g}): leaving items out compares fits to the same ones"
             )

@@ -1,17 +1,14 @@
 """Items and joint cells of statistics as one: an item is a cell of one item.
 
 Items of a cell stand at their bin's mean score (of their group), with theta's spread within the bin
-that of the mean curve over its scores, and at their cell's mean exposure or noise sd. For the PIT a
-count is anywhere in its cell, and values are spread evenly with the cell's mean and variance. For
-leave-one-out both are at the cell's mean: of values, whose cells are about an eighth of the noise
-sd wide, that makes a log density about 1/1500 nat too large at most, for all priors alike.
+that of the mean curve, and at their cell's mean exposure or noise sd. For the PIT an outcome is
+anywhere in its cell, for leave-one-out at its mean: at most 1/1500 nat off, for all priors alike.
 """
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -78,15 +75,10 @@ def observe(
 def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     check_roles(fit, stats)
     refuse_weights(stats, "a check")
-    posterior = posterior_of(fit)
-    outcome = posterior.outcome
-    cells = stats.cells("joint")  # says what to do where there are none
+    stats.cells("joint")  # says what to do where there are none
     warn_of_extrapolated_bins(fit, stats)
-    code = np.zeros_like(cells["n"])
-    if stats.groups:
-        cells = stats.table("joint")
-        code = cells["group"]
-    bins = bin_scores_of(fit, stats)
+    cells, outcome = stats.table("joint"), posterior_of(fit).outcome
+    code, bins = cells["group"] * bool(stats.groups), bin_scores_of(fit, stats)
     place = bins.place(code, cells["bin"])
     low, high = outcome.forms.cell_range(cells)
     columns: dict[str, NDArray[np.generic]] = {
@@ -106,12 +98,8 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     return Observations(columns, cells["n"], labels, roles_of(stats.data.attrs))
 
 
-@dataclass(frozen=True)
-class CurveRows:
-    """Rows of the likelihood, each a bin of a group, and the posterior means of both curves there.
-
-    Where the fit has a term in sizes, a row is a bin's items of one class of sizes.
-    """
+class CurveRows(NamedTuple):
+    """Bins of groups, by class of sizes under a term in them, with the means of both curves."""
 
     sums: RowSums
     score: Floats
@@ -141,9 +129,6 @@ def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
     labels = np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
     curves = average_curves(fit, bins.score[place], labels, size)
     return CurveRows(sums, bins.score[place], n, *curves)
-
-
-# --- the same items ------------------------------------------------------------------------------
 
 
 def clustered(data: Items | Statistics) -> bool:
@@ -179,9 +164,6 @@ def totals_without_folds(items: Items, **options: Any) -> Statistics:
         return totals_of(items, folds=0, on_leakage="ignore", **options)
 
 
-# --- some items, and some draws, at a time -------------------------------------------------------
-
-
 def parts(
     title: str, n: int, step: int, progress: bool | None, unit: str = "items"
 ) -> Iterator[slice]:
@@ -194,19 +176,12 @@ def parts(
 
 
 def in_batches(
-    title: str,
-    columns: Columns,
-    step: int,
-    progress: bool | None,
-    values: Callable[[Columns], Sequence[Floats] | Floats],
+    title: str, columns: Columns, step: int, progress: bool | None, values: Callable[[Columns], Any]
 ) -> Floats:
     """Return values of all items, (values, n), made in threads from `step` items at a time."""
-
-    def of_batch(rows: slice) -> Floats:
-        return np.asarray(values(select(columns, rows)))
-
-    batches = ordered_map(of_batch, parts(title, len(columns["score"]), step, progress))
-    return np.concatenate(list(batches), axis=-1)
+    batches = parts(title, len(columns["score"]), step, progress)
+    rows = ordered_map(lambda batch: np.asarray(values(select(columns, batch))), batches)
+    return np.concatenate(list(rows), axis=-1)
 
 
 def summed(
@@ -216,20 +191,17 @@ def summed(
     size: int,
     values: Callable[[slice], Sequence[Floats]],
     progress: bool | None = False,
-) -> list[Floats]:
+) -> Floats:
     """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
 
-    def of_part(rows: slice) -> list[Floats]:
+    def of_part(rows: slice) -> Floats:
         number = rows.stop - rows.start
         pairs = np.arange(number), target[rows]
         share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
-        return [x @ share for x in values(rows)]
-
-    def added(total: list[Floats], part: list[Floats]) -> list[Floats]:
-        return [a + b for a, b in zip(total, part, strict=True)]
+        return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
 
     blocks = parts("sums over items", len(target), items_at_once(fit), progress)
-    return reduce(added, ordered_map(of_part, blocks))
+    return np.asarray(sum(ordered_map(of_part, blocks)))
 
 
 def even_draws(fit: Fit, most: int) -> Ints:

@@ -1,16 +1,14 @@
 """Tests of the probability integral transform (PIT) of outcomes, by slice.
 
 If the model is right, F(y - 1) + V [F(y) - F(y - 1)] of counts, V uniform, is uniform (the
-randomised PIT, which is tested), and so is on average its expectation over V (the non-randomised
-PIT of Czado, Gneiting and Held 2009); of values both are F(y). F averages over the curves'
-uncertainty.
+randomised PIT, which is tested), and so is on average its expectation over V (Czado, Gneiting and
+Held 2009); of values both are F(y). F averages over the curves' uncertainty.
 
-All items share the error of the curves, and the Kolmogorov-Smirnov test, which ignores it, would
-reject a right model. If one draw of the curves is the truth, outcomes y have the density p_draw in
-place of its mean p over the draws, so that the share of PIT values up to u is off by the mean of
-(p_draw / p - 1) 1{PIT(y) <= u}: the draw's shift. Given a draw, the ECDF of n items strays from
+All items share the error of the curves. If one draw of the curves is the truth, outcomes y have the
+density p_draw in place of its mean p over the draws, so that the share of PIT values up to u is off
+by the mean of (p_draw / p - 1) 1{PIT(y) <= u}: the draw's shift. The ECDF of n items strays from
 this as a Brownian bridge over sqrt(n). Distances are judged by such replicates, whose slices share
-one shift. The items that made the fit stray less than new ones: for them the test is conservative.
+one shift. Items that made the fit stray less: for them the test is conservative.
 """
 
 import re
@@ -29,17 +27,30 @@ from ..inference.results import Fit
 from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import Posterior, posterior_of
 from .observations import Observations, even_draws, in_batches
-from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding
-
-# --- slices; in all functions `n` is the number of items of each row -----------------------------
-
-Masks = Mapping[str, Bools]
-"""Slices by name."""
+from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding, number
 
 ALL = "all items"
+TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
+NUMBER = "slices with p < 0.05"  # the check of how many there are
 LEAST = 20  # items of a slice: no test on fewer says anything
 LEVELS = 20  # levels of a column that are slices; numbers of more values are cut into fifths
 _LARGE = 50  # exposure from which a count says much about its item's theta
+_FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
+GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
+# how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
+# Glasserman and Kou 1997): -zeta(1/2) / sqrt(2 pi) of a step's sd
+BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
+_STEPS = len(GRID) - 1
+_BINS = 20  # bins of the score for histograms
+_CHUNK = 20_000
+_EACH = 32  # rows of more items are divided among the grid by one multinomial draw
+_DRAWS = 200  # draws of the curves to compute shifts
+_ITEMS = 200  # items of a slice that shifts are averaged over: accurate to about 7%
+_PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
+_TINY = 1e-300  # smallest p-value before its logarithm is taken
+_TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
+
+Masks = Mapping[str, Bools]  # slices by name; in all functions `n` is the number of items of rows
 
 
 def slices(fit: Fit, items: Observations) -> dict[str, Bools]:
@@ -84,19 +95,14 @@ def level_codes(column: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str
 def rare_levels(labels: Mapping[str, pd.Series]) -> Iterator[str]:
     """Yield sentences on columns whose rarer levels were not checked."""
     for column, values in labels.items():
-        number = values.nunique(dropna=False)
-        if number > LEVELS and not is_cut(values):
-            yield (
-                f"Column {column!r} has {number:,} levels: only the {LEVELS} most frequent were "
-                "checked."
-            )
+        if (levels := values.nunique(dropna=False)) > LEVELS and not is_cut(values):
+            frequent = f"only the {LEVELS} most frequent were checked"
+            yield f"Column {column!r} has {levels:,} levels: {frequent}."
 
 
 def is_cut(values: pd.Series) -> bool:
     """Return True if a column has an order, and too many values for each to be a level."""
-    numbers = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    ordered = numbers or pd.api.types.is_datetime64_any_dtype(values)
-    return bool(ordered and values.nunique(dropna=True) > LEVELS)
+    return values.dtype.kind in "iufM" and values.nunique(dropna=True) > LEVELS
 
 
 def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
@@ -104,39 +110,23 @@ def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
     code = equal_parts(np.asarray(values.rank(), dtype=np.float64), 5, n)
     ends = values.groupby(code).agg(["min", "max"]).drop(index=-1, errors="ignore")
     names = []
-    for k, (least, largest) in enumerate(zip(ends["min"], ends["max"], strict=True), 1):
-        low, high = _short(least), _short(largest)
+    for k, pair in enumerate(ends.itertuples(index=False), 1):
+        low, high = (
+            f"{end:%Y-%m-%d}" if isinstance(end, pd.Timestamp) else number(end) for end in pair
+        )
         names.append(f"{name} {k}/{len(ends)}: {low}{f' to {high}' * (high != low)}")
     return code, names
 
 
-def equal_parts(value: Floats, number: int, n: Ints | Floats | None = None) -> Ints:
+def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> Ints:
     """Return numbers of parts of about equally many items by value, without ties; -1 for NaN."""
-    part, known = np.full(len(value), -1), ~np.isnan(value)
+    code, known = np.full(len(value), -1), ~np.isnan(value)
     tied = np.unique(value[known], return_inverse=True)[1]
     items = np.bincount(tied, None if n is None else n[known])
     middle = (np.cumsum(items) - 0.5 * items) / max(items.sum(), 1)
-    of_item = np.minimum((number * middle[tied]).astype(int), number - 1)
-    part[known] = np.unique(of_item, return_inverse=True)[1]
-    return part
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, pd.Timestamp):
-        return f"{value:%Y-%m-%d}"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
-
-
-# --- ECDFs ---------------------------------------------------------------------------------------
-
-GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
-# how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
-# Glasserman and Kou 1997): -zeta(1/2) / sqrt(2 pi) of a step's sd
-BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
-_STEPS = len(GRID) - 1
-_BINS = 20  # bins of the score for histograms
-_CHUNK = 20_000
-_EACH = 32  # rows of more items are divided among the grid by one multinomial draw
+    of_item = np.minimum((parts * middle[tied]).astype(int), parts - 1)
+    code[known] = np.unique(of_item, return_inverse=True)[1]
+    return code
 
 
 def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = False) -> Floats:
@@ -146,8 +136,8 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
     def ends(part: Columns) -> tuple[Floats, Floats]:
         if "low" not in part:
             return posterior.cdf_interval(part)
-        below, _ = posterior.cdf_interval({**part, observed: part["low"]})
-        _, upto = posterior.cdf_interval({**part, observed: part["high"]})
+        rows = ({**part, observed: part[end]} for end in ("low", "high"))
+        (below, _), (_, upto) = map(posterior.cdf_interval, rows)
         return below, np.maximum(upto, below)
 
     return in_batches("predictive distribution", columns, _CHUNK, progress, ends)
@@ -156,9 +146,7 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
 def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Dataset:
     """Return the PIT by slice of rows of `n` items, from the ends (2, rows) of their PIT intervals.
 
-    The ECDF of the ``randomised`` PIT and its expectation (``averaged``) at the points of `GRID`
-    are minus the uniform cdf. ``distance`` is the largest difference, ``p_value`` that of the
-    Kolmogorov-Smirnov test, which takes the curves as known.
+    ECDFs are minus the uniform cdf; the p-value, Kolmogorov and Smirnov's, takes curves as known.
     """
     members = np.stack([*masks.values()]).astype(float)
     counts, sums = np.zeros((len(members), _STEPS)), np.zeros((len(members), len(GRID)))
@@ -167,16 +155,15 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
         share = pit_upto_grid(*ends[:, rows])
         sums += (members[:, rows] * n[rows]) @ share
         counts += members[:, rows] @ _counts(ends[:, rows], share, n[rows], rng)
-    items = (members @ n)[:, None]
-    randomised = np.insert(np.cumsum(counts, axis=1) / items, 0, 0.0, axis=1) - GRID
-    number = items[:, 0].astype(np.int64)
-    distance = np.minimum(1.0, np.abs(randomised).max(axis=1) + BETWEEN / np.sqrt(number))
+    items = members @ n
+    randomised = np.insert(np.cumsum(counts, axis=1).T / items, 0, 0.0, axis=0).T - GRID
+    distance = np.minimum(1.0, np.abs(randomised).max(axis=1) + BETWEEN / np.sqrt(items))
     variables: dict[str, Any] = {
         "randomised": (("slice", "u"), randomised),
-        "averaged": (("slice", "u"), sums / items - GRID),
-        "n_items": ("slice", number),
+        "averaged": (("slice", "u"), sums / items[:, None] - GRID),
+        "n_items": ("slice", items.astype(np.int64)),
         "distance": ("slice", distance),
-        "p_value": ("slice", stats.kstwo.sf(distance, number)),
+        "p_value": ("slice", stats.kstwo.sf(distance, items)),
     }
     return xr.Dataset(variables, {"slice": list(masks), "u": GRID})
 
@@ -204,22 +191,10 @@ def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Da
     """Return ECDFs in 20 bins of the score, with each bin's mean score and number of items."""
     part = equal_parts(score, _BINS, n)
     pits = slice_pits(ends, n, {str(k): part == k for k in range(part.max() + 1)}, rng)
-    items = pits["n_items"].to_numpy()
-    variables = {"ecdf": (("bin", "u"), GRID + pits["randomised"].to_numpy())}
-    coords = {"score": ("bin", np.bincount(part, n * score) / items), "u": GRID}
-    return xr.Dataset({**variables, "n_items": ("bin", items)}, coords)
-
-
-# --- tests against replicates that share the error of the curves --------------------------------
-
-TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
-NUMBER = "slices with p < 0.05"  # the check of how many there are
-_FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
-_DRAWS = 200  # draws of the curves to compute shifts
-_ITEMS = 200  # items of a slice that shifts are averaged over: accurate to about 7%
-_PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
-_TINY = 1e-300  # smallest p-value before its logarithm is taken
-_TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
+    pits = pits.rename(slice="bin").drop_vars("bin")
+    mean_score = np.bincount(part, n * score) / pits["n_items"].to_numpy()
+    ecdfs = pits[["n_items"]].assign(ecdf=pits["randomised"] + pits["u"])
+    return ecdfs.assign_coords(score=("bin", mean_score))
 
 
 def pit_tests(
@@ -230,10 +205,8 @@ def pit_tests(
     shifts = curve_shifts(fit, items, members, rng)
     shared = (members * items.n) @ members.T.astype(float)
     replicated = replicated_distances(shifts, shared, rng)
-    distances = zip(pits["distance"].to_numpy(), pits["n_items"].to_numpy(), strict=True)
-    tests = zip(distances, replicated.T, strict=True)
-    p_values = [distance_p_value(*pair, column) for pair, column in tests]
-    pits = pits.assign(p_value=("slice", p_values))
+    distances = zip(pits["distance"].values, pits["n_items"].values, replicated.T, strict=True)
+    pits["p_value"] = "slice", [distance_p_value(*each) for each in distances]
     return pits, [*pit_findings(pits, what), *_together(pits, replicated)]
 
 
@@ -301,19 +274,17 @@ def _together(pits: xr.Dataset, replicated: Floats) -> Findings:
         if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):
             quantities.setdefault((part[1], part[2] or ""), []).append(k)
     distance, p = (pits[name].to_numpy() for name in ("distance", "p_value"))
+    p_replicated = (np.argsort(np.argsort(-replicated, axis=0), axis=0) + 0.5) / len(replicated)
     rows = []
-    rank = np.argsort(np.argsort(-replicated, axis=0), axis=0)
-    p_replicated = (rank + 0.5) / len(rank)
     for (quantity, is_label), places in quantities.items():
         if (n := len(places)) > 1:
-            sums = -np.log(p_replicated[:, places]).sum(axis=1)
             observed = -np.log(np.maximum(p[places], _TINY)).sum()
+            chance = _exceedance(-np.log(p_replicated[:, places]).sum(axis=1), observed)
             where = f"{quantity} = any of {n}" if is_label else f"{quantity} 1/{n} to {n}/{n}"
-            chance = _exceedance(sums, observed)
             rows.append(finding(TOGETHER, where, distance[places].max(), chance))
     if len(p) >= _FEWEST_SLICES:
-        numbers, number = (p_replicated < WARNS).sum(axis=1), int((p < WARNS).sum())
-        chance = float((1 + (numbers >= number).sum()) / (1 + len(numbers)))
+        off, off_replicated = int((p < WARNS).sum()), (p_replicated < WARNS).sum(axis=1)
+        chance = float((1 + (off_replicated >= off).sum()) / (1 + len(off_replicated)))
         verdict = FAIL if chance < FAILS else WARN if chance < WARNS else OK
-        rows.append(finding(NUMBER, f"{len(p)} slices", number, chance, verdict))
+        rows.append(finding(NUMBER, f"{len(p)} slices", off, chance, verdict))
     return rows

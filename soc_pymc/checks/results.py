@@ -14,22 +14,15 @@ from .._lib.arrays import Floats
 from .._lib.reprs import html_table, visible
 
 COLUMNS = ("what", "where", "n", "value", "low", "high", "p", "verdict")
-"""A finding, its place and number of items: a value, its interval, a p-value and a verdict."""
-
-PROB = 0.9
-"""Probability of intervals, where the user names none."""
-
-SIDES = float(special.ndtri((1 + PROB) / 2))
-"""Half a normal interval of that probability, in sds."""
-
+PROB = 0.9  # of intervals, where the user names none
+SIDES = float(special.ndtri((1 + PROB) / 2))  # half a normal interval of that probability, in sds
 OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 FAILS, WARNS = 0.01, 0.05  # p-values: after correction for many tests, and each by itself
 _SMALLEST = 1e-12  # p-value that is written
-_TYPES = {"n": "Int64"} | dict.fromkeys(("value", "low", "high", "p"), "float64")
+_TYPES: Any = dict.fromkeys(COLUMNS, object) | {"n": "Int64"}
+_TYPES |= dict.fromkeys(("value", "low", "high", "p"), "float64")
 
-
-Findings = list[dict[str, Any]]
-"""Rows of a table."""
+Findings = list[dict[str, Any]]  # rows of a table
 
 
 def finding(
@@ -63,8 +56,7 @@ def two_sided(draws: Floats) -> Floats:
 def result_table(*parts: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
     """Return rows with the columns of a table of results; numbers that are missing are NaN."""
     frames = (part if isinstance(part, pd.DataFrame) else pd.DataFrame([*part]) for part in parts)
-    types: Any = dict.fromkeys(COLUMNS, object) | _TYPES
-    tables = [frame.reindex(columns=list(COLUMNS)).astype(types) for frame in frames]
+    tables = [frame.reindex(columns=list(COLUMNS)).astype(_TYPES) for frame in frames]
     table = pd.concat([part for part in tables if len(part)], ignore_index=True)
     return table.assign(verdict=table["verdict"].where(table["verdict"].notna(), None))
 
@@ -93,12 +85,8 @@ class Result:
         ``what`` was found ``where``, of ``n`` items: a ``value``, the ends ``low`` and ``high`` of
         its interval, ``p`` and ``verdict`` (``"ok"``, ``"warn"`` or ``"fail"``); NaN and None where
         there is none. `print` shows the same columns, the worst rows first.
-    data
-        Draws and numbers behind the table.
-    advice
-        What the table means, in plain sentences.
-    title
-        What the result is of.
+    data, advice, title
+        Draws and numbers behind the table, what it means in plain sentences, and what it is of.
     """
 
     table: pd.DataFrame

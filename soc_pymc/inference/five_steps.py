@@ -65,8 +65,7 @@ def run_five_steps(
     """A fit's `DataTree`, and the fields of its `Status` without the seconds."""
     _check(stats, prior, method)
     family = FAMILIES[prior.family]
-    width = stats.coarse if prior.mixture else 1  # joint cells may have wider bins
-    rows, data = rows_of(stats, family, most_bins=-(-stats.bins // width))
+    rows, data = rows_of(stats, family, most_bins=stats.bins)
     data.refuse_mean_only("soc.FiveSteps()")
     axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
     smoothing = Smoothing(axes, [positions(axis, rows) for axis in axes], rows.n, data.information)
@@ -77,7 +76,7 @@ def run_five_steps(
         # EM begins at smooth curves, because estimates of single bins are noisy
         location, dispersion = smoothing.at_bins(smoothing(location, dispersion, "plain"))
         start = location, np.maximum(dispersion, data.level()[1] + _NARROWEST)
-        parts, value, ended = search(family, stats.cells("joint"), rows.bin // width, start)
+        parts, value, ended = search(family, stats.cells("joint"), rows.bin, start)
         notes, failed = [*notes, f"{int(ended.sum()):,} bins by EM"], ~ended
         location, spread = mixture_curves(family, *parts)
         logs = place_moments(*parts) if family.has_log_moments else ()

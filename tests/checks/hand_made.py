@@ -42,7 +42,6 @@ class Kind:
         return prior_parameters(self.family, mean, variance)
 
     def theta(self, rng: Any, mean: Any, variance: Any) -> Any:
-        """Draws theta with these means and variances."""
         law = RECORDS[self.family].theta(*self._prior(mean, variance))
         return law.rvs(np.shape(mean), random_state=rng)
 
@@ -51,7 +50,6 @@ class Kind:
         return RECORDS[self.family].outcome(theta, size)
 
     def outcome(self, rng: Any, theta: Any, size: Any) -> Any:
-        """Draws outcomes given theta."""
         return self.likelihood(theta, size).rvs(np.shape(theta), random_state=rng)
 
     def marginal(self, mean: Any, variance: Any, size: Any) -> Any:
@@ -59,7 +57,6 @@ class Kind:
         return RECORDS[self.family].marginal(*self._prior(mean, variance), size)
 
     def update(self, mean: Any, variance: Any, outcome: Any, size: Any) -> Any:
-        """Returns the posterior mean of theta."""
         prior = self._prior(mean, variance)
         after = updated_parameters(self.family, *prior, outcome, size)
         return RECORDS[self.family].theta(*after).mean()
@@ -179,11 +176,9 @@ def simulate(n: int, seed: int, kind: str = "counts", theta: Any = None) -> pd.D
 
 
 def as_items(frame: pd.DataFrame, kind: str = "counts", **roles: str) -> Any:
-    """Returns a table of `simulate` as items."""
     case = KINDS[kind]
     return case.items(frame, **{role: role for role in case.roles}, **roles)
 
 
 def columns_of(frame: pd.DataFrame, kind: str = "counts") -> dict[str, np.ndarray]:
-    """Returns the columns of the kind's roles as numbers."""
     return {role: frame[role].to_numpy(dtype=float) for role in KINDS[kind].roles}

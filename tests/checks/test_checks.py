@@ -202,7 +202,6 @@ FAULTS = {  # what the fit's curves are moved by, and the check that must say so
 
 
 def faulty(fault, kind, seed=3, n=1500):
-    """Returns a fit and items that it does not fit."""
     case, rng = KINDS[kind], np.random.default_rng(seed)
     frame = simulate(*((3 * n, seed, kind, heavy_tail) if fault == "tail" else (n, seed, kind)))
     name, size = case.roles[1], frame[case.roles[2]]

@@ -71,10 +71,9 @@ def random_days(seed, days=5, k=2):
 
 
 def walk_on(grid, *days):
-    """Returns the walk on a grid of sds all of which count, and their prior probabilities."""
+    """Returns the walk on a grid of sds, and their prior probabilities."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(walk_module, "SDS", grid)
-        patch.setattr(walk_module, "_LIGHT", 0.0)
         return walk(*days), walk_module._prior()
 
 

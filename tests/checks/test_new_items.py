@@ -59,7 +59,6 @@ def test_without_error_of_the_curves_the_test_is_kolmogorov_and_smirnovs():
 
 
 def simulated(n, seed, factor=1.0):
-    """Returns counts whose theta is Gamma given the score, times a factor."""
     rng = np.random.default_rng(seed)
     t, exposure = rng.lognormal(-2.5, 0.8, n), rng.lognormal(4.0, 1.0, n)
     cv2 = 0.3 * (t / 0.08) ** -0.3
@@ -68,13 +67,11 @@ def simulated(n, seed, factor=1.0):
 
 @pytest.fixture(scope="module")
 def fits():
-    """Fits to six sets of 2,000 items of one truth."""
     sets = (soc.summarize(simulated(2000, 1000 + seed), bins=50, **QUIET) for seed in range(6))
     return [soc.fit(statistics, soc.Gamma(), soc.VI(draws=300), **QUIET) for statistics in sets]
 
 
 def checked(fit, seed, factor=1.0):
-    """Returns the check of 20,000 new items."""
     return soc.check(fit, simulated(20_000, seed, factor), subset=20, **QUIET).table
 
 

@@ -6,8 +6,7 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc.evaluate import held_out, split_items
-from soc_pymc.evaluate._held_out import fit_baselines
+from soc_pymc.evaluate import fit_baselines, held_out, split_items
 from soc_pymc.families.outcomes import OUTCOMES
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import (
@@ -213,7 +212,6 @@ def test_gains_are_over_the_constant_where_scores_are_no_rates():
 
 
 def baseline(name, frame):
-    """Returns a baseline of counts."""
     return fit_baselines(frame, OUTCOMES["poisson"])[name]
 
 

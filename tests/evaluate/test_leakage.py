@@ -18,12 +18,10 @@ def leaky(frame, share, rows=slice(None)):
 
 
 def leaks(result):
-    """Returns whether any evidence says that scores leak."""
     return "fail" in set(result.table["verdict"])
 
 
 def evidence(result):
-    """Returns the table by evidence, with z."""
     return result.table.set_index("where").assign(z=result.data["z"].to_numpy())
 
 

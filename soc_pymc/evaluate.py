@@ -1,0 +1,434 @@
+"""Evaluation on outcomes not seen: held-out parts, folds, and scores that saw their outcomes."""
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy import optimize, special, stats
+
+from ._lib.arguments import PROBABILITY, SEED, A, Whole, checked
+from ._lib.arrays import Floats
+from ._lib.errors import FitError, ItemsError
+from ._lib.progress import phase
+from .checks.comparison import cross_validate, warn_of_clusters
+from .checks.observations import check_rows, in_batches
+from .checks.pit import ALL, LEAST, equal_parts, large_sizes, pit_findings, slice_pits
+from .checks.results import FAIL, OK, SIDES, Result, result_table, with_verdicts
+from .data.binning import added
+from .data.groups import arguments_of, is_group
+from .data.items import Items, check_outcomes
+from .data.sources import batches
+from .data.statistics import Statistics
+from .data.summaries import summarize
+from .data.validation import scan
+from .families.outcomes import OUTCOMES, Outcome
+from .families.scales import LINEAR, LOG, STEPS
+from .inference.results import Fit, named_fits
+from .posterior.curves import warn_of_extrapolation
+from .posterior.item_columns import Columns, frame_columns
+from .posterior.predictive import posterior_of
+
+__all__ = ["cross_validate", "held_out", "leakage", "split_items"]
+
+_CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
+_EXPOSED = 25.0  # exposure in the test part that says something of an item (the paper's)
+_KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
+_RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
+_MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
+_LEVEL = 0.05  # chance of a false alarm
+_TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
+_FINDINGS = {
+    "outcomes alone": "outcomes vary by {:.2f} of their noise where they vary least",
+    "fresh outcomes": "the calibration slope is {:.2f} times as steep on fresh outcomes",
+    "out-of-fold scores": "the scores gain {:.0%} more than out-of-fold ones",
+}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Items whose outcomes were divided in two, with columns named by role in the same order."""
+
+    train: Items
+    test: Items
+
+
+def _stream(seed: int, purpose: str) -> np.random.Generator:
+    return np.random.default_rng([seed, zlib.crc32(purpose.encode())])
+
+
+@checked(fraction=PROBABILITY, seed=SEED)
+def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
+    """Hold out part of every item's outcome, so that both parts are independent given theta.
+
+    Each event of a Poisson count is held out with probability `fraction`, and so is that share of
+    the exposure. Of a value y the part held out is y + sqrt((1 - f) / f) s e with e standard
+    Normal, of noise sd s / sqrt(f); the rest, (y - f part) / (1 - f), has noise sd s / sqrt(1 - f)
+    (Neufeld, Dharamshi, Gao and Witten 2024). Trials are dealt out with their successes.
+
+    Parameters
+    ----------
+    items, fraction, seed
+        Items, which are read into memory; the share that is held out, between 0 and 1; and a seed.
+
+    Returns
+    -------
+    Split
+        ``train`` and ``test``: items over pandas tables with the same rows in the same order.
+
+    Raises
+    ------
+    ItemsError, FitError
+        If the items are not valid, or `fraction` is not between 0 and 1.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> split = soc.evaluate.split_items(items, fraction=0.5)
+    >>> both = split.train.source["count"] + split.test.source["count"]
+    >>> bool((both == items.source["count"]).all())
+    True
+    """
+    frame = read_frame(items)
+    outcome = OUTCOMES[items.kind]
+    names, (_, y, size) = (outcome.observed, outcome.size), score_and_outcomes(frame, outcome)
+    thinned = outcome.forms.thinned(y, size, fraction, _stream(seed, "thinning"))
+    remaining = outcome.forms.remainder(y, size, thinned, fraction)
+    columns = ("score", "cluster", *names)
+    roles = arguments_of({r: r for r in items.roles if r in columns or is_group(r)})
+    parts = (frame.assign(**dict(zip(names, part, strict=True))) for part in (remaining, thinned))
+    return Split(*(type(items)(part, **roles) for part in parts))
+
+
+def read_frame(items: Items) -> pd.DataFrame:
+    """Return all items as a validated pandas table with columns named by role, without ids."""
+    check_outcomes(items)
+    _, table = scan(replace(items, id=None, fold=None, date=None), progress=False)
+    return pd.concat([batch.to_pandas() for batch in batches(table)], ignore_index=True)
+
+
+def score_and_outcomes(frame: pd.DataFrame, outcome: Outcome) -> tuple[Floats, Floats, Floats]:
+    """Return scores, outcomes and their sizes of a table from `read_frame`."""
+    score, y, size = frame[["score", outcome.observed, outcome.size]].to_numpy(dtype=float).T
+    return score, y, size
+
+
+@checked(split=A(Split, "what soc.evaluate.split_items(items) returns"), bins=Whole(1), seed=SEED)
+def held_out(
+    fits: Fit | Mapping[str, Fit],
+    split: Split,
+    *,
+    bins: int = 20,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Result:
+    """Judge t, first-order baselines and fits by outcomes held out from every item (Section 5.1).
+
+    Point estimates are judged by the log-likelihood of the held-out part, posteriors by the PIT of
+    the held-out outcome in its predictive distribution given t and the item's training outcome.
+
+    Parameters
+    ----------
+    fits, split
+        A fit to statistics of ``split.train``, or several by name; and what `split_items` returned.
+    bins, seed, progress
+        Bins of the score, with equal numbers of items; seed of the randomised PIT; and whether to
+        show progress.
+
+    Returns
+    -------
+    Result
+        Its ``table`` has gains over t, or over a constant where t is not an estimate of theta, of a
+        constant, isotonic regression, Platt scaling, a spline, and the fits' posterior means, over
+        all items and by bin: in percent of that one's log-likelihood (of values, of the squared
+        error in noise sds), with a 90% interval over items. And for each fit ``PIT``, of all items
+        and, of counts, of those with an exposure of at least 25 in the test part. ``data`` has
+        ``gain``, by estimator and bin (-1 being all items), and ``pit``, ECDFs by fit and slice.
+
+    Raises
+    ------
+    ItemsError, FitError
+        If the two parts do not have the same rows, or are not of the fits' kind. An `ItemsWarning`
+        says if scores lie far outside of those that a fit saw, or items have clusters.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> split = soc.evaluate.split_items(items)
+    >>> fit = soc.fit(soc.summarize(split.train))
+    >>> soc.evaluate.held_out({"Gamma": fit}, split, bins=5).table["what"].iloc[-1]
+    '% gain of Gamma: E(theta | t, y)'
+    """
+    by_name, outcome = named_fits(fits, "fit"), OUTCOMES[split.train.kind]
+    train, test = (read_frame(part) for part in (split.train, split.test))
+    score, new, _ = score_and_outcomes(test, outcome)
+    if not np.array_equal(train["score"].to_numpy(dtype=float), score):
+        raise ItemsError("the two parts of the split do not have the same rows: use split_items")
+    warn_of_clusters(by_name, split.test, "standard errors")
+    # gains are over the first estimate
+    estimates = {} if outcome.forms.wrong_scores(score, new).any() else {"t": score}
+    with phase("baselines", enabled=progress):
+        estimates |= {name: fit(score) for name, fit in fit_baselines(train, outcome).items()}
+    pits, findings = {}, []
+    for name, fit in by_name.items():
+        means, pits[name] = _judged(fit, name, split, seed, progress)
+        prefix, what = ("", "PIT") if isinstance(fits, Fit) else (f"{name}: ", f"PIT of {name}")
+        estimates |= {prefix + title: mean for title, mean in means.items()}
+        findings += pit_findings(pits[name], what)
+    gains = _gains(estimates, test.assign(bin=equal_parts(score, bins)), outcome)
+    rows = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
+    overall, error = rows["bin"] < 0, SIDES * rows["gain_percent_se"]
+    table = pd.DataFrame({"what": "% gain of " + rows["estimator"], "n": rows["items"]})
+    table["where"] = rows["score"].map("score {:.4g}".format).mask(overall, ALL)
+    table["value"] = rows["gain_percent"]
+    table = table.assign(low=table["value"] - error, high=table["value"] + error)
+    table = with_verdicts(result_table(table[overall], findings, table[~overall]))
+    best = rows[overall].nlargest(1, "gain").iloc[0]
+    base = next(iter(estimates))
+    advice = (
+        f"The largest gain over {base} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
+        f"standard error {best['standard_error']:,.1f}.",
+    )
+    data = {"gain": gains, "pit": xr.concat(pits.values(), pd.Index(pits, name="fit"))}
+    title = f"held_out: {len(score):,} items, gains over {base}"
+    return Result(table, xr.DataTree.from_dict(data), advice, title)
+
+
+def _judged(
+    fit: Fit, name: str, split: Split, seed: int, progress: bool | None
+) -> tuple[dict[str, Floats], xr.Dataset]:
+    """Return posterior means of one fit by title, each (n,), and its PIT by slice."""
+    posterior = posterior_of(fit)
+    observed, size = posterior.outcome.observed, posterior.outcome.size
+    train, test = (frame_columns(fit, part) for part in (split.train, split.test))
+    warn_of_extrapolation(fit, train["score"])
+    score = posterior.scorer(())
+    with phase(f"posteriors of {name}", enabled=progress):
+        before = {role: values for role, values in train.items() if role != observed}
+        means = {"E(theta | t)": score(before)[0], "E(theta | t, y)": score(train)[0]}
+
+    def ends(part: Columns) -> tuple[Floats, Floats]:
+        return posterior.further_cdf_interval(part, part["new"], part["new_size"])
+
+    pairs = {**train, "new": test[observed], "new_size": test[size]}
+    intervals = in_batches("predictive distribution", pairs, _CHUNK, progress, ends)
+    n = np.ones(len(train["score"]), dtype=np.int64)
+    large = large_sizes(posterior.outcome, test[size], _EXPOSED)
+    masks = {ALL: n > 0} | {name: x for name, x in large.items() if x.sum() >= min(LEAST, len(n))}
+    return means, slice_pits(intervals, n, masks, _stream(seed, "PIT"))
+
+
+def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome) -> xr.Dataset:
+    """Return gains over the first estimate, (estimator, bin); bin -1 is all items."""
+    t, y, size = score_and_outcomes(test, outcome)
+    loss = outcome.forms.loss(y, size, next(iter(estimates.values())))
+    likelihood = np.stack([outcome.forms.log_likelihood(y, size, x) for x in estimates.values()])
+    slices, by_bin = {-1: np.arange(len(test)), **test.groupby("bin").indices}, []
+    for items in slices.values():
+        gain, total = likelihood[:, items] - likelihood[0, items], float(loss[items].sum())
+        divisor = total if total > 0 else np.nan
+        residual = gain - np.outer(gain.sum(axis=1) / divisor, loss[items])  # by the delta method
+        columns = {
+            "log_likelihood": likelihood[:, items].sum(axis=1),
+            "gain": gain.sum(axis=1),
+            "standard_error": _error_of_sum(gain),
+            "gain_percent": 100 * gain.sum(axis=1) / divisor,
+            "gain_percent_se": 100 * _error_of_sum(residual) / divisor,
+        }
+        by_estimator = {name: ("estimator", values) for name, values in columns.items()}
+        by_bin.append(xr.Dataset(by_estimator | {"items": len(items), "score": t[items].mean()}))
+    gains = xr.concat(by_bin, pd.Index(list(slices), name="bin"))
+    return gains.assign_coords(estimator=list(estimates)).transpose("estimator", "bin")
+
+
+def _error_of_sum(values: Floats) -> Floats:
+    n = values.shape[1]
+    return values.std(axis=1, ddof=1) * np.sqrt(n) if n > 1 else np.full(len(values), np.nan)
+
+
+Predict = Callable[[Floats], Floats]
+
+
+def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
+    """Return maps from scores to E(theta | t), of a table with score, outcome and size."""
+    from sklearn.preprocessing import SplineTransformer
+
+    score, y, size = score_and_outcomes(frame, outcome)
+    weight, total = outcome.forms.weighted(y, size)
+    if not (weight > 0).any():
+        raise ItemsError(f"all {len(frame):,} exposures are 0: nothing can be calibrated")
+    scale = outcome.theta if outcome.theta.holds(score).all() else LINEAR
+    distinct, place = np.unique(score[weight > 0], return_inverse=True)
+    weight, total = (np.bincount(place, x[weight > 0]) for x in (weight, total))
+    position, average = scale.position(distinct), total.sum() / weight.sum()
+    # outcomes in units of their mean and weights in events, for any unit of exposure
+    unit = average if outcome.theta is LOG else 1.0
+    events = weight * unit
+
+    def interpolated(rate: Floats) -> Predict:
+        return lambda score: np.interp(scale.position(score), position, rate)
+
+    def regression(knots: Floats, degree: int, ridge: float) -> Predict:
+        options = {"extrapolation": "linear", "include_bias": False}
+        basis = SplineTransformer(degree=degree, knots=knots[:, None], **options)
+        rate, x = outcome.forms.regressor(ridge / events.sum()), position[:, None]
+        rate.fit(basis.fit_transform(x), total / events, sample_weight=events)
+        return lambda score: unit * rate.predict(basis.transform(scale.position(score)[:, None]))
+
+    pooled = outcome.forms.pooled_rate(float(total.sum()), float(weight.sum()))
+    constant = interpolated(np.full(len(position), pooled))
+    baselines = {"constant": constant, "isotonic": interpolated(_isotonic(weight, total, outcome))}
+    if len(position) < 2 or pooled != average:
+        # no regression ends at a rate of 0, or at a probability of 1
+        return baselines | {"platt": constant, "spline": constant}
+    share = np.cumsum(weight) / weight.sum()
+    knots, degree = np.unique(np.interp(np.linspace(0, 1, _KNOTS), share, position)), 3
+    if len(position) < len(knots) + degree:
+        knots, degree = position, 1
+    platt = regression(position[[0, -1]], 1, 0.0)
+    return baselines | {"platt": platt, "spline": regression(knots, degree, _RIDGE)}
+
+
+def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
+    """Rising rates; only the lowest can be without events, and the highest without failures."""
+    fitted = optimize.isotonic_regression(total / weight, weights=weight)
+    rate, low_end, high_start = fitted.x, fitted.blocks[1], fitted.blocks[-2]
+    low, high = (
+        outcome.forms.pooled_rate(float(total[block].sum()), float(weight[block].sum()))
+        for block in (slice(low_end), slice(high_start, None))
+    )
+    least = np.min([low, *rate[low_end : low_end + 1]])
+    return np.clip(rate, least, np.max([high, *rate[max(high_start - 1, 0) : high_start]]))
+
+
+def leakage(
+    items: Items | Statistics, *, fresh: Items | None = None, out_of_fold: Items | None = None
+) -> Result:
+    """Test whether scores were trained on outcomes, which posteriors would then count twice.
+
+    Parameters
+    ----------
+    items
+        The items, or statistics of them where nothing else is given. Outcomes given an honest score
+        vary at least by their noise, which shows heavy leaks only.
+    fresh, out_of_fold
+        The same rows in the same order, with the same scores and outcomes seen later (not those of
+        `split_items`); and with scores of the same model that has not seen them, compared after a
+        straight-line calibration (not for a model that knows items by their earlier outcomes).
+
+    Returns
+    -------
+    Result
+        Its ``table`` has a row for each kind of evidence (``where``), with ``"fail"`` where scores
+        leak, and a chance of at most 5% of any false alarm. The ``value`` is the least ratio of
+        outcomes' variance to their noise among octaves of exposure; the calibration slope on fresh
+        outcomes over that on the items' own; and the extra log-likelihood as a share of the
+        out-of-fold scores' gain, of which up to 5% is not an alarm. ``data`` has ``z``.
+
+    Raises
+    ------
+    ItemsError, FitError
+        If items are not valid, or the others are not the same rows.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(2000, seed=0)
+    >>> frame["leaky"] = 0.5 * frame["score"] + 0.5 * frame["count"] / frame["exposure"]
+    >>> items = soc.PoissonItems(frame, score="leaky", count="count", exposure="exposure")
+    >>> list(soc.evaluate.leakage(items).table["verdict"])
+    ['fail']
+    """
+    optional = {
+        "fresh": (fresh, "fresh outcomes", _from_fresh),
+        "out_of_fold": (out_of_fold, "out-of-fold scores", _from_folds),
+    }
+    evidence = {"outcomes alone": _from_outcomes(items)}
+    for name, (other, where, judge) in optional.items():
+        if other is None:
+            continue
+        check_outcomes(other, name)
+        if isinstance(items, Statistics):
+            raise FitError("statistics have no rows to compare: give leakage() the items")
+        if items.kind != other.kind:
+            raise ItemsError(
+                f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
+                "the same order"
+            )
+        evidence[where] = judge(OUTCOMES[items.kind], read_frame(items), read_frame(other))
+    table = pd.DataFrame.from_dict(evidence, "index", columns=["value", "z", "p"])
+    table = table.rename_axis("where").reset_index().assign(what="leakage")
+    tolerated = (table["where"] == "out-of-fold scores") & (table["value"] <= _TOLERANCE)
+    honest = tolerated | (table["p"] >= _LEVEL / len(evidence))
+    table["verdict"] = np.where(honest, OK, FAIL)
+    failed = {where: evidence[where] for where in table["where"][~honest]}
+    leaks = [f"{_FINDINGS[w].format(x)} (z = {z:.1f})" for w, (x, z, _) in failed.items()]
+    advice = "No sign that scores saw their outcomes."
+    if leaks:
+        advice = (
+            f"Scores saw their outcomes: {'; '.join(leaks)}. Posteriors would count these twice "
+            "and intervals be too narrow: score every item by a model trained without it, such as "
+            "by scikit-learn's cross_val_predict."
+        )
+    elif len(evidence) == 1:
+        advice = (
+            "No sign that scores saw their outcomes, but outcomes alone show heavy leaks only: "
+            "give fresh= or out_of_fold= to see lighter ones."
+        )
+    data = xr.Dataset({"z": ("evidence", table["z"])}, {"evidence": list(evidence)})
+    return Result(result_table(table), data, (advice,), "leakage")
+
+
+Evidence = tuple[float, float, float]  # a value, its z, large where scores leak, and p
+
+
+def _from_outcomes(data: Items | Statistics) -> Evidence:
+    """Return the least variation by octave of exposure or noise sd; z with its sign turned."""
+    statistics, outcome = data, OUTCOMES[data.kind]
+    if not isinstance(statistics, Statistics):
+        statistics = summarize(statistics, folds=0, on_leakage="ignore", progress=False)
+    margin = outcome.margins[0]
+    cells = statistics.cells(margin)
+    octaves = {**cells, "cell": cells["cell"] >> STEPS}
+    groups = added(octaves, ("bin", "cell"), outcome.sums(margin))
+    known, excess, variance, noise = outcome.forms.excess(groups, statistics.data)
+    if not len(excess):
+        return np.nan, 0.0, 1.0
+    # one bin whose theta varies must not hide many in which outcomes hardly do
+    capped = np.minimum(excess, _MOST_Z * np.sqrt(variance))
+    _, octave = np.unique(groups["cell"][known], return_inverse=True)
+    total, spread, scale = (np.bincount(octave, x) for x in (capped, variance, noise))
+    z = total / np.sqrt(spread)
+    least = int(z.argmin())
+    p = min(1.0, len(z) * float(stats.norm.cdf(z[least])))
+    # single trials that all came out alike have no noise
+    effect = 1.0 + float(total[least] / scale[least]) if scale[least] > 0 else 1.0
+    return effect, -float(z[least]), p
+
+
+def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> Evidence:
+    """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
+    check_rows(frame, fresh, {"score": "score"}, "fresh=")
+    (score, *seen), (_, *later) = (score_and_outcomes(x, outcome) for x in (frame, fresh))
+    rank = special.ndtri((stats.rankdata(score) - 0.5) / len(score))
+    contrast, weight = outcome.forms.contrast(*seen, *later)
+    centred = rank - (weight @ rank) / weight.sum()
+    before, after = (outcome.forms.line(score, *pair)[1] for pair in (seen, later))
+    spread = np.sqrt(((centred * contrast) ** 2).sum())
+    z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
+    return after / before if before else np.nan, z, float(stats.norm.sf(z))
+
+
+def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> Evidence:
+    """Return the extra log-likelihood of scores, as a share of what out-of-fold scores gain."""
+    words = {outcome.observed: "outcome", outcome.size: "exposure or noise sd"}
+    check_rows(frame, folds, words, "out_of_fold=")
+    score, y, size = score_and_outcomes(frame, outcome)
+    scores = score, folds["score"].to_numpy(dtype=float), np.ones(len(score))
+    density, out_of_fold, none = (outcome.forms.line(x, y, size)[0] for x in scores)
+    extra, gain = density - out_of_fold, float((out_of_fold - none).sum())
+    z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))
+    effect = float(extra.sum()) / max(gain, 1e-300) if extra.sum() > 0 else 0.0
+    return effect, z, float(stats.norm.sf(z))
