@@ -1,10 +1,10 @@
 """Decisions on many items together, which share the curves: rankings and totals.
 
-Each joint draw takes one draw of the curves for all items. Its random numbers belong to blocks of
-512 items, draw by draw, so that they depend neither on the number of processors nor on that of the
-draws.
+Each joint draw takes one draw of the curves for all items. Random numbers belong to blocks of 512
+items, draw by draw, so that they depend neither on the processors nor on the number of draws.
 """
 
+import math
 from collections.abc import Sequence
 from operator import methodcaller
 
@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
+from scipy.optimize.elementwise import find_root
+from scipy.stats import pearson3
 
 from .._lib import arguments as rules
 from .._lib.arguments import SEED, OrNone, Real, Whole, checked, shown, switch
@@ -35,11 +37,12 @@ _MOST = 1024  # draws of a block of items that are made at once
 _HELD = 4_000_000  # draws of items that are ranked at once
 _SCREENING = 100  # draws that screen items
 _NEGLIGIBLE = 1e-3  # probability, as a share of k, of the items that screening leaves out
-_TOTALS = 1_000_000  # numbers in one array of draws x totals
+_TOTALS = 50  # totals at once
 _DRAWS = 20_000  # joint draws for totals of few items
 _FEW = 10  # items from which on the cumulants give the shape
 _MISSING = "missing"  # label of the total of items without a label
-_CLOSE = 1e-7  # error of quantiles, as a share of the range that they lie in
+_EXACT = 1e-11  # error of a quantile's probability
+_CLOSE = 1e-7  # widening of the range that holds a quantile, in sds
 
 
 # --- joint draws ---------------------------------------------------------------------------------
@@ -60,8 +63,9 @@ class _Block:
         return self._posterior.family.draw(a, b, self._rngs[1:]), a, b
 
 
-def _curve_numbers(total: int, draws: int, seed: int) -> Ints:
+def _curve_numbers(fit: Fit, draws: int, seed: int) -> Ints:
     """Return the curve draw that each joint draw uses: all in random order, over and over."""
+    total = math.prod(fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
     rounds = -(-draws // total)
     orders = (np.random.default_rng([seed, i]).permutation(total) for i in range(rounds))
     return np.concatenate(list(orders))[:draws]
@@ -95,21 +99,21 @@ def thompson_draws(
 ) -> xr.DataArray:
     """Draw theta of every item given score and outcome, for Thompson sampling.
 
-    Choosing the items with the largest theta of a draw, one draw a round, chooses each with the
-    probability that it is the best.
+    Choosing the item with the largest theta of a draw chooses each with the probability that it is
+    the best.
 
     Parameters
     ----------
     fit, items, progress
         As in `probability_above`, with the same errors.
     draws, seed
-        Number of draws, and seed: take another seed each round. Fewer draws are the first of more.
+        Number of draws, and seed: take another one each round. Fewer draws are the first of more.
 
     Returns
     -------
     xarray.DataArray
-        ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (as the index of
-        `probability_above`) and ``curve``, the draw of the curves that all items of a draw share.
+        ``theta`` (draw, item), with coordinates ``item`` (as the index of `probability_above`) and
+        ``curve``, the draw of the curves that all items share.
 
     Examples
     --------
@@ -121,13 +125,10 @@ def thompson_draws(
     decision = read_decision(fit, items, progress)
     what = f"{draws:,} draws of {len(decision):,} items"
     rules.refuse_beyond_memory(8.0 * draws * len(decision), what, "ask for fewer of one of them")
-    curves = _curve_numbers(decision.draws, draws, seed)
+    curves = _curve_numbers(fit, draws, seed)
     theta = _joint_draws(decision, curves, seed, progress)
-    coords = {
-        "draw": np.arange(draws),
-        "curve": ("draw", curves),
-        "item": decision.index.to_numpy(),
-    }
+    index = decision.index.to_numpy()
+    coords = {"draw": np.arange(draws), "curve": ("draw", curves), "item": index}
     return xr.DataArray(theta, coords, ("draw", "item"), name="theta")
 
 
@@ -151,7 +152,7 @@ def probability_best(
     fit, items, seed, progress
         As in `thompson_draws`, with the same errors; items are ranked among themselves.
     k, draws
-        Size of the top, at least 1; and number of joint draws of all items, at least 2.
+        Size of the top, at least 1; and number of joint draws, at least 2.
 
     Returns
     -------
@@ -169,14 +170,14 @@ def probability_best(
     decision = read_decision(fit, items, progress)
     if k >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
-    curves = _curve_numbers(decision.draws, draws, seed)
+    curves = _curve_numbers(fit, draws, seed)
     with phase("candidates", enabled=False) as bar:
         screened, _ = _top(decision, k, seed, curves[:_SCREENING], bar)
     order = np.argsort(screened, kind="stable")
     candidates = np.sort(order[np.cumsum(screened[order]) > _NEGLIGIBLE * k])
     answer, total = np.zeros((2, len(decision))), draws * len(candidates)
     with phase("probability of being best", total=total, unit="draws", enabled=progress) as bar:
-        answer[:, candidates] = _top(decision.rows(candidates), k, seed, curves, bar)
+        answer[:, candidates] = _top(decision.subset(candidates), k, seed, curves, bar)
     return pd.DataFrame(answer.T, decision.index, ["probability", "error"])
 
 
@@ -206,10 +207,9 @@ def _top(
 
 
 # --- totals --------------------------------------------------------------------------------------
-# Given a draw of the curves the items are independent, so the cumulants of a sum are sums of the
-# items' cumulants: w E(theta), w^2 Var(theta) and w^3 E[(theta - E(theta))^3]. Given the draw the
+# Given a draw of the curves items are independent, so that their first three cumulants add up. The
 # total has the Pearson type III distribution (a shifted Gamma) with these; over the draws, which
-# all items share, it is their equal mixture.
+# all items share, it is an equal mixture.
 
 
 @checked(items=check_outcomes, mean=switch, threshold=OrNone(Real()))
@@ -232,29 +232,23 @@ def total(
     Parameters
     ----------
     fit, items, progress
-        As in `probability_above`.
+        As in `probability_above`, with the same errors.
     weights
-        ``"exposure"`` (of successes ``"trials"`` too), the name of another column of numbers, or
-        one number for each item: the total is the sum of weight times theta. None counts items.
+        ``"exposure"`` (of successes ``"trials"`` too), another column of numbers, or a number for
+        each item: the total is the sum of weight times theta. None counts items.
     by, mean
-        Name of a column of labels, or one label for each item: one total for each label. And
-        whether to divide by the sum of the weights, which then must be >= 0 and not all 0.
+        Column of labels, or a label for each item: one total for each label. And whether to divide
+        by the sum of the weights, which then must be >= 0 and not all 0.
     quantiles, threshold
         Probabilities of the quantile columns; and a number in the unit of the total, or None.
 
     Returns
     -------
     pandas.DataFrame
-        One row for each label, sorted, or the row ``"all items"``: the number of ``items``;
-        ``mean`` and ``sd`` of the total, which are exact; ``sd_curves``, the part of the sd that
-        comes from the curves; quantiles such as ``q05`` and ``q97_5``, within about 0.02 sd; with
-        `threshold` also ``probability_above``.
-
-    Raises
-    ------
-    ItemsError, FitError
-        If the items are not valid or not of the fit's kind, or have no such column; if weights or
-        labels are not as many as items, or an argument is out of its range.
+        One row for each label, sorted, or the row ``"all items"``: the number of ``items``; exact
+        ``mean`` and ``sd`` of the total; ``sd_curves``, the part of the sd that comes from the
+        curves; quantiles such as ``q05`` and ``q97_5``, within about 0.02 sd; with `threshold` also
+        ``probability_above``.
 
     Examples
     --------
@@ -272,12 +266,13 @@ def total(
     if mean:
         weight = _normalised(weight, code, labels)
     sizes, order = np.bincount(code, minlength=len(labels)), np.argsort(code, kind="stable")
-    at_once, blocks = max(1, _TOTALS // max(decision.draws, _DRAWS)), []
-    ends = np.append(0, np.cumsum(sizes))
-    for totals in parts("totals", len(sizes), at_once, progress, "totals"):
-        part = order[ends[totals.start] : ends[totals.stop]]
-        rows = decision.rows(part)
-        blocks.append(_distributions(rows, weight[part], sizes[totals], probs, threshold))
+    ends, blocks = np.append(0, np.cumsum(sizes)), []
+    for totals in parts("totals", len(sizes), _TOTALS, progress, "totals"):
+        chosen = order[ends[totals.start] : ends[totals.stop]]
+        items_of_totals = decision.subset(chosen)
+        blocks.append(
+            _distributions(items_of_totals, weight[chosen], sizes[totals], probs, threshold)
+        )
     names = [quantile_name(p).removeprefix("theta_") for p in probs]
     names = ["mean", "sd", "sd_curves", *names, "probability_above"][: len(blocks[0])]
     table = pd.DataFrame(np.hstack(blocks).T, labels, names)
@@ -289,11 +284,11 @@ def _weights(decision: DecisionItems, weights: str | ArrayLike | None) -> Floats
     """Return finite weights of all items."""
     if weights is None:
         return np.ones(len(decision))
-    if isinstance(weights, str) and decision.labels[weights].dtype.kind not in "iuf":
+    if not isinstance(weights, str):
+        return decision.numbers(weights, "weights", per_item=True)
+    if decision.labels[weights].dtype.kind not in "iuf":
         raise FitError(f"weights={weights!r} must be the name of a column of numbers")
-    values = decision.labels[weights] if isinstance(weights, str) else weights
-    name = f"weights={weights!r}" if isinstance(weights, str) else "weights"
-    return decision.numbers(values, name, per_item=True)
+    return decision.numbers(decision.labels[weights], f"weights={weights!r}", per_item=True)
 
 
 def _labels(decision: DecisionItems, by: str | ArrayLike | None) -> tuple[Ints, pd.Index]:
@@ -332,10 +327,7 @@ def _normalised(weight: Floats, code: Ints, labels: pd.Index) -> Floats:
 def _distributions(
     items: DecisionItems, weight: Floats, sizes: Ints, probs: Sequence[float], cut: float | None
 ) -> Floats:
-    """Return mean, sd, sd from the curves, quantiles and P(total > cut) as rows, (rows, totals).
-
-    Items are sorted by total, `sizes` of each.
-    """
+    """Return mean, sd, sd from the curves, quantiles and P(total > cut), (rows, totals)."""
     code = np.repeat(np.arange(len(sizes)), sizes)
 
     def moments(rows: slice) -> list[Floats]:
@@ -353,7 +345,7 @@ def _distributions(
     few = (sizes < _FEW) & (items.fit.prior.mixture or third.any(axis=0))
     if few.any():
         chosen = np.flatnonzero(few[code])
-        theta = _joint_draws(items.rows(chosen), _curve_numbers(items.draws, _DRAWS, 0), 0)
+        theta = _joint_draws(items.subset(chosen), _curve_numbers(items.fit, _DRAWS, 0), 0)
         starts = np.flatnonzero(np.diff(code[chosen], prepend=-1))
         drawn = np.add.reduceat(theta * weight[chosen], starts, axis=1)
         for row, prob in zip(rows[3:], probs, strict=False):
@@ -363,32 +355,30 @@ def _distributions(
     return np.vstack(rows)
 
 
+def _pearson(cumulants: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return means, sds and skewness of each total given the draws."""
+    mean, variance, third = cumulants
+    sd = np.sqrt(variance)
+    skew = np.divide(third, sd**3, out=np.zeros(sd.shape), where=sd > 0.0)
+    return mean, sd, skew
+
+
 def _below(cumulants: Floats, cut: Floats | float) -> Floats:
     """Return P(total <= cut) of each total, averaged over the draws."""
-    from scipy.stats import pearson3
-
-    mean, variance, third = cumulants
-    certain = variance <= 0.0  # all weights are 0
-    scale = np.sqrt(np.where(certain, 1.0, variance))
-    share = np.where(certain, mean <= cut, pearson3.cdf((cut - mean) / scale, third / scale**3))
-    return np.asarray(share.mean(axis=0))
+    mean, sd, skew = _pearson(cumulants)
+    certain = sd <= 0.0  # all weights are 0
+    z = (cut - mean) / np.where(certain, 1.0, sd)
+    return np.asarray(np.where(certain, mean <= cut, pearson3.cdf(z, skew)).mean(axis=0))
 
 
 def _quantile(cumulants: Floats, prob: float) -> Floats:
-    """Return the quantile of each total."""
-    from scipy.optimize.elementwise import find_root
-
-    # Bernstein's bounds: in both tails a shifted Gamma's quantile lies between these
-    mean, variance, third = cumulants
-    scale = np.abs(third) / np.where(variance > 0.0, 2.0 * variance, 1.0)
-    tails = -np.log(prob), -np.log1p(-prob)
-    below, over = (np.sqrt(2.0 * variance * tail) + scale * tail for tail in tails)
-    low = (mean - below).min(axis=0)
-    width = (mean + over).max(axis=0) - low
+    """Return the quantile of each total, between those given single draws."""
+    mean, sd, skew = _pearson(cumulants)
+    by_draw, margin = mean + sd * pearson3.ppf(prob, skew), _CLOSE * sd.max(axis=0)
+    ends = by_draw.min(axis=0) - margin, by_draw.max(axis=0) + margin
 
     def excess(place: Floats, total: Ints) -> Floats:
-        return _below(cumulants[:, :, total], low[total] + place * width[total]) - prob
+        return _below(cumulants[:, :, total], place) - prob
 
-    ends = np.zeros(len(low)), np.ones(len(low))
-    root = find_root(excess, ends, args=(np.arange(len(low)),), tolerances={"xatol": _CLOSE})
-    return np.where(width > 0.0, low + root.x * width, low)
+    root = find_root(excess, ends, args=(np.arange(len(margin)),), tolerances={"fatol": _EXACT})
+    return np.where(margin > 0.0, root.x, ends[0])
