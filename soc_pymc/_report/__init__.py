@@ -16,7 +16,7 @@ from ..families.scales import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
-from ..quantities.variance import statistics_of
+from ..quantities.curves import statistics_of
 from .overview import read_overview
 from .page import render
 

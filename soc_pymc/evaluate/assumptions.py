@@ -22,7 +22,8 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import STEPS
 from ..inference.results import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
-from ..quantities.variance import SHARES, check_draws, r_squared, score_quantiles
+from ..quantities.comparisons import check_draws
+from ..quantities.curves import SHARES, r_squared, score_quantiles
 from ._held_out import read_frame
 
 _MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary

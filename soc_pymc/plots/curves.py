@@ -28,7 +28,7 @@ from ..families.scales import LINEAR, LOG
 from ..inference.results import FIT, Fit, outcome_roles
 from ..posterior.calibration import bands, calibration_curves, default_scores
 from ..posterior.predictive import posterior_of
-from ..quantities.variance import SHARES, score_quantiles
+from ..quantities.curves import SHARES, score_quantiles
 from . import fit_data, style
 from .style import AX
 

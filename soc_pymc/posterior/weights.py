@@ -60,7 +60,7 @@ class BinWeights:
         """Conjugate parameters as in `SmoothWeights`."""
         return self._family.mixtures.parameters(*self.components(columns))
 
-    def by_draw(self, columns: Columns, draws: Ints) -> Floats:
+    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
         """Weights by draw as in `SmoothWeights`."""
         weight = self._weight[bin_of(self._fit, columns["score"])]
         return np.broadcast_to(weight, (len(draws), *weight.shape))
@@ -160,7 +160,7 @@ class SmoothWeights:
         even = np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)
         return self._solve(columns, _with_moments(predictors[even], predictors))
 
-    def by_draw(self, columns: Columns, draws: Ints) -> Floats:
+    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
         """Weights of items under some draws, (draws, n, R), interpolated where that is possible."""
         position, prior = place_of(self._fit, "mean", columns["score"]), self._fit.prior
         out = np.empty((len(position), len(draws), self.number), dtype=np.float32)

@@ -21,7 +21,7 @@ from ..inference.results import FIT, Fit
 from ..posterior.curves import extrapolation_reported, items_at_once
 from ..posterior.item_columns import Columns, check_groups, read_items, select
 from ..posterior.predictive import posterior_of
-from .variance import check_draws, statistics_of, variance_parts
+from .curves import statistics_of, variance_parts
 
 _ITEMS = A(Items, "items")
 _SAMPLE = 20_000  # random items that correlations are computed from
@@ -37,6 +37,13 @@ _EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
 }
 
 
+def check_draws(fit: Fit, name: str) -> None:
+    """Refuse fits with a single draw where a result has intervals alone."""
+    if fit.one_draw:
+        why = "which carries no uncertainty: fit with soc.VI() or soc.NUTS()"
+        raise FitError(f"{name} has a single draw, {why}")
+
+
 # --- scores --------------------------------------------------------------------------------------
 
 
@@ -50,11 +57,9 @@ def compare_scores(
 ) -> Result:
     """Compare the R^2 and the E Var(theta | t) of scores of the same items, draw by draw.
 
-    Var(theta) is the same for all scores, so the difference in E Var(theta | t) is minus that in
-    Var E(theta | t), which is known far better. All fits see the same outcomes, so that their
-    errors are as correlated as the items' influences on the posterior means (the Bayesian
-    infinitesimal jackknife, Giordano and Broderick 2023). Draws are paired so that they have that
-    correlation (Iman and Conover 1982).
+    All fits see the same outcomes, so that their errors are as correlated as the items' influences
+    on the posterior means (the Bayesian infinitesimal jackknife, Giordano and Broderick 2023).
+    Draws are paired so that they have that correlation (Iman and Conover 1982).
 
     Parameters
     ----------
@@ -62,16 +67,15 @@ def compare_scores(
         By name, a fit and its items: the same rows in the same order, of which only the score (and
         the groups) differ. The first is the one that others are compared with.
     prob, seed, progress
-        Probability of the intervals, seed of the random items that the correlations come from and
-        of the pairing, and whether to show progress.
+        Probability of the intervals, seed of random numbers, and whether to show progress.
 
     Returns
     -------
     Result
         Its ``table`` has two rows for each score but the first: by how much its R^2 is larger, and
-        its E Var(theta | t), in squared units of theta: negative for a better score; ``p`` is twice
-        the posterior probability on the other side of 0. ``data`` has the draws ``r_squared`` and
-        ``unexplained`` (score, draw) and the ``correlation`` (score) of errors.
+        its E Var(theta | t), negative for a better score; ``p`` is twice the posterior probability
+        on the other side of 0. ``data`` has the draws ``r_squared`` and ``unexplained`` (score,
+        draw) and the ``correlation`` (score) of errors.
 
     Raises
     ------
@@ -109,28 +113,30 @@ def compare_scores(
         roles = {role: role for role in (outcome.observed, outcome.size)}
         check_rows(reference_columns, columns, roles, f"score {name!r}")
         influence[name] = _influence(fit, columns, variances[name][0], progress)
-    number = min(draws.shape[1] for draws in variances.values())
-    for name, draws in variances.items():  # draws that are evenly spaced
-        variances[name] = draws[:, np.linspace(0, draws.shape[1] - 1, number).astype(int)]
     reference, *further = scores
-    base = variances[reference][0]
+    number = min(draws.shape[1] for draws in variances.values())
+    even = [np.linspace(0, x.shape[1] - 1, number).astype(int) for x in variances.values()]
+    base, *others = (x[:, k] for x, k in zip(variances.values(), even, strict=True))
     correlation = [_correlation(influence[reference], influence[name]) for name in further]
-    for name, value in zip(further, correlation, strict=True):
-        variances[name] = variances[name][:, _pairing(base, variances[name][0], value, rng)]
-    total = np.mean([draws[1] for draws in variances.values()], axis=0)
-    gains = np.array([variances[name][0] - base for name in further])
-    differences = {"r_squared": gains / total, "unexplained": -gains}
+    others = [
+        draws[:, _pairing(base[0], draws[0], value, rng)]
+        for draws, value in zip(others, correlation, strict=True)
+    ]
+    total = np.mean([draws[1] for draws in (base, *others)], axis=0)
+    # Var(theta) is the same for all scores: what one explains more, it leaves less unexplained
+    gains = np.array([draws[0] - base[0] for draws in others])
+    differences = {"R-squared": gains / total, "E Var(theta | t)": -gains}
     where = [f"{name} - {reference}" for name in further]
     rows = [
         estimates(what, where, draws.T, prob, p=two_sided(draws.T))
-        for what, draws in zip(("R-squared", "E Var(theta | t)"), differences.values(), strict=True)
+        for what, draws in differences.items()
     ]
-    data = xr.Dataset(
-        {name: (("score", "draw"), x) for name, x in differences.items()},
-        {"score": np.array(further, dtype=object), "draw": np.arange(number)},
-        {"reference": reference},
-    ).assign(correlation=("score", correlation))
-    return Result(result_table(*rows), data, (), f"scores against {reference}")
+    dims = "score", "draw"
+    data = {"r_squared": (dims, gains / total), "unexplained": (dims, -gains)}
+    coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
+    data["correlation"] = "score", correlation
+    dataset = xr.Dataset(data, coords, {"reference": reference})
+    return Result(result_table(*rows), dataset, (), f"scores against {reference}")
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
@@ -195,9 +201,9 @@ def _pairing(
 def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     """Find the levels of the groups that differ in E(theta | t) from all items at equal score.
 
-    The effect of a level is the average of its curve of the mean over the level's items, at their
-    scores, minus the average over all items, on the log scale (log odds for successes in trials).
-    Effects are partially pooled (Gelman, Hill and Yajima 2012), so many levels need no correction.
+    The effect of a level is the average of its curve of the mean over the level's items, minus the
+    average over all items, on the log scale (log odds for successes in trials). Effects are
+    partially pooled (Gelman, Hill and Yajima 2012), so many levels need no correction.
 
     Parameters
     ----------
@@ -209,11 +215,10 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     -------
     Result
         Its ``table`` has a row for each level (``where``) of a column, by falling effect: a factor
-        of E(theta | t), an odds ratio for successes in trials, or a difference for values. ``p`` is
-        twice the posterior probability on the other side of no effect, the ``verdict`` is
-        ``"warn"`` where the interval excludes no effect. The last row of a column has the sd of its
-        levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on the log
-        scale; ``advice`` says how many levels differ, and how many would by chance.
+        of E(theta | t), an odds ratio for successes in trials, or a difference for values, with
+        verdict ``"warn"`` where the interval excludes no effect. The last row of a column has the
+        sd of its levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on
+        the log scale; ``advice`` says how many levels differ, and how many would by chance.
 
     Raises
     ------
