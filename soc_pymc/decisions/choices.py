@@ -52,23 +52,18 @@ class DecisionItems:
         """Return some of the items."""
         return replace(self, columns=select(self.columns, chosen), index=self.index[chosen])
 
-    def numbers(
-        self, values: ArrayLike, name: str, least: float = -np.inf, per_item: bool = False
-    ) -> Floats:
-        """Return numbers > `least`, (n,), from one for all items or (if `per_item`) for each."""
+    def numbers(self, values: ArrayLike, name: str, least: float = -np.inf) -> Floats:
+        """Return numbers > `least`, (n,), from one number for all items, or one for each."""
         shape = (len(self),)
         array = numbers_of(values, name, expected="a number or an array of numbers")
-        if array.shape != shape and (per_item or array.shape != ()):
-            need = ("" if per_item else "one number, or ") + f"one number for each of {shape[0]:,}"
-            raise FitError(f"{name} has the shape {array.shape}: give {need} items")
+        if array.shape not in ((), shape):
+            need = f"one number, or one number for each of {len(self):,} items"
+            raise FitError(f"{name} has the shape {array.shape}: give {need}")
         # larger numbers leave none to compare with
         bad = ~((np.abs(array) <= LARGEST) & (array > least))
         if bad.any():
-            bound = "" if least == -np.inf else f" and > {least:g}"
-            raise FitError(
-                f"{name} must be finite{bound}, up to {LARGEST:g} in size, not "
-                f"{digits(array[bad].flat[0])}"
-            )
+            bound = f"{'' if least == -np.inf else f' and > {least:g}'}, up to {LARGEST:g} in size"
+            raise FitError(f"{name} must be finite{bound}, not {digits(array[bad].flat[0])}")
         return np.array(np.broadcast_to(array, shape))
 
 
@@ -78,14 +73,12 @@ def read_decision(
     """Read and check the items of a decision, and further columns of their table."""
     posterior = posterior_of(fit)
     check_outcomes(items)
-    name = items.id
-    columns, labels = read_items(fit, items, [*([name] if name else []), *also], progress)
-    if name:
-        index = pd.Index(labels[name], name=name)
+    columns, labels = read_items(fit, items, [*([items.id] if items.id else []), *also], progress)
+    index: pd.Index = pd.RangeIndex(len(columns["score"]))
+    if items.id:
+        index = pd.Index(labels[items.id], name=items.id)
     elif isinstance(items.source, pd.DataFrame):
         index = items.source.index
-    else:
-        index = pd.RangeIndex(len(columns["score"]))
     return DecisionItems(fit, posterior, columns, index, labels)
 
 
@@ -200,8 +193,7 @@ def value_of_exposure(
     fit, items, threshold, progress
         As in `probability_above`, with the same errors; the threshold may be None.
     more
-        Further exposure (counts) or trials (successes), or the noise sd of one further value: a
-        number > 0, or one for each item.
+        Further exposure or trials, or the noise sd of one further value: > 0, one or per item.
 
     Returns
     -------
@@ -227,10 +219,9 @@ def value_of_exposure(
 
     def gains(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         theta, more = theta.listed(family), columns["more"]
-        means = family.mean(theta.a, theta.b)
+        means, variances = family.mean(theta.a, theta.b), family.variance(theta.a, theta.b)
         mean = theta.average(means)
-        within = theta.average(family.variance(theta.a, theta.b))
-        variance = within + theta.average((means - mean) ** 2)
+        variance = theta.average(variances) + theta.average((means - mean) ** 2)
         if theta.weight is None:
             after = variance / (1.0 + family.outcome.forms.response(more, mean, variance))
         else:

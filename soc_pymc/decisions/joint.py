@@ -72,11 +72,11 @@ def _curve_numbers(fit: Fit, draws: int, seed: int) -> Ints:
 
 
 def _joint_draws(
-    items: DecisionItems, curves: Ints, seed: int, progress: bool | None = False
-) -> Floats:
-    """Return draws of theta of all items, (draws, n), under the draws `curves` of the curves."""
-    number, least = len(curves), NEAR_ZERO if items.fit.prior.zero else 0.0
-    theta = np.empty((number, len(items)))
+    items: DecisionItems, number: int, seed: int, progress: bool | None = False
+) -> tuple[Floats, Ints]:
+    """Return draws of theta of all items, (draws, n), and the draws of the curves they use."""
+    theta, least = np.empty((number, len(items))), NEAR_ZERO if items.fit.prior.zero else 0.0
+    curves = _curve_numbers(items.fit, number, seed)
 
     def draw(part: slice) -> None:
         block = _Block(items, part.start // _BLOCK, seed)
@@ -87,7 +87,7 @@ def _joint_draws(
 
     for _ in ordered_map(draw, parts("joint draws", len(items), _BLOCK, progress)):
         pass
-    return theta
+    return theta, curves
 
 
 # --- rankings ------------------------------------------------------------------------------------
@@ -99,8 +99,7 @@ def thompson_draws(
 ) -> xr.DataArray:
     """Draw theta of every item given score and outcome, for Thompson sampling.
 
-    Choosing the item with the largest theta of a draw chooses each with the probability that it is
-    the best.
+    The item with the largest theta of a draw is each item with the probability that it is the best.
 
     Parameters
     ----------
@@ -125,8 +124,7 @@ def thompson_draws(
     decision = read_decision(fit, items, progress)
     what = f"{draws:,} draws of {len(decision):,} items"
     rules.refuse_beyond_memory(8.0 * draws * len(decision), what, "ask for fewer of one of them")
-    curves = _curve_numbers(fit, draws, seed)
-    theta = _joint_draws(decision, curves, seed, progress)
+    theta, curves = _joint_draws(decision, draws, seed, progress)
     index = decision.index.to_numpy()
     coords = {"draw": np.arange(draws), "curve": ("draw", curves), "item": index}
     return xr.DataArray(theta, coords, ("draw", "item"), name="theta")
@@ -144,8 +142,8 @@ def probability_best(
 ) -> pd.DataFrame:
     """Return the probability of every item to be among the k with the largest theta.
 
-    It is a mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others,
-    moved to the sum k. Items of negligible probabilities, which add up to about k / 1000, get 0.
+    It is a mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others.
+    Items of negligible probabilities, which add up to about k / 1000, get 0.
 
     Parameters
     ----------
@@ -187,8 +185,7 @@ def _top(
     """Return probabilities to be among the `size` largest, which sum to it, and their errors."""
     n, number = len(items), len(curves)
     blocks = [_Block(items, block, seed) for block in range(-(-n // _BLOCK))]
-    sums = np.zeros((2, n))  # probabilities and their squares
-    step = max(1, _HELD // n)
+    sums, step = np.zeros((2, n)), max(1, _HELD // n)  # of probabilities and of their squares
     for start in range(0, number, step):
         drawings = ordered_map(methodcaller("draw", curves[start : start + step]), blocks)
         drawn, a, b = (np.hstack(arrays) for arrays in zip(*drawings, strict=True))
@@ -269,10 +266,8 @@ def total(
     ends, blocks = np.append(0, np.cumsum(sizes)), []
     for totals in parts("totals", len(sizes), _TOTALS, progress, "totals"):
         chosen = order[ends[totals.start] : ends[totals.stop]]
-        items_of_totals = decision.subset(chosen)
-        blocks.append(
-            _distributions(items_of_totals, weight[chosen], sizes[totals], probs, threshold)
-        )
+        part = decision.subset(chosen), weight[chosen], sizes[totals]
+        blocks.append(_distributions(*part, probs, threshold))
     names = [quantile_name(p).removeprefix("theta_") for p in probs]
     names = ["mean", "sd", "sd_curves", *names, "probability_above"][: len(blocks[0])]
     table = pd.DataFrame(np.hstack(blocks).T, labels, names)
@@ -285,10 +280,10 @@ def _weights(decision: DecisionItems, weights: str | ArrayLike | None) -> Floats
     if weights is None:
         return np.ones(len(decision))
     if not isinstance(weights, str):
-        return decision.numbers(weights, "weights", per_item=True)
+        return decision.numbers(weights, "weights")
     if decision.labels[weights].dtype.kind not in "iuf":
         raise FitError(f"weights={weights!r} must be the name of a column of numbers")
-    return decision.numbers(decision.labels[weights], f"weights={weights!r}", per_item=True)
+    return decision.numbers(decision.labels[weights], f"weights={weights!r}")
 
 
 def _labels(decision: DecisionItems, by: str | ArrayLike | None) -> tuple[Ints, pd.Index]:
@@ -302,9 +297,8 @@ def _labels(decision: DecisionItems, by: str | ArrayLike | None) -> tuple[Ints, 
     except (TypeError, ValueError):  # of lists in a list, and of tables
         code, labels = np.empty(0, dtype=np.int64), pd.Index([])
     if len(code) != n:
-        raise FitError(
-            f"by={shown(by)} must be the name of a column, or one label for each of {n:,} items"
-        )
+        need = f"the name of a column, or one label for each of {n:,} items"
+        raise FitError(f"by={shown(by)} must be {need}")
     if labels.hasnans:
         labels = labels.astype(object).fillna(_MISSING)
     name = by if isinstance(by, str) else getattr(by, "name", None)
@@ -313,11 +307,10 @@ def _labels(decision: DecisionItems, by: str | ArrayLike | None) -> tuple[Ints, 
 
 def _normalised(weight: Floats, code: Ints, labels: pd.Index) -> Floats:
     """Return weights that add up to 1 in each total, as means need them."""
-    sums, negative = np.bincount(code, weight, len(labels)), (weight < 0.0).sum()
-    if negative:
-        raise FitError(
-            f"a mean needs weights >= 0, and {negative:,} of {len(weight):,} are below 0"
-        )
+    if negative := int((weight < 0.0).sum()):
+        counts = f"{negative:,} of {len(weight):,}"
+        raise FitError(f"a mean needs weights >= 0, and {counts} are below 0")
+    sums = np.bincount(code, weight, len(labels))
     if not (sums > 0.0).all():
         label = labels[int(np.argmin(sums))]
         raise FitError(f"a mean needs a weight > 0, and all weights of {label!r} are 0")
@@ -335,17 +328,18 @@ def _distributions(
         return [m * weight[rows] ** r for r, m in enumerate(by_item)]
 
     mean, variance, third = summed(items.fit, weight, code, len(sizes), moments)
-    shared = mean.var(axis=0)
+    shared, sd = mean.var(axis=0), np.sqrt(variance)
     rows = [mean.mean(axis=0), np.sqrt(shared + variance.mean(axis=0)), np.sqrt(shared)]
-    cumulants = np.stack([mean, variance, third])
-    rows += [_quantile(cumulants, prob) for prob in probs]
+    skew = np.divide(third, sd**3, out=np.zeros(sd.shape), where=sd > 0.0)
+    law = np.stack([mean, sd, skew])
+    rows += [_quantile(law, prob) for prob in probs]
     if cut is not None:
-        rows.append(1.0 - _below(cumulants, cut))
+        rows.append(1.0 - _below(law, cut))
     # the shape of totals of few items comes from draws, unless they are Normal
     few = (sizes < _FEW) & (items.fit.prior.mixture or third.any(axis=0))
     if few.any():
         chosen = np.flatnonzero(few[code])
-        theta = _joint_draws(items.subset(chosen), _curve_numbers(items.fit, _DRAWS, 0), 0)
+        theta, _ = _joint_draws(items.subset(chosen), _DRAWS, 0)
         starts = np.flatnonzero(np.diff(code[chosen], prepend=-1))
         drawn = np.add.reduceat(theta * weight[chosen], starts, axis=1)
         for row, prob in zip(rows[3:], probs, strict=False):
@@ -355,30 +349,22 @@ def _distributions(
     return np.vstack(rows)
 
 
-def _pearson(cumulants: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return means, sds and skewness of each total given the draws."""
-    mean, variance, third = cumulants
-    sd = np.sqrt(variance)
-    skew = np.divide(third, sd**3, out=np.zeros(sd.shape), where=sd > 0.0)
-    return mean, sd, skew
-
-
-def _below(cumulants: Floats, cut: Floats | float) -> Floats:
-    """Return P(total <= cut) of each total, averaged over the draws."""
-    mean, sd, skew = _pearson(cumulants)
+def _below(law: Floats, cut: Floats | float) -> Floats:
+    """Return P(total <= cut) of each total, averaged over the draws of mean, sd and skewness."""
+    mean, sd, skew = law
     certain = sd <= 0.0  # all weights are 0
     z = (cut - mean) / np.where(certain, 1.0, sd)
     return np.asarray(np.where(certain, mean <= cut, pearson3.cdf(z, skew)).mean(axis=0))
 
 
-def _quantile(cumulants: Floats, prob: float) -> Floats:
+def _quantile(law: Floats, prob: float) -> Floats:
     """Return the quantile of each total, between those given single draws."""
-    mean, sd, skew = _pearson(cumulants)
+    mean, sd, skew = law
     by_draw, margin = mean + sd * pearson3.ppf(prob, skew), _CLOSE * sd.max(axis=0)
     ends = by_draw.min(axis=0) - margin, by_draw.max(axis=0) + margin
 
     def excess(place: Floats, total: Ints) -> Floats:
-        return _below(cumulants[:, :, total], place) - prob
+        return _below(law[:, :, total], place) - prob
 
     root = find_root(excess, ends, args=(np.arange(len(margin)),), tolerances={"fatol": _EXACT})
     return np.where(margin > 0.0, root.x, ends[0])

@@ -8,17 +8,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import (
-    POSITIVE,
-    PROBABILITY,
-    A,
-    OrNone,
-    Whole,
-    checked,
-    numbers_of,
-    shown,
-    switch,
-)
+from .._lib import arguments as rules
+from .._lib.arguments import PROBABILITY, A, OrNone, Whole, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.groups import has_score
@@ -33,6 +24,7 @@ from . import fit_data, style
 from .style import AX
 
 _PRIOR_GROUPS = "prior", "prior_predictive"
+_PRIOR_RESULT = "what soc.prior_predictive(prior, stats) returned"
 _LEVEL_BINS = 30  # of the histogram of a level
 _SIZES = "share", "share_log_size"
 _TAIL = np.array([1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 7e-3])
@@ -51,7 +43,7 @@ _ATOMS |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}  # short bars: caps
 # --- curves --------------------------------------------------------------------------------------
 
 
-@checked(fit=FIT, prob=PROBABILITY, simultaneous=switch)
+@checked(fit=FIT, prob=PROBABILITY, simultaneous=rules.switch)
 def plot_curves(
     fit: Fit,
     prob: float = 0.9,
@@ -63,10 +55,9 @@ def plot_curves(
     """Draw E(theta | t) over the binned data, and below it how widely theta varies given the score.
 
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
-    successes in trials. A dot is what the items of some neighbouring bins show of theta together;
-    scores with a mean and variance of their own (`Fit.atoms`) are points with bars. If all items
-    have the same score, or none, the upper panel shows the distribution of theta, and the lower
-    panel the posterior of its mean.
+    successes in trials. A dot is the estimate of theta from neighbouring bins alone; atoms of the
+    score (`Fit.atoms`) are points with bars. If all items have the same score, or none, the upper
+    panel shows the distribution of theta, and the lower panel the posterior of its mean.
 
     Parameters
     ----------
@@ -75,8 +66,7 @@ def plot_curves(
         whole curves (light). A fit with a single draw has none.
     axes, group
         Two axes to draw in, None makes a figure. Label of a group (of crossed groups a tuple), or
-        up to seven in a list: a line and a pointwise band for each, without dots; None draws the
-        curve that groups share.
+        up to seven in a list: a line and a pointwise band for each; None draws the shared curve.
 
     Returns
     -------
@@ -95,32 +85,29 @@ def plot_curves(
     panels = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
     if fit.one_score and not fit.mean_only:
         return _draw_level(fit, panels, prob, groups)
-    outcome = fit_data.outcome_of(fit)
     if groups:
         at_score = "" if fit.one_draw else f" ({prob:.0%} band at each score)"
         for label, color in zip(groups, style.PALETTE, strict=False):
-            curves = _mean_and_spread(fit, group=label)
             words = ", ".join(map(str, label)) if isinstance(label, tuple) else label
-            name = f"{style.escaped(words, 28)}{at_score}"
-            _draw(panels, curves, prob, color, name, {False: (0.15, None)}, fit.one_draw)
+            curves = _mean_and_spread(fit, group=label)
+            _shade(fit, panels, curves, prob, alpha=0.15, color=color)
+            _draw_medians(panels, curves, color, f"{style.escaped(words, 28)}{at_score}")
     else:
         curves = _mean_and_spread(fit)
+        shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
+        if simultaneous:
+            label = f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
+            _shade(fit, panels, curves, prob, True, alpha=0.15, label=label)
+        label = f"{prob:.0%} band{shared} at each score (pointwise)"
+        _shade(fit, panels, curves, prob, alpha=0.35, label=label)
         name = "estimate" if fit.one_draw else "posterior median"
         if fit_data.weighs_by_size(fit):
-            name += f", items weighted by their {outcome.words.size}"
-        shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
-        kinds: dict[bool, tuple[float, str | None]] = {}
-        if simultaneous:
-            kinds[True] = 0.15, f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
-        kinds[False] = 0.35, f"{prob:.0%} band{shared} at each score (pointwise)"
-        _draw(panels, curves, prob, style.CURVE, name, kinds, fit.one_draw)
+            name += f", items weighted by their {fit_data.outcome_of(fit).words.size}"
+        _draw_medians(panels, curves, style.CURVE, name)
         if fit.atoms:
             _atom_points(fit, panels, prob)
         _data_points(fit, panels[0])
-    score = curves["score"].to_numpy()
-    if outcome.reads_theta(*fit_data.bins_of(fit)[:3]):
-        panels[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
-    _label_curves(fit, panels, score, " by group" if groups else "")
+    _label_curves(fit, panels, curves["score"].to_numpy(), " by group" if groups else "")
     return panels
 
 
@@ -160,25 +147,27 @@ def _banded(curves: xr.Dataset, prob: float, simultaneous: bool = False) -> list
     return [banded[name].transpose("bound", "score").to_numpy() for name in curves.data_vars]
 
 
-def _draw(
-    axes: NDArray[Any], curves: xr.Dataset, prob: float, color: str, name: str,
-    kinds: dict[bool, tuple[float, str | None]], one_draw: bool,
+def _shade(
+    fit: Fit, axes: NDArray[Any], curves: xr.Dataset, prob: float, simultaneous: bool = False,
+    **look: Any,
 ) -> None:  # fmt: skip
-    """Draw both curves with bands: opacity and label of those that are simultaneous, or not."""
-    score = curves["score"].to_numpy()
-    for simultaneous, (alpha, label) in {} if one_draw else kinds.items():
+    """Draw the bands of both curves, unless the fit has a single draw."""
+    if not fit.one_draw:
+        look = {"color": style.CURVE, "linewidth": 0} | look
         for ax, (low, _, high) in zip(axes, _banded(curves, prob, simultaneous), strict=True):
-            ax.fill_between(score, low, high, color=color, alpha=alpha, label=label, linewidth=0)
-    for ax, (_, middle, _) in zip(axes, _banded(curves, prob), strict=True):
-        ax.plot(score, middle, color=color, label=name, linewidth=1.6)
+            ax.fill_between(curves["score"].to_numpy(), low, high, **look)
+
+
+def _draw_medians(axes: NDArray[Any], curves: xr.Dataset, color: str, name: str) -> None:
+    for ax, (_, middle, _) in zip(axes, _banded(curves, 0.5), strict=True):
+        ax.plot(curves["score"].to_numpy(), middle, color=color, label=name, linewidth=1.6)
 
 
 def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
     score, label = curves["score"].to_numpy(), "a score of many items, by itself"
-    places = fit_data.drawn_at(fit, score)
-    label += f" (bars: {prob:.0%})"
+    places, label = fit_data.drawn_at(fit, score), f"{label} (bars: {prob:.0%})"
     if ends := [f"{t:g}" for t in score[places != score]]:
         label += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
@@ -200,6 +189,8 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     top, bottom = axes
     outcome, scale = fit_data.outcome_of(fit), fit.axis("mean").scale
     relative = outcome.relative
+    if outcome.reads_theta(*fit_data.bins_of(fit)[:3]):
+        top.plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     for ax in axes:
         if ax.get_xscale() != scale:  # axes may share it
             style.scaled_axis(ax.xaxis, scale, float(score.min()), float(score.max()))
@@ -218,7 +209,7 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
 # --- theta given the score -----------------------------------------------------------------------
 
 
-@checked(fit=FIT, exposure=OrNone(POSITIVE), ax=AX)
+@checked(fit=FIT, exposure=OrNone(rules.POSITIVE), ax=AX)
 def plot_prior(
     fit: Fit,
     score: ArrayLike | None = None,
@@ -227,14 +218,13 @@ def plot_prior(
 ) -> Axes:
     """Draw the predictive distribution of theta given the score, at a few scores.
 
-    It is averaged over the draws of the curves (those that groups share). A dot is E(theta | t). A
-    spike of theta at 0 is not drawn: the legend has its share.
+    It is averaged over the draws of the (shared) curves. A dot is E(theta | t), and the
+    legend has the share of theta that is 0.
 
     Parameters
     ----------
     fit, score
-        The fit, and up to seven scores; None takes five: 5, 25, 50, 75 and 95% of the items lie
-        below.
+        The fit, and up to seven scores; None takes those below which 5, 25, 50, 75 and 95% lie.
     exposure, ax
         Exposure (noise sd) of the prior of a fit with a term in it, else None. Axes to draw in;
         None makes a figure.
@@ -253,7 +243,7 @@ def plot_prior(
             f"exposure={shown(exposure)}: give one for a fit with a term in exposure (noise sd), "
             "and for no other"
         )
-    scores = score_quantiles(fit, SHARES) if score is None else numbers_of(score, "score")
+    scores = score_quantiles(fit, SHARES) if score is None else rules.numbers_of(score, "score")
     scores = np.atleast_1d(scores)
     if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
@@ -281,9 +271,7 @@ def plot_prior(
     drawn = np.concatenate([theta[density > _REACH * highest] for theta, density in lines])
     low, high = float(drawn.min()), float(drawn.max())
     style.scaled_axis(ax.xaxis, scale.name, low, high)
-    pad = 0.03 * np.ptp(scale.position(drawn))
-    ax.set_xlim(*scale.score(scale.position(np.array([low, high])) + np.array([-pad, pad])))
-    ax.set_ylim(0.0, 1.05 * highest)
+    ax.set(xlim=(low, high), ylim=(0.0, 1.05 * highest))
     where = "" if exposure is None else f" and {outcome.words.size} {style.plain(exposure)}"
     what = "Theta given the score" if has_score(fit.data.attrs) else "Theta of all items"
     title = f"{what}{where}\n{fit_data.total(fit)}"
@@ -292,7 +280,7 @@ def plot_prior(
     return ax
 
 
-@checked(result=A(xr.DataTree, "what soc.prior_predictive(prior, stats) returned"), lines=Whole(1))
+@checked(result=A(xr.DataTree, _PRIOR_RESULT), lines=Whole(1))
 def plot_prior_predictive(
     result: xr.DataTree,
     lines: int = 40,
@@ -300,14 +288,12 @@ def plot_prior_predictive(
 ) -> NDArray[Any]:
     """Draw E(theta | t) (left) and the distribution of the items' outcomes (right) under a prior.
 
-    Each thin line is one draw from the prior; the thick line is the median over all draws, the band
-    holds the central 90% of them.
+    A thin line is a draw from the prior, the thick line the median, the band the central 90%.
 
     Parameters
     ----------
     result, lines, axes
-        From `soc.prior_predictive`; the number of draws with a thin line; and two axes to draw in,
-        None makes a figure.
+        From `soc.prior_predictive`; number of thin lines; and two axes, None makes a figure.
 
     Returns
     -------
@@ -325,7 +311,7 @@ def plot_prior_predictive(
     curves, drawn = (group.to_dataset() for group in groups)
     outcomes = [f.outcome for f in FAMILIES.values() if f.outcome.observed in drawn]
     if "mean" not in curves or not outcomes or "item" not in drawn.dims:
-        raise FitError("result must be what soc.prior_predictive(prior, stats) returned")
+        raise FitError(f"result must be {_PRIOR_RESULT}")
     outcome = outcomes[0]
     panels = style.panels(axes, (8, 4), 1, 2)
     mean, score = _by_draw(curves["mean"]), curves["mean"]["score"].to_numpy()
@@ -359,12 +345,10 @@ def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: b
     low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
     number = min(lines, len(values))
     drawn = values[np.arange(number) * len(values) // number]
-
-    def plot(line: Floats, **look: Any) -> None:
-        ax.plot(*((across, line) if along_x else (line, across)), **look)
-
-    for k, line in enumerate(drawn):
-        plot(line, label=None if k else "draws from the prior", **_LINE)
+    labels = ["draws from the prior"] + [None] * (number - 1)
+    steps = np.broadcast_to(across, drawn.shape).T
+    ax.plot(*((steps, drawn.T) if along_x else (drawn.T, steps)), label=labels, **_LINE)
     fill = ax.fill_between if along_x else ax.fill_betweenx
     fill(across, low, high, color=style.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
-    plot(middle, color=style.CURVE, linewidth=2.6, label="median")
+    median = (across, middle) if along_x else (middle, across)
+    ax.plot(*median, color=style.CURVE, linewidth=2.6, label="median")

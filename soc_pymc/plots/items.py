@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from matplotlib import colors, ticker
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -57,15 +56,13 @@ def plot_shrinkage(
 ) -> Axes:
     """Draw each item's posterior mean against its own rate, count / exposure, or its own value.
 
-    Points on the dashed line keep their own rate or value; lines show how far some of the others
-    are pulled. Items without events stand apart at the left. Of more than 2,000 items as many are
-    drawn at random.
+    Lines show how far some points are pulled from the dashed line. Items without events stand apart
+    at the left. Of more than 2,000 items as many are drawn at random.
 
     Parameters
     ----------
     table, score
-        What `soc.item_posteriors` returned: a table with ``theta_mean``; and the column of the
-        scores, which colour the points.
+        What `soc.item_posteriors` returned, and the column of the scores, which colour the points.
     count, exposure, value, noise_sd, successes, trials
         Columns of the outcomes and their sizes: one of the three pairs.
     ax
@@ -171,8 +168,7 @@ def _log_axes(ax: Axes, zeros: float | None, rate: Floats, theta: Floats) -> Non
     low, high = min(float(rate.min()), bottom), max(float(rate.max()), top)
     style.scaled_axis(ax.yaxis, LOG.name, bottom, top)
     style.scaled_axis(ax.xaxis, LOG.name, low, high)
-    ax.set_xlim(low / 1.2, high * 1.3)
-    ax.set_ylim(bottom / 1.3, top * 1.3)
+    ax.set(xlim=(low / 1.2, high * 1.3), ylim=(bottom / 1.3, top * 1.3))
     if zeros is None:
         return
     ax.axvline(zeros * 1.65, color=style.GREY, linewidth=0.6)
@@ -200,11 +196,11 @@ class CalibrationDisplay:
     Attributes
     ----------
     score, mean, lower, upper
-        200 predicted probabilities, of which 98% lie between the first and the last; E(y | score);
-        and the band that holds the whole curve with probability `prob`.
+        200 predicted probabilities, E(y | score), and the band that holds the whole curve with
+        probability `prob`.
     bins
-        Observed points: mean prediction ``p`` of a bin, its items ``n``, ``share`` of 1s, and its
-        interval from ``low`` to ``high``.
+        Mean prediction ``p`` of each bin, its items ``n``, ``share`` of 1s, and its interval from
+        ``low`` to ``high``.
     prob, fit, name
         Probability of the band and the intervals, the fit behind the curve, and its name.
     ax_, figure_, line_
@@ -274,10 +270,10 @@ def plot_calibration(
     name: str | None = None,
     ax: Axes | None = None,
 ) -> CalibrationDisplay:
-    """Draw the calibration curve of predicted probabilities with an honest band, from labels alone.
+    """Draw the calibration curve of predicted probabilities with a band, from labels alone.
 
-    The curve is the mean of a Beta prior given the score, a spline on the logit scale. Where the
-    band leaves the diagonal, the probabilities are not calibrated.
+    The curve is the mean of a Beta prior given the score. Where the band leaves the diagonal, the
+    probabilities are not calibrated.
 
     Parameters
     ----------
@@ -285,8 +281,8 @@ def plot_calibration(
         Labels of two classes, predicted probabilities of the positive class, each of shape (n,),
         and its label, None being 1. Predictions of exactly 0 or 1 are not part of the curve.
     n_bins, prob, prior
-        Number of bins of equally many items, for the observed points; probability of their
-        intervals, and of the band of the whole curve; and prior, None is ``soc.Beta()``.
+        Number of bins of equally many items; probability of their intervals and of the band of the
+        whole curve; and prior, None is ``soc.Beta()``.
     name, ax
         Name of the curve in the legend, and axes to draw in; None makes a figure.
 
@@ -310,28 +306,23 @@ def plot_calibration(
 
     labels, predicted = np.asarray(y), numbers_of(p, "p", ItemsError)
     if labels.ndim != 1 or predicted.shape != labels.shape:
-        raise ItemsError(
-            f"y and p must be vectors of one length, not {labels.shape} and {predicted.shape}"
-        )
+        shapes = f"not {labels.shape} and {predicted.shape}"
+        raise ItemsError(f"y and p must be vectors of one length, {shapes}")
     labels = _positive(labels, pos_label)
-    outside = ~((predicted >= 0) & (predicted <= 1))
-    if outside.any():
-        raise ItemsError(
-            f"{int(outside.sum()):,} of {predicted.size:,} probabilities p are not from 0 to 1"
-        )
+    if outside := int((~((predicted >= 0) & (predicted <= 1))).sum()):
+        raise ItemsError(f"{outside:,} of {predicted.size:,} probabilities p are not from 0 to 1")
     proper = (predicted > 0) & (predicted < 1)
     if not proper.any():
         raise ItemsError("all probabilities p are exactly 0 or 1: there is no curve to draw")
-    columns = {"p": predicted[proper], "y": labels[proper].astype(float)}
-    table = pa.table(columns | {"n": np.ones(len(columns["p"]), dtype=np.int64)})
+    table = pd.DataFrame({"p": predicted, "y": labels.astype(float), "n": 1})[proper]
     items = BinomialItems(table, score="p", successes="y", trials="n")
     fit = fit_statistics(summarize(items, on_leakage="ignore"), prior)
     # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
     axis = fit.axis("mean")
-    low, high = axis(np.quantile(columns["p"], _ENDS))
+    low, high = axis(np.quantile(table["p"], _ENDS))
     scores = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
-    band = bands(calibration_curves(fit, scores)[["mean"]], prob, simultaneous=True)["mean"]
-    lower, mean, upper = band.to_numpy()
+    curve = calibration_curves(fit, scores)[["mean"]]
+    lower, mean, upper = bands(curve, prob, simultaneous=True)["mean"].to_numpy()
     observed = _observed(labels, predicted, n_bins, prob)
     return CalibrationDisplay(scores, mean, lower, upper, observed, prob, fit, name).plot(ax)
 
@@ -354,7 +345,7 @@ def _positive(labels: NDArray[Any], pos_label: object) -> Bools:
 
 
 def _observed(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:
-    """Shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
+    """Return shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
     proper = (p > 0) & (p < 1)
     cuts = np.unique(np.quantile(p[proper], np.arange(1, n_bins) / n_bins, method="higher"))
     number = np.where(proper, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins))

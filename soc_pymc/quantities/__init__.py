@@ -1,7 +1,4 @@
-"""Quantities of a fit as posteriors: how good the score is, and how much outcomes add to it.
-
-All are evaluated for every draw of the curves, with the items at hand as the population.
-"""
+"""Quantities of a fit as posteriors: how good the score is, and how much outcomes add to it."""
 
 from .comparisons import compare_scores, group_effects
 from .curves import r_squared, score_at, shrinkage, variance_reduction

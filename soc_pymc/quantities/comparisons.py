@@ -85,15 +85,12 @@ def compare_scores(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import soc_pymc as soc
-    >>> frame, pairs = soc.simulation.s1(1000, seed=0), {}
-    >>> frame["worse"] = frame["score"] * np.exp(np.random.default_rng(1).normal(0, 1, 1000))
-    >>> for name in ("score", "worse"):
-    ...     items = soc.PoissonItems(frame, score=name, count="count", exposure="exposure")
-    ...     pairs[name] = soc.fit(soc.summarize(items)), items
-    >>> found = soc.quantities.compare_scores(pairs)
-    >>> bool(found.data["r_squared"].sel(score="worse").mean() < 0)
+    >>> worse = items.source.assign(score=items.source["score"].sample(frac=1).to_numpy())
+    >>> worse_items = soc.PoissonItems(worse, **items.roles)
+    >>> pairs = {"ours": (fit, items), "mixed": (soc.fit(soc.summarize(worse_items)), worse_items)}
+    >>> gains = soc.quantities.compare_scores(pairs).data["r_squared"]
+    >>> bool((gains.sel(score="mixed") < 0).all())
     True
     """
     _check(scores)
@@ -132,7 +129,7 @@ def compare_scores(
         for what, draws in differences.items()
     ]
     dims = "score", "draw"
-    data = {"r_squared": (dims, gains / total), "unexplained": (dims, -gains)}
+    data: dict[str, Any] = {"r_squared": (dims, gains / total), "unexplained": (dims, -gains)}
     coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
     data["correlation"] = "score", correlation
     dataset = xr.Dataset(data, coords, {"reference": reference})
@@ -147,10 +144,9 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
         check_draws(pair[0], f"the fit of {name!r}")
     if len(scores) < 2:
         raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
-    kinds = {posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()}
+    kinds = sorted({posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()})
     if len(kinds) > 1:
-        which = " and ".join(sorted(kinds))
-        raise FitError(f"the fits describe {which}: compare scores of the same items")
+        raise FitError(f"the fits describe {' and '.join(kinds)}: compare scores of the same items")
 
 
 def _sample(fit: Fit, items: Items, seed: int, progress: bool | None) -> Columns:
@@ -281,9 +277,8 @@ def _effects(fit: Fit, stats: Statistics, grouping: Grouping, place: int) -> tup
         point = equal_parts(part["bin"][rows].astype(float), _POINTS, n)
         items = np.bincount(point, n)
         score = axis.score(np.bincount(point, position) / items)
-        levels: list[str | None] = [None] * len(fit.groupings)
-        levels[place] = label
-        labels = np.full(len(score), label_of(levels) if len(levels) > 1 else label, dtype=object)
+        crossed = [label if i == place else None for i in range(len(fit.groupings))]
+        labels = np.full(len(score), label_of(crossed) if len(crossed) > 1 else label, dtype=object)
         size = np.ones(len(score))  # a term in it shifts both curves alike
         curves = (posterior.curves(score, group, size)["mean"] for group in (labels, None))
         with_level, shared = (scale.position(curve) for curve in curves)
