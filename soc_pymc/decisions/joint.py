@@ -19,7 +19,6 @@ from .._lib import arguments as rules
 from .._lib.arguments import SEED, OrNone, Real, Whole, checked, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from .._lib.progress import Phase, phase
 from .._lib.threads import ordered_map
 from ..checks.observations import parts, summed
 from ..checks.pit import ALL
@@ -45,9 +44,6 @@ _EXACT = 1e-11  # error of a quantile's probability
 _CLOSE = 1e-7  # widening of the range that holds a quantile, in sds
 
 
-# --- joint draws ---------------------------------------------------------------------------------
-
-
 class _Block:
     """Items whose next draws come from random numbers of their own."""
 
@@ -66,9 +62,9 @@ class _Block:
 def _curve_numbers(fit: Fit, draws: int, seed: int) -> Ints:
     """Return the curve draw that each joint draw uses: all in random order, over and over."""
     total = math.prod(fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
-    rounds = -(-draws // total)
-    orders = (np.random.default_rng([seed, i]).permutation(total) for i in range(rounds))
-    return np.concatenate(list(orders))[:draws]
+    rounds = range(-(-draws // total))
+    orders = [np.random.default_rng([seed, i]).permutation(total) for i in rounds]
+    return np.concatenate(orders)[:draws]
 
 
 def _joint_draws(
@@ -88,9 +84,6 @@ def _joint_draws(
     for _ in ordered_map(draw, parts("joint draws", len(items), _BLOCK, progress)):
         pass
     return theta, curves
-
-
-# --- rankings ------------------------------------------------------------------------------------
 
 
 @checked(draws=rules.DRAWS, seed=SEED)
@@ -169,25 +162,23 @@ def probability_best(
     if k >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
     curves = _curve_numbers(fit, draws, seed)
-    with phase("candidates", enabled=False) as bar:
-        screened, _ = _top(decision, k, seed, curves[:_SCREENING], bar)
+    screened, _ = _top(decision, k, seed, curves[:_SCREENING], False)
     order = np.argsort(screened, kind="stable")
     candidates = np.sort(order[np.cumsum(screened[order]) > _NEGLIGIBLE * k])
-    answer, total = np.zeros((2, len(decision))), draws * len(candidates)
-    with phase("probability of being best", total=total, unit="draws", enabled=progress) as bar:
-        answer[:, candidates] = _top(decision.subset(candidates), k, seed, curves, bar)
+    answer = np.zeros((2, len(decision)))
+    answer[:, candidates] = _top(decision.subset(candidates), k, seed, curves, progress)
     return pd.DataFrame(answer.T, decision.index, ["probability", "error"])
 
 
 def _top(
-    items: DecisionItems, size: int, seed: int, curves: Ints, bar: Phase
+    items: DecisionItems, size: int, seed: int, curves: Ints, progress: bool | None
 ) -> tuple[Floats, Floats]:
     """Return probabilities to be among the `size` largest, which sum to it, and their errors."""
     n, number = len(items), len(curves)
     blocks = [_Block(items, block, seed) for block in range(-(-n // _BLOCK))]
     sums, step = np.zeros((2, n)), max(1, _HELD // n)  # of probabilities and of their squares
-    for start in range(0, number, step):
-        drawings = ordered_map(methodcaller("draw", curves[start : start + step]), blocks)
+    for rows in parts("probability of being best", number, step, progress, "draws"):
+        drawings = ordered_map(methodcaller("draw", curves[rows]), blocks)
         drawn, a, b = (np.hstack(arrays) for arrays in zip(*drawings, strict=True))
         # the k-th largest of the others: of an item among the k, it is the one that follows
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)
@@ -195,7 +186,6 @@ def _top(
         rivals = np.where(drawn >= last, following, last)
         probability = items.posterior.family.above_drawn(rivals, a, b)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
-        bar.advance(probability.size)
     mean = sums[0] / number
     error = np.sqrt(np.maximum(sums[1] / number - mean**2, 0.0) / (number - 1))
     # the sum is known: what is uncertain takes up the difference

@@ -40,9 +40,6 @@ _ATOMS: dict[str, Any] = {"fmt": "D", "color": style.CURVE, "elinewidth": 1.2, "
 _ATOMS |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}  # short bars: caps beyond the marker
 
 
-# --- curves --------------------------------------------------------------------------------------
-
-
 @checked(fit=FIT, prob=PROBABILITY, simultaneous=rules.switch)
 def plot_curves(
     fit: Fit,
@@ -204,9 +201,6 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     style.finish(bottom, "", score_name, spread, legend=False)  # the upper panel has one
     if not relative:
         bottom.set_ylim(bottom=0.0)
-
-
-# --- theta given the score -----------------------------------------------------------------------
 
 
 @checked(fit=FIT, exposure=OrNone(rules.POSITIVE), ax=AX)

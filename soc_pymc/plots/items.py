@@ -38,9 +38,6 @@ _PULL: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, 
 _POINTS, _ENDS = 200, (0.01, 0.99)  # points of the curve, and quantiles at its ends
 
 
-# --- shrinkage -----------------------------------------------------------------------------------
-
-
 @checked(score=_NAME, ax=AX, **_COLUMNS)
 def plot_shrinkage(
     table: Any,
@@ -184,9 +181,6 @@ def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
         label = style.plain(float(f"{level**power:.3g}"))
         ax.scatter([], [], s=area, color=style.GREY, label=label)
     ax.legend(title=title, title_fontsize=8, loc="lower right", **style.FRAMELESS)
-
-
-# --- calibration from labels ---------------------------------------------------------------------
 
 
 @dataclass(repr=False)

@@ -28,9 +28,6 @@ _ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
 _NUMBERS = ("value", "low", "high")
 
 
-# --- the PIT -------------------------------------------------------------------------------------
-
-
 @checked(
     result=A(CheckResult, "what soc.check(fit, items) returned"),
     by=OrNone(A(str, "'score', or the name of a column")),
@@ -140,9 +137,6 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
     title = f"{int(n.sum()):,} items in {style.number_of(len(n), 'bin')} of the score"
     style.finish(ax, title, "PIT", "density", legend=False)
     ax.legend(loc="lower center", **style.FRAMELESS)
-
-
-# --- intervals -----------------------------------------------------------------------------------
 
 
 @checked(

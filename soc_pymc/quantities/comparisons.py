@@ -23,7 +23,6 @@ from ..posterior.item_columns import Columns, check_groups, read_items, select
 from ..posterior.predictive import posterior_of
 from .curves import statistics_of, variance_parts
 
-_ITEMS = A(Items, "items")
 _SAMPLE = 20_000  # random items that correlations are computed from
 
 ALL_LEVELS = "all levels"
@@ -42,9 +41,6 @@ def check_draws(fit: Fit, name: str) -> None:
     if fit.one_draw:
         why = "which carries no uncertainty: fit with soc.VI() or soc.NUTS()"
         raise FitError(f"{name} has a single draw, {why}")
-
-
-# --- scores --------------------------------------------------------------------------------------
 
 
 @checked(scores=A(Mapping, 'a dict, {"name": (fit, items), ...}'), prob=PROBABILITY, seed=SEED)
@@ -102,9 +98,12 @@ def compare_scores(
         # the bins that a fit keeps are those of all groups together
         stats = statistics_of(fit, items) if fit.groups else None
         with extrapolation_reported():  # by the pass over the items
-            parts = variance_parts(fit, stats)
-        variances[name] = np.stack([parts[c].to_numpy().ravel() for c in ("explained", "total")])
-        columns = _sample(fit, items, seed, progress)
+            drawn = variance_parts(fit, stats)
+        variances[name] = np.stack([drawn[c].to_numpy().ravel() for c in ("explained", "total")])
+        columns, _ = read_items(fit, items, (), progress)
+        n = len(columns["score"])  # the same random rows of all tables of as many
+        rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
+        columns = select(columns, np.sort(rows))
         reference_columns = reference_columns or columns
         outcome = posterior_of(fit).outcome
         roles = {role: role for role in (outcome.observed, outcome.size)}
@@ -124,37 +123,25 @@ def compare_scores(
     gains = np.array([draws[0] - base[0] for draws in others])
     differences = {"R-squared": gains / total, "E Var(theta | t)": -gains}
     where = [f"{name} - {reference}" for name in further]
-    rows = [
-        estimates(what, where, draws.T, prob, p=two_sided(draws.T))
-        for what, draws in differences.items()
-    ]
-    dims = "score", "draw"
-    data: dict[str, Any] = {"r_squared": (dims, gains / total), "unexplained": (dims, -gains)}
+    parts = (estimates(k, where, x.T, prob, p=two_sided(x.T)) for k, x in differences.items())
     coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
-    data["correlation"] = "score", correlation
-    dataset = xr.Dataset(data, coords, {"reference": reference})
-    return Result(result_table(*rows), dataset, (), f"scores against {reference}")
+    data = xr.Dataset({"correlation": ("score", correlation)}, coords, {"reference": reference})
+    for name, draws in zip(("r_squared", "unexplained"), differences.values(), strict=True):
+        data[name] = ("score", "draw"), draws
+    return Result(result_table(*parts), data, (), f"scores against {reference}")
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
     for name, pair in scores.items():
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
             raise FitError(f"scores[{shown(name)}] must be a pair (fit, items)")
-        _ITEMS(pair[1], f"scores[{shown(name)}][1]")
+        A(Items, "items")(pair[1], f"scores[{shown(name)}][1]")
         check_draws(pair[0], f"the fit of {name!r}")
     if len(scores) < 2:
         raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
     kinds = sorted({posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()})
     if len(kinds) > 1:
         raise FitError(f"the fits describe {' and '.join(kinds)}: compare scores of the same items")
-
-
-def _sample(fit: Fit, items: Items, seed: int, progress: bool | None) -> Columns:
-    """Return random items: the same rows of all tables of as many rows."""
-    columns, _ = read_items(fit, items, (), progress)
-    total = len(columns["score"])
-    rows = np.random.default_rng(seed).choice(total, min(_SAMPLE, total), replace=False)
-    return select(columns, np.sort(rows))
 
 
 def _influence(
@@ -188,9 +175,6 @@ def _pairing(
     fresh = rng.permutation(ndtri((np.arange(n) + 0.5) / n))
     target = correlation * normal + np.sqrt(1.0 - correlation**2) * fresh
     return np.argsort(draws)[np.argsort(np.argsort(target))]
-
-
-# --- groups --------------------------------------------------------------------------------------
 
 
 @checked(fit=FIT, stats=A(Statistics, "statistics: soc.summarize(items)"), prob=PROBABILITY)

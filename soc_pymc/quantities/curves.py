@@ -36,9 +36,6 @@ _MIXED_BINS = 200  # bins to evaluate a mixture, which costs more per cell
 _ROUNDING = 1e-12  # a variance below this share of the square is that of equal scores, 0
 
 
-# --- what the score explains ---------------------------------------------------------------------
-
-
 @checked(
     fit=FIT,
     stats=OrNone(rules.A(Statistics, "statistics, from soc.summarize", StatisticsError)),
@@ -129,7 +126,7 @@ def variance_reduction(
         The fit, and items, or statistics (with joint cells for a mixture).
     weight, bins, prob, progress
         Means are over units of ``"exposure"``, as in the paper, or over ``"items"`` (of values the
-        only choice). Number of bins of about equally many items, probability of the intervals.
+        only choice). Number of bins of about equally many items; probability of the intervals.
 
     Returns
     -------
@@ -220,10 +217,7 @@ def _ratio_by_bin(
     name: str,
     terms: Callable[[Columns, Ints], list[Floats]],
 ) -> Result:
-    """Return the ratio of weighted sums of two terms, of all items and by bin.
-
-    The terms are functions of the columns of items, which cells stand for, and of their points.
-    """
+    """Return the ratio of weighted sums of two `terms`, of all items and by bin."""
     outcome, mixed = posterior_of(fit).outcome, fit.prior.gridded
     by_size = options["weight"] == "exposure"
     if by_size and not outcome.sizes_add:
@@ -241,8 +235,7 @@ def _ratio_by_bin(
         y, size, weights = table["sum_y"] / table["n"], outcome.forms.mean_size(table), table["n"]
     y, size, weights = np.repeat([y, size, weights / 2], 2, axis=1)
     columns = {outcome.observed: y, outcome.size: size, **select(support.columns, point)}
-    number_of_bin = np.repeat(support.key % _WIDE, 2).astype(float)
-    bin_of = equal_parts(number_of_bin, options["bins"], support.items)
+    bin_of = equal_parts(np.repeat(support.key % _WIDE, 2) * 1.0, options["bins"], support.items)
     n = np.bincount(bin_of, support.items)
     score = np.bincount(bin_of, support.items * support.columns["score"]) / n
 
@@ -258,9 +251,6 @@ def _ratio_by_bin(
     coords = {"score": ("bin", score), "n_items": ("bin", number)}
     ratios = by_draw(fit, {name: overall, f"{name}_by_bin": by_bin}, **coords)
     return Result(result_table(rows), ratios, (), what)
-
-
-# --- values of the curves ------------------------------------------------------------------------
 
 
 @checked(fit=FIT, prob=PROBABILITY)
@@ -366,9 +356,6 @@ def summary(fit: Fit) -> pd.DataFrame:
     if fit.status.pareto_k is not None:
         rows.append(("Pareto k (at most 0.7)", np.nan, np.nan, fit.status.pareto_k, np.nan))
     return pd.DataFrame(rows, columns=["quantity", "score", "lower", "median", "upper"])
-
-
-# --- scores that stand for items -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
