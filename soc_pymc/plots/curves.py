@@ -13,16 +13,20 @@ from .._lib.arguments import PROBABILITY, A, OrNone, Whole, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.groups import has_score
-from ..families.family import FAMILIES
+from ..families.family import FAMILIES, family_of
+from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
 from ..families.scales import LINEAR, LOG
 from ..inference.results import FIT, Fit, outcome_roles
-from ..posterior.calibration import bands, calibration_curves, default_scores
+from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
+from ..posterior.curves import atom_of, place_of
 from ..posterior.predictive import posterior_of
 from ..quantities.curves import SHARES, score_quantiles
-from . import fit_data, style
+from . import style
 from .style import AX
 
+_POINTS = 40  # dots
+_END_MARGIN = 0.05  # share of the axis between the outermost scores and those without a position
 _PRIOR_GROUPS = "prior", "prior_predictive"
 _PRIOR_RESULT = "what soc.prior_predictive(prior, stats) returned"
 _LEVEL_BINS = 30  # of the histogram of a level
@@ -98,8 +102,8 @@ def plot_curves(
         label = f"{prob:.0%} band{shared} at each score (pointwise)"
         _shade(fit, panels, curves, prob, alpha=0.35, label=label)
         name = "estimate" if fit.one_draw else "posterior median"
-        if fit_data.weighs_by_size(fit):
-            name += f", items weighted by their {fit_data.outcome_of(fit).words.size}"
+        if _weighs_by_size(fit):
+            name += f", items weighted by their {outcome_of(fit).words.size}"
         _draw_medians(panels, curves, style.CURVE, name)
         if fit.atoms:
             _atom_points(fit, panels, prob)
@@ -110,19 +114,19 @@ def plot_curves(
 
 def _draw_level(fit: Fit, panels: NDArray[Any], prob: float, groups: list[object]) -> NDArray[Any]:
     """Draw the distribution of theta and the posterior of its mean, for all items or by group."""
-    scale, exposure = fit_data.outcome_of(fit).theta, None
+    scale, exposure = outcome_of(fit).theta, None
     if fit.prior.exposure is not None:  # the typical one
         share, log_size = (fit.data["constant_data"][name].to_numpy() for name in _SIZES)
         exposure = float(np.exp((share @ log_size).mean()))
     plot_prior(fit, default_scores(fit), exposure, ax=panels[0])
     for label, color in zip(groups or [None], style.PALETTE, strict=False):
-        mean = fit_data.fitted_curves(fit, group=label)["mean"].to_numpy().ravel()
+        mean = fitted_curves(fit, group=label)["mean"].to_numpy().ravel()
         density, ends = np.histogram(scale.position(mean), bins=_LEVEL_BINS, density=True)
         low, high = np.quantile(mean, [0.5 - prob / 2, 0.5 + prob / 2])
         name = "all items" if label is None else style.escaped(label, 28)
         text = f"{name}: {low:.4g} to {high:.4g} with {prob:.0%}"
         panels[1].stairs(density, scale.score(ends), fill=True, alpha=0.4, color=color, label=text)
-    unit = fit_data.theta_words(fit)[0]
+    unit = _theta_words(fit)[0]
     style.finish(panels[1], "Posterior of the mean of theta", f"theta, {unit}", "density")
     return panels
 
@@ -131,9 +135,9 @@ def _mean_and_spread(
     fit: Fit, score: Sequence[float] | None = None, group: object = None
 ) -> xr.Dataset:
     """Return draws of E(theta | t), and of the sd of theta, for rates relative to E(theta | t)."""
-    curves = fit_data.fitted_curves(fit, score, group)
+    curves = fitted_curves(fit, score, group)
     spread = curves["variance"] ** 0.5
-    if fit_data.outcome_of(fit).relative:
+    if outcome_of(fit).relative:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
@@ -164,7 +168,7 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
     score, label = curves["score"].to_numpy(), "a score of many items, by itself"
-    places, label = fit_data.drawn_at(fit, score), f"{label} (bars: {prob:.0%})"
+    places, label = _drawn_at(fit, score), f"{label} (bars: {prob:.0%})"
     if ends := [f"{t:g}" for t in score[places != score]]:
         label += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
@@ -174,19 +178,19 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draw the outcomes of merged bins."""
-    outcome, (centre, estimate, error) = fit_data.outcome_of(fit), fit_data.merged_outcomes(fit)
+    outcome, (centre, estimate, error) = outcome_of(fit), _merged_outcomes(fit)
     # whiskers must stay on the axis
     rooms = estimate - outcome.theta.low, outcome.theta.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
-    label = f"items: {fit_data.theta_words(fit)[1]} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
+    label = f"items: {_theta_words(fit)[1]} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
     ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
 
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
     top, bottom = axes
-    outcome, scale = fit_data.outcome_of(fit), fit.axis("mean").scale
+    outcome, scale = outcome_of(fit), fit.axis("mean").scale
     relative = outcome.relative
-    if outcome.reads_theta(*fit_data.bins_of(fit)[:3]):
+    if outcome.reads_theta(*_bins_of(fit)[:3]):
         top.plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     for ax in axes:
         if ax.get_xscale() != scale:  # axes may share it
@@ -194,8 +198,8 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     for ax, name in ((top, outcome.theta.name), (bottom, LOG.name if relative else "")):
         if ax.dataLim.y0 > 0:
             style.scaled_axis(ax.yaxis, name, ax.dataLim.y0, ax.dataLim.y1)
-    mean = f"E(theta | score)\n{fit_data.theta_words(fit)[0]}"
-    style.finish(top, f"Calibration curves{what}\n{fit_data.total(fit)}", "", mean)
+    mean = f"E(theta | score)\n{_theta_words(fit)[0]}"
+    style.finish(top, f"Calibration curves{what}\n{_sizes_of(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
     score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
     style.finish(bottom, "", score_name, spread, legend=False)  # the upper panel has one
@@ -242,7 +246,7 @@ def plot_prior(
     if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
     calibration_curves(fit, scores, exposure=exposure)  # refuses scores without a place
-    outcome, columns = fit_data.outcome_of(fit), {"score": scores}
+    outcome, columns = outcome_of(fit), {"score": scores}
     if exposure is not None:
         columns[outcome.size] = np.full(len(scores), exposure)
     rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")(columns)
@@ -268,9 +272,9 @@ def plot_prior(
     ax.set(xlim=(low, high), ylim=(0.0, 1.05 * highest))
     where = "" if exposure is None else f" and {outcome.words.size} {style.plain(exposure)}"
     what = "Theta given the score" if has_score(fit.data.attrs) else "Theta of all items"
-    title = f"{what}{where}\n{fit_data.total(fit)}"
+    title = f"{what}{where}\n{_sizes_of(fit)}"
     density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
-    style.finish(ax, title, f"theta, {fit_data.theta_words(fit)[0]}", density)
+    style.finish(ax, title, f"theta, {_theta_words(fit)[0]}", density)
     return ax
 
 
@@ -308,7 +312,11 @@ def plot_prior_predictive(
         raise FitError(f"result must be {_PRIOR_RESULT}")
     outcome = outcomes[0]
     panels = style.panels(axes, (8, 4), 1, 2)
-    mean, score = _by_draw(curves["mean"]), curves["mean"]["score"].to_numpy()
+    score, dims = curves["mean"]["score"].to_numpy(), ("chain", "draw")
+    mean, values = (
+        x.stack(sample=dims).transpose("sample", ...).to_numpy().astype(float)
+        for x in (curves["mean"], drawn[outcome.observed])
+    )
     _draw_lines(panels[0], score, mean, lines, along_x=True)
     if style.is_rate(score):
         style.scaled_axis(panels[0].xaxis, LOG.name, score[0], score[-1])
@@ -317,7 +325,6 @@ def plot_prior_predictive(
         style.scaled_axis(panels[0].yaxis, outcome.theta.name, low, high)
         panels[0].set_ylim(low, high)
     style.finish(panels[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
-    values = _by_draw(drawn[outcome.observed])
     sorted_outcomes = np.quantile(values, _SHARES, axis=1, method="inverted_cdf").T
     _draw_lines(panels[1], _SHARES, sorted_outcomes, lines, along_x=False)
     if outcome.positive:
@@ -327,11 +334,6 @@ def plot_prior_predictive(
     items = style.number_of(drawn.sizes["item"], "item")
     style.finish(panels[1], f"Outcomes of {items}", words, "share of items at or below")
     return panels
-
-
-def _by_draw(values: xr.DataArray) -> Floats:
-    array = values.transpose("chain", "draw", ...).to_numpy()
-    return np.asarray(array.reshape(-1, array.shape[-1]), dtype=float)
 
 
 def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: bool) -> None:
@@ -346,3 +348,82 @@ def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: b
     fill(across, low, high, color=style.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
     median = (across, middle) if along_x else (middle, across)
     ax.plot(*median, color=style.CURVE, linewidth=2.6, label="median")
+
+
+def outcome_of(fit: Fit) -> Outcome:
+    """Return the fit's kind of outcome."""
+    return family_of(fit.prior).outcome
+
+
+def _weighs_by_size(fit: Fit) -> bool:
+    """Return whether curves and dots weigh items by sizes that add up, as theta depends on them."""
+    return fit.prior.exposure is not None and outcome_of(fit).sizes_add
+
+
+def fitted_curves(
+    fit: Fit, score: Sequence[float] | Floats | None = None, group: object = None
+) -> xr.Dataset:
+    """Return calibration curves, of all items averaged over exposures as outcomes of bins are."""
+    if fit.mean_only:
+        raise FitError(f"there is no curve of the variance to draw: {MEAN_ONLY}")
+    if group is None and _weighs_by_size(fit):
+        scores = default_scores(fit) if score is None else np.array(score)
+        return curves_of(fit, scores, by_size=True)
+    return calibration_curves(fit, score, group)
+
+
+def _bins_of(fit: Fit) -> tuple[Floats, ...]:
+    """Return score, outcome, size and number of items of every bin, by score."""
+    bins, outcome = fit.data["constant_data"], outcome_of(fit)
+    order = np.argsort(bins["score"].to_numpy())
+    observed = fit.data["observed_data"][outcome.observed]
+    score, size, items = (bins[name] for name in ("score", outcome.size, "n_items"))
+    return tuple(x.to_numpy()[order].astype(float) for x in (score, observed, size, items))
+
+
+def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
+    """Return score, estimate of theta and its error of noise alone, of bins merged evenly."""
+    score, y, size, items = _bins_of(fit)
+    middle = np.cumsum(items) - 0.5 * items
+    atom = atom_of(fit, score)
+    group = np.where(atom > 0, -atom, np.floor(middle / items.sum() * _POINTS).astype(int))
+    _, group = np.unique(group, return_inverse=True)
+    position = np.bincount(group, items * place_of(fit, "mean", score)) / np.bincount(group, items)
+    estimate, error = outcome_of(fit).pooled(y, size, items, group)
+    merged = fit.axis("mean").inverse(position)
+    merged[group[atom > 0]] = score[atom > 0]
+    inside = np.isfinite(estimate) & outcome_of(fit).theta.holds(estimate)
+    return _drawn_at(fit, merged[inside]), estimate[inside], error[inside]
+
+
+def _drawn_at(fit: Fit, score: Floats) -> Floats:
+    """Return where to draw scores; the ends of the axis, such as 0 and 1, lie outside the bins."""
+    axis, bin_scores = fit.axis("mean"), fit.data["constant_data"]["score"].to_numpy()
+    if axis.local.holds(score).all():
+        return score
+    position = axis(bin_scores[axis.local.holds(bin_scores)])
+    margin = _END_MARGIN * np.ptp(position)
+    return np.clip(score, *axis.inverse([position.min() - margin, position.max() + margin]))
+
+
+def _theta_words(fit: Fit) -> tuple[str, str]:
+    """Return the unit of theta and its estimate from outcomes alone, in the user's words."""
+    outcome, roles = outcome_of(fit), outcome_roles(fit.data.attrs)
+    columns = {role: roles.get(role, role) for role in (outcome.observed, outcome.size)}
+    name, size = ("" if name == role else style.escaped(name, 24) for role, name in columns.items())
+    size = size or outcome.words.size
+    if outcome.direct:
+        named = f" ({name})" if name else ""
+        unit, estimate = outcome.words.events + named, f"mean {outcome.words.outcome}{named}"
+    else:
+        unit = name or outcome.words.events
+        estimate = f"{unit} / {size}"
+    return outcome.words.unit.format(outcome=unit, size=size), estimate
+
+
+def _sizes_of(fit: Fit) -> str:
+    """Return numbers of items, bins and groups, for titles."""
+    bins = fit.data["constant_data"]
+    number = style.number_of(bins.sizes["bin"], "bin")
+    text = f"n = {int(bins['n_items'].sum()):,} items in {number}"
+    return text + (f" and {style.number_of(len(fit.groups), 'group')}" if fit.groups else "")

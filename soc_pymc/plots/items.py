@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colors, ticker
+from matplotlib import colors
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +29,6 @@ from .style import AX
 _NAME = A(str, "the name of a column", ItemsError)
 _ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
 _COLUMNS = {role: OrNone(_NAME) for role in _ROLES}
-_PAIRS = ", or ".join(f"{kind.observed}= and {kind.size}=" for kind in OUTCOMES.values())
 _ITEMS = 2000  # points drawn at most
 _LINES = 60
 _LOOK: dict[str, Any] = {"cmap": "viridis", "alpha": 0.6, "linewidths": 0, "zorder": 2}
@@ -78,7 +76,6 @@ def plot_shrinkage(
     >>> len(ax.collections) > 0
     True
     """
-    rng = np.random.default_rng(0)
     columns = dict(zip(_ROLES, (count, exposure, value, noise_sd, successes, trials), strict=True))
     outcome = _outcome_of(columns)
     observed, sizes = str(columns[outcome.observed]), str(columns[outcome.size])
@@ -88,32 +85,29 @@ def plot_shrinkage(
     usable = np.flatnonzero(finite & (theta > outcome.theta.low))
     if not usable.size:
         raise ItemsError(f"no item has a positive {sizes!r} and theta_mean: nothing to draw")
-    drawn = usable if len(usable) <= _ITEMS else rng.choice(usable, _ITEMS, replace=False)
+    number = min(len(usable), _ITEMS)
+    drawn = np.random.default_rng(0).permutation(usable)[:number]
     t, rate, size, theta = t[drawn], rate[drawn], size[drawn], theta[drawn]
     high = max(float(theta.max()), float(rate.max()))
     rates = outcome.positive and high < 0.5 * outcome.theta.high  # and shares are small
     on_axis = rate > (0.0 if rates else -np.inf)
-    ends = np.array([min(rate[on_axis].min(initial=high), theta.min()), high])
-    if not on_axis.all():  # a place left of all others on a logarithmic axis
-        jitter = rng.uniform(-0.35, 0.35, int((~on_axis).sum()))
-        rate[~on_axis] = ends[0] / 3 * np.exp(jitter)
+    ends = min(float(rate[on_axis].min(initial=high)), float(theta.min())), high
     ax = style.panels(ax, (7.5, 6))[0]
     power = 1.0 if outcome.sizes_add else -1.0
     _points(ax, rate, theta, t, size**power, score, rates)
     ax.plot(ends, ends, color=style.REFERENCE, linewidth=1, linestyle="--", zorder=1)
     order = np.flatnonzero(on_axis)[np.argsort(rate[on_axis])]
     pulled = order[:: max(1, len(order) // _LINES)]
-    segments = [[(rate[i], rate[i]), (rate[i], theta[i])] for i in pulled]
-    ax.add_collection(LineCollection(segments, **_PULL))
+    ax.vlines(rate[pulled], rate[pulled], theta[pulled], **_PULL)
     if rates:
-        _log_axes(ax, None if on_axis.all() else ends[0] / 3, rate, theta)
+        _log_axes(ax, not on_axis.all(), ends, theta)
     _size_legend(ax, size**power, style.named(outcome.words.size, sizes), power)
     name, unit = style.escaped(observed, 20), style.escaped(sizes, 20)
     across = f"{outcome.words.estimate}: {name}" + ("" if outcome.direct else f" / {unit}")
     events = outcome.words.events if outcome.direct else name
     up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
-    number = f"{len(drawn):,}" + (f" of {len(usable):,}" if len(drawn) < len(usable) else "")
-    style.finish(ax, f"Shrinkage (n = {number} items)", across, up, legend=False)
+    shown_items = f"{number:,}" + (f" of {len(usable):,}" if number < len(usable) else "")
+    style.finish(ax, f"Shrinkage (n = {shown_items} items)", across, up, legend=False)
     return ax
 
 
@@ -124,7 +118,8 @@ def _outcome_of(columns: dict[str, str | None]) -> Outcome:
         if roles == {outcome.observed, outcome.size}:
             return outcome
     names = ", ".join(f"{role}={shown(columns[role])}" for role in columns if role in roles)
-    raise ItemsError(f"{names or 'no outcomes'}: name both columns, {_PAIRS}, and no others")
+    pairs = ", or ".join(f"{kind.observed}= and {kind.size}=" for kind in OUTCOMES.values())
+    raise ItemsError(f"{names or 'no outcomes'}: name both columns, {pairs}, and no others")
 
 
 def _numbers(table: Any, names: list[str]) -> list[Floats]:
@@ -159,19 +154,17 @@ def _areas(size: Floats, sizes: Floats) -> Floats:
     return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
 
 
-def _log_axes(ax: Axes, zeros: float | None, rate: Floats, theta: Floats) -> None:
-    """Make both axes logarithmic, with a labelled place for rate 0."""
-    bottom, top = float(theta.min()), float(theta.max())
-    low, high = min(float(rate.min()), bottom), max(float(rate.max()), top)
-    style.scaled_axis(ax.yaxis, LOG.name, bottom, top)
+def _log_axes(ax: Axes, zeros: bool, rate: tuple[float, float], theta: Floats) -> None:
+    """Make both axes logarithmic, with a place for rate 0."""
+    low, high = rate
+    ends = float(theta.min()), float(theta.max())
+    style.scaled_axis(ax.yaxis, LOG.name, *ends)
     style.scaled_axis(ax.xaxis, LOG.name, low, high)
-    ax.set(xlim=(low / 1.2, high * 1.3), ylim=(bottom / 1.3, top * 1.3))
-    if zeros is None:
-        return
-    ax.axvline(zeros * 1.65, color=style.GREY, linewidth=0.6)
-    ticks = [x for x in ax.get_xticks() if zeros * 1.65 < x <= high * 1.3]
-    ax.set_xticks([zeros, *ticks], ["0", *(style.plain(x) for x in ticks)])
-    ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 does not belong among decades
+    if zeros:
+        ax.set_xscale("symlog", linthresh=low)
+        ax.xaxis.set_major_formatter(style.plain)
+    left = -0.5 * low if zeros else low / 1.2
+    ax.set(xlim=(left, 1.3 * high), ylim=(ends[0] / 1.3, 1.3 * ends[1]))
 
 
 def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
@@ -326,15 +319,11 @@ def _positive(labels: NDArray[Any], pos_label: object) -> Bools:
     classes = pd.unique(pd.Series(labels))
     unknown = [label for label in classes if label not in (0, 1)]
     if pos_label is None and unknown:
-        raise ItemsError(
-            f"labels y are {shown(unknown[0])}, neither 0 nor 1: say which is positive by "
-            "pos_label=, or use soc.BinomialItems for successes in trials"
-        )
+        remedy = "say which is positive by pos_label=, or use soc.BinomialItems"
+        raise ItemsError(f"labels y are {shown(unknown[0])}, neither 0 nor 1: {remedy}")
     if pos_label is not None and (len(classes) > 2 or pos_label not in classes):
-        raise ItemsError(
-            f"pos_label={shown(pos_label)} must be one of two labels y: these have "
-            f"{len(classes):,} values"
-        )
+        values = f"these have {len(classes):,} values"
+        raise ItemsError(f"pos_label={shown(pos_label)} must be one of two labels y: {values}")
     return np.asarray(labels == (1 if pos_label is None else pos_label), dtype=bool)
 
 

@@ -21,8 +21,7 @@ from . import style
 from .style import AX
 
 _PROB = 0.95  # probability of bands that chance alone fills
-_COLUMNS = 3
-_CELLS = 10  # cells of a histogram
+_COLUMNS, _CELLS = 3, 10  # of panels in a figure, and of bars in a histogram
 _PALEST = 0.9  # the light end of a colour map is hard to see on white
 _ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
 _NUMBERS = ("value", "low", "high")
@@ -107,8 +106,7 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
     ax.set_title(f"{style.escaped(name, 36)}\n{words}", fontsize=8)
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
-    ax.set(xlim=(0, 1), ylim=(-reach, reach))
-    ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    ax.set(xlim=(0, 1), ylim=(-reach, reach), xticks=[0, 0.5, 1])
     ax.locator_params(axis="y", nbins=5)
     ax.tick_params(labelsize=8)
 

@@ -28,8 +28,7 @@ from ..posterior.curves import warn_of_extrapolated_bins
 from ..posterior.item_columns import Columns, check_groups, posterior_roles, select
 from ..posterior.predictive import posterior_of
 
-SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Shares of the items, at whose scores curves are shown."""
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # shares of the items, at whose scores curves are shown
 
 _WIDE = 1 << 32  # more than there are bins
 _MIXED_BINS = 200  # bins to evaluate a mixture, which costs more per cell
@@ -235,7 +234,8 @@ def _ratio_by_bin(
         y, size, weights = table["sum_y"] / table["n"], outcome.forms.mean_size(table), table["n"]
     y, size, weights = np.repeat([y, size, weights / 2], 2, axis=1)
     columns = {outcome.observed: y, outcome.size: size, **select(support.columns, point)}
-    bin_of = equal_parts(np.repeat(support.key % _WIDE, 2) * 1.0, options["bins"], support.items)
+    number_of_bin = np.repeat(support.key % _WIDE, 2).astype(float)
+    bin_of = equal_parts(number_of_bin, options["bins"], support.items)
     n = np.bincount(bin_of, support.items)
     score = np.bincount(bin_of, support.items * support.columns["score"]) / n
 
