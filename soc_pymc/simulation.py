@@ -56,20 +56,18 @@ def click_rates(
 ) -> pd.DataFrame:
     """Simulate click rates lognormal around a biased score, after the paper's Section 5.2.
 
-    log theta ~ Normal(log t + delta, sigma^2) and y ~ Poisson(theta N). In place of the paper's own
-    query-ad pairs, log t ~ Normal(log 0.03, 0.8) and N = ceil(exp(Normal(log 20, 1.8))).
+    log theta ~ Normal(log t + delta, sigma^2), log t ~ Normal(log 0.03, 0.8), N = ceil(exp(Normal(
+    log 20, 1.8))) and y ~ Poisson(theta N).
 
     Parameters
     ----------
-    n_items, seed
-        As in `s1`.
-    delta, sigma
-        Bias of log t, and sd of log theta given t.
+    n_items, delta, sigma, seed
+        Number of items, bias of log t, sd of log theta given t, and seed.
 
     Returns
     -------
     pandas.DataFrame
-        Columns score, exposure, count, theta, true_mean and true_cv2, the last two the lognormal's.
+        Columns as of `s1`.
 
     Raises
     ------
@@ -78,9 +76,8 @@ def click_rates(
 
     Examples
     --------
-    >>> frame = click_rates(4, delta=0.0, sigma=1e-9)
-    >>> bool(np.allclose(frame["theta"], frame["score"]))
-    True
+    >>> click_rates(4, delta=0.0)["theta"].shape
+    (4,)
     """
     rng = np.random.default_rng(seed)
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
@@ -99,21 +96,18 @@ def lognormal_rates(
 
     Parameters
     ----------
-    score, exposure
-        Scores t > 0 and exposures N >= 0, each of shape (n,).
-    delta, sigma, seed
-        As in `click_rates`, with the same errors.
+    score, exposure, delta, sigma, seed
+        Scores t > 0 and exposures N >= 0, (n,); and as in `click_rates`, with the same errors.
 
     Returns
     -------
     pandas.DataFrame
-        Columns score, exposure, count and theta; theta in events per unit of exposure.
+        Columns score, exposure, count and theta.
 
     Examples
     --------
-    >>> frame = lognormal_rates([0.1, 0.2], [1e6, 1e6], sigma=1e-9)
-    >>> bool(np.allclose(frame["theta"], frame["score"]))
-    True
+    >>> lognormal_rates([0.1, 0.2], [1e6, 1e6])["exposure"].tolist()
+    [1000000.0, 1000000.0]
     """
     t, size = many({"score": score, "exposure": exposure})
     if t.ndim != 1 or size.shape not in ((), t.shape):
@@ -127,15 +121,14 @@ def lognormal_rates(
 def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     """Simulate values with heavy-tailed effects around a regression, after Section 5.3.
 
-    Ten covariates x are standard normal, theta = x'b + (x'g)^2 + Laplace noise of variance 2, with
-    b = (1, 0, 0, -0.7, 0, ...) and g = (0, 0.1, 0, ...), and y ~ Normal(theta, 1). The score is the
-    prediction of a linear regression of y on x, fitted to the four fifths of the items that the
-    item is not in.
+    Of ten standard normal covariates, theta = x_1 - 0.7 x_4 + (0.1 x_2)^2 + Laplace noise of
+    variance 2, and y ~ Normal(theta, 1). The score is the prediction of a linear regression fitted
+    to the four fifths of the items that the item is not in.
 
     Parameters
     ----------
     n_items, seed
-        Number of items, at least 20, and seed of the random numbers.
+        Number of items, at least 20, and seed.
 
     Returns
     -------
@@ -144,9 +137,8 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
 
     Examples
     --------
-    >>> frame = laplace_effects(5000)
-    >>> bool(abs((frame["value"] - frame["theta"]).var() - 1) < 0.1)
-    True
+    >>> list(laplace_effects(20).columns)
+    ['score', 'value', 'noise_sd', 'theta']
     """
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n_items, 10))
@@ -165,11 +157,10 @@ def _counts(
 ) -> pd.DataFrame:
     """Return a table of items, with Poisson counts drawn for them."""
     expected = theta * exposure
-    bad = ~((expected >= 0) & (expected <= LARGEST_COUNT))
-    if bad.any():
+    if bad := int((~((expected >= 0) & (expected <= LARGEST_COUNT))).sum()):
         raise FitError(
-            f"{int(bad.sum()):,} of {bad.size:,} items would have mean counts that are below 0, "
-            "missing or beyond 2^53: give other scores, exposures, delta or sigma"
+            f"{bad:,} of {expected.size:,} items would have mean counts that are below 0, missing "
+            "or beyond 2^53: give other scores, exposures, delta or sigma"
         )
     count = rng.poisson(expected)
     return pd.DataFrame({"score": score, "exposure": exposure, "count": count, "theta": theta})

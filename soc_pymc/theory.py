@@ -1,8 +1,7 @@
 """Inference on theta from the marginal of outcomes alone: Section 4 and Appendix of the paper.
 
-With y of density f_eta(y) = exp(eta y - psi(eta)) f_0(y), the ratio of the marginal and the base
-density, f_G / f_0 = integral of exp(eta y - psi(eta)) dG, is in y a moment generating function of
-the posterior: kappa_k(eta | y) = (d/dy)^k log f_G - (d/dy)^k log f_0.
+With y of density f_eta(y) = exp(eta y - psi(eta)) f_0(y), the posterior's cumulants are
+kappa_k(eta | y) = (d/dy)^k log f_G - (d/dy)^k log f_0, with f_G the marginal.
 """
 
 from collections.abc import Callable
@@ -33,8 +32,8 @@ def poisson_moment(
     Parameters
     ----------
     count, exposure, log_pmf
-        Items, each of shape (n,) or a number; exposures above 0. Log of the marginal f, a function
-        of an array of counts; axes before theirs may be draws.
+        Items, (n,) or numbers, with exposures above 0. Log of the marginal f, a function of an
+        array of counts; axes before theirs may be draws.
     order, rho
         k, from 1 to 100; and the probability below which the marginal is not trusted, 0 for none.
 
@@ -102,16 +101,15 @@ def poisson_bound(
     Parameters
     ----------
     true, estimate, exposure, order, rho, highest
-        Log marginals f_G and f_Ghat of counts, both of Poisson mixtures; N, one for all counts; k;
-        rho, above 0; and the largest count of the sums: go far.
+        Log marginals of Poisson mixtures; N, one for all counts; k; rho, above 0; and the largest
+        count of the sums: go far.
 
     Returns
     -------
     dict
-        ``error``, the norm of the regularised estimate's error, and ``bound`` = (C distance + D) /
-        N^k, which is never below it; C as ``constant``, D as ``remainder``, what regularising the
-        true marginal costs; and ``distance``, ||(fhat - f)^2||^(1/2) at y and at y + k, added.
-        Norms are ||h|| = (sum of h(y)^2 f_G(y))^(1/2).
+        ``error``, the norm of the regularised estimate's error, and ``bound`` = (constant distance
+        + remainder) / N^k, which is never below it; ``distance`` is ||(fhat - f)^2||^(1/2) at y and
+        at y + k, added. Norms are ||h|| = (sum of h(y)^2 f_G(y))^(1/2).
 
     Examples
     --------
@@ -127,8 +125,7 @@ def poisson_bound(
     if f.sum() < 1 - _TAIL:
         raise FitError(f"counts to {highest} have probability {f.sum():.12g} only: raise highest=")
 
-    def norm(h: Floats, power: int = 1) -> float:
-        """||h^power||^(1 / power)."""
+    def norm(h: Floats, power: int = 1) -> float:  # ||h^power||^(1 / power)
         return float((h ** (2 * power) @ f) ** (0.5 / power))
 
     steps = np.arange(order, dtype=float)[:, None]
@@ -140,13 +137,10 @@ def poisson_bound(
     positive = np.where(f > 0, f, 1.0)
     remainder = norm(correction / positive * np.maximum(1.0 - positive / rho, 0.0))
     regularised = poisson_moment(y, exposure, estimate, order, rho=rho)
-    return {
-        "error": norm(regularised - ahead * rising / positive / size),
-        "bound": (constant * distance + remainder) / size,
-        "constant": constant,
-        "remainder": remainder,
-        "distance": distance,
-    }
+    error = norm(regularised - ahead * rising / positive / size)
+    bound = (constant * distance + remainder) / size
+    parts = {"constant": constant, "remainder": remainder, "distance": distance}
+    return {"error": error, "bound": bound, **parts}
 
 
 def nef_cumulants(
@@ -159,8 +153,8 @@ def nef_cumulants(
     Parameters
     ----------
     base, marginal, log_density, rho
-        Derivatives of log f_0 and of log f_G at the items' outcomes, each of shape (k, ...); log
-        f_G there, and the density below which it is not trusted (0 for none).
+        Derivatives of log f_0 and of log f_G at the outcomes, each (k, ...); log f_G there, and the
+        density below which it is not trusted (0 for none).
 
     Returns
     -------
@@ -176,9 +170,9 @@ def nef_cumulants(
     low, top = numbers_of(base, "base"), numbers_of(marginal, "marginal")
     if low.shape != top.shape or not top.size:
         raise FitError(f"base has the shape {low.shape}, marginal {top.shape}: they must be equal")
-    if rho and log_density is None:
-        raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
     if log_density is None:
+        if rho:
+            raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
         return np.asarray(top - low)
     log_f = numbers_of(log_density, "log_density")
     trust = np.exp(log_f - np.maximum(log_f, _log_of(rho)))
@@ -187,26 +181,20 @@ def nef_cumulants(
 
 
 def tweedie(
-    value: ArrayLike,
-    noise_sd: ArrayLike,
-    marginal: ArrayLike,
-    *,
-    log_density: ArrayLike | None = None,
-    rho: float = 0.0,
-) -> Floats:
-    """Return posterior cumulants of theta for y ~ Normal(theta, s^2): y + s^2 f'/f, ...
-
-    Tweedie's formula (Robbins 1954, Efron 2011).
+    value: ArrayLike, noise_sd: ArrayLike, marginal: ArrayLike, *,
+    log_density: ArrayLike | None = None, rho: float = 0.0,
+) -> Floats:  # fmt: skip
+    """Return posterior cumulants of theta for y ~ Normal(theta, s^2), by Tweedie's formula.
 
     Parameters
     ----------
     value, noise_sd, marginal, log_density, rho
-        Items, each of shape (n,) or a number; and as in `nef_cumulants`, of shape (k, ..., n).
+        Items, (n,) or numbers; and as in `nef_cumulants`, of shape (k, ..., n).
 
     Returns
     -------
     numpy.ndarray
-        Mean, variance, third cumulant, ..., shape (k, ..., n).
+        Mean y + s^2 f'/f, variance, third cumulant, ..., shape (k, ..., n).
 
     Examples
     --------
@@ -223,7 +211,7 @@ def tweedie(
 
 
 def _converted(values: Floats, sign: int) -> Floats:
-    """Moments about zero from cumulants (sign 1), or cumulants from moments (-1), stacked."""
+    """Return moments about zero from cumulants (sign 1), or cumulants from moments (-1)."""
     out = values.copy()
     cumulants, moments = (values, out) if sign > 0 else (out, values)
     for n, m in zip(*np.tril_indices(len(values), -1), strict=True):

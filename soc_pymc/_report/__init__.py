@@ -16,7 +16,7 @@ from ..families.scales import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
-from ..quantities.variance import statistics_of
+from ..quantities.curves import statistics_of
 from .overview import read_overview
 from .page import render
 
@@ -45,10 +45,8 @@ def report(
 
     The page has what was fitted, the curves with 90% bands and the effects of groups, the table of
     `soc.check` with its advice, and the items at the top and, with a threshold, those that deserve
-    another observation. Pictures are part of it; it asks no network and runs no script.
-
-    Items are read twice, in batches. With more than 20,000 (10,000 for a mixture) the check uses a
-    random sample of that size, and the page says so.
+    another observation. It asks no network and runs no script. Of more than 20,000 items (10,000
+    for a mixture) the check uses a random sample of that size.
 
     Parameters
     ----------
@@ -57,13 +55,11 @@ def report(
     out
         File to write, named ``*.html``; it appears under its name when it is complete.
     by, title
-        Further columns of the items' table, on which checks are sliced and which are shown with top
-        items; and title of the page, None for one made from the columns.
-    threshold
-        Of theta, in its unit (events per unit of exposure, or the unit of the values): adds how
-        many items lie above it, and which items deserve more exposure before a choice.
-    seed, progress
-        Seed of the sample and of the check, and whether to show progress.
+        Further columns on which checks are sliced and which are shown with top items; and title of
+        the page, None for one made from the columns.
+    threshold, seed, progress
+        Theta, in its unit: adds how many items lie above it, and which deserve more exposure before
+        a choice. Seed of the sample and of the check, and whether to show progress.
 
     Raises
     ------
@@ -92,10 +88,9 @@ def report(
     stats = statistics_of(fit, items, progress)  # which validates all items
     overview = read_overview(fit, items, names, threshold, seed, stats.n_items, progress)
     with extrapolation_reported():  # the overview has warned of far scores, for all items
+        sample = overview.sample.items
         # clusters of a sample may have one item each
-        result = checks_of(
-            fit, overview.sample.items, names, seed, _REPLICATED, progress, all_items=items
-        )
+        result = checks_of(fit, sample, names, seed, _REPLICATED, progress, all_items=items)
         options = {"out": os.fspath(out), "by": names, "title": title, "threshold": threshold}
         with phase("writing the page", enabled=progress):
             text = render(fit, items, stats, overview, result, options | {"seed": seed})

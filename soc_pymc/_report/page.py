@@ -19,11 +19,11 @@ from ..data.sources import kind_of
 from ..data.statistics import Statistics
 from ..families.family import reads_joint
 from ..inference.results import Fit
+from ..plots.style import picture_of
 from ..posterior.predictive import posterior_of
 from ..quantities.comparisons import ALL_LEVELS
 from . import tables
 from .overview import Overview
-from .pictures import picture_of
 
 _LEVELS = 20  # in the picture of a column of groups
 _PACKAGES = ("pymc", "arviz", "numpy", "scipy", "pandas", "xarray", "duckdb")
@@ -44,11 +44,13 @@ def render(
     )
     outcome, n, threshold = posterior_of(fit).outcome, len(overview.sample), options["threshold"]
     names = {"outcome": items.roles[outcome.observed], "size": items.roles[outcome.size]}
-    total = f"{overview.n:,} items"
+    total, of_outcome = f"{overview.n:,} items", names["outcome"]
+    title = f"Calibration of {items.score} against {of_outcome}"
+    title = title if items.score else f"Theta of all items from {of_outcome}"
     tested = check.table.loc[check.table["p"].notna(), "verdict"]
     at_scores = not fit.one_score and fit.prior.exposure is None
     return environment.get_template("page.html").render(
-        title=options["title"] or _title(items, names["outcome"]),
+        title=options["title"] or title,
         scored=items.score is not None,
         words=outcome.words,
         unit=outcome.words.unit.format(**names),
@@ -79,14 +81,8 @@ def render(
     )
 
 
-def _title(items: Items, outcome: str) -> str:
-    if items.score is None:
-        return f"Theta of all items from {outcome}"
-    return f"Calibration of {items.score} against {outcome}"
-
-
 def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
-    """The items, their statistics and the fit, in the words of their representations."""
+    """Return the items, their statistics and the fit, in the words of their representations."""
     n = fit.data["constant_data"]["n_items"]
     bins = f"{int(n.sum()):,} in {n.size:,} bins"
     rows = [("prior", short(fit.prior)), ("method", short(fit.method)), ("items", bins)]
@@ -97,13 +93,13 @@ def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
     if fit.selection is not None:
         priors = fit.selection.drop(columns="chosen")
         made.append(
-            tables.table("Choice of the prior", priors.to_numpy().tolist(), [*map(str, priors)])
+            tables.table("Choice of the prior", priors.values.tolist(), [*map(str, priors)])
         )
     return made
 
 
 def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:
-    """Effects of the levels of groups, and how many differ by chance."""
+    """Return effects of the levels of groups, and how many differ by chance."""
     if not fit.groups or fit.one_draw:
         return None
     effects = quantities.group_effects(fit, stats)
@@ -111,15 +107,13 @@ def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:
     sizes = [min(n, _LEVELS) + 2 for n in levels.groupby("what", sort=False).size()]
     arguments = levels, _LEVELS, effects.data.attrs["neutral"]
     height = 0.5 + 0.25 * sum(sizes)
-    return {
-        "advice": effects.advice,
-        "picture": picture_of(plots.plot_intervals, *arguments, height=height, panels=sizes),
-        "table": tables.of_result("Levels at equal score", effects),
-    }
+    picture = picture_of(plots.plot_intervals, *arguments, height=height, panels=sizes)
+    table = tables.of_result("Levels at equal score", effects)
+    return {"advice": effects.advice, "picture": picture, "table": table}
 
 
 def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
-    """The calls that made the fit and this page, as far as the fit knows them."""
+    """Return the calls that made the fit and this page, as far as the fit knows them."""
     source = repr(items.source) if kind_of(items.source) == "files" else "table"
     roles = ", ".join(f"{name}={column!r}" for name, column in arguments_of(items.roles).items())
     joint = ", joint=True" if reads_joint(fit.prior) else ""

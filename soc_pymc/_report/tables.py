@@ -12,7 +12,7 @@ from ..checks.results import COLUMNS, PROB, Result, cells, intervals, number, wo
 from ..data.groups import group_roles, has_score
 from ..data.statistics import Statistics
 from ..inference.results import Fit
-from ..plots.fit_data import fitted_curves
+from ..plots.curves import fitted_curves
 from ..posterior.calibration import bands
 from ..posterior.curves import P_ZERO
 from ..posterior.predictive import posterior_of
@@ -25,18 +25,18 @@ _PROBS = (0.05, 0.1, 0.95)
 
 
 def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> Markup:
-    """A table of the page; numbers are shown as `print` shows those of a result."""
+    """Return a table of the page, with numbers as `print` shows those of a result."""
     text = [[number(x) if isinstance(x, float) else x for x in row] for row in rows]
     return Markup(html_table(title, text, head))  # it escapes all text
 
 
 def of_result(title: str, result: Result) -> Markup:
-    """The table of a result, the worst rows first."""
+    """Return the table of a result, the worst rows first."""
     return table(title, cells(worst_first(result.table)[:_MOST]), COLUMNS)
 
 
 def curve_table(fit: Fit, score: Any) -> Markup:
-    """Both curves at quantiles of the scores, and at scores that many items share."""
+    """Return both curves at quantiles of the scores, and at scores that many items share."""
     quantiles = np.quantile(score, _SHARES, method="inverted_cdf")
     scores = np.unique(np.concatenate([quantiles, fit.atoms]))
     drawn = fitted_curves(fit, scores)
@@ -56,7 +56,7 @@ def curve_table(fit: Fit, score: Any) -> Markup:
 
 
 def in_short(fit: Fit, stats: Statistics, overview: Overview, threshold: float | None) -> list[str]:
-    """Sentences on what the score explains, what outcomes add, and items above the threshold."""
+    """Return sentences on the score, on what outcomes add, and on items above the threshold."""
     outcomes = posterior_of(fit).outcome.words.outcomes
     reduction = quantities.variance_reduction(fit, stats, weight="items", progress=False)
     explained = _percent(fit, quantities.r_squared(fit, stats))
@@ -72,7 +72,7 @@ def in_short(fit: Fit, stats: Statistics, overview: Overview, threshold: float |
 
 
 def _percent(fit: Fit, draws: Any) -> str:
-    """Median and interval of a share."""
+    """Return the median and interval of a share in words."""
     share = intervals(np.ravel(draws))
     ends = f" (90% interval {share['low']:.1%} to {share['high']:.1%})"
     return f"{share['value']:.1%}" + ("" if fit.one_draw else ends)
@@ -81,7 +81,7 @@ def _percent(fit: Fit, draws: Any) -> str:
 def item_tables(
     fit: Fit, overview: Overview, by: Sequence[str], threshold: float | None
 ) -> Iterator[tuple[str, Markup]]:
-    """Lists of items, each with a sentence."""
+    """Yield lists of items, each with a sentence."""
     lists, outcome = overview.lists, posterior_of(fit).outcome
     best = _ranked("Highest posterior mean", fit, lists[BY_MEAN], by, "mean")
     yield "The best guesses, regardless of their uncertainty.", best
@@ -105,7 +105,7 @@ def item_tables(
 def _ranked(
     title: str, fit: Fit, rows: Subset, by: Sequence[str], ranked_by: str, **further: Any
 ) -> Markup:
-    """The first items by one column: names, what was observed, and their posteriors."""
+    """Return the first items by one column: names, what was observed, and their posteriors."""
     posterior, roles = posterior_of(fit), rows.items.roles
     mean, _, _, low, cautious, high = posterior.scorer(_PROBS, "all")(rows.columns)[:6]
     estimates = {"mean": mean, "5%": low, "95%": high}
@@ -123,11 +123,9 @@ def _ranked(
 
 
 def same_items(fit: Fit, stats: Statistics) -> bool:
-    """True if these items made the fit, as far as totals tell."""
-    outcome = posterior_of(fit).outcome
-    n_items = fit.data["constant_data"]["n_items"]
-    if int(n_items.sum()) != stats.n_items:
-        return False
+    """Return True if these items made the fit, as far as totals tell."""
+    outcome, n_items = posterior_of(fit).outcome, fit.data["constant_data"]["n_items"]
     # bins keep the sum of whole outcomes, and the mean of others
-    total = fit.data["observed_data"][outcome.observed] * (1 if outcome.whole else n_items)
-    return bool(np.isclose(float(total.sum()), float(stats.data["sum_y"].sum()), rtol=1e-9))
+    sums = fit.data["observed_data"][outcome.observed] * (1 if outcome.whole else n_items)
+    same_total = np.isclose(float(sums.sum()), float(stats.data["sum_y"].sum()), rtol=1e-9)
+    return bool(same_total) and int(n_items.sum()) == stats.n_items

@@ -93,8 +93,8 @@ class CheckResult(results.Result):
         return replace(self.loo, elpd_i=elpd[row], pareto_k=k.dropna("row"))
 
     def _repr_html_(self) -> str:
-        from .._report.pictures import picture_of
         from ..plots.results import plot_pit
+        from ..plots.style import picture_of
 
         picture = picture_of(plot_pit, self, height=3.2)
         image = f'<img src="{picture.source}" width="{picture.width}" alt="PIT of all items">'

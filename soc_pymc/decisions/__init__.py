@@ -1,7 +1,4 @@
-"""Decisions by posteriors: thresholds, ranking, exploration, value of more exposure, totals.
-
-All keep the items' order and take the uncertainty of the curves into account, which items share.
-"""
+"""Decisions by posteriors: thresholds, ranking, exploration, value of more exposure, totals."""
 
 from .choices import expected_loss, probability_above, value_of_exposure
 from .joint import probability_best, thompson_draws, total

@@ -36,13 +36,7 @@ class DecisionItems:
     def __len__(self) -> int:
         return len(self.index)
 
-    @property
-    def draws(self) -> int:
-        """Number of draws of the curves."""
-        sizes = self.fit.data["posterior"].sizes
-        return int(sizes["chain"] * sizes["draw"])
-
-    def each(
+    def answers(
         self,
         title: str,
         answer: Callable[[Columns, ThetaMixture], Sequence[Floats]],
@@ -50,38 +44,27 @@ class DecisionItems:
         **extra: Floats,
     ) -> Floats:
         """Return rows of an answer on each posterior, (rows, n); it reads `extra` columns too."""
+        step, columns = min(_AT_ONCE, items_at_once(self.fit)), {**self.columns, **extra}
+        theta = self.posterior.theta
+        return in_batches(title, columns, step, progress, lambda part: answer(part, theta(part)))
 
-        def rows(part: Columns) -> Sequence[Floats]:
-            return answer(part, self.posterior.theta(part))
-
-        step = max(1, min(_AT_ONCE, items_at_once(self.fit)))
-        return in_batches(title, {**self.columns, **extra}, step, progress, rows)
-
-    def rows(self, chosen: Ints) -> "DecisionItems":
+    def subset(self, chosen: Ints) -> "DecisionItems":
         """Return some of the items."""
         return replace(self, columns=select(self.columns, chosen), index=self.index[chosen])
 
-    def numbers(
-        self, values: ArrayLike, name: str, least: float = -np.inf, per_item: bool = False
-    ) -> Floats:
-        """Return numbers > `least`, (n,), from one for all items or (if `per_item`) for each."""
-        n = len(self)
+    def numbers(self, values: ArrayLike, name: str, least: float = -np.inf) -> Floats:
+        """Return numbers > `least`, (n,), from one number for all items, or one for each."""
+        shape = (len(self),)
         array = numbers_of(values, name, expected="a number or an array of numbers")
-        if array.shape != (n,) and (per_item or array.shape != ()):
-            scalar = "" if per_item else "one number, or "
-            raise FitError(
-                f"{name} has the shape {array.shape}: give {scalar}one number for each of {n:,} "
-                "items"
-            )
+        if array.shape not in ((), shape):
+            need = f"one number, or one number for each of {len(self):,} items"
+            raise FitError(f"{name} has the shape {array.shape}: give {need}")
         # larger numbers leave none to compare with
         bad = ~((np.abs(array) <= LARGEST) & (array > least))
         if bad.any():
-            bound = "" if least == -np.inf else f" and > {least:g}"
-            raise FitError(
-                f"{name} must be finite{bound}, up to {LARGEST:g} in size, not "
-                f"{digits(array[bad].flat[0])}"
-            )
-        return np.array(np.broadcast_to(array, (n,)))
+            bound = f"{'' if least == -np.inf else f' and > {least:g}'}, up to {LARGEST:g} in size"
+            raise FitError(f"{name} must be finite{bound}, not {digits(array[bad].flat[0])}")
+        return np.array(np.broadcast_to(array, shape))
 
 
 def read_decision(
@@ -90,15 +73,12 @@ def read_decision(
     """Read and check the items of a decision, and further columns of their table."""
     posterior = posterior_of(fit)
     check_outcomes(items)
-    name = items.roles.get("id")
-    names = [*([name] if name else []), *also]
-    columns, labels = read_items(fit, items, names, progress)
-    if name:
-        index = pd.Index(labels[name], name=name)
+    columns, labels = read_items(fit, items, [*([items.id] if items.id else []), *also], progress)
+    index: pd.Index = pd.RangeIndex(len(columns["score"]))
+    if items.id:
+        index = pd.Index(labels[items.id], name=items.id)
     elif isinstance(items.source, pd.DataFrame):
         index = items.source.index
-    else:
-        index = pd.RangeIndex(len(columns["score"]))
     return DecisionItems(fit, posterior, columns, index, labels)
 
 
@@ -117,8 +97,7 @@ def probability_above(
     Returns
     -------
     pandas.Series
-        In the order of the items; indexed by their id, else by the index of a pandas source, else
-        by 0, ..., n - 1.
+        In the items' order; indexed by their id, else by a pandas source's index, else from 0.
 
     Raises
     ------
@@ -140,7 +119,7 @@ def probability_above(
         return [theta.average(tail, np.where(cut < 0.0, 1.0, 0.0))]
 
     cut = decision.numbers(threshold, "threshold")
-    [probability] = decision.each("probabilities", above, progress, threshold=cut)
+    [probability] = decision.answers("probabilities", above, progress, threshold=cut)
     return pd.Series(np.clip(probability, 0.0, 1.0), decision.index, name="probability_above")
 
 
@@ -161,15 +140,13 @@ def expected_loss(
     fit, items, threshold, progress
         As in `probability_above`, with the same errors.
     cost_above, cost_below
-        Costs > 0 of each unit of theta: above the threshold if the item is not chosen, and below it
-        if the item is.
+        Costs > 0 of a unit of theta above the threshold if the item is not chosen, below it if so.
 
     Returns
     -------
     pandas.DataFrame
         ``loss_if_chosen`` = cost_below E[(threshold - theta)+ | t, y], ``loss_if_not`` = cost_above
-        E[(theta - threshold)+ | t, y], and ``choose``: whether the former is less. Indexed as in
-        `probability_above`.
+        E[(theta - threshold)+ | t, y], and ``choose``: whether the former is less.
 
     Examples
     --------
@@ -195,7 +172,7 @@ def expected_loss(
         return [theta.average(short, at_zero[0]), theta.average(over, at_zero[1])]
 
     cut = decision.numbers(threshold, "threshold")
-    short, over = decision.each("expected losses", losses, progress, threshold=cut)
+    short, over = decision.answers("expected losses", losses, progress, threshold=cut)
     chosen, not_chosen = cost_below * short, cost_above * over
     table = {"loss_if_chosen": chosen, "loss_if_not": not_chosen, "choose": chosen < not_chosen}
     return pd.DataFrame(table, index=decision.index)
@@ -216,8 +193,7 @@ def value_of_exposure(
     fit, items, threshold, progress
         As in `probability_above`, with the same errors; the threshold may be None.
     more
-        Further exposure (counts) or trials (successes), or the noise sd of one further value: a
-        number > 0, or one for each item.
+        Further exposure or trials, or the noise sd of one further value: > 0, one or per item.
 
     Returns
     -------
@@ -225,8 +201,7 @@ def value_of_exposure(
         ``sd_now``, the posterior sd, and ``sd_after``, the root of the expected posterior variance
         after the observation (for single families that of the best linear estimate); with
         `threshold` also ``value``, the expected value of sample information E[max(E(theta | t, y,
-        y') - threshold, 0)] - max(E(theta | t, y) - threshold, 0) of the further outcome y', in the
-        unit of theta. Indexed as in `probability_above`.
+        y') - threshold, 0)] - max(E(theta | t, y) - threshold, 0) of the further outcome y'.
 
     Examples
     --------
@@ -244,23 +219,22 @@ def value_of_exposure(
 
     def gains(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         theta, more = theta.listed(family), columns["more"]
-        means = family.mean(theta.a, theta.b)
+        means, variances = family.mean(theta.a, theta.b), family.variance(theta.a, theta.b)
         mean = theta.average(means)
-        within = theta.average(family.variance(theta.a, theta.b))
-        variance = within + theta.average((means - mean) ** 2)
+        variance = theta.average(variances) + theta.average((means - mean) ** 2)
         if theta.weight is None:
             after = variance / (1.0 + family.outcome.forms.response(more, mean, variance))
         else:
             after = family.expected_variance(theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]
         if threshold is not None:
-            some = theta
+            coarse = theta
             if theta.weight is None and len(theta.a) > _FEW:
                 draws = np.arange(_FEW) * len(theta.a) // _FEW
-                some = ThetaMixture(theta.a[draws], theta.b[draws])
-            rows.append(family.value_of_outcome(theta, some, more, columns["threshold"]))
+                coarse = ThetaMixture(theta.a[draws], theta.b[draws])
+            rows.append(family.value_of_outcome(theta, coarse, more, columns["threshold"]))
         return rows
 
-    rows = decision.each("value of exposure", gains, progress, **extra)
+    rows = decision.answers("value of exposure", gains, progress, **extra)
     names = ["sd_now", "sd_after", "value"][: len(rows)]
     return pd.DataFrame(rows.T, decision.index, names)

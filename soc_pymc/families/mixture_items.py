@@ -1,4 +1,4 @@
-"""Weights of a mixture's components, averaged over draws or interpolated, and its members."""
+"""Members of mixtures: their forms by family, and draws of components."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,35 +9,6 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from .components import count_log_density, inverse_trigamma, value_log_density
-from .mixture_rows import LOWEST
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def interpolated(position, start, after_start, log_weight, draws, out):  # type: ignore[no-untyped-def]
-    """Weights of some draws at positions, into `out` (draws, n, R).
-
-    Their logarithms are cubic between `log_weight` (positions, all draws, R) at even positions that
-    begin with two given ones.
-    """
-    last, number = len(log_weight) - 4, log_weight.shape[2]
-    weight = np.empty(number)
-    for i in range(len(position)):
-        place = (position[i] - start) / (after_start - start)
-        k = min(max(int(place) - 1, 0), last)
-        x = place - k
-        a = -(x - 1.0) * (x - 2.0) * (x - 3.0) / 6.0
-        b = x * (x - 2.0) * (x - 3.0) / 2.0
-        c = -x * (x - 1.0) * (x - 3.0) / 2.0
-        d = x * (x - 1.0) * (x - 2.0) / 6.0
-        for s in range(len(draws)):
-            j = draws[s]
-            for r in range(number):
-                log = a * log_weight[k, j, r] + b * log_weight[k + 1, j, r]
-                log += c * log_weight[k + 2, j, r] + d * log_weight[k + 3, j, r]
-                weight[r] = np.exp(min(max(log, LOWEST), 0.0))
-            total = weight.sum()
-            for r in range(number):
-                out[s, i, r] = weight[r] / total
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -197,7 +197,7 @@ class Fit:
         >>> fit.summary()["quantity"].nunique()
         6
         """
-        from ..quantities.curve_values import summary
+        from ..quantities.curves import summary
 
         return summary(self)
 

@@ -8,31 +8,27 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import (
-    POSITIVE,
-    PROBABILITY,
-    A,
-    OrNone,
-    Whole,
-    checked,
-    numbers_of,
-    shown,
-    switch,
-)
+from .._lib import arguments as rules
+from .._lib.arguments import PROBABILITY, A, OrNone, Whole, checked, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.groups import has_score
-from ..families.family import FAMILIES
+from ..families.family import FAMILIES, family_of
+from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
 from ..families.scales import LINEAR, LOG
 from ..inference.results import FIT, Fit, outcome_roles
-from ..posterior.calibration import bands, calibration_curves, default_scores
+from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
+from ..posterior.curves import atom_of, place_of
 from ..posterior.predictive import posterior_of
-from ..quantities.variance import SHARES, score_quantiles
-from . import fit_data, style
+from ..quantities.curves import SHARES, score_quantiles
+from . import style
 from .style import AX
 
+_POINTS = 40  # dots
+_END_MARGIN = 0.05  # share of the axis between the outermost scores and those without a position
 _PRIOR_GROUPS = "prior", "prior_predictive"
+_PRIOR_RESULT = "what soc.prior_predictive(prior, stats) returned"
 _LEVEL_BINS = 30  # of the histogram of a level
 _SIZES = "share", "share_log_size"
 _TAIL = np.array([1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 7e-3])
@@ -48,10 +44,7 @@ _ATOMS: dict[str, Any] = {"fmt": "D", "color": style.CURVE, "elinewidth": 1.2, "
 _ATOMS |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}  # short bars: caps beyond the marker
 
 
-# --- curves --------------------------------------------------------------------------------------
-
-
-@checked(fit=FIT, prob=PROBABILITY, simultaneous=switch)
+@checked(fit=FIT, prob=PROBABILITY, simultaneous=rules.switch)
 def plot_curves(
     fit: Fit,
     prob: float = 0.9,
@@ -63,10 +56,9 @@ def plot_curves(
     """Draw E(theta | t) over the binned data, and below it how widely theta varies given the score.
 
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
-    successes in trials. A dot is what the items of some neighbouring bins show of theta together;
-    scores with a mean and variance of their own (`Fit.atoms`) are points with bars. If all items
-    have the same score, or none, the upper panel shows the distribution of theta, and the lower
-    panel the posterior of its mean.
+    successes in trials. A dot is the estimate of theta from neighbouring bins alone; atoms of the
+    score (`Fit.atoms`) are points with bars. If all items have the same score, or none, the upper
+    panel shows the distribution of theta, and the lower panel the posterior of its mean.
 
     Parameters
     ----------
@@ -75,8 +67,7 @@ def plot_curves(
         whole curves (light). A fit with a single draw has none.
     axes, group
         Two axes to draw in, None makes a figure. Label of a group (of crossed groups a tuple), or
-        up to seven in a list: a line and a pointwise band for each, without dots; None draws the
-        curve that groups share.
+        up to seven in a list: a line and a pointwise band for each; None draws the shared curve.
 
     Returns
     -------
@@ -95,50 +86,47 @@ def plot_curves(
     panels = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
     if fit.one_score and not fit.mean_only:
         return _draw_level(fit, panels, prob, groups)
-    outcome = fit_data.outcome_of(fit)
     if groups:
         at_score = "" if fit.one_draw else f" ({prob:.0%} band at each score)"
         for label, color in zip(groups, style.PALETTE, strict=False):
-            curves = _mean_and_spread(fit, group=label)
             words = ", ".join(map(str, label)) if isinstance(label, tuple) else label
-            name = f"{style.escaped(words, 28)}{at_score}"
-            _draw(panels, curves, prob, color, name, {False: (0.15, None)}, fit.one_draw)
+            curves = _mean_and_spread(fit, group=label)
+            _shade(fit, panels, curves, prob, alpha=0.15, color=color)
+            _draw_medians(panels, curves, color, f"{style.escaped(words, 28)}{at_score}")
     else:
         curves = _mean_and_spread(fit)
-        name = "estimate" if fit.one_draw else "posterior median"
-        if fit_data.weighs_by_size(fit):
-            name += f", items weighted by their {outcome.words.size}"
         shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
-        kinds: dict[bool, tuple[float, str | None]] = {}
         if simultaneous:
-            kinds[True] = 0.15, f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
-        kinds[False] = 0.35, f"{prob:.0%} band{shared} at each score (pointwise)"
-        _draw(panels, curves, prob, style.CURVE, name, kinds, fit.one_draw)
+            label = f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
+            _shade(fit, panels, curves, prob, True, alpha=0.15, label=label)
+        label = f"{prob:.0%} band{shared} at each score (pointwise)"
+        _shade(fit, panels, curves, prob, alpha=0.35, label=label)
+        name = "estimate" if fit.one_draw else "posterior median"
+        if _weighs_by_size(fit):
+            name += f", items weighted by their {outcome_of(fit).words.size}"
+        _draw_medians(panels, curves, style.CURVE, name)
         if fit.atoms:
             _atom_points(fit, panels, prob)
         _data_points(fit, panels[0])
-    score = curves["score"].to_numpy()
-    if outcome.reads_theta(*fit_data.bins_of(fit)[:3]):
-        panels[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
-    _label_curves(fit, panels, score, " by group" if groups else "")
+    _label_curves(fit, panels, curves["score"].to_numpy(), " by group" if groups else "")
     return panels
 
 
 def _draw_level(fit: Fit, panels: NDArray[Any], prob: float, groups: list[object]) -> NDArray[Any]:
     """Draw the distribution of theta and the posterior of its mean, for all items or by group."""
-    scale, exposure = fit_data.outcome_of(fit).theta, None
+    scale, exposure = outcome_of(fit).theta, None
     if fit.prior.exposure is not None:  # the typical one
         share, log_size = (fit.data["constant_data"][name].to_numpy() for name in _SIZES)
         exposure = float(np.exp((share @ log_size).mean()))
     plot_prior(fit, default_scores(fit), exposure, ax=panels[0])
     for label, color in zip(groups or [None], style.PALETTE, strict=False):
-        mean = fit_data.fitted_curves(fit, group=label)["mean"].to_numpy().ravel()
+        mean = fitted_curves(fit, group=label)["mean"].to_numpy().ravel()
         density, ends = np.histogram(scale.position(mean), bins=_LEVEL_BINS, density=True)
         low, high = np.quantile(mean, [0.5 - prob / 2, 0.5 + prob / 2])
         name = "all items" if label is None else style.escaped(label, 28)
         text = f"{name}: {low:.4g} to {high:.4g} with {prob:.0%}"
         panels[1].stairs(density, scale.score(ends), fill=True, alpha=0.4, color=color, label=text)
-    unit = fit_data.theta_words(fit)[0]
+    unit = _theta_words(fit)[0]
     style.finish(panels[1], "Posterior of the mean of theta", f"theta, {unit}", "density")
     return panels
 
@@ -147,9 +135,9 @@ def _mean_and_spread(
     fit: Fit, score: Sequence[float] | None = None, group: object = None
 ) -> xr.Dataset:
     """Return draws of E(theta | t), and of the sd of theta, for rates relative to E(theta | t)."""
-    curves = fit_data.fitted_curves(fit, score, group)
+    curves = fitted_curves(fit, score, group)
     spread = curves["variance"] ** 0.5
-    if fit_data.outcome_of(fit).relative:
+    if outcome_of(fit).relative:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
@@ -160,25 +148,27 @@ def _banded(curves: xr.Dataset, prob: float, simultaneous: bool = False) -> list
     return [banded[name].transpose("bound", "score").to_numpy() for name in curves.data_vars]
 
 
-def _draw(
-    axes: NDArray[Any], curves: xr.Dataset, prob: float, color: str, name: str,
-    kinds: dict[bool, tuple[float, str | None]], one_draw: bool,
+def _shade(
+    fit: Fit, axes: NDArray[Any], curves: xr.Dataset, prob: float, simultaneous: bool = False,
+    **look: Any,
 ) -> None:  # fmt: skip
-    """Draw both curves with bands: opacity and label of those that are simultaneous, or not."""
-    score = curves["score"].to_numpy()
-    for simultaneous, (alpha, label) in {} if one_draw else kinds.items():
+    """Draw the bands of both curves, unless the fit has a single draw."""
+    if not fit.one_draw:
+        look = {"color": style.CURVE, "linewidth": 0} | look
         for ax, (low, _, high) in zip(axes, _banded(curves, prob, simultaneous), strict=True):
-            ax.fill_between(score, low, high, color=color, alpha=alpha, label=label, linewidth=0)
-    for ax, (_, middle, _) in zip(axes, _banded(curves, prob), strict=True):
-        ax.plot(score, middle, color=color, label=name, linewidth=1.6)
+            ax.fill_between(curves["score"].to_numpy(), low, high, **look)
+
+
+def _draw_medians(axes: NDArray[Any], curves: xr.Dataset, color: str, name: str) -> None:
+    for ax, (_, middle, _) in zip(axes, _banded(curves, 0.5), strict=True):
+        ax.plot(curves["score"].to_numpy(), middle, color=color, label=name, linewidth=1.6)
 
 
 def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
     score, label = curves["score"].to_numpy(), "a score of many items, by itself"
-    places = fit_data.drawn_at(fit, score)
-    label += f" (bars: {prob:.0%})"
+    places, label = _drawn_at(fit, score), f"{label} (bars: {prob:.0%})"
     if ends := [f"{t:g}" for t in score[places != score]]:
         label += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
@@ -188,26 +178,28 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draw the outcomes of merged bins."""
-    outcome, (centre, estimate, error) = fit_data.outcome_of(fit), fit_data.merged_outcomes(fit)
+    outcome, (centre, estimate, error) = outcome_of(fit), _merged_outcomes(fit)
     # whiskers must stay on the axis
     rooms = estimate - outcome.theta.low, outcome.theta.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
-    label = f"items: {fit_data.theta_words(fit)[1]} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
+    label = f"items: {_theta_words(fit)[1]} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
     ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
 
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
     top, bottom = axes
-    outcome, scale = fit_data.outcome_of(fit), fit.axis("mean").scale
+    outcome, scale = outcome_of(fit), fit.axis("mean").scale
     relative = outcome.relative
+    if outcome.reads_theta(*_bins_of(fit)[:3]):
+        top.plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     for ax in axes:
         if ax.get_xscale() != scale:  # axes may share it
             style.scaled_axis(ax.xaxis, scale, float(score.min()), float(score.max()))
     for ax, name in ((top, outcome.theta.name), (bottom, LOG.name if relative else "")):
         if ax.dataLim.y0 > 0:
             style.scaled_axis(ax.yaxis, name, ax.dataLim.y0, ax.dataLim.y1)
-    mean = f"E(theta | score)\n{fit_data.theta_words(fit)[0]}"
-    style.finish(top, f"Calibration curves{what}\n{fit_data.total(fit)}", "", mean)
+    mean = f"E(theta | score)\n{_theta_words(fit)[0]}"
+    style.finish(top, f"Calibration curves{what}\n{_sizes_of(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
     score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
     style.finish(bottom, "", score_name, spread, legend=False)  # the upper panel has one
@@ -215,10 +207,7 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
         bottom.set_ylim(bottom=0.0)
 
 
-# --- theta given the score -----------------------------------------------------------------------
-
-
-@checked(fit=FIT, exposure=OrNone(POSITIVE), ax=AX)
+@checked(fit=FIT, exposure=OrNone(rules.POSITIVE), ax=AX)
 def plot_prior(
     fit: Fit,
     score: ArrayLike | None = None,
@@ -227,14 +216,13 @@ def plot_prior(
 ) -> Axes:
     """Draw the predictive distribution of theta given the score, at a few scores.
 
-    It is averaged over the draws of the curves (those that groups share). A dot is E(theta | t). A
-    spike of theta at 0 is not drawn: the legend has its share.
+    It is averaged over the draws of the (shared) curves. A dot is E(theta | t), and the
+    legend has the share of theta that is 0.
 
     Parameters
     ----------
     fit, score
-        The fit, and up to seven scores; None takes five: 5, 25, 50, 75 and 95% of the items lie
-        below.
+        The fit, and up to seven scores; None takes those below which 5, 25, 50, 75 and 95% lie.
     exposure, ax
         Exposure (noise sd) of the prior of a fit with a term in it, else None. Axes to draw in;
         None makes a figure.
@@ -253,12 +241,12 @@ def plot_prior(
             f"exposure={shown(exposure)}: give one for a fit with a term in exposure (noise sd), "
             "and for no other"
         )
-    scores = score_quantiles(fit, SHARES) if score is None else numbers_of(score, "score")
+    scores = score_quantiles(fit, SHARES) if score is None else rules.numbers_of(score, "score")
     scores = np.atleast_1d(scores)
     if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
     calibration_curves(fit, scores, exposure=exposure)  # refuses scores without a place
-    outcome, columns = fit_data.outcome_of(fit), {"score": scores}
+    outcome, columns = outcome_of(fit), {"score": scores}
     if exposure is not None:
         columns[outcome.size] = np.full(len(scores), exposure)
     rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")(columns)
@@ -281,18 +269,16 @@ def plot_prior(
     drawn = np.concatenate([theta[density > _REACH * highest] for theta, density in lines])
     low, high = float(drawn.min()), float(drawn.max())
     style.scaled_axis(ax.xaxis, scale.name, low, high)
-    pad = 0.03 * np.ptp(scale.position(drawn))
-    ax.set_xlim(*scale.score(scale.position(np.array([low, high])) + np.array([-pad, pad])))
-    ax.set_ylim(0.0, 1.05 * highest)
+    ax.set(xlim=(low, high), ylim=(0.0, 1.05 * highest))
     where = "" if exposure is None else f" and {outcome.words.size} {style.plain(exposure)}"
     what = "Theta given the score" if has_score(fit.data.attrs) else "Theta of all items"
-    title = f"{what}{where}\n{fit_data.total(fit)}"
+    title = f"{what}{where}\n{_sizes_of(fit)}"
     density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
-    style.finish(ax, title, f"theta, {fit_data.theta_words(fit)[0]}", density)
+    style.finish(ax, title, f"theta, {_theta_words(fit)[0]}", density)
     return ax
 
 
-@checked(result=A(xr.DataTree, "what soc.prior_predictive(prior, stats) returned"), lines=Whole(1))
+@checked(result=A(xr.DataTree, _PRIOR_RESULT), lines=Whole(1))
 def plot_prior_predictive(
     result: xr.DataTree,
     lines: int = 40,
@@ -300,14 +286,12 @@ def plot_prior_predictive(
 ) -> NDArray[Any]:
     """Draw E(theta | t) (left) and the distribution of the items' outcomes (right) under a prior.
 
-    Each thin line is one draw from the prior; the thick line is the median over all draws, the band
-    holds the central 90% of them.
+    A thin line is a draw from the prior, the thick line the median, the band the central 90%.
 
     Parameters
     ----------
     result, lines, axes
-        From `soc.prior_predictive`; the number of draws with a thin line; and two axes to draw in,
-        None makes a figure.
+        From `soc.prior_predictive`; number of thin lines; and two axes, None makes a figure.
 
     Returns
     -------
@@ -325,10 +309,14 @@ def plot_prior_predictive(
     curves, drawn = (group.to_dataset() for group in groups)
     outcomes = [f.outcome for f in FAMILIES.values() if f.outcome.observed in drawn]
     if "mean" not in curves or not outcomes or "item" not in drawn.dims:
-        raise FitError("result must be what soc.prior_predictive(prior, stats) returned")
+        raise FitError(f"result must be {_PRIOR_RESULT}")
     outcome = outcomes[0]
     panels = style.panels(axes, (8, 4), 1, 2)
-    mean, score = _by_draw(curves["mean"]), curves["mean"]["score"].to_numpy()
+    score, dims = curves["mean"]["score"].to_numpy(), ("chain", "draw")
+    mean, values = (
+        x.stack(sample=dims).transpose("sample", ...).to_numpy().astype(float)
+        for x in (curves["mean"], drawn[outcome.observed])
+    )
     _draw_lines(panels[0], score, mean, lines, along_x=True)
     if style.is_rate(score):
         style.scaled_axis(panels[0].xaxis, LOG.name, score[0], score[-1])
@@ -337,7 +325,6 @@ def plot_prior_predictive(
         style.scaled_axis(panels[0].yaxis, outcome.theta.name, low, high)
         panels[0].set_ylim(low, high)
     style.finish(panels[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
-    values = _by_draw(drawn[outcome.observed])
     sorted_outcomes = np.quantile(values, _SHARES, axis=1, method="inverted_cdf").T
     _draw_lines(panels[1], _SHARES, sorted_outcomes, lines, along_x=False)
     if outcome.positive:
@@ -349,22 +336,94 @@ def plot_prior_predictive(
     return panels
 
 
-def _by_draw(values: xr.DataArray) -> Floats:
-    array = values.transpose("chain", "draw", ...).to_numpy()
-    return np.asarray(array.reshape(-1, array.shape[-1]), dtype=float)
-
-
 def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: bool) -> None:
     """Draw lines of some draws, and the median and band of all, over or next to `across`."""
     low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
     number = min(lines, len(values))
     drawn = values[np.arange(number) * len(values) // number]
-
-    def plot(line: Floats, **look: Any) -> None:
-        ax.plot(*((across, line) if along_x else (line, across)), **look)
-
-    for k, line in enumerate(drawn):
-        plot(line, label=None if k else "draws from the prior", **_LINE)
+    labels = ["draws from the prior"] + [None] * (number - 1)
+    steps = np.broadcast_to(across, drawn.shape).T
+    ax.plot(*((steps, drawn.T) if along_x else (drawn.T, steps)), label=labels, **_LINE)
     fill = ax.fill_between if along_x else ax.fill_betweenx
     fill(across, low, high, color=style.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
-    plot(middle, color=style.CURVE, linewidth=2.6, label="median")
+    median = (across, middle) if along_x else (middle, across)
+    ax.plot(*median, color=style.CURVE, linewidth=2.6, label="median")
+
+
+def outcome_of(fit: Fit) -> Outcome:
+    """Return the fit's kind of outcome."""
+    return family_of(fit.prior).outcome
+
+
+def _weighs_by_size(fit: Fit) -> bool:
+    """Return whether curves and dots weigh items by sizes that add up, as theta depends on them."""
+    return fit.prior.exposure is not None and outcome_of(fit).sizes_add
+
+
+def fitted_curves(
+    fit: Fit, score: Sequence[float] | Floats | None = None, group: object = None
+) -> xr.Dataset:
+    """Return calibration curves, of all items averaged over exposures as outcomes of bins are."""
+    if fit.mean_only:
+        raise FitError(f"there is no curve of the variance to draw: {MEAN_ONLY}")
+    if group is None and _weighs_by_size(fit):
+        scores = default_scores(fit) if score is None else np.array(score)
+        return curves_of(fit, scores, by_size=True)
+    return calibration_curves(fit, score, group)
+
+
+def _bins_of(fit: Fit) -> tuple[Floats, ...]:
+    """Return score, outcome, size and number of items of every bin, by score."""
+    bins, outcome = fit.data["constant_data"], outcome_of(fit)
+    order = np.argsort(bins["score"].to_numpy())
+    observed = fit.data["observed_data"][outcome.observed]
+    score, size, items = (bins[name] for name in ("score", outcome.size, "n_items"))
+    return tuple(x.to_numpy()[order].astype(float) for x in (score, observed, size, items))
+
+
+def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
+    """Return score, estimate of theta and its error of noise alone, of bins merged evenly."""
+    score, y, size, items = _bins_of(fit)
+    middle = np.cumsum(items) - 0.5 * items
+    atom = atom_of(fit, score)
+    group = np.where(atom > 0, -atom, np.floor(middle / items.sum() * _POINTS).astype(int))
+    _, group = np.unique(group, return_inverse=True)
+    position = np.bincount(group, items * place_of(fit, "mean", score)) / np.bincount(group, items)
+    estimate, error = outcome_of(fit).pooled(y, size, items, group)
+    merged = fit.axis("mean").inverse(position)
+    merged[group[atom > 0]] = score[atom > 0]
+    inside = np.isfinite(estimate) & outcome_of(fit).theta.holds(estimate)
+    return _drawn_at(fit, merged[inside]), estimate[inside], error[inside]
+
+
+def _drawn_at(fit: Fit, score: Floats) -> Floats:
+    """Return where to draw scores; the ends of the axis, such as 0 and 1, lie outside the bins."""
+    axis, bin_scores = fit.axis("mean"), fit.data["constant_data"]["score"].to_numpy()
+    if axis.local.holds(score).all():
+        return score
+    position = axis(bin_scores[axis.local.holds(bin_scores)])
+    margin = _END_MARGIN * np.ptp(position)
+    return np.clip(score, *axis.inverse([position.min() - margin, position.max() + margin]))
+
+
+def _theta_words(fit: Fit) -> tuple[str, str]:
+    """Return the unit of theta and its estimate from outcomes alone, in the user's words."""
+    outcome, roles = outcome_of(fit), outcome_roles(fit.data.attrs)
+    columns = {role: roles.get(role, role) for role in (outcome.observed, outcome.size)}
+    name, size = ("" if name == role else style.escaped(name, 24) for role, name in columns.items())
+    size = size or outcome.words.size
+    if outcome.direct:
+        named = f" ({name})" if name else ""
+        unit, estimate = outcome.words.events + named, f"mean {outcome.words.outcome}{named}"
+    else:
+        unit = name or outcome.words.events
+        estimate = f"{unit} / {size}"
+    return outcome.words.unit.format(outcome=unit, size=size), estimate
+
+
+def _sizes_of(fit: Fit) -> str:
+    """Return numbers of items, bins and groups, for titles."""
+    bins = fit.data["constant_data"]
+    number = style.number_of(bins.sizes["bin"], "bin")
+    text = f"n = {int(bins['n_items'].sum()):,} items in {number}"
+    return text + (f" and {style.number_of(len(fit.groups), 'group')}" if fit.groups else "")

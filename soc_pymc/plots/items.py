@@ -5,10 +5,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-from matplotlib import colors, ticker
+from matplotlib import colors
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
@@ -31,15 +29,11 @@ from .style import AX
 _NAME = A(str, "the name of a column", ItemsError)
 _ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
 _COLUMNS = {role: OrNone(_NAME) for role in _ROLES}
-_PAIRS = ", or ".join(f"{kind.observed}= and {kind.size}=" for kind in OUTCOMES.values())
 _ITEMS = 2000  # points drawn at most
 _LINES = 60
 _LOOK: dict[str, Any] = {"cmap": "viridis", "alpha": 0.6, "linewidths": 0, "zorder": 2}
 _PULL: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
 _POINTS, _ENDS = 200, (0.01, 0.99)  # points of the curve, and quantiles at its ends
-
-
-# --- shrinkage -----------------------------------------------------------------------------------
 
 
 @checked(score=_NAME, ax=AX, **_COLUMNS)
@@ -57,15 +51,13 @@ def plot_shrinkage(
 ) -> Axes:
     """Draw each item's posterior mean against its own rate, count / exposure, or its own value.
 
-    Points on the dashed line keep their own rate or value; lines show how far some of the others
-    are pulled. Items without events stand apart at the left. Of more than 2,000 items as many are
-    drawn at random.
+    Lines show how far some points are pulled from the dashed line. Items without events stand apart
+    at the left. Of more than 2,000 items as many are drawn at random.
 
     Parameters
     ----------
     table, score
-        What `soc.item_posteriors` returned: a table with ``theta_mean``; and the column of the
-        scores, which colour the points.
+        What `soc.item_posteriors` returned, and the column of the scores, which colour the points.
     count, exposure, value, noise_sd, successes, trials
         Columns of the outcomes and their sizes: one of the three pairs.
     ax
@@ -84,7 +76,6 @@ def plot_shrinkage(
     >>> len(ax.collections) > 0
     True
     """
-    rng = np.random.default_rng(0)
     columns = dict(zip(_ROLES, (count, exposure, value, noise_sd, successes, trials), strict=True))
     outcome = _outcome_of(columns)
     observed, sizes = str(columns[outcome.observed]), str(columns[outcome.size])
@@ -94,32 +85,29 @@ def plot_shrinkage(
     usable = np.flatnonzero(finite & (theta > outcome.theta.low))
     if not usable.size:
         raise ItemsError(f"no item has a positive {sizes!r} and theta_mean: nothing to draw")
-    drawn = usable if len(usable) <= _ITEMS else rng.choice(usable, _ITEMS, replace=False)
+    number = min(len(usable), _ITEMS)
+    drawn = np.random.default_rng(0).permutation(usable)[:number]
     t, rate, size, theta = t[drawn], rate[drawn], size[drawn], theta[drawn]
     high = max(float(theta.max()), float(rate.max()))
     rates = outcome.positive and high < 0.5 * outcome.theta.high  # and shares are small
     on_axis = rate > (0.0 if rates else -np.inf)
-    ends = np.array([min(rate[on_axis].min(initial=high), theta.min()), high])
-    if not on_axis.all():  # a place left of all others on a logarithmic axis
-        jitter = rng.uniform(-0.35, 0.35, int((~on_axis).sum()))
-        rate[~on_axis] = ends[0] / 3 * np.exp(jitter)
+    ends = min(float(rate[on_axis].min(initial=high)), float(theta.min())), high
     ax = style.panels(ax, (7.5, 6))[0]
     power = 1.0 if outcome.sizes_add else -1.0
     _points(ax, rate, theta, t, size**power, score, rates)
     ax.plot(ends, ends, color=style.REFERENCE, linewidth=1, linestyle="--", zorder=1)
     order = np.flatnonzero(on_axis)[np.argsort(rate[on_axis])]
     pulled = order[:: max(1, len(order) // _LINES)]
-    segments = [[(rate[i], rate[i]), (rate[i], theta[i])] for i in pulled]
-    ax.add_collection(LineCollection(segments, **_PULL))
+    ax.vlines(rate[pulled], rate[pulled], theta[pulled], **_PULL)
     if rates:
-        _log_axes(ax, None if on_axis.all() else ends[0] / 3, rate, theta)
+        _log_axes(ax, not on_axis.all(), ends, theta)
     _size_legend(ax, size**power, style.named(outcome.words.size, sizes), power)
     name, unit = style.escaped(observed, 20), style.escaped(sizes, 20)
     across = f"{outcome.words.estimate}: {name}" + ("" if outcome.direct else f" / {unit}")
     events = outcome.words.events if outcome.direct else name
     up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
-    number = f"{len(drawn):,}" + (f" of {len(usable):,}" if len(drawn) < len(usable) else "")
-    style.finish(ax, f"Shrinkage (n = {number} items)", across, up, legend=False)
+    shown_items = f"{number:,}" + (f" of {len(usable):,}" if number < len(usable) else "")
+    style.finish(ax, f"Shrinkage (n = {shown_items} items)", across, up, legend=False)
     return ax
 
 
@@ -130,7 +118,8 @@ def _outcome_of(columns: dict[str, str | None]) -> Outcome:
         if roles == {outcome.observed, outcome.size}:
             return outcome
     names = ", ".join(f"{role}={shown(columns[role])}" for role in columns if role in roles)
-    raise ItemsError(f"{names or 'no outcomes'}: name both columns, {_PAIRS}, and no others")
+    pairs = ", or ".join(f"{kind.observed}= and {kind.size}=" for kind in OUTCOMES.values())
+    raise ItemsError(f"{names or 'no outcomes'}: name both columns, {pairs}, and no others")
 
 
 def _numbers(table: Any, names: list[str]) -> list[Floats]:
@@ -165,20 +154,17 @@ def _areas(size: Floats, sizes: Floats) -> Floats:
     return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
 
 
-def _log_axes(ax: Axes, zeros: float | None, rate: Floats, theta: Floats) -> None:
-    """Make both axes logarithmic, with a labelled place for rate 0."""
-    bottom, top = float(theta.min()), float(theta.max())
-    low, high = min(float(rate.min()), bottom), max(float(rate.max()), top)
-    style.scaled_axis(ax.yaxis, LOG.name, bottom, top)
+def _log_axes(ax: Axes, zeros: bool, rate: tuple[float, float], theta: Floats) -> None:
+    """Make both axes logarithmic, with a place for rate 0."""
+    low, high = rate
+    ends = float(theta.min()), float(theta.max())
+    style.scaled_axis(ax.yaxis, LOG.name, *ends)
     style.scaled_axis(ax.xaxis, LOG.name, low, high)
-    ax.set_xlim(low / 1.2, high * 1.3)
-    ax.set_ylim(bottom / 1.3, top * 1.3)
-    if zeros is None:
-        return
-    ax.axvline(zeros * 1.65, color=style.GREY, linewidth=0.6)
-    ticks = [x for x in ax.get_xticks() if zeros * 1.65 < x <= high * 1.3]
-    ax.set_xticks([zeros, *ticks], ["0", *(style.plain(x) for x in ticks)])
-    ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 does not belong among decades
+    if zeros:
+        ax.set_xscale("symlog", linthresh=low)
+        ax.xaxis.set_major_formatter(style.plain)
+    left = -0.5 * low if zeros else low / 1.2
+    ax.set(xlim=(left, 1.3 * high), ylim=(ends[0] / 1.3, 1.3 * ends[1]))
 
 
 def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
@@ -190,9 +176,6 @@ def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
     ax.legend(title=title, title_fontsize=8, loc="lower right", **style.FRAMELESS)
 
 
-# --- calibration from labels ---------------------------------------------------------------------
-
-
 @dataclass(repr=False)
 class CalibrationDisplay:
     """A calibration curve with its band, as data and as a picture.
@@ -200,11 +183,11 @@ class CalibrationDisplay:
     Attributes
     ----------
     score, mean, lower, upper
-        200 predicted probabilities, of which 98% lie between the first and the last; E(y | score);
-        and the band that holds the whole curve with probability `prob`.
+        200 predicted probabilities, E(y | score), and the band that holds the whole curve with
+        probability `prob`.
     bins
-        Observed points: mean prediction ``p`` of a bin, its items ``n``, ``share`` of 1s, and its
-        interval from ``low`` to ``high``.
+        Mean prediction ``p`` of each bin, its items ``n``, ``share`` of 1s, and its interval from
+        ``low`` to ``high``.
     prob, fit, name
         Probability of the band and the intervals, the fit behind the curve, and its name.
     ax_, figure_, line_
@@ -274,10 +257,10 @@ def plot_calibration(
     name: str | None = None,
     ax: Axes | None = None,
 ) -> CalibrationDisplay:
-    """Draw the calibration curve of predicted probabilities with an honest band, from labels alone.
+    """Draw the calibration curve of predicted probabilities with a band, from labels alone.
 
-    The curve is the mean of a Beta prior given the score, a spline on the logit scale. Where the
-    band leaves the diagonal, the probabilities are not calibrated.
+    The curve is the mean of a Beta prior given the score. Where the band leaves the diagonal, the
+    probabilities are not calibrated.
 
     Parameters
     ----------
@@ -285,8 +268,8 @@ def plot_calibration(
         Labels of two classes, predicted probabilities of the positive class, each of shape (n,),
         and its label, None being 1. Predictions of exactly 0 or 1 are not part of the curve.
     n_bins, prob, prior
-        Number of bins of equally many items, for the observed points; probability of their
-        intervals, and of the band of the whole curve; and prior, None is ``soc.Beta()``.
+        Number of bins of equally many items; probability of their intervals and of the band of the
+        whole curve; and prior, None is ``soc.Beta()``.
     name, ax
         Name of the curve in the legend, and axes to draw in; None makes a figure.
 
@@ -310,28 +293,23 @@ def plot_calibration(
 
     labels, predicted = np.asarray(y), numbers_of(p, "p", ItemsError)
     if labels.ndim != 1 or predicted.shape != labels.shape:
-        raise ItemsError(
-            f"y and p must be vectors of one length, not {labels.shape} and {predicted.shape}"
-        )
+        shapes = f"not {labels.shape} and {predicted.shape}"
+        raise ItemsError(f"y and p must be vectors of one length, {shapes}")
     labels = _positive(labels, pos_label)
-    outside = ~((predicted >= 0) & (predicted <= 1))
-    if outside.any():
-        raise ItemsError(
-            f"{int(outside.sum()):,} of {predicted.size:,} probabilities p are not from 0 to 1"
-        )
+    if outside := int((~((predicted >= 0) & (predicted <= 1))).sum()):
+        raise ItemsError(f"{outside:,} of {predicted.size:,} probabilities p are not from 0 to 1")
     proper = (predicted > 0) & (predicted < 1)
     if not proper.any():
         raise ItemsError("all probabilities p are exactly 0 or 1: there is no curve to draw")
-    columns = {"p": predicted[proper], "y": labels[proper].astype(float)}
-    table = pa.table(columns | {"n": np.ones(len(columns["p"]), dtype=np.int64)})
+    table = pd.DataFrame({"p": predicted, "y": labels.astype(float), "n": 1})[proper]
     items = BinomialItems(table, score="p", successes="y", trials="n")
     fit = fit_statistics(summarize(items, on_leakage="ignore"), prior)
     # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
     axis = fit.axis("mean")
-    low, high = axis(np.quantile(columns["p"], _ENDS))
+    low, high = axis(np.quantile(table["p"], _ENDS))
     scores = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
-    band = bands(calibration_curves(fit, scores)[["mean"]], prob, simultaneous=True)["mean"]
-    lower, mean, upper = band.to_numpy()
+    curve = calibration_curves(fit, scores)[["mean"]]
+    lower, mean, upper = bands(curve, prob, simultaneous=True)["mean"].to_numpy()
     observed = _observed(labels, predicted, n_bins, prob)
     return CalibrationDisplay(scores, mean, lower, upper, observed, prob, fit, name).plot(ax)
 
@@ -341,20 +319,16 @@ def _positive(labels: NDArray[Any], pos_label: object) -> Bools:
     classes = pd.unique(pd.Series(labels))
     unknown = [label for label in classes if label not in (0, 1)]
     if pos_label is None and unknown:
-        raise ItemsError(
-            f"labels y are {shown(unknown[0])}, neither 0 nor 1: say which is positive by "
-            "pos_label=, or use soc.BinomialItems for successes in trials"
-        )
+        remedy = "say which is positive by pos_label=, or use soc.BinomialItems"
+        raise ItemsError(f"labels y are {shown(unknown[0])}, neither 0 nor 1: {remedy}")
     if pos_label is not None and (len(classes) > 2 or pos_label not in classes):
-        raise ItemsError(
-            f"pos_label={shown(pos_label)} must be one of two labels y: these have "
-            f"{len(classes):,} values"
-        )
+        values = f"these have {len(classes):,} values"
+        raise ItemsError(f"pos_label={shown(pos_label)} must be one of two labels y: {values}")
     return np.asarray(labels == (1 if pos_label is None else pos_label), dtype=bool)
 
 
 def _observed(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:
-    """Shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
+    """Return shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
     proper = (p > 0) & (p < 1)
     cuts = np.unique(np.quantile(p[proper], np.arange(1, n_bins) / n_bins, method="higher"))
     number = np.where(proper, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins))

@@ -21,14 +21,10 @@ from . import style
 from .style import AX
 
 _PROB = 0.95  # probability of bands that chance alone fills
-_COLUMNS = 3
-_CELLS = 10  # cells of a histogram
+_COLUMNS, _CELLS = 3, 10  # of panels in a figure, and of bars in a histogram
 _PALEST = 0.9  # the light end of a colour map is hard to see on white
 _ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
 _NUMBERS = ("value", "low", "high")
-
-
-# --- the PIT -------------------------------------------------------------------------------------
 
 
 @checked(
@@ -46,9 +42,9 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     Parameters
     ----------
     result, by
-        What `soc.check` returned. None draws every slice; the name of a column, such as
-        ``"exposure"``, its slices alone; and ``"score"`` the paper's figure (Sections 5.1 to 5.3 of
-        Muralidharan and Najmi): histograms of the PIT in 20 bins of the score.
+        What `soc.check` returned. None draws every slice, the name of a column, such as
+        ``"exposure"``, its slices, and ``"score"`` histograms in 20 bins of the score (Sections 5.1
+        to 5.3 of Muralidharan and Najmi).
     ax
         Axes to draw histograms in, or the first slice alone; None makes a figure of all slices.
 
@@ -110,8 +106,7 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
     ax.set_title(f"{style.escaped(name, 36)}\n{words}", fontsize=8)
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
-    ax.set(xlim=(0, 1), ylim=(-reach, reach))
-    ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    ax.set(xlim=(0, 1), ylim=(-reach, reach), xticks=[0, 0.5, 1])
     ax.locator_params(axis="y", nbins=5)
     ax.tick_params(labelsize=8)
 
@@ -124,16 +119,15 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
     ecdf = bins["ecdf"].transpose("bin", "u").to_numpy()
     density = [_CELLS * np.diff(np.interp(edges, bins["u"], line)) for line in ecdf]
     error = stats.norm.isf((1 - _PROB) / 2) * np.sqrt((_CELLS - 1) / np.median(n))
-    band: dict[str, Any] = {"color": style.REFERENCE, "alpha": 0.15, "linewidth": 0}
-    ax.axhspan(1 - error, 1 + error, label=f"{_PROB:.0%} of points by chance", **band)
+    label = f"{_PROB:.0%} of points by chance"
+    ax.axhspan(1 - error, 1 + error, label=label, color=style.REFERENCE, alpha=0.15, lw=0)
     ends = float(score.min()), float(score.max())
     norm = colors.LogNorm(*ends) if style.is_rate(score) else colors.Normalize(*ends)
     shades = colors.LinearSegmentedColormap.from_list(
         "score", ScalarMappable(cmap="viridis").to_rgba(np.linspace(0, _PALEST, 64), norm=False)
     )
-    middle = 0.5 * (edges[1:] + edges[:-1])
     for line, t in zip(density, score, strict=True):
-        ax.plot(middle, line, color=shades(norm(t)), linewidth=1)
+        ax.plot(0.5 * (edges[1:] + edges[:-1]), line, color=shades(norm(t)), linewidth=1)
     bar = ax.figure.colorbar(ScalarMappable(norm, shades), ax=ax, label="score of the bin")
     if style.is_rate(score):
         style.plain_ticks(bar.ax.yaxis, *ends)
@@ -141,9 +135,6 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
     title = f"{int(n.sum()):,} items in {style.number_of(len(n), 'bin')} of the score"
     style.finish(ax, title, "PIT", "density", legend=False)
     ax.legend(loc="lower center", **style.FRAMELESS)
-
-
-# --- intervals -----------------------------------------------------------------------------------
 
 
 @checked(
@@ -164,13 +155,12 @@ def plot_intervals(
     Parameters
     ----------
     table, rows
-        What `soc.check`, `soc.drift`, `soc.sensitivity`, `soc.evaluate.held_out` and
-        `soc.quantities` return, or any table with columns ``where`` and ``value``, and perhaps
-        ``low``, ``high``, ``what``, ``verdict`` and ``p``. And the most rows of a panel: of more,
-        those with the worst verdict and then the least ``p``.
+        A result of a check or of `soc.quantities`, or any table with columns ``where`` and
+        ``value``, and perhaps ``low``, ``high``, ``what``, ``verdict`` and ``p``. And the most rows
+        of a panel: of more, those with the worst verdict and then the least ``p``.
     reference, axes
-        Where to draw an upright line, such as 0 or 1 for no difference; and axes to draw in, one
-        for each panel, or None for a figure.
+        Where to draw an upright line, such as 0 for no difference; and axes, one for each panel, or
+        None for a figure.
 
     Returns
     -------
@@ -202,15 +192,15 @@ def plot_intervals(
 
 def _checked(table: pd.DataFrame) -> pd.DataFrame:
     """Return rows with a known value, with all columns that pictures read."""
-    missing = [name for name in ("where", "value") if name not in table]
-    if missing:
+    if missing := [name for name in ("where", "value") if name not in table]:
         raise FitError(f"the table misses the columns {', '.join(missing)}: rename yours")
     chosen = table.reset_index(drop=True)
     for name in _NUMBERS:
-        column = chosen.get(name, pd.Series(np.nan, chosen.index))
-        chosen[name] = pd.to_numeric(column, errors="coerce").astype(float)
-        if (chosen[name].isna() & column.notna()).any():
-            raise FitError(f"column {name!r} of the table must hold numbers")
+        try:
+            chosen[name] = chosen.get(name, np.nan)
+            chosen[name] = pd.to_numeric(chosen[name]).astype(float)
+        except (TypeError, ValueError):
+            raise FitError(f"column {name!r} of the table must hold numbers") from None
     known = chosen[np.isfinite(chosen["value"])]
     if known.empty:
         raise FitError("the table has no row with a known value: there is nothing to draw")

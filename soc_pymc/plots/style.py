@@ -1,11 +1,17 @@
-"""Colours, axes, labels and argument rules shared by all pictures."""
+"""Colours, axes and labels shared by all pictures, and pictures as images of a page."""
 
+import base64
+import io
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import A, shown
@@ -20,10 +26,9 @@ PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)  # for groups and score
 CURVE, OBSERVED, REFERENCE = BLUE, ORANGE, GREY  # what the fit says, outcomes, no difference
 VERDICTS = {"ok": BLUE, "warn": ORANGE, "fail": RED}
 FRAMELESS: dict[str, Any] = {"frameon": False, "fontsize": 8}
-# labelled digits of logarithmic axes of at most so many decades, and of more
-_DECADES = (0.8, 2.0, 3.5)
-_DIGITS = ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
-_MOST_SHARES = 7  # labels of a logit axis
+# labelled digits of logarithmic axes of at most so many decades
+_DIGITS = {0.8: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), 2.0: (1.0, 2.0, 5.0), 3.5: (1.0, 3.0)}
+_DPI, _WIDE = 160, 5.6  # of images, whose width in inches lets letters be read on a phone
 
 AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
 
@@ -64,7 +69,7 @@ def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
     if scale == LOG.name:
         plain_ticks(axis, low, high)
     else:
-        axis.set_major_locator(ticker.LogitLocator(nbins=_MOST_SHARES))
+        axis.set_major_locator(ticker.LogitLocator(nbins=7))
         axis.set_major_formatter(plain)
         axis.set_minor_locator(ticker.NullLocator())
 
@@ -75,7 +80,7 @@ def plain_ticks(axis: Any, low: float, high: float) -> None:
     if decades < 0.5:
         axis.set_major_locator(ticker.MaxNLocator(5))
     else:
-        digits = _DIGITS[np.searchsorted(_DECADES, decades)]
+        digits = next((d for most, d in _DIGITS.items() if decades <= most), (1.0,))
         axis.set_major_locator(ticker.LogLocator(base=10, subs=digits, numticks=12))
     axis.set_major_formatter(plain)
     axis.set_minor_formatter(ticker.NullFormatter())
@@ -111,3 +116,31 @@ def named(what: str, name: Any) -> str:
 def number_of(n: int, what: str) -> str:
     """Return a number with its noun: "1 bin", "1,000 bins"."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image of the page."""
+
+    source: str  # the image itself, as a data URL
+    width: int  # pixels
+    height: int
+
+
+def picture_of(
+    plot: Callable[..., Any], *arguments: Any, height: float, panels: Any = None, **options: Any
+) -> Picture:
+    """Draw one function of `soc.plots`, `height` inches high."""
+    with plt.style.context("default"), warnings.catch_warnings():
+        # letters that the font lacks are boxes in a picture, and text in the table beside it
+        warnings.filterwarnings("ignore", "Glyph ", UserWarning)
+        figure, image = Figure(figsize=(_WIDE, height), layout="constrained"), io.BytesIO()
+        if panels is None:
+            options["ax"] = figure.subplots()
+        else:
+            shared = len(panels) == 2
+            options["axes"] = figure.subplots(len(panels), sharex=shared, height_ratios=panels)
+        plot(*arguments, **options)
+        figure.savefig(image, format="png", dpi=_DPI, metadata={"Software": None})
+    data = base64.b64encode(image.getvalue()).decode("ascii")
+    return Picture(f"data:image/png;base64,{data}", round(96 * _WIDE), round(96 * height))

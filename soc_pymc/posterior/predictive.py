@@ -278,7 +278,8 @@ class _MixturePosterior(Posterior):
         """Parameters (draws, n) of a component each, drawn by weight times `density` (n, R)."""
         component = np.empty(uniform.shape, dtype=np.int64)
         for items, weights in self._blocks(columns, draws):
-            component[:, items] = drawn_components(weights * density[items], uniform[:, items])
+            shares = np.multiply(weights, density[items], order="C")
+            component[:, items] = drawn_components(shares, uniform[:, items])
         item = np.arange(component.shape[1])
         return theta[0][item, component], theta[1][item, component]
 
@@ -338,9 +339,10 @@ class _MixturePosterior(Posterior):
         (a, b), (density, _) = self._updated(columns), self._densities(columns)
         weight = np.empty_like(density)  # given the outcomes, averaged over draws
         for items, weights in self._blocks(columns, None):
-            by_item, p = weights.transpose(1, 2, 0), density[items]
-            inverse = 1.0 / np.maximum(p[:, None] @ by_item, _TINY)
-            weight[items] = p * (by_item @ inverse.transpose(0, 2, 1))[..., 0]
+            by_item, p = weights.transpose(1, 0, 2), density[items].astype(weights.dtype)
+            inverse = 1.0 / np.maximum(by_item @ p[..., None], np.finfo(weights.dtype).tiny)
+            inverse /= weights.shape[0]
+            weight[items] = p * (inverse.transpose(0, 2, 1) @ by_item)[:, 0]
         weight = (weight / weight.sum(axis=1, keepdims=True)).T
         if not self.fit.prior.zero:
             return ThetaMixture(a.T, b.T, weight)

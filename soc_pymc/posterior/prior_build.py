@@ -26,8 +26,7 @@ from .._model.splines import knots_in, spline_matrix
 from ..data.groups import ONE_SCORE, has_score
 from ..families.components import Frame
 from ..families.family import family_of, whole_moments, with_zero
-from ..families.mixture_items import interpolated
-from ..families.mixture_rows import LOWEST, WeightForms, bent_curves, solved
+from ..families.mixture_rows import WeightForms, bent_curves, solved
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
 from ..families.scales import RANK
@@ -63,6 +62,7 @@ _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score
 _DRAWS, _FEWER_DRAWS = 512, 192
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
+_LEAST_LOG = -80.0  # of a weight: single precision holds its inverse
 _GRID = 150  # positions at which weights are solved for; others are interpolated
 _REACH = 0.25  # how far the grid extends beyond the outer knots, as a share of their range
 _MOST_GROUPS = 24  # with more groups, weights are solved for at each score
@@ -314,7 +314,7 @@ class BinWeights:
         """Conjugate parameters of the components, each (n, R)."""
         return self._family.mixtures.parameters(*self.components(columns))
 
-    def by_draw(self, columns: Columns, draws: Ints) -> Floats:
+    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
         """Weights (draws, n, R), the same under each draw."""
         weight = self._weight[bin_of(self._fit, columns["score"])]
         return np.broadcast_to(weight, (len(draws), *weight.shape))
@@ -410,10 +410,10 @@ class SmoothWeights:
         even = np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)
         return self._solve(columns, _with_moments(predictors[even], predictors))
 
-    def by_draw(self, columns: Columns, draws: Ints) -> Floats:
+    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
         """Weights of items under some draws, (draws, n, R), interpolated where that is possible."""
         position, prior = place_of(self._fit, "mean", columns["score"]), self._fit.prior
-        out = np.empty((len(draws), len(position), self.number))
+        out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
         inside = (position >= self._grid[0]) & (position <= self._grid[-1])
         inside &= atom_of(self._fit, columns["score"]) == 0
         # bins and sizes matter too, or there are too many groups for tables in memory
@@ -421,15 +421,15 @@ class SmoothWeights:
             inside[:] = False
         if not inside.all():
             part = select(columns, ~inside)
-            out[:, ~inside] = self._solve(part, self._predictors(part, draws))
+            weight = self._solve(part, self._predictors(part, draws)).transpose(1, 0, 2)
+            out[~inside] = np.maximum(weight, np.exp(_LEAST_LOG))
         labels = columns["group"] if self._fit.groups and "group" in columns else np.array([""])
         labels = np.broadcast_to(labels, len(position))
         for label in set(labels[inside].tolist()):
             items = np.flatnonzero(inside & (labels == label))
-            weights = np.empty((len(draws), len(items), self.number))
-            interpolated(position[items], *self._grid[:2], self._table(label), draws, weights)
-            out[:, items] = weights
-        return out
+            place = (position[items] - self._grid[0]) / (self._grid[1] - self._grid[0])
+            out[items] = _interpolated(place, self._table(label), draws)
+        return out.transpose(1, 0, 2)
 
     @cached_property
     def _grid(self) -> Floats:
@@ -447,10 +447,32 @@ class SmoothWeights:
             if label:
                 columns["group"] = np.full(_GRID, label, dtype=object)
             weight = self._solve(columns, self._predictors(columns))
-            log_weight = np.log(np.maximum(weight, np.exp(LOWEST))).transpose(1, 0, 2)
+            log_weight = np.log(np.maximum(weight, np.exp(_LEAST_LOG))).transpose(1, 0, 2)
             return np.ascontiguousarray(log_weight, dtype=np.float32)
 
         return self._fit._once(("weights", label), make)
+
+
+def _interpolated(
+    place: Floats, log_weight: NDArray[np.float32], draws: Ints
+) -> NDArray[np.float32]:
+    """Weights (n, draws, R) at places in a table (positions, all draws, R) of their logarithms.
+
+    The logarithms are cubic in the place.
+    """
+    number = log_weight.shape[2]
+    start = np.clip(place.astype(int) - 1, 0, len(log_weight) - 4)
+    step = (place - start)[:, None] - np.arange(4)  # from the four nodes around each place
+    others = np.array([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
+    share = step[:, others].prod(axis=-1) / np.array([-6.0, 2.0, -2.0, 6.0])
+    out = np.empty((len(place), len(draws) * number), dtype=np.float32)
+    for node in np.unique(start):
+        items = start == node
+        nodes = log_weight[node : node + 4, draws].reshape(4, -1)
+        out[items] = share[items].astype(np.float32) @ nodes
+    weight = np.exp(np.clip(out, _LEAST_LOG, 0.0, out=out), out=out).reshape(-1, number)
+    weight /= (weight @ np.ones(number, dtype=np.float32))[:, None]
+    return weight.reshape(len(place), len(draws), number)
 
 
 def _pilot(fit: Fit) -> Fit:

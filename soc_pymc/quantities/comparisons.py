@@ -21,9 +21,8 @@ from ..inference.results import FIT, Fit
 from ..posterior.curves import extrapolation_reported, items_at_once
 from ..posterior.item_columns import Columns, check_groups, read_items, select
 from ..posterior.predictive import posterior_of
-from .variance import check_draws, statistics_of, variance_parts
+from .curves import statistics_of, variance_parts
 
-_ITEMS = A(Items, "items")
 _SAMPLE = 20_000  # random items that correlations are computed from
 
 ALL_LEVELS = "all levels"
@@ -37,7 +36,11 @@ _EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
 }
 
 
-# --- scores --------------------------------------------------------------------------------------
+def check_draws(fit: Fit, name: str) -> None:
+    """Refuse fits with a single draw where a result has intervals alone."""
+    if fit.one_draw:
+        why = "which carries no uncertainty: fit with soc.VI() or soc.NUTS()"
+        raise FitError(f"{name} has a single draw, {why}")
 
 
 @checked(scores=A(Mapping, 'a dict, {"name": (fit, items), ...}'), prob=PROBABILITY, seed=SEED)
@@ -50,11 +53,9 @@ def compare_scores(
 ) -> Result:
     """Compare the R^2 and the E Var(theta | t) of scores of the same items, draw by draw.
 
-    Var(theta) is the same for all scores, so the difference in E Var(theta | t) is minus that in
-    Var E(theta | t), which is known far better. All fits see the same outcomes, so that their
-    errors are as correlated as the items' influences on the posterior means (the Bayesian
-    infinitesimal jackknife, Giordano and Broderick 2023). Draws are paired so that they have that
-    correlation (Iman and Conover 1982).
+    All fits see the same outcomes, so that their errors are as correlated as the items' influences
+    on the posterior means (the Bayesian infinitesimal jackknife, Giordano and Broderick 2023).
+    Draws are paired so that they have that correlation (Iman and Conover 1982).
 
     Parameters
     ----------
@@ -62,16 +63,15 @@ def compare_scores(
         By name, a fit and its items: the same rows in the same order, of which only the score (and
         the groups) differ. The first is the one that others are compared with.
     prob, seed, progress
-        Probability of the intervals, seed of the random items that the correlations come from and
-        of the pairing, and whether to show progress.
+        Probability of the intervals, seed of random numbers, and whether to show progress.
 
     Returns
     -------
     Result
         Its ``table`` has two rows for each score but the first: by how much its R^2 is larger, and
-        its E Var(theta | t), in squared units of theta: negative for a better score; ``p`` is twice
-        the posterior probability on the other side of 0. ``data`` has the draws ``r_squared`` and
-        ``unexplained`` (score, draw) and the ``correlation`` (score) of errors.
+        its E Var(theta | t), negative for a better score; ``p`` is twice the posterior probability
+        on the other side of 0. ``data`` has the draws ``r_squared`` and ``unexplained`` (score,
+        draw) and the ``correlation`` (score) of errors.
 
     Raises
     ------
@@ -81,15 +81,12 @@ def compare_scores(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import soc_pymc as soc
-    >>> frame, pairs = soc.simulation.s1(1000, seed=0), {}
-    >>> frame["worse"] = frame["score"] * np.exp(np.random.default_rng(1).normal(0, 1, 1000))
-    >>> for name in ("score", "worse"):
-    ...     items = soc.PoissonItems(frame, score=name, count="count", exposure="exposure")
-    ...     pairs[name] = soc.fit(soc.summarize(items)), items
-    >>> found = soc.quantities.compare_scores(pairs)
-    >>> bool(found.data["r_squared"].sel(score="worse").mean() < 0)
+    >>> worse = items.source.assign(score=items.source["score"].sample(frac=1).to_numpy())
+    >>> worse_items = soc.PoissonItems(worse, **items.roles)
+    >>> pairs = {"ours": (fit, items), "mixed": (soc.fit(soc.summarize(worse_items)), worse_items)}
+    >>> gains = soc.quantities.compare_scores(pairs).data["r_squared"]
+    >>> bool((gains.sel(score="mixed") < 0).all())
     True
     """
     _check(scores)
@@ -101,58 +98,50 @@ def compare_scores(
         # the bins that a fit keeps are those of all groups together
         stats = statistics_of(fit, items) if fit.groups else None
         with extrapolation_reported():  # by the pass over the items
-            parts = variance_parts(fit, stats)
-        variances[name] = np.stack([parts[c].to_numpy().ravel() for c in ("explained", "total")])
-        columns = _sample(fit, items, seed, progress)
+            drawn = variance_parts(fit, stats)
+        variances[name] = np.stack([drawn[c].to_numpy().ravel() for c in ("explained", "total")])
+        columns, _ = read_items(fit, items, (), progress)
+        n = len(columns["score"])  # the same random rows of all tables of as many
+        rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
+        columns = select(columns, np.sort(rows))
         reference_columns = reference_columns or columns
         outcome = posterior_of(fit).outcome
         roles = {role: role for role in (outcome.observed, outcome.size)}
         check_rows(reference_columns, columns, roles, f"score {name!r}")
         influence[name] = _influence(fit, columns, variances[name][0], progress)
-    number = min(draws.shape[1] for draws in variances.values())
-    for name, draws in variances.items():  # draws that are evenly spaced
-        variances[name] = draws[:, np.linspace(0, draws.shape[1] - 1, number).astype(int)]
     reference, *further = scores
-    base = variances[reference][0]
+    number = min(draws.shape[1] for draws in variances.values())
+    even = [np.linspace(0, x.shape[1] - 1, number).astype(int) for x in variances.values()]
+    base, *others = (x[:, k] for x, k in zip(variances.values(), even, strict=True))
     correlation = [_correlation(influence[reference], influence[name]) for name in further]
-    for name, value in zip(further, correlation, strict=True):
-        variances[name] = variances[name][:, _pairing(base, variances[name][0], value, rng)]
-    total = np.mean([draws[1] for draws in variances.values()], axis=0)
-    gains = np.array([variances[name][0] - base for name in further])
-    differences = {"r_squared": gains / total, "unexplained": -gains}
-    where = [f"{name} - {reference}" for name in further]
-    rows = [
-        estimates(what, where, draws.T, prob, p=two_sided(draws.T))
-        for what, draws in zip(("R-squared", "E Var(theta | t)"), differences.values(), strict=True)
+    others = [
+        draws[:, _pairing(base[0], draws[0], value, rng)]
+        for draws, value in zip(others, correlation, strict=True)
     ]
-    data = xr.Dataset(
-        {name: (("score", "draw"), x) for name, x in differences.items()},
-        {"score": np.array(further, dtype=object), "draw": np.arange(number)},
-        {"reference": reference},
-    ).assign(correlation=("score", correlation))
-    return Result(result_table(*rows), data, (), f"scores against {reference}")
+    total = np.mean([draws[1] for draws in (base, *others)], axis=0)
+    # Var(theta) is the same for all scores: what one explains more, it leaves less unexplained
+    gains = np.array([draws[0] - base[0] for draws in others])
+    differences = {"R-squared": gains / total, "E Var(theta | t)": -gains}
+    where = [f"{name} - {reference}" for name in further]
+    parts = (estimates(k, where, x.T, prob, p=two_sided(x.T)) for k, x in differences.items())
+    coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
+    data = xr.Dataset({"correlation": ("score", correlation)}, coords, {"reference": reference})
+    for name, draws in zip(("r_squared", "unexplained"), differences.values(), strict=True):
+        data[name] = ("score", "draw"), draws
+    return Result(result_table(*parts), data, (), f"scores against {reference}")
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
     for name, pair in scores.items():
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
             raise FitError(f"scores[{shown(name)}] must be a pair (fit, items)")
-        _ITEMS(pair[1], f"scores[{shown(name)}][1]")
+        A(Items, "items")(pair[1], f"scores[{shown(name)}][1]")
         check_draws(pair[0], f"the fit of {name!r}")
     if len(scores) < 2:
         raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
-    kinds = {posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()}
+    kinds = sorted({posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()})
     if len(kinds) > 1:
-        which = " and ".join(sorted(kinds))
-        raise FitError(f"the fits describe {which}: compare scores of the same items")
-
-
-def _sample(fit: Fit, items: Items, seed: int, progress: bool | None) -> Columns:
-    """Return random items: the same rows of all tables of as many rows."""
-    columns, _ = read_items(fit, items, (), progress)
-    total = len(columns["score"])
-    rows = np.random.default_rng(seed).choice(total, min(_SAMPLE, total), replace=False)
-    return select(columns, np.sort(rows))
+        raise FitError(f"the fits describe {' and '.join(kinds)}: compare scores of the same items")
 
 
 def _influence(
@@ -188,16 +177,13 @@ def _pairing(
     return np.argsort(draws)[np.argsort(np.argsort(target))]
 
 
-# --- groups --------------------------------------------------------------------------------------
-
-
 @checked(fit=FIT, stats=A(Statistics, "statistics: soc.summarize(items)"), prob=PROBABILITY)
 def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     """Find the levels of the groups that differ in E(theta | t) from all items at equal score.
 
-    The effect of a level is the average of its curve of the mean over the level's items, at their
-    scores, minus the average over all items, on the log scale (log odds for successes in trials).
-    Effects are partially pooled (Gelman, Hill and Yajima 2012), so many levels need no correction.
+    The effect of a level is the average of its curve of the mean over the level's items, minus the
+    average over all items, on the log scale (log odds for successes in trials). Effects are
+    partially pooled (Gelman, Hill and Yajima 2012), so many levels need no correction.
 
     Parameters
     ----------
@@ -209,11 +195,10 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     -------
     Result
         Its ``table`` has a row for each level (``where``) of a column, by falling effect: a factor
-        of E(theta | t), an odds ratio for successes in trials, or a difference for values. ``p`` is
-        twice the posterior probability on the other side of no effect, the ``verdict`` is
-        ``"warn"`` where the interval excludes no effect. The last row of a column has the sd of its
-        levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on the log
-        scale; ``advice`` says how many levels differ, and how many would by chance.
+        of E(theta | t), an odds ratio for successes in trials, or a difference for values, with
+        verdict ``"warn"`` where the interval excludes no effect. The last row of a column has the
+        sd of its levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on
+        the log scale; ``advice`` says how many levels differ, and how many would by chance.
 
     Raises
     ------
@@ -276,9 +261,8 @@ def _effects(fit: Fit, stats: Statistics, grouping: Grouping, place: int) -> tup
         point = equal_parts(part["bin"][rows].astype(float), _POINTS, n)
         items = np.bincount(point, n)
         score = axis.score(np.bincount(point, position) / items)
-        levels: list[str | None] = [None] * len(fit.groupings)
-        levels[place] = label
-        labels = np.full(len(score), label_of(levels) if len(levels) > 1 else label, dtype=object)
+        crossed = [label if i == place else None for i in range(len(fit.groupings))]
+        labels = np.full(len(score), label_of(crossed) if len(crossed) > 1 else label, dtype=object)
         size = np.ones(len(score))  # a term in it shifts both curves alike
         curves = (posterior.curves(score, group, size)["mean"] for group in (labels, None))
         with_level, shared = (scale.position(curve) for curve in curves)

@@ -13,7 +13,8 @@ from ..checks.results import FAIL, OK, WARN, Result, result_table
 from ..data.statistics import Statistics
 from ..inference.results import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
-from .variance import SHARES, check_draws, r_squared, score_quantiles
+from .comparisons import check_draws
+from .curves import SHARES, r_squared, score_quantiles
 
 THRESHOLD = 0.05  # sensitivity from which a result depends on the prior
 _ALPHAS = (0.99, 1.01)  # powers, between which the sensitivity is a difference quotient

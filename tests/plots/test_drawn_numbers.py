@@ -14,7 +14,7 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc import plots
-from soc_pymc.plots.fit_data import outcome_of
+from soc_pymc.plots.curves import outcome_of
 from tests.examples import ROLES, SINGLE_FAMILIES
 
 

@@ -1,17 +1,19 @@
-"""Variance of theta that the score explains, and what the items' outcomes add."""
+"""Values of a fit's curves, the variance of theta they explain, and what outcomes add."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import PROBABILITY, A, OneOf, OrNone, Rule, Whole, checked
-from .._lib.arrays import Floats, Ints
+from .._lib import arguments as rules
+from .._lib.arguments import PROBABILITY, OneOf, OrNone, Rule, checked, shown
+from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError, StatisticsError
 from ..checks.observations import ITEMS_OR_STATISTICS, check_roles, summed, totals_without_folds
 from ..checks.pit import ALL, equal_parts
@@ -19,33 +21,29 @@ from ..checks.results import PROB, Result, estimates, result_table
 from ..data.groups import roles_of
 from ..data.items import Items
 from ..data.statistics import Statistics
+from ..families.family import family_of
 from ..inference.results import FIT, Fit, outcome_roles
-from ..posterior.calibration import curves_of
+from ..posterior.calibration import calibration_curves, curves_of
 from ..posterior.curves import warn_of_extrapolated_bins
 from ..posterior.item_columns import Columns, check_groups, posterior_roles, select
 from ..posterior.predictive import posterior_of
 
-SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Shares of the items, at whose scores curves are shown."""
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # shares of the items, at whose scores curves are shown
 
 _WIDE = 1 << 32  # more than there are bins
 _MIXED_BINS = 200  # bins to evaluate a mixture, which costs more per cell
 _ROUNDING = 1e-12  # a variance below this share of the square is that of equal scores, 0
 
 
-# --- what the score explains ---------------------------------------------------------------------
-
-
 @checked(
     fit=FIT,
-    stats=OrNone(A(Statistics, "statistics, from soc.summarize", StatisticsError)),
+    stats=OrNone(rules.A(Statistics, "statistics, from soc.summarize", StatisticsError)),
 )
 def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     """Return the share of the variance of theta that the score explains, draw by draw.
 
-    R^2 = 1 - E Var(theta | t) / (Var E(theta | t) + E Var(theta | t)), with means and variances
-    over items: Section 5.1 of Muralidharan and Najmi. What the exposure explains at equal scores
-    counts as unexplained.
+    R^2 = 1 - E Var(theta | t) / (Var E(theta | t) + E Var(theta | t)) over items: Section 5.1 of
+    Muralidharan and Najmi. What the exposure explains at equal scores counts as unexplained.
 
     Parameters
     ----------
@@ -73,32 +71,26 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
 
 
 def variance_parts(fit: Fit, stats: Statistics | None) -> xr.Dataset:
-    """Return draws of Var E(theta | t) ``explained``, their ``total`` with E Var(theta | t), R^2.
-
-    Scores differ within bins too: their variance there counts.
-    """
+    """Return draws of ``explained`` and ``total`` variance of theta, and of R^2."""
     support = support_of(fit, stats)
     share, number = support.items / support.items.sum(), len(support.items)
 
-    def curves(part: slice) -> list[Floats]:
+    def values(part: slice, centre: float = 0.0) -> list[Floats]:
         points = select(support.columns, part)
-        drawn = curves_of(fit, points["score"], points.get("group"))
-        draws = (drawn[name].to_numpy() for name in ("mean", "variance"))
-        return [x.reshape(-1, x.shape[-1]) for x in draws]
-
-    # squares are about some mean, which loses no digits
-    centre = float(curves(slice(None, None, max(1, number // 20)))[0].mean())
-
-    def values(part: slice) -> list[Floats]:
-        mean, variance = curves(part)
+        curves = curves_of(fit, points["score"], points.get("group"))
+        mean, variance = (
+            curves[name].to_numpy().reshape(-1, len(points["score"]))
+            for name in ("mean", "variance")
+        )
         return [mean - centre, (mean - centre) ** 2, variance]
 
-    target = np.zeros(number, dtype=np.int64)
-    mean, square, within = (x[:, 0] for x in summed(fit, share, target, 1, values))
+    # squares about some mean lose no digits
+    centre = float(values(slice(None, None, max(1, number // 20)))[0].mean())
+    target, centred = np.zeros(number, dtype=np.int64), partial(values, centre=centre)
+    mean, square, within = (x[:, 0] for x in summed(fit, share, target, 1, centred))
     explained = np.maximum(square - mean**2, 0.0)
     total = explained + within
-    parts = {"explained": explained, "total": total, "r_squared": explained / total}
-    return by_draw(fit, parts)
+    return by_draw(fit, {"explained": explained, "total": total, "r_squared": explained / total})
 
 
 # --- what outcomes add ---------------------------------------------------------------------------
@@ -107,7 +99,7 @@ _RULES: dict[str, Rule] = {
     "fit": FIT,
     "items": ITEMS_OR_STATISTICS,
     "weight": OneOf("items", "exposure"),
-    "bins": Whole(1, 1 << 31),
+    "bins": rules.Whole(1, 1 << 31),
     "prob": PROBABILITY,
 }
 
@@ -124,8 +116,8 @@ def variance_reduction(
 ) -> Result:
     """Return the mean squared error of E(theta | t, y) as a share of that of E(theta | t).
 
-    The ratio E Var(theta | t, y) / E Var(theta | t) of Section 5.1 of Muralidharan and Najmi: at
-    0.73 outcomes remove 27% of the mean squared error of ordinary calibration.
+    This is Section 5.1 of Muralidharan and Najmi: at 0.73 outcomes remove 27% of the mean squared
+    error of ordinary calibration.
 
     Parameters
     ----------
@@ -133,16 +125,14 @@ def variance_reduction(
         The fit, and items, or statistics (with joint cells for a mixture).
     weight, bins, prob, progress
         Means are over units of ``"exposure"``, as in the paper, or over ``"items"`` (of values the
-        only choice). Number of bins of about equally many items, probability of the intervals, and
-        whether to show progress.
+        only choice). Number of bins of about equally many items; probability of the intervals.
 
     Returns
     -------
     Result
-        Its ``table`` has the ratio of the means over all items, and of those in each bin. ``data``
-        has the draws ``ratio`` (chain, draw) and ``ratio_by_bin`` (chain, draw, bin), with
-        coordinates ``score`` (mean t) and ``n_items``. Where theta depends on the exposure the
-        divisor is E Var(theta | t, N).
+        Its ``table`` has the ratio over all items, and over those in each bin; ``data`` the draws
+        ``ratio`` (chain, draw) and ``ratio_by_bin`` (chain, draw, bin), with coordinates ``score``
+        (mean t) and ``n_items``. If theta depends on the exposure, the divisor is given it too.
 
     Raises
     ------
@@ -184,9 +174,9 @@ def shrinkage(
 ) -> Result:
     """Return the share of the prior in the items' posterior means, draw by draw.
 
-    For a Gamma prior E(theta | t, y) = s E(theta | t) + (1 - s) y/N with s = rate / (rate + N). In
-    general 1 - s is how much the posterior mean moves with the item's outcome: N Var(theta | t, y)
-    / E(theta | t, y) for counts, Var(theta | t, y) / noise_sd^2 for values.
+    For a Gamma prior E(theta | t, y) = s E(theta | t) + (1 - s) y/N. In general 1 - s is the slope
+    of the posterior mean in the outcome: N Var(theta | t, y) / E(theta | t, y) for counts,
+    Var(theta | t, y) / noise_sd^2 for values.
 
     Parameters
     ----------
@@ -226,10 +216,7 @@ def _ratio_by_bin(
     name: str,
     terms: Callable[[Columns, Ints], list[Floats]],
 ) -> Result:
-    """Ratio of weighted sums over items of two terms: of all, and in bins of about equal items.
-
-    The terms are functions of the columns of items, which cells stand for, and of their points.
-    """
+    """Return the ratio of weighted sums of two `terms`, of all items and by bin."""
     outcome, mixed = posterior_of(fit).outcome, fit.prior.gridded
     by_size = options["weight"] == "exposure"
     if by_size and not outcome.sizes_add:
@@ -237,9 +224,10 @@ def _ratio_by_bin(
     stats = data if isinstance(data, Statistics) else statistics_of(fit, data)
     support = support_of(fit, stats)
     if mixed:
-        stats.cells("joint")  # says what to do where there are none
+        stats.cells("joint")  # raises where there are none
     table = stats.table("joint" if mixed else outcome.margins[0])
-    point = support.of(fit, table)
+    place = np.searchsorted(support.key, _key(fit, table))
+    point = (2 * place[:, None] + np.arange(2)).ravel()
     if by_size:
         y, size, weights = outcome.forms.exposure_means(table)
     else:
@@ -265,7 +253,109 @@ def _ratio_by_bin(
     return Result(result_table(rows), ratios, (), what)
 
 
-# --- scores that stand for items -----------------------------------------------------------------
+@checked(fit=FIT, prob=PROBABILITY)
+def score_at(
+    fit: Fit,
+    target: ArrayLike,
+    *,
+    group: object = None,
+    exposure: float | None = None,
+    prob: float = PROB,
+) -> Result:
+    """Find the score at which E(theta | t) reaches a target, draw by draw.
+
+    It is the first score at which a draw crosses the target, else the end of the scores that is
+    nearer to it.
+
+    Parameters
+    ----------
+    fit, target
+        The fit, and a number in the unit of theta, or several.
+    group, exposure, prob
+        As in `calibration_curves`, with one exposure; and the probability of the intervals.
+
+    Returns
+    -------
+    Result
+        Its ``table`` has the median score of each target and its interval; ``data`` the draws
+        ``score`` (target, draw), and ``reached`` (target), the share of draws that cross.
+
+    Raises
+    ------
+    FitError
+        If no draw reaches a target, or an argument is not valid.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> found = soc.quantities.score_at(fit, [0.02, 0.05])
+    >>> bool(found.table["value"].is_monotonic_increasing)
+    True
+    """
+    targets = np.atleast_1d(rules.numbers_of(target, "target"))
+    if targets.ndim != 1 or not len(targets) or not np.isfinite(targets).all():
+        raise FitError(f"target={shown(target)} must be a finite number, or several")
+    curves = calibration_curves(fit, None, group, exposure)
+    score, axis = curves["score"].to_numpy(), fit.axis("mean")
+    scale = posterior_of(fit).outcome.theta
+    mean = curves["mean"].to_numpy().reshape(-1, len(score))
+    scores, shares = [], []
+    for number in targets:
+        crossed = np.zeros(len(mean), dtype=bool)
+        if scale.holds(number):
+            excess = scale.position(mean) - scale.position(number)
+            position, crossed = _first_crossing(axis(score), excess)
+        if not crossed.any():
+            raise FitError(
+                f"no draw of E(theta | t) reaches {number:.4g} at scores from {score.min():.4g} to "
+                f"{score.max():.4g}: there it is {mean.min():.4g} to {mean.max():.4g}"
+            )
+        scores.append(np.clip(axis.inverse(position), score.min(), score.max()))
+        shares.append(crossed.mean())
+    where = [f"E(theta | t) = {number:.4g}" for number in targets]
+    table = result_table(estimates("score", where, np.transpose(scores), prob))
+    draws = {"score": (("target", "draw"), scores), "reached": ("target", shares)}
+    advice = tuple(
+        f"{1 - share:.0%} of the draws do not reach {number:.4g} at the fit's scores: there the "
+        "interval ends at the last score."
+        for number, share in zip(targets, shares, strict=True)
+        if share < 1
+    )
+    data = xr.Dataset(draws, {"target": targets})
+    return Result(table, data, advice, "scores at which E(theta | t) reaches a target")
+
+
+def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
+    """Return positions (draws,) at which rows of `excess` (draws, k) first change sign."""
+    above = excess >= 0
+    change = above != above[:, :1]
+    crossed, after = change.any(axis=1), np.maximum(change.argmax(axis=1), 1)
+    row = np.arange(len(excess))
+    before, behind = excess[row, after - 1], excess[row, after]
+    step = np.divide(before, before - behind, out=np.zeros(len(before)), where=before != behind)
+    crossing = position[after - 1] + step * (position[after] - position[after - 1])
+    rising = excess[:, -1] >= excess[:, 0]
+    end = np.where(rising == above[:, 0], position[0], position[-1])
+    return np.where(crossed, crossing, end), crossed
+
+
+def summary(fit: Fit) -> pd.DataFrame:
+    """Return the table of `Fit.summary`."""
+    drawn = calibration_curves(fit, score_quantiles(fit, SHARES))
+    curves: dict[str, Any] = {"E(theta | t)": drawn["mean"]}
+    if not fit.mean_only:
+        curves["sd(theta | t)"] = drawn["variance"] ** 0.5
+    values = {(name, float(t)): x.sel(score=t) for name, x in curves.items() for t in x["score"]}
+    if not (fit.mean_only or fit.groups):  # with groups it needs statistics
+        values["R-squared", np.nan] = r_squared(fit)
+    posterior = fit.data["posterior"]
+    for name in family_of(fit.prior).curves:
+        if f"{name}_wiggle_sd" in posterior:
+            values[f"{name}: sd about a line", np.nan] = posterior[f"{name}_wiggle_sd"]
+    rows = [(*key, *np.quantile(draws, (0.05, 0.5, 0.95))) for key, draws in values.items()]
+    if fit.status.pareto_k is not None:
+        rows.append(("Pareto k (at most 0.7)", np.nan, np.nan, fit.status.pareto_k, np.nan))
+    return pd.DataFrame(rows, columns=["quantity", "score", "lower", "median", "upper"])
 
 
 @dataclass(frozen=True)
@@ -276,11 +366,6 @@ class SupportPoints:
     columns: Columns  # of the points: their score, and their group where groups are not pooled
     items: Floats
 
-    def of(self, fit: Fit, table: Mapping[str, NDArray[Any]]) -> Ints:
-        """Return numbers of the two points of each row of a table, one after the other."""
-        place = np.searchsorted(self.key, _key(fit, table))
-        return (2 * place[:, None] + np.arange(2)).ravel()
-
 
 def _key(fit: Fit, table: Mapping[str, NDArray[Any]]) -> Ints:
     """Return the number of the group (where the fit has groups) and bin of rows of a table."""
@@ -289,29 +374,26 @@ def _key(fit: Fit, table: Mapping[str, NDArray[Any]]) -> Ints:
 
 
 def support_of(fit: Fit, stats: Statistics | None = None) -> SupportPoints:
-    """Return scores an sd below and above the mean of bins: of statistics, or else of the fit.
-
-    Warns where scores of bins lie far outside those that the fit saw.
-    """
-    scale, columns = fit.axis("mean").local, ("score_min", "score_max")
+    """Return scores an sd below and above the mean of bins: of statistics, or else of the fit."""
+    scale = fit.axis("mean").local
     if stats is None:
-        bins = fit.data["constant_data"].to_dataset()
-        if fit.groups or scale.width not in bins:
+        known = fit.data["constant_data"].to_dataset()
+        if fit.groups or scale.width not in known:
             lack = "what scores each group has" if fit.groups else "how wide its bins of scores are"
             raise FitError(f"the fit does not say {lack}: give the statistics too, or the items")
-        names = ("score", scale.width, *columns, "n_items")
-        score, sd, low, high, items = (bins[name].to_numpy() for name in names)
+        names = ("score", scale.width, "score_min", "score_max", "n_items")
+        score, sd, low, high, items = (known[name].to_numpy() for name in names)
         key, position = np.arange(len(items)), scale.position(score)
     else:
         check_roles(fit, stats)
         check_groups(fit, stats)
         warn_of_extrapolated_bins(fit, stats)
         part = stats.table("part")
-        frame = pd.DataFrame({name: part[name] for name in ("n", *scale.sums, *columns)})
-        bin_rows = frame.groupby(_key(fit, part))
-        sums = bin_rows[["n", *scale.sums]].sum()
-        low, high = bin_rows["score_min"].min().to_numpy(), bin_rows["score_max"].max().to_numpy()
-        key, (items, *totals) = sums.index.to_numpy(), sums.to_numpy(dtype=float).T
+        sums = dict.fromkeys(("n", *scale.sums), "sum")
+        ways = sums | {"score_min": "min", "score_max": "max"}
+        frame = pd.DataFrame({name: part[name] for name in ways})
+        bins = frame.groupby(_key(fit, part)).agg(ways)
+        key, (items, *totals, low, high) = bins.index.to_numpy(), bins.to_numpy(dtype=float).T
         position, square = (total / items for total in totals)
         variance = square - position**2
         sd = np.sqrt(np.where(variance > _ROUNDING * square, variance, 0.0))
@@ -323,10 +405,7 @@ def support_of(fit: Fit, stats: Statistics | None = None) -> SupportPoints:
 
 
 def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Statistics:
-    """Return statistics of items, with the fit's names of columns, as quantities read them.
-
-    They have joint cells for a prior on a grid.
-    """
+    """Return statistics of items with the fit's names of columns, for mixtures with joint cells."""
     posterior_roles(fit, items)  # refuses items of another kind
     mixed = fit.prior.gridded
     bins, items = _MIXED_BINS if mixed else None, replace(items, cluster=None)
@@ -342,15 +421,6 @@ def score_quantiles(fit: Fit, shares: Sequence[float]) -> Floats:
     score, n = (bins[name].to_numpy()[order] for name in ("score", "n_items"))
     middle = (np.cumsum(n) - 0.5 * n) / n.sum()
     return np.unique(score[np.searchsorted(middle, shares).clip(max=len(score) - 1)])
-
-
-def check_draws(fit: Fit, name: str) -> None:
-    """Refuse fits with a single draw where a result has intervals alone."""
-    if fit.one_draw:
-        raise FitError(
-            f"{name} has a single draw, which carries no uncertainty: fit with soc.VI() or "
-            "soc.NUTS()"
-        )
 
 
 def by_draw(fit: Fit, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset:
