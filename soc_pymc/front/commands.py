@@ -12,7 +12,7 @@ from .._lib.errors import FitError, ItemsError
 from ..families.family import FAMILIES, Family, reads_joint
 from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES
-from ..posterior.items import DRAWS
+from ..posterior.items import DRAWS, is_folder
 from .arguments import (
     AUTO,
     KINDS,
@@ -149,8 +149,6 @@ def _write_csv(table: Any, out: str) -> None:
 )  # fmt: skip
 def run(chosen: Chosen) -> None:
     """Fit items, check the fit and write their posteriors in one command."""
-    from ..posterior.files import is_folder
-
     items = items_of(chosen)
     if not is_folder(chosen.out):
         check_out(chosen.out, chosen.items)

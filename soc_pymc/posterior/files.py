@@ -1,10 +1,8 @@
 """Files of scored items and of a fit's prior, written atomically, with what made them."""
 
-import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arguments import path_of
-from .._lib.errors import FitError, ItemsError
+from .._lib.errors import FitError
 from .._lib.files import replacing
-from ..data.sources import kind_of, paths_of
 from ..inference.results import FIT, Fit
 from ..prior_table import PriorTable, by_group, checksum, posterior_rows
 from .predictive import posterior_of
@@ -160,103 +157,3 @@ def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
                 f"items, and may be {_FAR}. Score items by soc.item_posteriors"
             )
     return {name: float(error.max(initial=0.0)) for name, error in errors.items()}
-
-
-# --- scored items --------------------------------------------------------------------------------
-
-
-def is_folder(out: str | os.PathLike[str]) -> bool:
-    """True if `out` is an existing folder, or a name that ends with a slash."""
-    name = os.fspath(out)
-    return os.path.isdir(name) or name.endswith(("/", os.sep))
-
-
-def the_target(path: Path, source: Any) -> Path:
-    """The one file to write, checked; it must not be one of the items' source."""
-    name = str(path)
-    if path.suffix not in (".parquet", ".pq"):
-        raise ItemsError(f"out={name!r} must be named *.parquet, or be a folder (end with a slash)")
-    if not path.parent.is_dir():
-        raise ItemsError(f"out={name!r}: there is no folder {str(path.parent)!r}, make it first")
-    if kind_of(source) == "files":
-        _refuse_items([path], paths_of(source))
-    return path
-
-
-def targets_in_folder(source: Any, folder: Path) -> list[tuple[str, Path]]:
-    """Each file of items with the file for its posteriors, of the same name, in a folder."""
-    if kind_of(source) != "files":
-        raise ItemsError(
-            f"out={str(folder)!r} is a folder, for one file for each file of items, but the items "
-            "are not files: name a file *.parquet"
-        )
-    pairs, sources = [], dict[str, str]()
-    for path in paths_of(source):
-        target = folder / (_ENDINGS.sub("", os.path.basename(path)) + ".parquet")
-        name = target.name.lower()
-        if name in sources:
-            raise ItemsError(
-                f"{sources[name]} and {path} would both be scored to {target}: "
-                "give them different names, or score them to two folders"
-            )
-        sources[name] = path
-        pairs.append((path, target))
-    _refuse_items([target for _, target in pairs], sources.values())
-    return pairs
-
-
-def _refuse_items(targets: Iterable[Path], paths: Iterable[str]) -> None:
-    """Refuse to overwrite files of items."""
-    sources = {os.path.realpath(path) for path in paths}
-    for target in targets:
-        if os.path.realpath(target) in sources:
-            raise ItemsError(f"{target} holds the items: give another name or folder to out=")
-
-
-# --- finished files ------------------------------------------------------------------------------
-
-
-def file_record(made_by: Mapping[str, Any], path: str) -> str:
-    """Digest of the options of scoring and a file of items (name, size, modification time)."""
-    stat = os.stat(path)
-    source = [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
-    record = {**made_by, "version": _VERSION, "input": source}
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def is_finished(target: Path, record: str) -> bool:
-    """True if a file exists, has this record, and each of its pages has its checksum."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(target, page_checksum_verification=True) as file:
-            if (file.metadata.metadata or {}).get(_RECORD) != record.encode():
-                return False
-            for _ in file.iter_batches():
-                pass
-    except (OSError, pa.ArrowException):
-        return False
-    return True
-
-
-def write_scored(
-    scored: Iterable[Any], target: Path, added: Sequence[str], record: str = ""
-) -> None:
-    """Write record batches to one Parquet file, atomically; a `record` is for `is_finished`."""
-    import pyarrow.parquet as pq
-
-    writer = None
-    with replacing(target) as temporary:
-        try:
-            for batch in scored:
-                if writer is None:
-                    users = [name for name in batch.schema.names if name not in added]
-                    options = {"use_dictionary": users, "write_page_checksum": True}
-                    writer = pq.ParquetWriter(temporary, batch.schema, **options)
-                writer.write_batch(batch)
-            if writer is not None and record:
-                writer.add_key_value_metadata({_RECORD: record})
-        finally:
-            if writer is not None:
-                writer.close()

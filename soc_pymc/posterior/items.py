@@ -4,37 +4,41 @@ Given a draw of the curves, at the item's score, it is a closed form (for counts
 prior, Gamma(shape(t) + y, rate(t) + N)); over draws it is an equal mixture.
 """
 
+import hashlib
+import json
 import logging
 import os
+import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from .._lib.arguments import PROBABILITY, PROGRESS, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
+from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
 from ..data.groups import MARK, NO_SCORE, group_roles
 from ..data.items import Items, check_items
-from ..data.sources import batches, column_names, kind_of, open_table, readable, to_ibis
+from ..data.sources import (
+    batches,
+    chosen,
+    column_names,
+    kind_of,
+    open_table,
+    paths_of,
+    readable,
+    to_ibis,
+)
 from ..data.validation import check_types, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from ..prior_table import quantile_name
 from .curves import P_ZERO, Extrapolation
-from .files import (
-    file_record,
-    is_finished,
-    is_folder,
-    targets_in_folder,
-    the_target,
-    write_scored,
-)
 from .item_columns import Columns, Scorer, columns_of, own_outcomes, posterior_roles
 from .predictive import posterior_of
 from .prior_build import fit_digest
@@ -44,6 +48,9 @@ _BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and 
 _WIDE = 32  # columns beyond which batches are smaller
 _COPIED = ("files", "ibis", "stream")  # kinds of tables that come back as new ones
 DRAWS = ("auto", "all")
+_VERSION = 7  # version of scoring; files of another version are made again
+_RECORD = b"soc_pymc"  # key of the record in a file's description
+_ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
 def item_posteriors(
@@ -55,7 +62,7 @@ def item_posteriors(
     out: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Any:
-    """Posterior mean, sd, variance and quantiles of every item, added to the user's table.
+    """Add the posterior mean, sd, variance and quantiles of every item to the user's table.
 
     Parameters
     ----------
@@ -115,37 +122,36 @@ def item_posteriors(
         path_of(out, "out", ItemsError)
     PROGRESS(progress, "progress")
     posterior = posterior_of(fit)
-    roles = posterior_roles(fit, items, check_items)
-    size = posterior.outcome.size
-    if fit.prior.exposure is not None and size not in roles:
+    roles, outcome = posterior_roles(fit, items, check_items), posterior.outcome
+    if fit.prior.exposure is not None and outcome.size not in roles:
         raise FitError(
-            f"theta depends on the {posterior.outcome.words.size} in this fit: give the items "
-            f"{size}= too, expected ones if nothing is observed yet"
+            f"theta depends on the {outcome.words.size} in this fit: give the items "
+            f"{outcome.size}= too, expected ones if nothing is observed yet"
         )
     _log.debug("scoring %r with draws=%r", items, draws)
-    names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
-    names += [P_ZERO] * fit.prior.zero
     group = items.group if fit.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
+    names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
+    names += [P_ZERO] * fit.prior.zero
+    batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
     copied = out is not None or kind_of(items.source) in _COPIED
-    table = _open_checked(items, names, copied)
     score = posterior.scorer(probs, draws)
-    batch = (_BATCH_OF_FEW if draws == "auto" else _BATCH) * _WIDE
-    scoring = _Scoring(names, score, batch // max(_WIDE, len(table.columns)), Extrapolation(fit))
+    scoring = _Scoring(items, names, score, batch, copied, Extrapolation(fit))
+    table = scoring.checked_table()
+    files = [] if out is None else _targets(items.source, out)
     try:
         if out is not None and is_folder(out):
-            options = {"quantiles": probs, "draws": draws, "roles": roles}
-            record = partial(file_record, {**options, "fit": fit_digest(fit)})
-            return _score_folder(items, Path(out), scoring, record, progress)
-        target = None if out is None else the_target(Path(out), items.source)
+            made_by = {"quantiles": probs, "draws": draws, "roles": roles, "fit": fit_digest(fit)}
+            return scoring.to_folder(files, Path(out), made_by, progress)
         with readable(items.source):
             total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
         with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
-            scored = scoring.batches(table, items, running)
-            if target is None:
-                return _attached(items.source, scored, names)
-            write_scored(scored, target, names)
-            return target
+            scored = scoring.batches(table, items.source, running)
+            return (
+                _write(scored, files[0][1], names)
+                if files
+                else _attached(items.source, scored, names)
+            )
     finally:  # after an error too, because finished files of a folder are not scored again
         scoring.far.warn()
 
@@ -163,90 +169,110 @@ def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     return probs
 
 
-# --- tables ------------------------------------------------------------------------------------
-
-
-def _open_checked(items: Items, names: Sequence[str], copied: bool) -> Any:
-    """The table of items, after a check of its columns' types and of the new names.
-
-    Unless all columns are `copied`, it has only the needed ones.
-    """
-    needed = list(items.roles.values())
-    table = open_table(items.source, _all_columns(items) if copied else needed)
-    existing = table.columns if copied else column_names(items.source)
-    if not set(needed) <= set(existing):
-        open_table(items.source, needed)  # raises an error about the missing columns
-    with readable(items.source):
-        check_types(items, table)
-    if clash := [name for name in names if name in existing]:
-        raise ItemsError(
-            f"the table already has the columns {', '.join(map(repr, clash))}: "
-            "rename or drop them, or ask for other quantiles"
-        )
-    return table
-
-
-def _all_columns(items: Items) -> list[str] | None:
-    """All columns of the table, and the constant one of items without a score."""
-    return None if items.score else [*column_names(items.source), NO_SCORE]
-
-
 @dataclass(frozen=True)
 class _Scoring:
-    """Scores the batches of any table."""
+    """The scoring of a table of items, or of several, batch by batch."""
 
+    items: Items
     names: Sequence[str]  # of the new columns
     score: Scorer
-    size: int  # items per batch
+    batch: int  # most items per batch
+    copied: bool  # all columns are read, not only those with roles
     far: Extrapolation  # counts scores far outside those of the fit
     lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
     stop: threading.Event = field(default_factory=threading.Event)  # after an error elsewhere
 
-    def batches(self, table: Any, items: Items, running: Phase) -> Iterator[Any]:
+    def table(self, source: Any) -> Any:
+        """Ibis table of a source, and the constant score of items without one."""
+        if not self.copied:
+            return open_table(source, list(self.items.roles.values()))
+        return open_table(source, None if self.items.score else [*column_names(source), NO_SCORE])
+
+    def checked_table(self) -> Any:
+        """The table of all items, after a check of its columns and the new names."""
+        source, table = self.items.source, self.table(self.items.source)
+        existing = table.columns if self.copied else column_names(source)
+        chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
+        with readable(source):
+            check_types(self.items, table)
+        if clash := [name for name in self.names if name in existing]:
+            raise ItemsError(
+                f"the table already has the columns {', '.join(map(repr, clash))}: "
+                "rename or drop them, or ask for other quantiles"
+            )
+        return table
+
+    def batches(self, table: Any, source: Any, running: Phase) -> Iterator[Any]:
         """Record batches of the table's columns followed by the new ones, in order."""
         import pyarrow as pa
 
-        def score(batch: Any) -> Any:
-            columns = _valid_columns(batch, items)
+        def scored(batch: Any) -> Any:
+            columns = columns_of(batch, self.items.roles)
+            if not _are_valid(columns, self.items):
+                self._refuse(source)
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:
                 self.far.count(columns["score"])
                 running.advance(batch.num_rows)
-            if items.score is None:
+            if self.items.score is None:
                 batch = batch.drop_columns([NO_SCORE])
             names = [*batch.schema.names, *self.names]
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
-        empty = True
-        for scored in ordered_map(score, batches(table, size=self.size, source=items.source)):
+        size, empty = self.batch * _WIDE // max(_WIDE, len(table.columns)), True
+        for batch in ordered_map(scored, batches(table, size=size, source=source)):
             empty = False
             if self.stop.is_set():
                 raise CancelledError
-            yield scored
+            yield batch
         if empty:
-            _refuse(items)
+            self._refuse(source)
+
+    def _refuse(self, source: Any) -> None:
+        """Raise the full error about a source's items."""
+        scan(replace(self.items, source=source), progress=False)
+        raise ItemsError("some items cannot be scored, but were valid when read again: try again")
+
+    def to_folder(
+        self,
+        files: Sequence[tuple[Any, Path]],
+        folder: Path,
+        made_by: Mapping[str, Any],
+        progress: bool | None,
+    ) -> Path:
+        """Score each file of items to a file in a folder, except finished ones, several at once.
+
+        After an error no further file is begun, and the others in work are given up.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        records = [(path, target, _record(made_by, path)) for path, target in files]
+        todo = [file for file in records if not _is_finished(*file[1:])]
+        with phase("item posteriors", unit="items", enabled=progress) as running:
+
+            def score(file: tuple[str, Path, str]) -> None:
+                path, target, record = file
+                try:
+                    scored = self.batches(self.table(path), path, running)
+                    _write(scored, target, self.names, record)
+                except (ItemsError, FitError) as error:
+                    text = str(error)
+                    raise type(error)(text if path in text else f"{path}: {text}") from error
+
+            for done, _ in enumerate(chain([None], ordered_map(score, todo, 0, self.stop))):
+                unchanged = len(files) - len(todo)
+                running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
+        return folder
 
 
-def _valid_columns(batch: Any, items: Items) -> Columns:
-    """Columns of a batch by role; a bad row raises an error about all rows."""
-    columns, outcome = columns_of(batch, items.roles), OUTCOMES[items.kind]
-    usual = own_outcomes(outcome, {"score": columns["score"]})
-    roles = zip((outcome.observed, outcome.size), usual, strict=True)
-    numbers = (columns.get(role, values) for role, values in roles)
-    crossings = max(len(group_roles(items.roles)) - 1, 0)
-    bad = any(
+def _are_valid(columns: Columns, items: Items) -> bool:
+    """Return True if all items of a batch (at least one) are valid."""
+    outcome, crossings = OUTCOMES[items.kind], max(len(group_roles(items.roles)) - 1, 0)
+    y, size = own_outcomes(outcome, {"score": columns["score"]})
+    y, size = columns.get(outcome.observed, y), columns.get(outcome.size, size)
+    return outcome.validity.are_valid(columns["score"], y, size) and not any(
         label is None or (crossings and label.count(MARK) != crossings)
         for label in columns.get("group", ())
     )
-    if bad or not outcome.validity.are_valid(columns["score"], *numbers):
-        _refuse(items)
-    return columns
-
-
-def _refuse(items: Items) -> None:
-    """Raise the full error about the items."""
-    scan(items, progress=False)
-    raise ItemsError("some items cannot be scored, but were valid when read again: try again")
 
 
 def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
@@ -261,45 +287,86 @@ def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
             source = source.append_column(name, table[name])
         return source
     columns = {name: table[name].to_numpy() for name in names}
-    if kind == "pandas":
-        return source.assign(**columns)
-    import polars as pl
-
-    return source.with_columns(pl.Series(*column) for column in columns.items())
+    return source.assign(**columns) if kind == "pandas" else source.hstack(type(source)(columns))
 
 
-# --- folders -----------------------------------------------------------------------------------
+# --- files ---------------------------------------------------------------------------------------
 
 
-def _score_folder(
-    items: Items,
-    folder: Path,
-    scoring: _Scoring,
-    record_of: Callable[[str], str],
-    progress: bool | None,
-) -> Path:
-    """Score each file of items to a file in a folder, except finished ones, several at once.
+def is_folder(out: str | os.PathLike[str]) -> bool:
+    """Return True if `out` is an existing folder, or a name that ends with a slash."""
+    name = os.fspath(out)
+    return os.path.isdir(name) or name.endswith(("/", os.sep))
 
-    After an error no further file is begun, and the others in work are given up.
-    """
-    pairs = targets_in_folder(items.source, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [(path, target, record_of(path)) for path, target in pairs]
-    todo = [file for file in files if not is_finished(*file[1:])]
-    with phase("item posteriors", unit="items", enabled=progress) as running:
 
-        def score(file: tuple[str, Path, str]) -> None:
-            path, target, record = file
-            try:
-                part = replace(items, source=path)
-                table = open_table(path, _all_columns(part))
-                scored = scoring.batches(table, part, running)
-                write_scored(scored, target, scoring.names, record)
-            except (ItemsError, FitError) as error:
-                text = str(error)
-                raise type(error)(text if path in text else f"{path}: {text}") from error
+def _targets(source: Any, out: str | os.PathLike[str]) -> list[tuple[Any, Path]]:
+    """Each source with the file for its posteriors, which must not be a file of items."""
+    name, target = os.fspath(out), Path(out)
+    paths = paths_of(source) if kind_of(source) == "files" else []
+    if not is_folder(out):
+        if target.suffix not in (".parquet", ".pq"):
+            raise ItemsError(
+                f"out={name!r} must be named *.parquet, or be a folder (end with a slash)"
+            )
+        if not target.parent.is_dir():
+            folder = str(target.parent)
+            raise ItemsError(f"out={name!r}: there is no folder {folder!r}, make it first")
+        files = [(source, target)]
+    elif not paths:
+        raise ItemsError(
+            f"out={str(target)!r} is a folder, for one file for each file of items, but the items "
+            "are not files: name a file *.parquet"
+        )
+    else:
+        stems = [_ENDINGS.sub("", os.path.basename(path)) for path in paths]
+        files = [(p, target / f"{stem}.parquet") for p, stem in zip(paths, stems, strict=True)]
+    real_paths, sources = {os.path.realpath(path) for path in paths}, dict[str, Any]()
+    for path, target in files:
+        if (key := target.name.lower()) in sources:
+            raise ItemsError(
+                f"{sources[key]} and {path} would both be scored to {target}: "
+                "give them different names, or score them to two folders"
+            )
+        if os.path.realpath(target) in real_paths:
+            raise ItemsError(f"{target} holds the items: give another name or folder to out=")
+        sources[key] = path
+    return files
 
-        for done, _ in enumerate(chain([None], ordered_map(score, todo, 0, scoring.stop))):
-            unchanged = len(files) - len(todo)
-            running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
-    return folder
+
+def _record(made_by: Mapping[str, Any], path: str) -> str:
+    """Digest of the options of scoring and a file of items (name, size, modification time)."""
+    stat = os.stat(path)
+    source = [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
+    record = {**made_by, "version": _VERSION, "input": source}
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _is_finished(target: Path, record: str) -> bool:
+    """Return True if a file exists, has this record, and each of its pages has its checksum."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(target, page_checksum_verification=True) as file:
+            if (file.metadata.metadata or {}).get(_RECORD) != record.encode():
+                return False
+            for _ in file.iter_batches():
+                pass
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
+
+def _write(scored: Iterator[Any], target: Path, names: Sequence[str], record: str = "") -> Path:
+    """Write record batches (at least one) to one Parquet file, atomically, with a record."""
+    import pyarrow.parquet as pq
+
+    with replacing(target) as temporary:
+        head = next(scored)
+        users = [name for name in head.schema.names if name not in names]
+        options = {"use_dictionary": users, "write_page_checksum": True}
+        with pq.ParquetWriter(temporary, head.schema, **options) as writer:
+            for batch in chain([head], scored):
+                writer.write_batch(batch)
+            writer.add_key_value_metadata({_RECORD: record})
+    return target

@@ -173,13 +173,14 @@ class Posterior:
         draws = np.arange(self._weights.draws) if draws is None else draws
         roles = ["score"] + ["group"] * bool(self.fit.groups)
         roles += [self.outcome.size] * (self.fit.prior.exposure is not None)
-        keys = pd.DataFrame({role: columns[role] for role in roles if role in columns})
+        roles = [role for role in roles if role in columns]
+        keys = pd.DataFrame({role: columns[role] for role in roles})
         step = max(1, _AT_ONCE // (len(draws) * self._weights.number))
         for start in range(0, len(keys), step):
             items = slice(start, start + step)
             code = keys[items].groupby(roles).ngroup()
             _, index, back = np.unique(code, return_index=True, return_inverse=True)
-            distinct = {role: keys[role].to_numpy()[items][index] for role in keys}
+            distinct = {role: columns[role][items][index] for role in roles}
             yield items, self._weights.by_draw(distinct, draws)[:, back]
 
     # --- over all draws --------------------------------------------------------------------------
@@ -299,13 +300,13 @@ class Posterior:
         size_role, size = self.outcome.size, own_outcomes(self.outcome, columns)[1]
         place = place_of(self.fit, "mean", columns["score"])
         log_size = np.log(np.maximum(size, _TINY))
-        places = pd.DataFrame({"score": place, size_role: log_size})
-        places = places.loc[:, places.max() > places.min()]
-        axes = [np.linspace(x.min(), x.max(), _POINTS) for _, x in places.items()]
+        places = {"score": place, size_role: log_size}
+        places = {name: x for name, x in places.items() if np.ptp(x) > 0.0}
+        axes = [np.linspace(x.min(), x.max(), _POINTS) for x in places.values()]
         mesh = np.meshgrid(*axes, indexing="ij")
-        if not axes or 2 * mesh[0].size + _SAMPLE > len(places):
+        if not axes or 2 * mesh[0].size + _SAMPLE > len(place):
             return None
-        inverses = {"score": self.fit.axis("mean").inverse, size_role: np.exp}
+        inverses: dict[str, Any] = {"score": self.fit.axis("mean").inverse, size_role: np.exp}
         grid = {name: np.repeat(values[:1], mesh[0].size) for name, values in columns.items()}
         grid |= {name: inverses[name](x.ravel()) for name, x in zip(places, mesh, strict=True)}
         mean, _, _, *quantiles = exact(grid)
@@ -314,7 +315,7 @@ class Posterior:
             return None
         table = RegularGridInterpolator(axes, log_ratio.T.reshape(*mesh[0].shape, -1), "cubic")
         rows = self.scorer((), "all")(columns)
-        quantiles = rows[0] * np.exp(table(places.to_numpy()).T)
+        quantiles = rows[0] * np.exp(table(np.column_stack([*places.values()])).T)
         sample = np.unique(np.linspace(0, len(place) - 1, _SAMPLE).astype(int))
         proof = exact(select(columns, sample))
         width = np.ptp(proof[3:], axis=0) if len(probs) > 1 else proof[1]
