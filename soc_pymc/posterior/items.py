@@ -118,8 +118,7 @@ def item_posteriors(
     """
     probs = probabilities(quantiles)
     OneOf(*DRAWS)(draws, "draws")
-    if out is not None:
-        path_of(out, "out", ItemsError)
+    target = "" if out is None else path_of(out, "out", ItemsError)
     PROGRESS(progress, "progress")
     posterior = posterior_of(fit)
     roles, outcome = posterior_roles(fit, items, check_items), posterior.outcome
@@ -134,24 +133,14 @@ def item_posteriors(
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
     names += [P_ZERO] * fit.prior.zero
     batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
-    copied = out is not None or kind_of(items.source) in _COPIED
-    score = posterior.scorer(probs, draws)
-    scoring = _Scoring(items, names, score, batch, copied, Extrapolation(fit))
-    table = scoring.checked_table()
-    files = [] if out is None else _targets(items.source, out)
+    scoring = _Scoring(
+        items, names, posterior.scorer(probs, draws), batch, target, Extrapolation(fit)
+    )
     try:
-        if out is not None and is_folder(out):
+        if is_folder(target):
             made_by = {"quantiles": probs, "draws": draws, "roles": roles, "fit": fit_digest(fit)}
-            return scoring.to_folder(files, Path(out), made_by, progress)
-        with readable(items.source):
-            total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
-        with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
-            scored = scoring.batches(table, items.source, running)
-            return (
-                _write(scored, files[0][1], names)
-                if files
-                else _attached(items.source, scored, names)
-            )
+            return scoring.to_folder(made_by, progress)
+        return scoring.to_one_table(progress)
     finally:  # after an error too, because finished files of a folder are not scored again
         scoring.far.warn()
 
@@ -177,21 +166,62 @@ class _Scoring:
     names: Sequence[str]  # of the new columns
     score: Scorer
     batch: int  # most items per batch
-    copied: bool  # all columns are read, not only those with roles
+    out: str  # file or folder; "" for a table in memory
     far: Extrapolation  # counts scores far outside those of the fit
     lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
     stop: threading.Event = field(default_factory=threading.Event)  # after an error elsewhere
 
-    def table(self, source: Any) -> Any:
-        """Ibis table of a source, and the constant score of items without one."""
-        if not self.copied:
+    def to_one_table(self, progress: bool | None) -> Any:
+        """Score the items to a table, or to one file."""
+        table, files = self._checked_table(), self._files() if self.out else []
+        with readable(self.items.source):
+            total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
+        with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
+            scored = self._batches(table, running)
+            return _write(scored, files[0][1], self.names) if files else self._attached(scored)
+
+    def to_folder(self, made_by: Mapping[str, Any], progress: bool | None) -> Path:
+        """Score each file of items to a file in a folder, except finished ones, several at once.
+
+        After an error no further file is begun, and the others in work are given up.
+        """
+        self._checked_table()
+        files, folder = self._files(), Path(self.out)
+        folder.mkdir(parents=True, exist_ok=True)
+        records = [(path, target, _record(made_by, path)) for path, target in files]
+        todo = [file for file in records if not _is_finished(*file[1:])]
+        with phase("item posteriors", unit="items", enabled=progress) as running:
+
+            def score(file: tuple[str, Path, str]) -> None:
+                path, target, record = file
+                part = replace(self, items=replace(self.items, source=path))
+                try:
+                    _write(part._batches(part._table(), running), target, self.names, record)
+                except (ItemsError, FitError) as error:
+                    text = str(error)
+                    raise type(error)(text if path in text else f"{path}: {text}") from error
+
+            for done, _ in enumerate(chain([None], ordered_map(score, todo, 0, self.stop))):
+                unchanged = len(files) - len(todo)
+                running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
+        return folder
+
+    @property
+    def _all_columns(self) -> bool:
+        """True if the result has copies of all columns, not the user's table itself."""
+        return bool(self.out) or kind_of(self.items.source) in _COPIED
+
+    def _table(self) -> Any:
+        """Ibis table of the items, with the constant score of those without one."""
+        source = self.items.source
+        if not self._all_columns:
             return open_table(source, list(self.items.roles.values()))
         return open_table(source, None if self.items.score else [*column_names(source), NO_SCORE])
 
-    def checked_table(self) -> Any:
-        """The table of all items, after a check of its columns and the new names."""
-        source, table = self.items.source, self.table(self.items.source)
-        existing = table.columns if self.copied else column_names(source)
+    def _checked_table(self) -> Any:
+        """The table, after a check of its columns and of the new names."""
+        source, table = self.items.source, self._table()
+        existing = table.columns if self._all_columns else column_names(source)
         chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
         with readable(source):
             check_types(self.items, table)
@@ -202,14 +232,14 @@ class _Scoring:
             )
         return table
 
-    def batches(self, table: Any, source: Any, running: Phase) -> Iterator[Any]:
+    def _batches(self, table: Any, running: Phase) -> Iterator[Any]:
         """Record batches of the table's columns followed by the new ones, in order."""
         import pyarrow as pa
 
         def scored(batch: Any) -> Any:
             columns = columns_of(batch, self.items.roles)
             if not _are_valid(columns, self.items):
-                self._refuse(source)
+                self._refuse()
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:
                 self.far.count(columns["score"])
@@ -220,48 +250,66 @@ class _Scoring:
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
         size, empty = self.batch * _WIDE // max(_WIDE, len(table.columns)), True
-        for batch in ordered_map(scored, batches(table, size=size, source=source)):
+        for batch in ordered_map(scored, batches(table, size=size, source=self.items.source)):
             empty = False
             if self.stop.is_set():
                 raise CancelledError
             yield batch
         if empty:
-            self._refuse(source)
+            self._refuse()
 
-    def _refuse(self, source: Any) -> None:
-        """Raise the full error about a source's items."""
-        scan(replace(self.items, source=source), progress=False)
+    def _refuse(self) -> None:
+        """Raise the full error about the items."""
+        scan(self.items, progress=False)
         raise ItemsError("some items cannot be scored, but were valid when read again: try again")
 
-    def to_folder(
-        self,
-        files: Sequence[tuple[Any, Path]],
-        folder: Path,
-        made_by: Mapping[str, Any],
-        progress: bool | None,
-    ) -> Path:
-        """Score each file of items to a file in a folder, except finished ones, several at once.
+    def _attached(self, scored: Iterator[Any]) -> Any:
+        """The user's table, or all else as an Arrow table, with the new columns."""
+        import pyarrow as pa
 
-        After an error no further file is begun, and the others in work are given up.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        records = [(path, target, _record(made_by, path)) for path, target in files]
-        todo = [file for file in records if not _is_finished(*file[1:])]
-        with phase("item posteriors", unit="items", enabled=progress) as running:
+        source, table = self.items.source, pa.Table.from_batches(list(scored))
+        kind = kind_of(source)
+        if kind in _COPIED:
+            return to_ibis(table) if kind == "ibis" else table
+        if kind == "arrow":
+            for name in self.names:
+                source = source.append_column(name, table[name])
+            return source
+        added = {name: table[name].to_numpy() for name in self.names}
+        return source.assign(**added) if kind == "pandas" else source.hstack(type(source)(added))
 
-            def score(file: tuple[str, Path, str]) -> None:
-                path, target, record = file
-                try:
-                    scored = self.batches(self.table(path), path, running)
-                    _write(scored, target, self.names, record)
-                except (ItemsError, FitError) as error:
-                    text = str(error)
-                    raise type(error)(text if path in text else f"{path}: {text}") from error
-
-            for done, _ in enumerate(chain([None], ordered_map(score, todo, 0, self.stop))):
-                unchanged = len(files) - len(todo)
-                running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
-        return folder
+    def _files(self) -> list[tuple[Any, Path]]:
+        """Each source with the file for its posteriors, which must not be a file of items."""
+        source, target = self.items.source, Path(self.out)
+        paths = paths_of(source) if kind_of(source) == "files" else []
+        if not is_folder(self.out):
+            if target.suffix not in (".parquet", ".pq"):
+                raise ItemsError(
+                    f"out={self.out!r} must be named *.parquet, or be a folder (end with a slash)"
+                )
+            if not target.parent.is_dir():
+                folder = str(target.parent)
+                raise ItemsError(f"out={self.out!r}: there is no folder {folder!r}, make it first")
+            files = [(source, target)]
+        elif not paths:
+            raise ItemsError(
+                f"out={str(target)!r} is a folder, for one file for each file of items, but the "
+                "items are not files: name a file *.parquet"
+            )
+        else:
+            stems = [_ENDINGS.sub("", os.path.basename(path)) for path in paths]
+            files = [(p, target / f"{stem}.parquet") for p, stem in zip(paths, stems, strict=True)]
+        real_paths, sources = {os.path.realpath(path) for path in paths}, dict[str, Any]()
+        for path, target in files:
+            if (key := target.name.lower()) in sources:
+                raise ItemsError(
+                    f"{sources[key]} and {path} would both be scored to {target}: "
+                    "give them different names, or score them to two folders"
+                )
+            if os.path.realpath(target) in real_paths:
+                raise ItemsError(f"{target} holds the items: give another name or folder to out=")
+            sources[key] = path
+        return files
 
 
 def _are_valid(columns: Columns, items: Items) -> bool:
@@ -275,62 +323,12 @@ def _are_valid(columns: Columns, items: Items) -> bool:
     )
 
 
-def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
-    """The user's table, or all else as an Arrow table, with the new columns."""
-    import pyarrow as pa
-
-    kind, table = kind_of(source), pa.Table.from_batches(list(scored))
-    if kind in _COPIED:
-        return to_ibis(table) if kind == "ibis" else table
-    if kind == "arrow":
-        for name in names:
-            source = source.append_column(name, table[name])
-        return source
-    columns = {name: table[name].to_numpy() for name in names}
-    return source.assign(**columns) if kind == "pandas" else source.hstack(type(source)(columns))
-
-
 # --- files ---------------------------------------------------------------------------------------
 
 
-def is_folder(out: str | os.PathLike[str]) -> bool:
-    """Return True if `out` is an existing folder, or a name that ends with a slash."""
-    name = os.fspath(out)
+def is_folder(name: str) -> bool:
+    """Return True if a name is that of an existing folder, or ends with a slash."""
     return os.path.isdir(name) or name.endswith(("/", os.sep))
-
-
-def _targets(source: Any, out: str | os.PathLike[str]) -> list[tuple[Any, Path]]:
-    """Each source with the file for its posteriors, which must not be a file of items."""
-    name, target = os.fspath(out), Path(out)
-    paths = paths_of(source) if kind_of(source) == "files" else []
-    if not is_folder(out):
-        if target.suffix not in (".parquet", ".pq"):
-            raise ItemsError(
-                f"out={name!r} must be named *.parquet, or be a folder (end with a slash)"
-            )
-        if not target.parent.is_dir():
-            folder = str(target.parent)
-            raise ItemsError(f"out={name!r}: there is no folder {folder!r}, make it first")
-        files = [(source, target)]
-    elif not paths:
-        raise ItemsError(
-            f"out={str(target)!r} is a folder, for one file for each file of items, but the items "
-            "are not files: name a file *.parquet"
-        )
-    else:
-        stems = [_ENDINGS.sub("", os.path.basename(path)) for path in paths]
-        files = [(p, target / f"{stem}.parquet") for p, stem in zip(paths, stems, strict=True)]
-    real_paths, sources = {os.path.realpath(path) for path in paths}, dict[str, Any]()
-    for path, target in files:
-        if (key := target.name.lower()) in sources:
-            raise ItemsError(
-                f"{sources[key]} and {path} would both be scored to {target}: "
-                "give them different names, or score them to two folders"
-            )
-        if os.path.realpath(target) in real_paths:
-            raise ItemsError(f"{target} holds the items: give another name or folder to out=")
-        sources[key] = path
-    return files
 
 
 def _record(made_by: Mapping[str, Any], path: str) -> str:
