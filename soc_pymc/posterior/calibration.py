@@ -18,7 +18,7 @@ from ..inference.results import FIT, Fit
 from .curves import (
     P_ZERO,
     atom_of,
-    items_at_once,
+    average_curves,
     moment_variables,
     place_of,
     warn_of_extrapolation,
@@ -48,9 +48,9 @@ def calibration_curves(
         Scores, shape (n,); None takes 200 points between the centres of the first and the last
         bin. Beyond the data curves are straight lines on their axis, between 1e-100 and 1e100.
     group
-        For a fit with groups: the label of a group, or of crossed groups a level of each,
-        ``("FR", "phone")`` or ``("FR", None)``; None gives the shared curves. A group that the fit
-        never saw gets the shared curves with deviations drawn from their prior.
+        The label of a group, or of crossed groups a level of each, ``("FR", "phone")`` or
+        ``("FR", None)``; None gives the shared curves. A new group deviates from them by draws
+        from the prior.
     exposure
         For a fit with a term in exposure (or noise sd): a number > 0, or one for each score; None
         averages over the exposures of items with similar scores.
@@ -59,8 +59,8 @@ def calibration_curves(
     -------
     xarray.Dataset
         Dims (chain, draw, score). ``mean`` = E(theta | t) in the unit of theta, ``variance`` =
-        Var(theta | t) in its square, ``log_variance``, and conjugate parameters of the prior. With
-        ``zero=True`` these describe all theta, zeros included, and ``p_zero`` = P(theta = 0 | t).
+        Var(theta | t), ``log_variance``, and conjugate parameters of the prior. With ``zero=True``
+        these include zeros, and ``p_zero`` = P(theta = 0 | t).
 
     Raises
     ------
@@ -85,7 +85,8 @@ def calibration_curves(
     scores = default_scores(fit) if score is None else numbers_of(score, "score")
     if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
         raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
-    labels, sizes = _label(fit, group, len(scores)), _sizes(fit, exposure, len(scores))
+    label, sizes = _label(fit, group), _sizes(fit, exposure, len(scores))
+    labels = None if label is None else np.full(len(scores), label, dtype=object)
     warn_of_extrapolation(fit, scores, "scores are")
     return curves_of(fit, scores, labels, sizes)
 
@@ -107,19 +108,19 @@ def curves_of(
         variables = _over_sizes(fit, scores, labels, by_size)
     else:
         variables = posterior.curves(scores, labels, sizes)
-    draws, dims = fit.data["posterior"], ("chain", "draw", "score")
+    draws = fit.data["posterior"]
     scales = dict.fromkeys(_POSITIVE, LOG) | {"mean": posterior.outcome.theta, P_ZERO: LOGIT}
     coords = {"chain": draws["chain"], "draw": draws["draw"], "score": scores}
     shape = [len(coord) for coord in coords.values()]
     curves = {
-        name: (dims, values.reshape(shape), {"banded": scales.get(name, LINEAR).name})
+        name: (list(coords), values.reshape(shape), {"banded": scales.get(name, LINEAR).name})
         for name, values in variables.items()
     }
     return xr.Dataset(curves, coords)
 
 
-def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
-    """One group's label for every score."""
+def _label(fit: Fit, group: object) -> str | None:
+    """The checked label of a group."""
     if group is None:
         return None
     if not fit.groups:
@@ -142,7 +143,7 @@ def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
                 "the curves of a new group, with wider bands",
                 ItemsWarning,
             )
-    return np.full(n, label, dtype=object)
+    return label
 
 
 def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
@@ -242,10 +243,8 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
     values = scale.position(values.reshape(-1, values.shape[-1]))
     low, middle, high = np.quantile(values, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
     if simultaneous:
-        tiny = np.finfo(float).tiny
-        above = (values - middle) / np.maximum(high - middle, tiny)
-        below = (middle - values) / np.maximum(middle - low, tiny)
-        reach = np.maximum(above, below).max(axis=1)
+        side = np.where(values > middle, high - middle, low - middle)
+        reach = ((values - middle) / np.where(side == 0.0, np.inf, side)).max(axis=1)
         factor = max(1.0, float(np.quantile(reach, prob, method="higher")))
         low, high = middle - factor * (middle - low), middle + factor * (high - middle)
     coords = {"bound": ["lower", "median", "upper"]} | dict(draws["score"].coords)
@@ -282,23 +281,12 @@ def bin_scores_of(fit: Fit, stats: Statistics, coarse: int = 1) -> BinScores:
     variance = square - mean**2
     half_sd = 0.5 * np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
     label = labels[group] if fit.groups else None
-    below, above = (
-        _mean_curve(fit, scale.score(end), label) for end in (mean - half_sd, mean + half_sd)
+    below, above = (  # a term in exposure shifts the whole curve of a bin, so any exposure will do
+        average_curves(fit, scale.score(end), label, np.ones(len(end)))[0]
+        for end in (mean - half_sd, mean + half_sd)
     )
     # where all items of a bin have the score of an atom, the mean score is not rounded
     ends = pd.DataFrame({"low": part["score_min"], "high": part["score_max"]}).groupby(key)
     low, high = ends["low"].min().to_numpy(), ends["high"].max().to_numpy()
     score = np.where((low == high) & (atom_of(fit, low) > 0), low, scale.score(mean))
     return BinScores(group, number, score, (above - below) ** 2)
-
-
-def _mean_curve(fit: Fit, score: Floats, label: NDArray[Any] | None) -> Floats:
-    """Average over the draws of the position of E(theta | t) on its scale, (n,)."""
-    posterior, positions, step = posterior_of(fit), [], items_at_once(fit)
-    for start in range(0, len(score), step):
-        chunk = slice(start, start + step)
-        # a term in exposure shifts the whole curve of a bin, so any exposure will do
-        size = np.ones(len(score[chunk]))
-        curves = posterior.curves(score[chunk], None if label is None else label[chunk], size)
-        positions.append(posterior.outcome.theta.position(curves["mean"]).mean(axis=0))
-    return np.concatenate(positions)

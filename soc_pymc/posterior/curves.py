@@ -46,12 +46,12 @@ def curve_draws(
     exposure: ArrayLike | None = None,
     reduce: Reduce | None = None,
 ) -> tuple[Floats, Floats]:
-    """Draws (draws, n) of log mean and log cv2, or of mean and log variance, at scores.
+    """Draws (draws, n) of both curves, such as log mean and log cv2, at scores.
 
-    `group` has labels, in which crossed levels are joined and may be left open (`MARK`); None is
-    the shared curve, and a new group gets it plus deviations drawn from their prior, the same
-    wherever its label occurs. Exposures (noise sds) are clipped to the range of the fit's. Terms
-    that the fit has not are ignored. Raises `FitError` if a score has no position on an axis.
+    `group` has labels, whose crossed levels may be left open (`MARK`); None is the shared curve.
+    A new group deviates from it by draws from the prior, the same wherever its label occurs.
+    Exposures (noise sds) are clipped to the range of the fit's. Terms that the fit lacks are
+    ignored. Raises `FitError` if a score has no position on an axis.
     """
     score, family = np.asarray(score, dtype=float), family_of(fit.prior)
     reduce = reduce or chosen(None)
@@ -109,11 +109,9 @@ def moment_variables(mean: Floats, variance: Floats, like: Mapping[str, Any]) ->
 
 def atom_of(fit: Fit, score: ArrayLike) -> Ints:
     """Number of the atom that each score is, counted from 1; 0 for other scores."""
-    t, atoms = np.asarray(score, dtype=float), np.array(fit.atoms)
-    if not len(atoms):
-        return np.zeros(len(t), dtype=np.int64)
-    place = np.minimum(np.searchsorted(atoms, t), len(atoms) - 1)
-    return np.where(atoms[place] == t, place + 1, 0)
+    atoms = np.append(fit.atoms, np.nan)
+    place = np.searchsorted(atoms[:-1], np.asarray(score, dtype=float))
+    return np.where(atoms[place] == score, place + 1, 0)
 
 
 def place_of(fit: Fit, curve: str, score: ArrayLike) -> Floats:
@@ -135,11 +133,8 @@ def bin_of(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
 
 def size_knots(fit: Fit) -> Floats:
     """Knots of the terms in log exposure (noise sd) of both curves; empty without such a term."""
-    posterior = fit.data["posterior"]
-    names = (f"{curve}_exposure_knot" for curve in ("mean", "variance"))
-    return np.unique(
-        [knot for name in names if name in posterior.coords for knot in _knots(fit, name)]
-    )
+    names = {"mean_exposure_knot", "variance_exposure_knot"} & set(fit.data["posterior"].coords)
+    return np.unique([knot for name in names for knot in _knots(fit, name)])
 
 
 def size_atoms(fit: Fit) -> Floats:
@@ -153,12 +148,7 @@ def size_atoms(fit: Fit) -> Floats:
 
 def _draws(fit: Fit, name: str) -> Floats:
     """A posterior variable with chains one after the other."""
-
-    def find() -> Floats:
-        values = fit.data["posterior"][name].to_numpy()
-        return np.asarray(values.reshape(-1, *values.shape[2:]))
-
-    return fit._once(name, find)
+    return fit._once(name, lambda: np.concatenate(fit.data["posterior"][name].to_numpy()))
 
 
 def _knots(fit: Fit, dim: str) -> Floats:
@@ -176,10 +166,8 @@ def _curve(
     """Draws of one curve with all its terms."""
     name, posterior = _name(fit, curve), fit.data["posterior"]
     basis = spline_matrix(place_of(fit, curve, score), _knots(fit, f"{curve}_knot"))
-    if group is None:
-        total = reduce(_draws(fit, name)) @ basis.T
-    else:
-        total = np.empty((len(reduce(_draws(fit, name))), len(score)))
+    total = reduce(_draws(fit, name)) @ basis.T
+    if group is not None:
         for label, items in pd.Series(score).groupby(np.asarray(group)).indices.items():
             total[:, items] = reduce(_of_group(fit, curve, str(label))) @ basis[items].T
     if exposure is not None and f"{name}_by_exposure" in posterior:

@@ -56,10 +56,9 @@ class Posterior:
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
-        """Variables of `calibration_curves` at scores, each (draws, n).
+        """Variables of `calibration_curves` at scores, each (draws, n), with the terms of the fit.
 
-        Groups and exposures (or noise sds) are ignored if the fit has no such terms. A fit to
-        single trials knows the mean alone.
+        A fit to single trials knows the mean alone.
         """
         if self._weights:
             columns = {"score": score, "group": group, self.outcome.size: exposure}
@@ -89,11 +88,9 @@ class Posterior:
         self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
     ) -> Floats:
         """Outcomes of new items of the same score and size, (draws, n)."""
-        curves = self._prior(columns, draws)
-        if self._weights:
-            number = self._weights.draws if draws is None else len(draws)
-            uniform = rng.random((number, len(columns["score"])))
-            curves = self._picked(columns, draws, uniform, np.ones_like(curves[0]), curves)
+        before, shape = self._before(columns), (self._number(draws), len(columns["score"]))
+        uniform = rng.random(shape) if self._weights else np.empty(0)
+        curves = self.family.to_curves(*self.theta_given(before, draws, uniform))
         return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
 
     def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
@@ -102,13 +99,18 @@ class Posterior:
         Under a mixture they are those of one component of the posterior, drawn with its probability
         by means of `uniform` (draws, n) on (0, 1).
         """
-        self._refuse_mean_only()
         theta, density = self._updated(columns, draws)
-        return self._picked(columns, draws, uniform, density, theta) if self._weights else theta
+        if self._weights is None:
+            return theta
+        component = np.empty(uniform.shape, dtype=np.int64)
+        for items, weights in self._blocks(columns, draws):
+            p = weights * density[:, items].T
+            component[:, items] = drawn_components(p, uniform[:, items])
+        item = np.arange(component.shape[1])
+        return theta[0][component, item], theta[1][component, item]
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
         """E and Var(theta | t, y) and the third central moment of the items, each (draws, n)."""
-        self._refuse_mean_only()
         theta, density = self._updated(columns)
         moments = self.family.mean, self.family.variance, self.family.third
         means, variances, thirds = (moment(*theta) for moment in moments)
@@ -135,7 +137,8 @@ class Posterior:
 
     def _updated(self, columns: Columns, draws: Ints | None = None) -> tuple[_Pair, Floats]:
         """Conjugate parameters of the members given the outcome; their relative densities of it."""
-        columns = {name: values for name, values in columns.items() if name != "spread"}
+        if self.outcome.observed in columns:
+            self._refuse_mean_only()
         curves, outcomes = self._prior(columns, draws), own_outcomes(self.outcome, columns)
         theta = self.family.update(*self.family.to_parameters(*curves), *outcomes)
         if self._weights is None:
@@ -143,34 +146,29 @@ class Posterior:
         log_density = self.family.log_density(*outcomes, *curves)
         return theta, np.exp(log_density - log_density.max(axis=0))
 
-    # --- weights of a mixture's components -------------------------------------------------------
+    def _number(self, draws: Ints | None) -> int:
+        """Number of draws."""
+        sizes = self.fit.data["posterior"].sizes
+        return int(sizes["chain"] * sizes["draw"]) if draws is None else len(draws)
+
+    def _before(self, columns: Columns) -> Columns:
+        """Columns of items whose outcomes are not seen yet."""
+        return {name: x for name, x in columns.items() if name != self.outcome.observed}
 
     def _by_draw(self, columns: Columns, draws: Ints | None, values: Floats) -> Floats:
         """Averages over the components of values (m, members, n), by draw, (m, draws, n)."""
         if self._weights is None:
             return values
-        number = self._weights.draws if draws is None else len(draws)
-        out = np.empty((len(values), number, values.shape[2]))
+        out = np.empty((len(values), self._number(draws), values.shape[2]))
         for items, weights in self._blocks(columns, draws):
             sums = weights.transpose(1, 0, 2) @ values[..., items].transpose(2, 1, 0)
             out[..., items] = sums.transpose(2, 1, 0)
         return out
 
-    def _picked(
-        self, columns: Columns, draws: Ints | None, uniform: Floats, density: Floats, values: _Pair
-    ) -> _Pair:
-        """Values (draws, n) of a component each, drawn in proportion to weight times density."""
-        component = np.empty(uniform.shape, dtype=np.int64)
-        for items, weights in self._blocks(columns, draws):
-            p = weights * density[:, items].T
-            component[:, items] = drawn_components(p, uniform[:, items])
-        item = np.arange(component.shape[1])
-        return values[0][component, item], values[1][component, item]
-
     def _blocks(self, columns: Columns, draws: Ints | None) -> Iterator[tuple[slice, Floats]]:
         """Items, with the components' weights under draws, (draws, items, R)."""
         assert self._weights is not None
-        draws = np.arange(self._weights.draws) if draws is None else draws
+        draws = np.arange(self._number(None)) if draws is None else draws
         roles = ["score"] + ["group"] * bool(self.fit.groups)
         roles += [self.outcome.size] * (self.fit.prior.exposure is not None)
         roles = [role for role in roles if role in columns]
@@ -187,10 +185,6 @@ class Posterior:
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """Theta of the items given score and outcome, averaged over all draws of the curves."""
-        self._refuse_mean_only()
-        return self._theta(columns)
-
-    def _theta(self, columns: Columns) -> ThetaMixture:
         (a, b), density = self._updated(columns)
         if self._weights is None:
             return ThetaMixture(a, b)
@@ -210,8 +204,8 @@ class Posterior:
 
         They are those of the prior table, to about 1e-4.
         """
-        before = {name: v for name, v in columns.items() if name != self.outcome.observed}
-        return self.further_cdf_interval(before, *own_outcomes(self.outcome, columns))
+        outcomes = own_outcomes(self.outcome, columns)
+        return self.further_cdf_interval(self._before(columns), *outcomes)
 
     def further_cdf_interval(self, columns: Columns, outcome: Floats, size: Floats) -> _Pair:
         """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`."""
@@ -232,8 +226,7 @@ class Posterior:
         less well, unless their outcome is not seen yet: then it hardly matters.
         """
         closely, has_table = self.outcome.observed in columns, not why_no_table(self.fit)
-        if closely:
-            self._refuse_mean_only()
+        columns = {name: values for name, values in columns.items() if name != "spread"}
         flagged = np.full(len(columns["score"]), closely or not has_table)
         if has_table:
             items = self.items(columns)
@@ -243,7 +236,7 @@ class Posterior:
         by_draws, step = np.flatnonzero(flagged), items_at_once(self.fit)
         for start in range(0, len(by_draws), step):
             chunk = by_draws[start : start + step]
-            yield chunk, self._theta(select(columns, chunk))
+            yield chunk, self.theta(select(columns, chunk))
 
     def _refuse_mean_only(self) -> None:
         """Refuse what needs the variance of theta under a fit to single trials: the prior's."""
@@ -330,12 +323,6 @@ def proper(below: Floats, upto: Floats) -> _Pair:
 
 
 def posterior_of(fit: Fit) -> Posterior:
-    """The posterior of a fit.
-
-    Examples
-    --------
-    >>> posterior_of(fit).outcome.observed
-    'count'
-    """
+    """The posterior of a checked fit."""
     FIT(fit, "fit")
     return Posterior(fit)
