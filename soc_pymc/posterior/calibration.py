@@ -38,15 +38,13 @@ def calibration_curves(
     group: object = None,
     exposure: ArrayLike | None = None,
 ) -> xr.Dataset:
-    """Draws of calibration curves of first and second order.
+    """Return draws of calibration curves of first and second order.
 
     Parameters
     ----------
-    fit
-        The fit.
-    score
-        Scores, shape (n,); None takes 200 points between the centres of the first and the last
-        bin. Beyond the data curves are straight lines on their axis, between 1e-100 and 1e100.
+    fit, score
+        The fit, and scores, shape (n,); None takes 200 points between the centres of the first and
+        the last bin. Beyond the data curves are straight lines on their axis.
     group
         The label of a group, or of crossed groups a level of each, ``("FR", "phone")`` or
         ``("FR", None)``; None gives the shared curves. A new group deviates from them by draws
@@ -197,14 +195,12 @@ def default_scores(fit: Fit) -> Floats:
 
 
 def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> xr.Dataset:
-    """Credible bands of curves.
+    """Return credible bands of curves.
 
     Parameters
     ----------
-    curves
-        From `calibration_curves`, all variables or some.
-    prob
-        Probability of the bands, between 0 and 1.
+    curves, prob
+        From `calibration_curves`, all variables or some; and the bands' probability.
     simultaneous
         False: at each score, the central interval with a share `prob` of the draws. True: wider by
         one factor, so that a share `prob` of curves lies inside at all scores (Montiel Olea and

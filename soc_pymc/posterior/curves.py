@@ -170,20 +170,19 @@ def _curve(
     if group is not None:
         for label, items in pd.Series(score).groupby(np.asarray(group)).indices.items():
             total[:, items] = reduce(_of_group(fit, curve, str(label))) @ basis[items].T
+    terms = {f"{name}_of_atom": atom_of(fit, score)[:, None] == np.arange(len(fit.atoms)) + 1}
     if exposure is not None and f"{name}_by_exposure" in posterior:
-        knots = _knots(fit, f"{curve}_exposure_knot")
-        sizes = np.asarray(exposure, dtype=float)
+        knots, sizes = _knots(fit, f"{curve}_exposure_knot"), np.asarray(exposure, dtype=float)
         with np.errstate(divide="ignore"):  # exposure 0 counts as the smallest exposure
-            x = np.clip(np.log(sizes), knots[0], knots[-1])
-        total += reduce(_draws(fit, f"{name}_by_exposure")) @ spline_matrix(x, knots).T
-        if len(atoms := size_atoms(fit)):
-            member = np.abs(sizes[:, None] / atoms - 1.0) < SIZE_WIDTH
-            total += reduce(_draws(fit, f"{name}_of_exposure_atom")) @ member.T
+            log_size = np.clip(np.log(sizes), knots[0], knots[-1])
+        is_atom = np.abs(sizes[:, None] / size_atoms(fit) - 1.0) < SIZE_WIDTH
+        terms[f"{name}_by_exposure"] = spline_matrix(log_size, knots)
+        terms[f"{name}_of_exposure_atom"] = is_atom
+    for variable, basis in terms.items():
+        if variable in posterior and basis.any():
+            total += reduce(_draws(fit, variable)) @ basis.T
     if f"{name}_of_bin" in posterior:
         total += _bin_effects(fit, name, score, reduce)
-    atom = atom_of(fit, score)
-    if atom.any():
-        total[:, atom > 0] += reduce(_draws(fit, f"{name}_of_atom"))[:, atom[atom > 0] - 1]
     return np.asarray(total)
 
 

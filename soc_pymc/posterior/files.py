@@ -1,8 +1,7 @@
-"""Files of scored items and of a fit's prior, written atomically, with what made them."""
+"""Files of a fit's prior, for scoring items elsewhere, with its errors on simulated items."""
 
 import json
 import os
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,6 @@ from ..prior_table import PriorTable, by_group, checksum, posterior_rows
 from .predictive import posterior_of
 from .prior_build import table_of
 
-_VERSION = 7  # version of scoring; files of another version are made again
-_RECORD = b"soc_pymc"  # key of the record in a file's description
-_ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 _MOST_BYTES = 10_000_000
 _LEVELS = 0.05, 0.95  # quantiles whose errors are stated
 _PROBES, _FAR = 500, 0.1  # simulated items, and an error in posterior sd that is too large
@@ -28,18 +24,13 @@ _MOST_ITEMS = 0.99  # share of them whose errors must be smaller
 _TIMES = (0.25, 1.0, 4.0, 16.0)  # sizes of these items, in those of their bins
 
 
-# --- a fit's prior -------------------------------------------------------------------------------
-
-
 def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     """Write a fit's prior to a small file, for scoring items without this package.
 
     Parameters
     ----------
-    fit
-        The fit.
-    path
-        File to write, ``*.parquet`` or ``*.json``; it appears under its name when it is complete.
+    fit, path
+        The fit, and the file, ``*.parquet`` or ``*.json``, which appears when it is complete.
 
     Returns
     -------

@@ -66,12 +66,10 @@ def item_posteriors(
 
     Parameters
     ----------
-    fit
-        The fit.
-    items
-        Items to score: those of the fit or others of the same kind. Without a column of outcomes
-        they get theta given the score alone (and the group, and the exposure or noise sd if the
-        prior depends on it). A new group gets the shared curves with the uncertainty of a group.
+    fit, items
+        The fit, and items of its kind. Without a column of outcomes they get theta given the score
+        alone (and the group, and the exposure or noise sd if the prior depends on it). A new group
+        gets the shared curves with the uncertainty of a group.
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
@@ -80,10 +78,10 @@ def item_posteriors(
         0.005 and 0.995: within 2e-3 posterior sd of ``"all"`` for 99 of 100 items (for mixtures and
         terms 5e-3, quantiles 1e-2), except quantiles that are about to jump to a spike at zero.
     out
-        Parquet file (``*.parquet``) to stream to; it appears under its name when it is complete. Or
-        a folder (an existing one, or a name that ends with a slash): each file of items gets a file
-        of the same name there, and a later run makes only what is missing or was made from another
-        fit, other options or another version of the file.
+        Parquet file (``*.parquet``) to stream to, which appears when it is complete. Or a folder
+        (an existing one, or a name that ends with a slash) for a file of the same name for each
+        file of items; a later run makes only what is missing or was made from another fit, other
+        options or another version of the file.
     progress
         Whether to show progress on standard error.
 
@@ -101,8 +99,8 @@ def item_posteriors(
         If the items are not valid or not of the fit's kind, lack its groups, or have one of the
         new columns. For a folder the error names the file, and finished files stay.
     FitError
-        If a quantile is not between 0 and 1, a score has no position on the fit's axis, or items
-        without outcomes name no exposure (noise sd) although the prior depends on it.
+        If a quantile is not between 0 and 1, a score has no position on the fit's axis, or the
+        prior depends on an exposure (noise sd) that the items do not name.
 
     Warns
     -----

@@ -39,11 +39,9 @@ def prior_predictive(
 
     Parameters
     ----------
-    prior
-        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes.
-    stats
-        Statistics of the items, from `summarize`.
+    prior, stats
+        The prior's configuration (None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+        ``soc.Beta()`` for successes), and statistics of the items, from `summarize`.
     draws, items, seed
         Numbers of draws from the prior and of items, and seed. Items are drawn with replacement:
         each has its bin's mean score, and a size from its bin.
