@@ -63,7 +63,8 @@ def curve_draws(
     group = group if fit.groups else None
     exposure = exposure if fit.prior.exposure is not None else None
     location, dispersion = (
-        _curve(fit, curve, score, group, exposure, reduce) for curve in ("mean", "variance")
+        _curve(fit, curve, name, score, group, exposure, reduce)
+        for curve, name in zip(("mean", "variance"), family.curves, strict=True)
     )
     if family.outcome.positive:  # the first curve is a logarithm too
         location = np.clip(location, -_LARGEST_LOG, _LARGEST_LOG)
@@ -155,21 +156,16 @@ def _knots(fit: Fit, dim: str) -> Floats:
     return fit._once(dim, lambda: knots_in(fit.data, dim))
 
 
-def _name(fit: Fit, curve: str) -> str:
-    """Name of a curve in the posterior."""
-    return family_of(fit.prior).curves[("mean", "variance").index(curve)]
-
-
 def _curve(
-    fit: Fit, curve: str, score: Floats, group: Any, exposure: Any, reduce: Reduce
+    fit: Fit, curve: str, name: str, score: Floats, group: Any, exposure: Any, reduce: Reduce
 ) -> Floats:
-    """Draws of one curve with all its terms."""
-    name, posterior = _name(fit, curve), fit.data["posterior"]
+    """Draws of one curve, called `name` in the posterior, with all its terms."""
+    posterior, shared = fit.data["posterior"], _draws(fit, name)
     basis = spline_matrix(place_of(fit, curve, score), _knots(fit, f"{curve}_knot"))
-    total = reduce(_draws(fit, name)) @ basis.T
+    total = reduce(shared) @ basis.T
     if group is not None:
         for label, items in pd.Series(score).groupby(np.asarray(group)).indices.items():
-            total[:, items] = reduce(_of_group(fit, curve, str(label))) @ basis[items].T
+            total[:, items] = reduce(_of_group(fit, curve, name, str(label))) @ basis[items].T
     terms = {f"{name}_of_atom": atom_of(fit, score)[:, None] == np.arange(len(fit.atoms)) + 1}
     if exposure is not None and f"{name}_by_exposure" in posterior:
         knots, sizes = _knots(fit, f"{curve}_exposure_knot"), np.asarray(exposure, dtype=float)
@@ -186,40 +182,32 @@ def _curve(
     return np.asarray(total)
 
 
-def _of_group(fit: Fit, curve: str, label: str) -> Floats:
+def _of_group(fit: Fit, curve: str, name: str, label: str) -> Floats:
     """Values of a group's curve at the knots, (draws, k): effects of crossed groups add up."""
-    groupings = list(fit.groupings)
-    if len(groupings) == 1:
-        return _of_level(fit, curve, groupings[0], label)
-    levels = zip(groupings, label.split(CROSS), strict=True)
-    shared = _draws(fit, _name(fit, curve))
-    effects = [_of_level(fit, curve, g, level) - shared for g, level in levels if level != MARK]
-    return _rising(fit, curve, shared + np.sum(effects, axis=0)) if effects else shared
+    shared = _draws(fit, name)
+    levels = label.split(CROSS) if len(fit.groupings) > 1 else [label]
+    total = shared.copy()
+    for grouping, level in zip(fit.groupings, levels, strict=True):
+        known = fit.groupings[grouping]
+        if level in known:
+            total += _draws(fit, f"{name}_of_{grouping}")[:, known.index(level)] - shared
+        elif level != MARK and f"{curve}_group_functions" in fit.data["constant_data"]:
+            total += _new_deviation(fit, curve, name, grouping, level)
+    if curve == "mean" and fit.prior.monotone:
+        return project_monotone(total, _knots(fit, f"{curve}_knot"))
+    return total
 
 
-def _of_level(fit: Fit, curve: str, grouping: str, level: str) -> Floats:
-    """Values of a level's curve at the knots; an unknown level deviates by chance."""
-    name, levels = _name(fit, curve), fit.groupings[grouping]
-    if level in levels:
-        return _draws(fit, f"{name}_of_{grouping}")[:, levels.index(level)]
-    constant = fit.data["constant_data"]
-    if f"{curve}_group_functions" not in constant:  # five steps have no prior of groups
-        return _draws(fit, name)
-    functions = constant[f"{curve}_group_functions"]
+def _new_deviation(fit: Fit, curve: str, name: str, grouping: str, level: str) -> Floats:
+    """Deviations of an unknown level at the knots, (draws, k), from their prior."""
+    functions = fit.data["constant_data"][f"{curve}_group_functions"]
     kinds = functions[f"{curve}_group_function"].to_numpy()
     of_grouping = np.char.startswith(kinds.astype(str), f"{grouping}_")
     sd = np.stack([_draws(fit, f"{name}_{kind}_sd") for kind in kinds[of_grouping]], axis=1)
     place = list(fit.groupings).index(grouping)  # equal labels of two groupings are not alike
     rng = np.random.default_rng([zlib.crc32(level.encode()), len(curve), *([place] * (place > 0))])
     deviation = (sd * rng.normal(size=sd.shape)) @ functions.to_numpy()[:, of_grouping].T
-    return _rising(fit, curve, _draws(fit, name) + deviation)
-
-
-def _rising(fit: Fit, curve: str, values: Floats) -> Floats:
-    """Draws at the knots, non-decreasing if the prior wants the curve to be."""
-    if curve == "mean" and fit.prior.monotone:
-        return project_monotone(values, _knots(fit, f"{curve}_knot"))
-    return np.asarray(values)
+    return np.asarray(deviation)
 
 
 def _bin_effects(fit: Fit, name: str, score: Floats, reduce: Reduce) -> Floats:
@@ -238,10 +226,10 @@ def _bin_effects(fit: Fit, name: str, score: Floats, reduce: Reduce) -> Floats:
 
 
 class Extrapolation:
-    """Counts scores far outside those of a fit, batch by batch."""
+    """Counts scores far outside those of a fit, batch by batch; `what` of them, with the verb."""
 
-    def __init__(self, fit: Fit) -> None:
-        self._fit, self._total, self._far = fit, 0, 0
+    def __init__(self, fit: Fit, what: str = "items have scores") -> None:
+        self._fit, self._what, self._total, self._far = fit, what, 0, 0
         self._outer = np.array([np.inf, -np.inf])  # of the scores that are far
         self._range = self._allowed = np.array([-np.inf, np.inf])
         bins = fit.data.children.get("constant_data")
@@ -252,24 +240,22 @@ class Extrapolation:
         self._range = np.array([low.min(), high.max()])
         # ranks end at the fit's scores, so distances are measured on the scores' own scale
         scale = fit.axis("mean").local
-        low, high = scale.checked(self._range)
-        margin = _MARGIN * (high - low)
-        self._allowed = scale.score(np.array([low - margin, high + margin]))
+        ends = scale.checked(self._range)
+        self._allowed = scale.score(ends + _MARGIN * np.ptp(ends) * np.array([-1.0, 1.0]))
 
     def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
         """Count further scores, or ranges of scores."""
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
-        self._total += low.size
         outside = (low < self._allowed[0]) | (high > self._allowed[1])
-        if self._fit.atoms:  # the fit knows these, however far they are
-            outside &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
-        self._far += int(outside.sum())
+        # the fit knows its atoms, however far they are
+        outside &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
+        self._total, self._far = self._total + low.size, self._far + int(outside.sum())
         self._outer[0] = low.min(where=outside, initial=self._outer[0])
         self._outer[1] = high.max(where=outside, initial=self._outer[1])
 
-    def message(self, what: str = "items have scores") -> str | None:
-        """The warning's text, where `what` includes the verb; None if no scores are far."""
+    def message(self) -> str | None:
+        """Return the warning's text; None if no scores are far."""
         if not self._far:
             return None
         if self._fit.by_bin:
@@ -278,17 +264,17 @@ class Extrapolation:
             rule = "they count as the outermost scores of the fit"
         else:
             rule = "the curves continue as straight lines there, kept between 1e-100 and 1e100"
-        least, most = (f"{score:.6g}" for score in self._outer)
-        low, high = (f"{score:.6g}" for score in self._range)
-        span = least if self._outer[0] == self._outer[1] else f"{least} to {most}"
+        least, most, low, high = (f"{score:.6g}" for score in (*self._outer, *self._range))
+        span = least if least == most else f"{least} to {most}"
         return (
-            f"{self._far:,} of {self._total:,} {what} {_FAR} ({low} to {high}; these: {span}): "
-            f"{rule}, which no item supports; fit items with such scores too, or leave these out"
+            f"{self._far:,} of {self._total:,} {self._what} {_FAR} ({low} to {high}; these: "
+            f"{span}): {rule}, which no item supports; fit items with such scores too, or leave "
+            "these out"
         )
 
-    def warn(self, what: str = "items have scores") -> None:
-        """Warn if any scores are far; `what` includes the verb."""
-        if text := self.message(what):
+    def warn(self) -> None:
+        """Warn if any scores are far."""
+        if text := self.message():
             warn_user(text, ItemsWarning)
 
 
@@ -304,9 +290,9 @@ def warn_of_extrapolation(
     fit: Fit, score: ArrayLike, what: str = "items have scores", highest: ArrayLike | None = None
 ) -> None:
     """Warn of scores (or ranges) far outside those of a fit; `what` includes the verb."""
-    far = Extrapolation(fit)
+    far = Extrapolation(fit, what)
     far.count(score, highest)
-    far.warn(what)
+    far.warn()
 
 
 def warn_of_extrapolated_bins(fit: Fit, stats: Statistics) -> None:
