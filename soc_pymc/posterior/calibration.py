@@ -271,7 +271,8 @@ def bin_scores_of(fit: Fit, stats: Statistics, coarse: int = 1) -> BinScores:
     part, labels = stats.table("part"), np.array(stats.groups, dtype=object)
     scale, bins = fit.axis("mean").local, -(-stats.bins // coarse)
     key = part["group"] * bool(len(labels)) * bins + part["bin"] // coarse
-    rows = pd.DataFrame({name: part[name] for name in ("n", *scale.sums)}).groupby(key).sum()
+    sums = dict.fromkeys(("n", *scale.sums), "sum")
+    rows = pd.DataFrame(part).groupby(key).agg({**sums, "score_min": "min", "score_max": "max"})
     group, number = np.divmod(rows.index.to_numpy(), bins)
     mean, square = (rows[name].to_numpy() / rows["n"].to_numpy() for name in scale.sums)
     variance = square - mean**2
@@ -282,7 +283,6 @@ def bin_scores_of(fit: Fit, stats: Statistics, coarse: int = 1) -> BinScores:
         for end in (mean - half_sd, mean + half_sd)
     )
     # where all items of a bin have the score of an atom, the mean score is not rounded
-    ends = pd.DataFrame({"low": part["score_min"], "high": part["score_max"]}).groupby(key)
-    low, high = ends["low"].min().to_numpy(), ends["high"].max().to_numpy()
+    low, high = rows["score_min"].to_numpy(), rows["score_max"].to_numpy()
     score = np.where((low == high) & (atom_of(fit, low) > 0), low, scale.score(mean))
     return BinScores(group, number, score, (above - below) ** 2)

@@ -248,8 +248,8 @@ class Extrapolation:
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
         outside = (low < self._allowed[0]) | (high > self._allowed[1])
-        # the fit knows its atoms, however far they are
-        outside &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
+        if outside.any():  # the fit knows its atoms, however far they are
+            outside &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
         self._total, self._far = self._total + low.size, self._far + int(outside.sum())
         self._outer[0] = low.min(where=outside, initial=self._outer[0])
         self._outer[1] = high.max(where=outside, initial=self._outer[1])
