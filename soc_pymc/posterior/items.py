@@ -22,18 +22,9 @@ from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
+from ..data import sources
 from ..data.groups import MARK, NO_SCORE, group_roles
 from ..data.items import Items, check_items
-from ..data.sources import (
-    batches,
-    chosen,
-    column_names,
-    kind_of,
-    open_table,
-    paths_of,
-    readable,
-    to_ibis,
-)
 from ..data.validation import check_types, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
@@ -74,9 +65,9 @@ def item_posteriors(
         Probabilities of the quantile columns, each between 0 and 1.
     draws
         ``"all"`` uses every draw of the curves for every item. ``"auto"`` scores by the prior table
-        of `export_prior`, and over all draws where the table flags an item and for quantiles beyond
-        0.005 and 0.995: within 2e-3 posterior sd of ``"all"`` for 99 of 100 items (for mixtures and
-        terms 5e-3, quantiles 1e-2), except quantiles that are about to jump to a spike at zero.
+        of `export_prior`, except items that it flags and quantiles beyond 0.005 and 0.995: within
+        2e-3 posterior sd of ``"all"`` for 99 of 100 items (mixtures and terms 5e-3, quantiles
+        1e-2), except quantiles that are about to jump to a spike at zero.
     out
         Parquet file (``*.parquet``) to stream to, which appears when it is complete. Or a folder
         (an existing one, or a name that ends with a slash) for a file of the same name for each
@@ -172,7 +163,7 @@ class _Scoring:
     def to_one_table(self, progress: bool | None) -> Any:
         """Score the items to a table, or to one file."""
         table, files = self._checked_table(), self._files() if self.out else []
-        with readable(self.items.source):
+        with sources.readable(self.items.source):
             total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
         with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
             scored = self._batches(table, running)
@@ -207,21 +198,22 @@ class _Scoring:
     @property
     def _all_columns(self) -> bool:
         """True if the result has copies of all columns, not the user's table itself."""
-        return bool(self.out) or kind_of(self.items.source) in _COPIED
+        return bool(self.out) or sources.kind_of(self.items.source) in _COPIED
 
     def _table(self) -> Any:
         """Ibis table of the items, with the constant score of those without one."""
         source = self.items.source
         if not self._all_columns:
-            return open_table(source, list(self.items.roles.values()))
-        return open_table(source, None if self.items.score else [*column_names(source), NO_SCORE])
+            return sources.open_table(source, list(self.items.roles.values()))
+        columns = None if self.items.score else [*sources.column_names(source), NO_SCORE]
+        return sources.open_table(source, columns)
 
     def _checked_table(self) -> Any:
         """The table, after a check of its columns and of the new names."""
         source, table = self.items.source, self._table()
-        existing = table.columns if self._all_columns else column_names(source)
-        chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
-        with readable(source):
+        existing = table.columns if self._all_columns else sources.column_names(source)
+        sources.chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
+        with sources.readable(source):
             check_types(self.items, table)
         if clash := [name for name in self.names if name in existing]:
             raise ItemsError(
@@ -248,7 +240,8 @@ class _Scoring:
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
         size, empty = self.batch * _WIDE // max(_WIDE, len(table.columns)), True
-        for batch in ordered_map(scored, batches(table, size=size, source=self.items.source)):
+        parts = sources.batches(table, size=size, source=self.items.source)
+        for batch in ordered_map(scored, parts):
             empty = False
             if self.stop.is_set():
                 raise CancelledError
@@ -266,9 +259,9 @@ class _Scoring:
         import pyarrow as pa
 
         source, table = self.items.source, pa.Table.from_batches(list(scored))
-        kind = kind_of(source)
+        kind = sources.kind_of(source)
         if kind in _COPIED:
-            return to_ibis(table) if kind == "ibis" else table
+            return sources.to_ibis(table) if kind == "ibis" else table
         if kind == "arrow":
             for name in self.names:
                 source = source.append_column(name, table[name])
@@ -279,7 +272,7 @@ class _Scoring:
     def _files(self) -> list[tuple[Any, Path]]:
         """Each source with the file for its posteriors, which must not be a file of items."""
         source, target = self.items.source, Path(self.out)
-        paths = paths_of(source) if kind_of(source) == "files" else []
+        paths = sources.paths_of(source) if sources.kind_of(source) == "files" else []
         if not is_folder(self.out):
             if target.suffix not in (".parquet", ".pq"):
                 raise ItemsError(
@@ -297,16 +290,16 @@ class _Scoring:
         else:
             stems = [_ENDINGS.sub("", os.path.basename(path)) for path in paths]
             files = [(p, target / f"{stem}.parquet") for p, stem in zip(paths, stems, strict=True)]
-        real_paths, sources = {os.path.realpath(path) for path in paths}, dict[str, Any]()
+        real_paths, sources_of = {os.path.realpath(path) for path in paths}, dict[str, Any]()
         for path, target in files:
-            if (key := target.name.lower()) in sources:
+            if (key := target.name.lower()) in sources_of:
                 raise ItemsError(
-                    f"{sources[key]} and {path} would both be scored to {target}: "
+                    f"{sources_of[key]} and {path} would both be scored to {target}: "
                     "give them different names, or score them to two folders"
                 )
             if os.path.realpath(target) in real_paths:
                 raise ItemsError(f"{target} holds the items: give another name or folder to out=")
-            sources[key] = path
+            sources_of[key] = path
         return files
 
 

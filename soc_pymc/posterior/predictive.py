@@ -272,44 +272,41 @@ class Posterior:
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
         """Rows by the table, and of flagged items over all draws.
 
-        Only moments are sums over the draws for each of many items that share a group, an atom and
-        a positive outcome: their quantiles are smooth in score and size.
+        Only moments are sums over the draws for each of many items that share a group and a
+        positive outcome: their quantiles are smooth in score and size.
         """
         items = self.items(columns)
         rows, flagged = prior_table.posterior_rows(table_of(self.fit), items, probs, skip=True)
         by_draws, exact = np.flatnonzero(flagged), self.scorer(probs, "all")
-        keys = pd.DataFrame({"atom": atom_of(self.fit, columns["score"][by_draws])})
-        if self.outcome.positive and self._weights is None and len(probs):
-            keys["group"] = columns["group"][by_draws] if self.fit.groups else ""
-            keys["outcome"] = items.outcome[by_draws]
+        smooth = self.outcome.positive and self._weights is None and len(probs) > 0
+        keys = pd.DataFrame({"outcome": items.outcome[by_draws] * smooth})
+        keys["atom"] = atom_of(self.fit, columns["score"][by_draws]) > 0
+        keys["group"] = columns["group"][by_draws] if self.fit.groups else ""
         for alike in keys.groupby(list(keys)).indices.values():
-            part = select(columns, by_draws[alike])
-            on_grid = self._on_a_grid(exact, probs, part) if "outcome" in keys else None
+            part, exactly = select(columns, by_draws[alike]), keys["atom"][alike[0]] or not smooth
+            on_grid = None if exactly else self._on_a_grid(exact, probs, part)
             rows[:, by_draws[alike]] = exact(part) if on_grid is None else on_grid
         return np.asarray(rows)
 
     def _on_a_grid(self, exact: Scorer, probs: Sequence[float], columns: Columns) -> Floats | None:
         """Rows with quantiles interpolated in score and size; None if not close enough."""
-        size_role, size = self.outcome.size, own_outcomes(self.outcome, columns)[1]
-        place = place_of(self.fit, "mean", columns["score"])
-        log_size = np.log(np.maximum(size, _TINY))
-        places = {"score": place, size_role: log_size}
-        places = {name: x for name, x in places.items() if np.ptp(x) > 0.0}
-        axes = [np.linspace(x.min(), x.max(), _POINTS) for x in places.values()]
-        mesh = np.meshgrid(*axes, indexing="ij")
-        if not axes or 2 * mesh[0].size + _SAMPLE > len(place):
+        n, log_size = len(columns["score"]), np.log(own_outcomes(self.outcome, columns)[1] + _TINY)
+        if n < 2 * _POINTS**2 + _SAMPLE:
             return None
-        inverses: dict[str, Any] = {"score": self.fit.axis("mean").inverse, size_role: np.exp}
-        grid = {name: np.repeat(values[:1], mesh[0].size) for name, values in columns.items()}
-        grid |= {name: inverses[name](x.ravel()) for name, x in zip(places, mesh, strict=True)}
+        places = np.column_stack([place_of(self.fit, "mean", columns["score"]), log_size])
+        ends = places.min(axis=0), places.max(axis=0)
+        axes = [np.linspace(x, y + (x == y), _POINTS) for x, y in zip(*ends, strict=True)]
+        place, log_size = (x.ravel() for x in np.meshgrid(*axes, indexing="ij"))
+        grid = {name: np.repeat(values[:1], _POINTS**2) for name, values in columns.items()}
+        grid |= {"score": self.fit.axis("mean").inverse(place), self.outcome.size: np.exp(log_size)}
         mean, _, _, *quantiles = exact(grid)
         log_ratio = np.log(np.maximum(np.array(quantiles) / mean, _SMALL))
         if not np.isfinite(log_ratio).all():
             return None
-        table = RegularGridInterpolator(axes, log_ratio.T.reshape(*mesh[0].shape, -1), "cubic")
+        table = RegularGridInterpolator(axes, log_ratio.T.reshape(_POINTS, _POINTS, -1), "cubic")
         rows = self.scorer((), "all")(columns)
-        quantiles = rows[0] * np.exp(table(np.column_stack([*places.values()])).T)
-        sample = np.unique(np.linspace(0, len(place) - 1, _SAMPLE).astype(int))
+        quantiles = rows[0] * np.exp(table(places).T)
+        sample = np.linspace(0, n - 1, _SAMPLE).astype(int)
         proof = exact(select(columns, sample))
         width = np.ptp(proof[3:], axis=0) if len(probs) > 1 else proof[1]
         close = np.abs(quantiles[:, sample] - proof[3:]) <= _WITHIN * width
