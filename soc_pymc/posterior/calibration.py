@@ -1,4 +1,4 @@
-"""Draws of E(theta | t) and Var(theta | t), at scores and at bins, and their bands."""
+"""Draws of E(theta | t) and Var(theta | t) with bands, scores of bins, and draws from a prior."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,13 +8,26 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import PROBABILITY, A, numbers_of, shown, switch
+from .._lib.arguments import (
+    DRAWS,
+    PROBABILITY,
+    SEED,
+    A,
+    checked,
+    numbers_of,
+    refuse_beyond_memory,
+    shown,
+    switch,
+)
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from ..data.groups import CROSS, MARK, column_of, label_of, roles_of
 from ..data.statistics import Statistics
+from ..families.family import family_of, family_of_kind
+from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
-from ..inference.results import FIT, Fit
+from ..inference.methods import VI
+from ..inference.results import FIT, Fit, Status
 from .curves import (
     P_ZERO,
     atom_of,
@@ -23,7 +36,7 @@ from .curves import (
     place_of,
     warn_of_extrapolation,
 )
-from .item_columns import check_groups
+from .item_columns import Columns, check_groups
 from .predictive import posterior_of
 
 _POINTS = 200
@@ -286,3 +299,93 @@ def bin_scores_of(fit: Fit, stats: Statistics, coarse: int = 1) -> BinScores:
     low, high = rows["score_min"].to_numpy(), rows["score_max"].to_numpy()
     score = np.where((low == high) & (atom_of(fit, low) > 0), low, scale.score(mean))
     return BinScores(group, number, score, (above - below) ** 2)
+
+
+# --- before outcomes are seen ---------------------------------------------------------------------
+
+
+@checked(
+    stats=A(Statistics, "statistics, from soc.summarize"),
+    draws=DRAWS,
+    items=DRAWS,
+    seed=SEED,
+)
+def prior_predictive(
+    prior: Prior | None,
+    stats: Statistics,
+    draws: int = 100,
+    *,
+    items: int = 1000,
+    seed: int = 0,
+) -> xr.DataTree:
+    """Draw curves and outcomes of items from a prior, before outcomes are seen.
+
+    Only scores and sizes of the statistics matter, except that they place a mixture's components.
+
+    Parameters
+    ----------
+    prior, stats
+        The prior's configuration (None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+        ``soc.Beta()`` for successes), and statistics of the items, from `summarize`.
+    draws, items, seed
+        Numbers of draws from the prior and of items, and seed. Items are drawn with replacement:
+        each has its bin's mean score, and a size from its bin.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``prior`` has the curves of `calibration_curves`, dims (chain, draw, score),
+        ``prior_predictive`` the items' outcomes, dims (chain, draw, item), and ``constant_data``
+        their scores, sizes and groups. `plots.plot_prior_predictive` draws both.
+
+    Raises
+    ------
+    FitError
+        If the prior is not for such items, or the model cannot be built from the statistics.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> drawn = soc.prior_predictive(soc.Gamma(), stats, draws=50)
+    >>> dict(drawn["prior_predictive"]["count"].sizes)
+    {'chain': 1, 'draw': 50, 'item': 1000}
+    """
+    from .._model.problem import build, check_prior, prior_draws  # which import PyMC
+    from ..inference.fit_tree import conventional, tree_of_draws
+
+    prior = family_of_kind(stats.kind).prior() if prior is None else prior
+    check_prior(prior, stats)
+    refuse_beyond_memory(
+        8.0 * 4.0 * draws * max(items, stats.bins),
+        f"{draws:,} draws of {items:,} items in {stats.bins:,} bins",
+        "take fewer draws or items",
+    )
+    rng = np.random.default_rng(seed)
+    built, outcome = build(stats, prior), family_of(prior).outcome
+    groups = {"posterior": prior_draws(built, draws, rng)}
+    tree = tree_of_draws(built, stats, groups, prior.monotone)
+    fit = Fit(tree, prior, VI(), Status(True, "draws from the prior", None, None, 0.0))
+    columns = _some_items(fit, stats, items, rng)
+    curves, dims = curves_of(fit, default_scores(fit)), ("chain", "draw", "item")
+    outcomes = posterior_of(fit).simulate(columns, rng).astype(outcome.dtype)
+    drawn = xr.Dataset({outcome.observed: (dims, outcomes[None])}, curves[["chain", "draw"]].coords)
+    constants = xr.Dataset({name: ("item", x) for name, x in columns.items()})
+    tree_groups = {"prior": curves, "prior_predictive": drawn, "constant_data": constants}
+    return conventional(xr.DataTree.from_dict(tree_groups))
+
+
+def _some_items(fit: Fit, stats: Statistics, number: int, rng: np.random.Generator) -> Columns:
+    """Items drawn with replacement from the cells of sizes, without outcomes."""
+    outcome = family_of(fit.prior).outcome
+    cells = stats.table(outcome.margins[0])
+    row = rng.choice(len(cells["n"]), number, p=cells["n"] / cells["n"].sum())
+    sampled = {name: values[row] for name, values in cells.items()}
+    group = sampled["group"] if stats.groups else np.zeros(number, dtype=np.int64)
+    bins = bin_scores_of(fit, stats)
+    columns: dict[str, Any] = {
+        "score": bins.score[bins.place(group, sampled["bin"])],
+        outcome.size: outcome.forms.mean_size(sampled),
+    }
+    if fit.groups:
+        columns["group"] = np.array(stats.groups, dtype=object)[group]
+    return columns

@@ -35,17 +35,16 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     Returns
     -------
     pathlib.Path
-        The file, of at most 10 MB, for `soc_pymc.prior_table.load`: cells of scores (with groups by
-        group, with a term in exposure by class of sizes) with nodes of the family's parameters and
-        weights; the day, the digest of the fit and a checksum; and the largest ``errors`` in
-        posterior sd, among items simulated from the fit that are not flagged.
+        The file, of at most 10 MB, for `soc_pymc.prior_table.load`: cells of scores (groups,
+        classes of sizes) with nodes of the family's parameters and weights; the day, digest of the
+        fit and checksum; and the largest ``errors`` in posterior sd, of simulated items.
 
     Raises
     ------
     FitError
-        If the name has another suffix, the fit knows the mean alone, or has steps or components by
-        bin, its curves are on different scales, the table would be larger than 10 MB, or errors of
-        more than 1% of the simulated items would be above 0.1 posterior sd.
+        If the name has another suffix, the fit knows the mean alone, has steps or components by
+        bin or curves on different scales, the file would be larger than 10 MB, or errors of more
+        than 1% of the simulated items would be above 0.1 posterior sd.
 
     Examples
     --------
@@ -86,10 +85,9 @@ def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path:
     import pyarrow.parquet as pq
 
     # the digest in every row shows SQL whether a text and a table belong to one fit
-    digest = pa.DictionaryArray.from_arrays(np.zeros(len(columns["cell"]), "int8"), [meta["fit"]])
-    table = pa.table({**columns, "fit": digest.cast(pa.string())}).replace_schema_metadata(
-        {"soc_pymc_prior": json.dumps(meta)}
-    )
+    digest = pa.array([meta["fit"]] * len(columns["cell"]))
+    table = pa.table({**columns, "fit": digest})
+    table = table.replace_schema_metadata({"soc_pymc_prior": json.dumps(meta)})
     split = [name for name, values in columns.items() if values.dtype.kind == "f"]
     options = {"use_dictionary": ["cell", "node", "wide", "fit"], "use_byte_stream_split": split}
     pq.write_table(table, path, compression="zstd", **options)
@@ -102,10 +100,9 @@ def described(fit: Fit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         table = table_of(fit)
         parts = [table.nodes[label] for label in fit.groups or [""]]
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        columns = {k: x for k, x in columns.items() if not k.startswith("way_") or x.any()}
         is_first = columns["node"] == 0
         columns["cell"] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
-        unused = [name for name in columns if name.startswith("way_") and not columns[name].any()]
-        columns = {name: values for name, values in columns.items() if name not in unused}
         meta = dict(table.meta) | {
             "made": datetime.now(UTC).date().isoformat(),
             "cells": int(is_first.sum()),

@@ -96,8 +96,7 @@ class Posterior:
     def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
         """Conjugate parameters of theta under some draws of the curves, each (draws, n).
 
-        Under a mixture they are those of one component of the posterior, drawn with its probability
-        by means of `uniform` (draws, n) on (0, 1).
+        Under a mixture `uniform` (draws, n) draws one component of the posterior for each.
         """
         theta, density = self._updated(columns, draws)
         if self._weights is None:
@@ -200,10 +199,7 @@ class Posterior:
         return ThetaMixture(a[:-1], b[:-1], share, weight[-1])
 
     def cdf_interval(self, columns: Columns) -> _Pair:
-        """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous.
-
-        They are those of the prior table, to about 1e-4.
-        """
+        """P(Y < y) and P(Y <= y) by the prior table, each (n,); equal if continuous."""
         outcomes = own_outcomes(self.outcome, columns)
         return self.further_cdf_interval(self._before(columns), *outcomes)
 
@@ -222,8 +218,8 @@ class Posterior:
     def _thetas(self, columns: Columns) -> Iterator[tuple[Ints, ThetaMixture]]:
         """Theta of items given their outcomes, part by part, by the table.
 
-        Items without a table are averaged over all draws, and so are those that the table serves
-        less well, unless their outcome is not seen yet: then it hardly matters.
+        Flagged items are averaged over all draws, unless their outcome is not seen yet: then it
+        hardly matters.
         """
         closely, has_table = self.outcome.observed in columns, not why_no_table(self.fit)
         columns = {name: values for name, values in columns.items() if name != "spread"}
