@@ -103,7 +103,7 @@ class Posterior:
             return theta
         component = np.empty(uniform.shape, dtype=np.int64)
         for items, weights in self._blocks(columns, draws):
-            p = weights * density[:, items].T
+            p = weights * np.ascontiguousarray(density[:, items].T)
             component[:, items] = drawn_components(p, uniform[:, items])
         item = np.arange(component.shape[1])
         return theta[0][component, item], theta[1][component, item]
@@ -176,7 +176,10 @@ class Posterior:
         for start in range(0, len(keys), step):
             items = slice(start, start + step)
             code = keys[items].groupby(roles).ngroup()
-            _, index, back = np.unique(code, return_index=True, return_inverse=True)
+            index: Any = slice(None)
+            back: Any = slice(None)
+            if code.duplicated().any():
+                _, index, back = np.unique(code, return_index=True, return_inverse=True)
             distinct = {role: columns[role][items][index] for role in roles}
             yield items, self._weights.by_draw(distinct, draws)[:, back]
 
