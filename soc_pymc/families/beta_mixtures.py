@@ -215,5 +215,6 @@ BETAS = Components(
 )
 BETA_MIXTURE = MixtureForms(
     parameters=betas_of_logit,
+    log_density=success_log_density,
     at_zero=lambda a: (np.ones(len(a)), np.full(len(a), 1e100)),
 )

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special
 
 from .._lib.arrays import Floats
-from .components import inverse_trigamma
+from .components import count_log_density, inverse_trigamma, value_log_density
 from .mixture_rows import LOWEST
 
 
@@ -66,6 +66,8 @@ class MixtureForms:
     """
 
     parameters: Callable[[Floats, Floats], tuple[Floats, Floats]]  # (location, variance) -> a, b
+    # (outcome, size, location, variance) -> log marginal densities (n, R)
+    log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
     at_zero: Callable[[Floats], tuple[Floats, Floats]]  # a of a component -> a, b of theta = 0
 
 
@@ -77,9 +79,11 @@ def _gamma_parameters(location: Floats, variance: Floats) -> tuple[Floats, Float
 
 GAMMA_MIXTURE = MixtureForms(
     parameters=_gamma_parameters,
+    log_density=lambda y, n, location, variance: count_log_density(y, n, location, variance[:, 0]),
     at_zero=lambda shape: (shape, np.full(len(shape), 1e100)),
 )
 NORMAL_MIXTURE = MixtureForms(
     parameters=lambda location, variance: (location, variance),
+    log_density=lambda y, sd, location, variance: value_log_density(y, sd**2, location, variance),
     at_zero=lambda mean: (np.zeros(len(mean)), np.full(len(mean), 1e-200)),
 )

@@ -19,7 +19,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..families.family import family_of
 from ..families.mixture_items import drawn_components
-from ..families.mixtures import summaries
+from ..families.mixtures import over_draws, summaries
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
@@ -263,10 +263,10 @@ class Posterior:
         return prior_table.Items(columns["score"], *outcomes, size, group)
 
     def _rows(self, probs: Sequence[float], columns: Columns) -> Floats:
-        theta = self.theta(columns)
-        equal = np.full((len(theta.a), 1), 1 / len(theta.a))
-        weight = equal if theta.weight is None else theta.weight
-        return summaries(self.family.name, weight, theta.a, theta.b, probs, theta.zero)
+        theta, name = self.theta(columns), self.family.name
+        if theta.weight is None:
+            return over_draws(name, theta.a, theta.b, probs)
+        return summaries(name, theta.weight, theta.a, theta.b, probs, theta.zero)
 
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
         """Rows by the table, and of flagged items over all draws.
