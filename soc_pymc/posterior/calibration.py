@@ -260,9 +260,6 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
     return xr.DataArray(scale.score(np.array([low, middle, high])), coords, ("bound", "score"))
 
 
-# --- bins ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class BinScores:
     """Occupied bins, by group if the statistics have groups."""
@@ -301,22 +298,9 @@ def bin_scores_of(fit: Fit, stats: Statistics, coarse: int = 1) -> BinScores:
     return BinScores(group, number, score, (above - below) ** 2)
 
 
-# --- before outcomes are seen ---------------------------------------------------------------------
-
-
-@checked(
-    stats=A(Statistics, "statistics, from soc.summarize"),
-    draws=DRAWS,
-    items=DRAWS,
-    seed=SEED,
-)
+@checked(stats=A(Statistics, "statistics, from soc.summarize"), draws=DRAWS, items=DRAWS, seed=SEED)
 def prior_predictive(
-    prior: Prior | None,
-    stats: Statistics,
-    draws: int = 100,
-    *,
-    items: int = 1000,
-    seed: int = 0,
+    prior: Prior | None, stats: Statistics, draws: int = 100, *, items: int = 1000, seed: int = 0
 ) -> xr.DataTree:
     """Draw curves and outcomes of items from a prior, before outcomes are seen.
 

@@ -105,9 +105,6 @@ def moment_variables(mean: Floats, variance: Floats, like: Mapping[str, Any]) ->
     return variables
 
 
-# --- places --------------------------------------------------------------------------------------
-
-
 def atom_of(fit: Fit, score: ArrayLike) -> Ints:
     """Number of the atom that each score is, counted from 1; 0 for other scores."""
     atoms = np.append(fit.atoms, np.nan)
@@ -142,9 +139,6 @@ def size_atoms(fit: Fit) -> Floats:
     """Exposures (noise sds) that many items share, which the term in exposure has by themselves."""
     coords = fit.data["posterior"].coords
     return coords["exposure_atom"].to_numpy() if "exposure_atom" in coords else np.empty(0)
-
-
-# --- curves from their values at knots -----------------------------------------------------------
 
 
 def _draws(fit: Fit, name: str) -> Floats:
@@ -220,9 +214,6 @@ def _bin_effects(fit: Fit, name: str, score: Floats, reduce: Reduce) -> Floats:
         scale, rng = _draws(fit, f"{name}_bin_effect_sd"), np.random.default_rng(bins[i])
         effects[:, i] = scale * rng.normal(size=len(scale))
     return np.asarray(reduce(effects)[:, code])
-
-
-# --- scores far outside those of the fit ---------------------------------------------------------
 
 
 class Extrapolation:

@@ -80,9 +80,6 @@ def in_chunks(one_chunk: Scorer, step: int, columns: Columns) -> Floats:
     return np.concatenate(list(rows), axis=-1)
 
 
-# --- tables of items -----------------------------------------------------------------------------
-
-
 def posterior_roles(fit: Fit, items: Items, check: Rule = check_outcomes) -> dict[str, str]:
     """Columns of score, outcome and size, in this order, and of groups if the fit has groups.
 

@@ -314,9 +314,6 @@ def _are_valid(columns: Columns, items: Items) -> bool:
     )
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
 def is_folder(name: str) -> bool:
     """Return True if a name is that of an existing folder, or ends with a slash."""
     return os.path.isdir(name) or name.endswith(("/", os.sep))
