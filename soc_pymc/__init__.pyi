@@ -45,9 +45,9 @@ from .inference.results import Status as Status
 from .inference.results import load_fit as load_fit
 from .posterior.calibration import bands as bands
 from .posterior.calibration import calibration_curves as calibration_curves
+from .posterior.calibration import prior_predictive as prior_predictive
 from .posterior.files import export_prior as export_prior
 from .posterior.items import item_posteriors as item_posteriors
-from .posterior.prior_predictive import prior_predictive as prior_predictive
 from .posterior.sql import posterior_expression as posterior_expression
 from .posterior.sql import posterior_sql as posterior_sql
 from .quantities.power_scaling import sensitivity as sensitivity

@@ -13,7 +13,7 @@ from .._lib.files import replacing
 from ..families.family import FAMILIES, Family, reads_joint
 from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES
-from ..posterior.items import DRAWS
+from ..posterior.items import DRAWS, is_folder
 from . import arguments
 from .arguments import AUTO, KINDS, PRIORS, Chosen, check_out, flag_of, items_of, prior_of
 
@@ -137,8 +137,6 @@ def _write_csv(table: Any, out: str) -> None:
 )  # fmt: skip
 def run(chosen: Chosen) -> None:
     """Fit items, check the fit and write their posteriors in one command."""
-    from ..posterior.files import is_folder
-
     items = items_of(chosen)
     if not is_folder(chosen.out):
         check_out(chosen.out, chosen.items)

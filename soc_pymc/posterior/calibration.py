@@ -1,4 +1,4 @@
-"""Draws of E(theta | t) and Var(theta | t), at scores and at bins, and their bands."""
+"""Draws of E(theta | t) and Var(theta | t) with bands, scores of bins, and draws from a prior."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,22 +8,35 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import PROBABILITY, A, numbers_of, shown, switch
+from .._lib.arguments import (
+    DRAWS,
+    PROBABILITY,
+    SEED,
+    A,
+    checked,
+    numbers_of,
+    refuse_beyond_memory,
+    shown,
+    switch,
+)
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from ..data.groups import CROSS, MARK, column_of, label_of, roles_of
 from ..data.statistics import Statistics
+from ..families.family import family_of, family_of_kind
+from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
-from ..inference.results import FIT, Fit
+from ..inference.methods import VI
+from ..inference.results import FIT, Fit, Status
 from .curves import (
     P_ZERO,
     atom_of,
-    items_at_once,
+    average_curves,
     moment_variables,
     place_of,
     warn_of_extrapolation,
 )
-from .item_columns import check_groups
+from .item_columns import Columns, check_groups
 from .predictive import posterior_of
 
 _POINTS = 200
@@ -38,19 +51,17 @@ def calibration_curves(
     group: object = None,
     exposure: ArrayLike | None = None,
 ) -> xr.Dataset:
-    """Draws of calibration curves of first and second order.
+    """Return draws of calibration curves of first and second order.
 
     Parameters
     ----------
-    fit
-        The fit.
-    score
-        Scores, shape (n,); None takes 200 points between the centres of the first and the last
-        bin. Beyond the data curves are straight lines on their axis, between 1e-100 and 1e100.
+    fit, score
+        The fit, and scores, shape (n,); None takes 200 points between the centres of the first and
+        the last bin. Beyond the data curves are straight lines on their axis.
     group
-        For a fit with groups: the label of a group, or of crossed groups a level of each,
-        ``("FR", "phone")`` or ``("FR", None)``; None gives the shared curves. A group that the fit
-        never saw gets the shared curves with deviations drawn from their prior.
+        The label of a group, or of crossed groups a level of each, ``("FR", "phone")`` or
+        ``("FR", None)``; None gives the shared curves. A new group deviates from them by draws
+        from the prior.
     exposure
         For a fit with a term in exposure (or noise sd): a number > 0, or one for each score; None
         averages over the exposures of items with similar scores.
@@ -59,8 +70,8 @@ def calibration_curves(
     -------
     xarray.Dataset
         Dims (chain, draw, score). ``mean`` = E(theta | t) in the unit of theta, ``variance`` =
-        Var(theta | t) in its square, ``log_variance``, and conjugate parameters of the prior. With
-        ``zero=True`` these describe all theta, zeros included, and ``p_zero`` = P(theta = 0 | t).
+        Var(theta | t), ``log_variance``, and conjugate parameters of the prior. With ``zero=True``
+        these include zeros, and ``p_zero`` = P(theta = 0 | t).
 
     Raises
     ------
@@ -85,7 +96,8 @@ def calibration_curves(
     scores = default_scores(fit) if score is None else numbers_of(score, "score")
     if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
         raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
-    labels, sizes = _label(fit, group, len(scores)), _sizes(fit, exposure, len(scores))
+    label, sizes = _label(fit, group), _sizes(fit, exposure, len(scores))
+    labels = None if label is None else np.full(len(scores), label, dtype=object)
     warn_of_extrapolation(fit, scores, "scores are")
     return curves_of(fit, scores, labels, sizes)
 
@@ -107,19 +119,19 @@ def curves_of(
         variables = _over_sizes(fit, scores, labels, by_size)
     else:
         variables = posterior.curves(scores, labels, sizes)
-    draws, dims = fit.data["posterior"], ("chain", "draw", "score")
+    draws = fit.data["posterior"]
     scales = dict.fromkeys(_POSITIVE, LOG) | {"mean": posterior.outcome.theta, P_ZERO: LOGIT}
     coords = {"chain": draws["chain"], "draw": draws["draw"], "score": scores}
     shape = [len(coord) for coord in coords.values()]
     curves = {
-        name: (dims, values.reshape(shape), {"banded": scales.get(name, LINEAR).name})
+        name: (list(coords), values.reshape(shape), {"banded": scales.get(name, LINEAR).name})
         for name, values in variables.items()
     }
     return xr.Dataset(curves, coords)
 
 
-def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
-    """One group's label for every score."""
+def _label(fit: Fit, group: object) -> str | None:
+    """The checked label of a group."""
     if group is None:
         return None
     if not fit.groups:
@@ -142,7 +154,7 @@ def _label(fit: Fit, group: object, n: int) -> NDArray[np.object_] | None:
                 "the curves of a new group, with wider bands",
                 ItemsWarning,
             )
-    return np.full(n, label, dtype=object)
+    return label
 
 
 def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
@@ -196,14 +208,12 @@ def default_scores(fit: Fit) -> Floats:
 
 
 def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> xr.Dataset:
-    """Credible bands of curves.
+    """Return credible bands of curves.
 
     Parameters
     ----------
-    curves
-        From `calibration_curves`, all variables or some.
-    prob
-        Probability of the bands, between 0 and 1.
+    curves, prob
+        From `calibration_curves`, all variables or some; and the bands' probability.
     simultaneous
         False: at each score, the central interval with a share `prob` of the draws. True: wider by
         one factor, so that a share `prob` of curves lies inside at all scores (Montiel Olea and
@@ -242,17 +252,12 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
     values = scale.position(values.reshape(-1, values.shape[-1]))
     low, middle, high = np.quantile(values, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
     if simultaneous:
-        tiny = np.finfo(float).tiny
-        above = (values - middle) / np.maximum(high - middle, tiny)
-        below = (middle - values) / np.maximum(middle - low, tiny)
-        reach = np.maximum(above, below).max(axis=1)
+        side = np.where(values > middle, high - middle, low - middle)
+        reach = ((values - middle) / np.where(side == 0.0, np.inf, side)).max(axis=1)
         factor = max(1.0, float(np.quantile(reach, prob, method="higher")))
         low, high = middle - factor * (middle - low), middle + factor * (high - middle)
     coords = {"bound": ["lower", "median", "upper"]} | dict(draws["score"].coords)
     return xr.DataArray(scale.score(np.array([low, middle, high])), coords, ("bound", "score"))
-
-
-# --- bins ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -276,29 +281,95 @@ def bin_scores_of(fit: Fit, stats: Statistics) -> BinScores:
     part, labels = stats.table("part"), np.array(stats.groups, dtype=object)
     scale, bins = fit.axis("mean").local, stats.bins
     key = part["group"] * bool(len(labels)) * bins + part["bin"]
-    rows = pd.DataFrame({name: part[name] for name in ("n", *scale.sums)}).groupby(key).sum()
+    sums = dict.fromkeys(("n", *scale.sums), "sum")
+    rows = pd.DataFrame(part).groupby(key).agg({**sums, "score_min": "min", "score_max": "max"})
     group, number = np.divmod(rows.index.to_numpy(), bins)
     mean, square = (rows[name].to_numpy() / rows["n"].to_numpy() for name in scale.sums)
     variance = square - mean**2
     half_sd = 0.5 * np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
     label = labels[group] if fit.groups else None
-    below, above = (
-        _mean_curve(fit, scale.score(end), label) for end in (mean - half_sd, mean + half_sd)
+    below, above = (  # a term in exposure shifts the whole curve of a bin, so any exposure will do
+        average_curves(fit, scale.score(end), label, np.ones(len(end)))[0]
+        for end in (mean - half_sd, mean + half_sd)
     )
     # where all items of a bin have the score of an atom, the mean score is not rounded
-    ends = pd.DataFrame({"low": part["score_min"], "high": part["score_max"]}).groupby(key)
-    low, high = ends["low"].min().to_numpy(), ends["high"].max().to_numpy()
+    low, high = rows["score_min"].to_numpy(), rows["score_max"].to_numpy()
     score = np.where((low == high) & (atom_of(fit, low) > 0), low, scale.score(mean))
     return BinScores(group, number, score, (above - below) ** 2)
 
 
-def _mean_curve(fit: Fit, score: Floats, label: NDArray[Any] | None) -> Floats:
-    """Average over the draws of the position of E(theta | t) on its scale, (n,)."""
-    posterior, positions, step = posterior_of(fit), [], items_at_once(fit)
-    for start in range(0, len(score), step):
-        chunk = slice(start, start + step)
-        # a term in exposure shifts the whole curve of a bin, so any exposure will do
-        size = np.ones(len(score[chunk]))
-        curves = posterior.curves(score[chunk], None if label is None else label[chunk], size)
-        positions.append(posterior.outcome.theta.position(curves["mean"]).mean(axis=0))
-    return np.concatenate(positions)
+@checked(stats=A(Statistics, "statistics, from soc.summarize"), draws=DRAWS, items=DRAWS, seed=SEED)
+def prior_predictive(
+    prior: Prior | None, stats: Statistics, draws: int = 100, *, items: int = 1000, seed: int = 0
+) -> xr.DataTree:
+    """Draw curves and outcomes of items from a prior, before outcomes are seen.
+
+    Only scores and sizes of the statistics matter, except that they place a mixture's components.
+
+    Parameters
+    ----------
+    prior, stats
+        The prior's configuration (None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+        ``soc.Beta()`` for successes), and statistics of the items, from `summarize`.
+    draws, items, seed
+        Numbers of draws from the prior and of items, and seed. Items are drawn with replacement:
+        each has its bin's mean score, and a size from its bin.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``prior`` has the curves of `calibration_curves`, dims (chain, draw, score),
+        ``prior_predictive`` the items' outcomes, dims (chain, draw, item), and ``constant_data``
+        their scores, sizes and groups. `plots.plot_prior_predictive` draws both.
+
+    Raises
+    ------
+    FitError
+        If the prior is not for such items, or the model cannot be built from the statistics.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> drawn = soc.prior_predictive(soc.Gamma(), stats, draws=50)
+    >>> dict(drawn["prior_predictive"]["count"].sizes)
+    {'chain': 1, 'draw': 50, 'item': 1000}
+    """
+    from .._model.problem import build, check_prior, prior_draws  # which import PyMC
+    from ..inference.fit_tree import conventional, tree_of_draws
+
+    prior = family_of_kind(stats.kind).prior() if prior is None else prior
+    check_prior(prior, stats)
+    refuse_beyond_memory(
+        8.0 * 4.0 * draws * max(items, stats.bins),
+        f"{draws:,} draws of {items:,} items in {stats.bins:,} bins",
+        "take fewer draws or items",
+    )
+    rng = np.random.default_rng(seed)
+    built, outcome = build(stats, prior), family_of(prior).outcome
+    groups = {"posterior": prior_draws(built, draws, rng)}
+    tree = tree_of_draws(built, stats, groups, prior.monotone)
+    fit = Fit(tree, prior, VI(), Status(True, "draws from the prior", None, None, 0.0))
+    columns = _some_items(fit, stats, items, rng)
+    curves, dims = curves_of(fit, default_scores(fit)), ("chain", "draw", "item")
+    outcomes = posterior_of(fit).simulate(columns, rng).astype(outcome.dtype)
+    drawn = xr.Dataset({outcome.observed: (dims, outcomes[None])}, curves[["chain", "draw"]].coords)
+    constants = xr.Dataset({name: ("item", x) for name, x in columns.items()})
+    tree_groups = {"prior": curves, "prior_predictive": drawn, "constant_data": constants}
+    return conventional(xr.DataTree.from_dict(tree_groups))
+
+
+def _some_items(fit: Fit, stats: Statistics, number: int, rng: np.random.Generator) -> Columns:
+    """Items drawn with replacement from the cells of sizes, without outcomes."""
+    outcome = family_of(fit.prior).outcome
+    cells = stats.table(outcome.margins[0])
+    row = rng.choice(len(cells["n"]), number, p=cells["n"] / cells["n"].sum())
+    sampled = {name: values[row] for name, values in cells.items()}
+    group = sampled["group"] if stats.groups else np.zeros(number, dtype=np.int64)
+    bins = bin_scores_of(fit, stats)
+    columns: dict[str, Any] = {
+        "score": bins.score[bins.place(group, sampled["bin"])],
+        outcome.size: outcome.forms.mean_size(sampled),
+    }
+    if fit.groups:
+        columns["group"] = np.array(stats.groups, dtype=object)[group]
+    return columns

@@ -46,19 +46,20 @@ def curve_draws(
     exposure: ArrayLike | None = None,
     reduce: Reduce | None = None,
 ) -> tuple[Floats, Floats]:
-    """Draws (draws, n) of log mean and log cv2, or of mean and log variance, at scores.
+    """Draws (draws, n) of both curves, such as log mean and log cv2, at scores.
 
-    `group` has labels, in which crossed levels are joined and may be left open (`MARK`); None is
-    the shared curve, and a new group gets it plus deviations drawn from their prior, the same
-    wherever its label occurs. Exposures (noise sds) are clipped to the range of the fit's. Terms
-    that the fit has not are ignored. Raises `FitError` if a score has no position on an axis.
+    `group` has labels, whose crossed levels may be left open (`MARK`); None is the shared curve.
+    A new group deviates from it by draws from the prior, the same wherever its label occurs.
+    Exposures (noise sds) are clipped to the range of the fit's. Terms that the fit lacks are
+    ignored. Raises `FitError` if a score has no position on an axis.
     """
     score, family = np.asarray(score, dtype=float), family_of(fit.prior)
     reduce = reduce or chosen(None)
     group = group if fit.groups else None
     exposure = exposure if fit.prior.exposure is not None else None
     location, dispersion = (
-        _curve(fit, curve, score, group, exposure, reduce) for curve in ("mean", "variance")
+        _curve(fit, curve, name, score, group, exposure, reduce)
+        for curve, name in zip(("mean", "variance"), family.curves, strict=True)
     )
     if family.outcome.positive:  # the first curve is a logarithm too
         location = np.clip(location, -_LARGEST_LOG, _LARGEST_LOG)
@@ -99,16 +100,11 @@ def moment_variables(mean: Floats, variance: Floats, like: Mapping[str, Any]) ->
     return variables
 
 
-# --- places --------------------------------------------------------------------------------------
-
-
 def atom_of(fit: Fit, score: ArrayLike) -> Ints:
     """Number of the atom that each score is, counted from 1; 0 for other scores."""
-    t, atoms = np.asarray(score, dtype=float), np.array(fit.atoms)
-    if not len(atoms):
-        return np.zeros(len(t), dtype=np.int64)
-    place = np.minimum(np.searchsorted(atoms, t), len(atoms) - 1)
-    return np.where(atoms[place] == t, place + 1, 0)
+    atoms = np.append(fit.atoms, np.nan)
+    place = np.searchsorted(atoms[:-1], np.asarray(score, dtype=float))
+    return np.where(atoms[place] == score, place + 1, 0)
 
 
 def place_of(fit: Fit, curve: str, score: ArrayLike) -> Floats:
@@ -130,11 +126,8 @@ def bin_of(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
 
 def size_knots(fit: Fit) -> Floats:
     """Knots of the terms in log exposure (noise sd) of both curves; empty without such a term."""
-    posterior = fit.data["posterior"]
-    names = (f"{curve}_exposure_knot" for curve in ("mean", "variance"))
-    return np.unique(
-        [knot for name in names if name in posterior.coords for knot in _knots(fit, name)]
-    )
+    names = {"mean_exposure_knot", "variance_exposure_knot"} & set(fit.data["posterior"].coords)
+    return np.unique([knot for name in names for knot in _knots(fit, name)])
 
 
 def size_atoms(fit: Fit) -> Floats:
@@ -143,89 +136,67 @@ def size_atoms(fit: Fit) -> Floats:
     return coords["exposure_atom"].to_numpy() if "exposure_atom" in coords else np.empty(0)
 
 
-# --- curves from their values at knots -----------------------------------------------------------
-
-
 def _draws(fit: Fit, name: str) -> Floats:
     """A posterior variable with chains one after the other."""
-
-    def find() -> Floats:
-        values = fit.data["posterior"][name].to_numpy()
-        return np.asarray(values.reshape(-1, *values.shape[2:]))
-
-    return fit._once(name, find)
+    return fit._once(name, lambda: np.concatenate(fit.data["posterior"][name].to_numpy()))
 
 
 def _knots(fit: Fit, dim: str) -> Floats:
     return fit._once(dim, lambda: knots_in(fit.data, dim))
 
 
-def _name(fit: Fit, curve: str) -> str:
-    """Name of a curve in the posterior."""
-    return family_of(fit.prior).curves[("mean", "variance").index(curve)]
-
-
 def _curve(
-    fit: Fit, curve: str, score: Floats, group: Any, exposure: Any, reduce: Reduce
+    fit: Fit, curve: str, name: str, score: Floats, group: Any, exposure: Any, reduce: Reduce
 ) -> Floats:
-    """Draws of one curve with all its terms."""
-    name, posterior = _name(fit, curve), fit.data["posterior"]
+    """Draws of one curve, called `name` in the posterior, with all its terms."""
+    posterior, shared = fit.data["posterior"], _draws(fit, name)
     basis = spline_matrix(place_of(fit, curve, score), _knots(fit, f"{curve}_knot"))
-    if group is None:
-        total = reduce(_draws(fit, name)) @ basis.T
-    else:
-        total = np.empty((len(reduce(_draws(fit, name))), len(score)))
+    total = reduce(shared) @ basis.T
+    if group is not None:
         for label, items in pd.Series(score).groupby(np.asarray(group)).indices.items():
-            total[:, items] = reduce(_of_group(fit, curve, str(label))) @ basis[items].T
+            total[:, items] = reduce(_of_group(fit, curve, name, str(label))) @ basis[items].T
+    terms = {f"{name}_of_atom": atom_of(fit, score)[:, None] == np.arange(len(fit.atoms)) + 1}
     if exposure is not None and f"{name}_by_exposure" in posterior:
-        knots = _knots(fit, f"{curve}_exposure_knot")
-        sizes = np.asarray(exposure, dtype=float)
+        knots, sizes = _knots(fit, f"{curve}_exposure_knot"), np.asarray(exposure, dtype=float)
         with np.errstate(divide="ignore"):  # exposure 0 counts as the smallest exposure
-            x = np.clip(np.log(sizes), knots[0], knots[-1])
-        total += reduce(_draws(fit, f"{name}_by_exposure")) @ spline_matrix(x, knots).T
-        if len(atoms := size_atoms(fit)):
-            member = np.abs(sizes[:, None] / atoms - 1.0) < SIZE_WIDTH
-            total += reduce(_draws(fit, f"{name}_of_exposure_atom")) @ member.T
+            log_size = np.clip(np.log(sizes), knots[0], knots[-1])
+        is_atom = np.abs(sizes[:, None] / size_atoms(fit) - 1.0) < SIZE_WIDTH
+        terms[f"{name}_by_exposure"] = spline_matrix(log_size, knots)
+        terms[f"{name}_of_exposure_atom"] = is_atom
+    for variable, basis in terms.items():
+        if variable in posterior and basis.any():
+            total += reduce(_draws(fit, variable)) @ basis.T
     if f"{name}_of_bin" in posterior:
         total += _bin_effects(fit, name, score, reduce)
-    atom = atom_of(fit, score)
-    if atom.any():
-        total[:, atom > 0] += reduce(_draws(fit, f"{name}_of_atom"))[:, atom[atom > 0] - 1]
     return np.asarray(total)
 
 
-def _of_group(fit: Fit, curve: str, label: str) -> Floats:
+def _of_group(fit: Fit, curve: str, name: str, label: str) -> Floats:
     """Values of a group's curve at the knots, (draws, k): effects of crossed groups add up."""
-    groupings = list(fit.groupings)
-    if len(groupings) == 1:
-        return _of_level(fit, curve, groupings[0], label)
-    levels = zip(groupings, label.split(CROSS), strict=True)
-    shared = _draws(fit, _name(fit, curve))
-    effects = [_of_level(fit, curve, g, level) - shared for g, level in levels if level != MARK]
-    return _rising(fit, curve, shared + np.sum(effects, axis=0)) if effects else shared
+    shared = _draws(fit, name)
+    levels = label.split(CROSS) if len(fit.groupings) > 1 else [label]
+    total = shared.copy()
+    for grouping, level in zip(fit.groupings, levels, strict=True):
+        known = fit.groupings[grouping]
+        if level in known:
+            total += _draws(fit, f"{name}_of_{grouping}")[:, known.index(level)] - shared
+        elif level != MARK and f"{curve}_group_functions" in fit.data["constant_data"]:
+            total += _new_deviation(fit, curve, name, grouping, level)
+    if curve == "mean" and fit.prior.monotone:
+        return project_monotone(total, _knots(fit, f"{curve}_knot"))
+    return total
 
 
-def _of_level(fit: Fit, curve: str, grouping: str, level: str) -> Floats:
-    """Values of a level's curve at the knots; an unknown level deviates by chance."""
-    name, levels = _name(fit, curve), fit.groupings[grouping]
-    if level in levels:
-        return _draws(fit, f"{name}_of_{grouping}")[:, levels.index(level)]
-    constant = fit.data["constant_data"]
-    functions = constant[f"{curve}_group_functions"]
+def _new_deviation(fit: Fit, curve: str, name: str, grouping: str, level: str) -> Floats:
+    """Deviations of an unknown level at the knots, (draws, k), from their prior."""
+    functions = fit.data["constant_data"][f"{curve}_group_functions"]
     kinds = functions[f"{curve}_group_function"].to_numpy()
     of_grouping = np.char.startswith(kinds.astype(str), f"{grouping}_")
     sd = np.stack([_draws(fit, f"{name}_{kind}_sd") for kind in kinds[of_grouping]], axis=1)
     place = list(fit.groupings).index(grouping)  # equal labels of two groupings are not alike
     rng = np.random.default_rng([zlib.crc32(level.encode()), len(curve), *([place] * (place > 0))])
     deviation = (sd * rng.normal(size=sd.shape)) @ functions.to_numpy()[:, of_grouping].T
-    return _rising(fit, curve, _draws(fit, name) + deviation)
-
-
-def _rising(fit: Fit, curve: str, values: Floats) -> Floats:
-    """Draws at the knots, non-decreasing if the prior wants the curve to be."""
-    if curve == "mean" and fit.prior.monotone:
-        return project_monotone(values, _knots(fit, f"{curve}_knot"))
-    return np.asarray(values)
+    return np.asarray(deviation)
 
 
 def _bin_effects(fit: Fit, name: str, score: Floats, reduce: Reduce) -> Floats:
@@ -240,14 +211,11 @@ def _bin_effects(fit: Fit, name: str, score: Floats, reduce: Reduce) -> Floats:
     return np.asarray(reduce(effects)[:, code])
 
 
-# --- scores far outside those of the fit ---------------------------------------------------------
-
-
 class Extrapolation:
-    """Counts scores far outside those of a fit, batch by batch."""
+    """Counts scores far outside those of a fit, batch by batch; `what` of them, with the verb."""
 
-    def __init__(self, fit: Fit) -> None:
-        self._fit, self._total, self._far = fit, 0, 0
+    def __init__(self, fit: Fit, what: str = "items have scores") -> None:
+        self._fit, self._what, self._total, self._far = fit, what, 0, 0
         self._outer = np.array([np.inf, -np.inf])  # of the scores that are far
         self._range = self._allowed = np.array([-np.inf, np.inf])
         bins = fit.data.children.get("constant_data")
@@ -258,41 +226,39 @@ class Extrapolation:
         self._range = np.array([low.min(), high.max()])
         # ranks end at the fit's scores, so distances are measured on the scores' own scale
         scale = fit.axis("mean").local
-        low, high = scale.checked(self._range)
-        margin = _MARGIN * (high - low)
-        self._allowed = scale.score(np.array([low - margin, high + margin]))
+        ends = scale.checked(self._range)
+        self._allowed = scale.score(ends + _MARGIN * np.ptp(ends) * np.array([-1.0, 1.0]))
 
     def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
         """Count further scores, or ranges of scores."""
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
-        self._total += low.size
         outside = (low < self._allowed[0]) | (high > self._allowed[1])
-        if self._fit.atoms:  # the fit knows these, however far they are
+        if outside.any():  # the fit knows its atoms, however far they are
             outside &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
-        self._far += int(outside.sum())
+        self._total, self._far = self._total + low.size, self._far + int(outside.sum())
         self._outer[0] = low.min(where=outside, initial=self._outer[0])
         self._outer[1] = high.max(where=outside, initial=self._outer[1])
 
-    def message(self, what: str = "items have scores") -> str | None:
-        """The warning's text, where `what` includes the verb; None if no scores are far."""
+    def message(self) -> str | None:
+        """Return the warning's text; None if no scores are far."""
         if not self._far:
             return None
         if {self._fit.prior.mean.scale, self._fit.prior.variance.scale} == {RANK}:
             rule = "they count as the outermost scores of the fit"
         else:
             rule = "the curves continue as straight lines there, kept between 1e-100 and 1e100"
-        least, most = (f"{score:.6g}" for score in self._outer)
-        low, high = (f"{score:.6g}" for score in self._range)
-        span = least if self._outer[0] == self._outer[1] else f"{least} to {most}"
+        least, most, low, high = (f"{score:.6g}" for score in (*self._outer, *self._range))
+        span = least if least == most else f"{least} to {most}"
         return (
-            f"{self._far:,} of {self._total:,} {what} {_FAR} ({low} to {high}; these: {span}): "
-            f"{rule}, which no item supports; fit items with such scores too, or leave these out"
+            f"{self._far:,} of {self._total:,} {self._what} {_FAR} ({low} to {high}; these: "
+            f"{span}): {rule}, which no item supports; fit items with such scores too, or leave "
+            "these out"
         )
 
-    def warn(self, what: str = "items have scores") -> None:
-        """Warn if any scores are far; `what` includes the verb."""
-        if text := self.message(what):
+    def warn(self) -> None:
+        """Warn if any scores are far."""
+        if text := self.message():
             warn_user(text, ItemsWarning)
 
 
@@ -308,9 +274,9 @@ def warn_of_extrapolation(
     fit: Fit, score: ArrayLike, what: str = "items have scores", highest: ArrayLike | None = None
 ) -> None:
     """Warn of scores (or ranges) far outside those of a fit; `what` includes the verb."""
-    far = Extrapolation(fit)
+    far = Extrapolation(fit, what)
     far.count(score, highest)
-    far.warn(what)
+    far.warn()
 
 
 def warn_of_extrapolated_bins(fit: Fit, stats: Statistics) -> None:

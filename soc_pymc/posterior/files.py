@@ -1,10 +1,7 @@
-"""Files of scored items and of a fit's prior, written atomically, with what made them."""
+"""Files of a fit's prior, for scoring items elsewhere, with its errors on simulated items."""
 
-import hashlib
 import json
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,17 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arguments import path_of
-from .._lib.errors import FitError, ItemsError
+from .._lib.errors import FitError
 from .._lib.files import replacing
-from ..data.sources import kind_of, paths_of
 from ..inference.results import FIT, Fit
 from ..prior_table import PriorTable, by_group, checksum, posterior_rows
 from .predictive import posterior_of
 from .prior_build import table_of
 
-_VERSION = 7  # version of scoring; files of another version are made again
-_RECORD = b"soc_pymc"  # key of the record in a file's description
-_ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 _MOST_BYTES = 10_000_000
 _LEVELS = 0.05, 0.95  # quantiles whose errors are stated
 _PROBES, _FAR = 500, 0.1  # simulated items, and an error in posterior sd that is too large
@@ -31,33 +24,27 @@ _MOST_ITEMS = 0.99  # share of them whose errors must be smaller
 _TIMES = (0.25, 1.0, 4.0, 16.0)  # sizes of these items, in those of their bins
 
 
-# --- a fit's prior -------------------------------------------------------------------------------
-
-
 def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     """Write a fit's prior to a small file, for scoring items without this package.
 
     Parameters
     ----------
-    fit
-        The fit.
-    path
-        File to write, ``*.parquet`` or ``*.json``; it appears under its name when it is complete.
+    fit, path
+        The fit, and the file, ``*.parquet`` or ``*.json``, which appears when it is complete.
 
     Returns
     -------
     pathlib.Path
-        The file, of at most 10 MB, for `soc_pymc.prior_table.load`: cells of scores (with groups by
-        group, with a term in exposure by class of sizes) with nodes of the family's parameters and
-        weights; the day, the digest of the fit and a checksum; and the largest ``errors`` in
-        posterior sd, among items simulated from the fit that are not flagged.
+        The file, of at most 10 MB, for `soc_pymc.prior_table.load`: cells of scores (groups,
+        classes of sizes) with nodes of the family's parameters and weights; the day, digest of the
+        fit and checksum; and the largest ``errors`` in posterior sd, of simulated items.
 
     Raises
     ------
     FitError
-        If the name has another suffix, the fit knows the mean alone, or has components by
-        bin, its curves are on different scales, the table would be larger than 10 MB, or errors of
-        more than 1% of the simulated items would be above 0.1 posterior sd.
+        If the name has another suffix, the fit knows the mean alone, has steps or components by
+        bin or curves on different scales, the file would be larger than 10 MB, or errors of more
+        than 1% of the simulated items would be above 0.1 posterior sd.
 
     Examples
     --------
@@ -98,10 +85,9 @@ def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path:
     import pyarrow.parquet as pq
 
     # the digest in every row shows SQL whether a text and a table belong to one fit
-    digest = pa.DictionaryArray.from_arrays(np.zeros(len(columns["cell"]), "int8"), [meta["fit"]])
-    table = pa.table({**columns, "fit": digest.cast(pa.string())}).replace_schema_metadata(
-        {"soc_pymc_prior": json.dumps(meta)}
-    )
+    digest = pa.array([meta["fit"]] * len(columns["cell"]))
+    table = pa.table({**columns, "fit": digest})
+    table = table.replace_schema_metadata({"soc_pymc_prior": json.dumps(meta)})
     split = [name for name, values in columns.items() if values.dtype.kind == "f"]
     options = {"use_dictionary": ["cell", "node", "wide", "fit"], "use_byte_stream_split": split}
     pq.write_table(table, path, compression="zstd", **options)
@@ -114,10 +100,9 @@ def described(fit: Fit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         table = table_of(fit)
         parts = [table.nodes(label) for label in fit.groups or [""]]
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        columns = {k: x for k, x in columns.items() if not k.startswith("way_") or x.any()}
         is_first = columns["node"] == 0
         columns["cell"] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
-        unused = [name for name in columns if name.startswith("way_") and not columns[name].any()]
-        columns = {name: values for name, values in columns.items() if name not in unused}
         meta = dict(table.meta) | {
             "made": datetime.now(UTC).date().isoformat(),
             "cells": int(is_first.sum()),
@@ -160,103 +145,3 @@ def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
                 f"items, and may be {_FAR}. Score items by soc.item_posteriors"
             )
     return {name: float(error.max(initial=0.0)) for name, error in errors.items()}
-
-
-# --- scored items --------------------------------------------------------------------------------
-
-
-def is_folder(out: str | os.PathLike[str]) -> bool:
-    """True if `out` is an existing folder, or a name that ends with a slash."""
-    name = os.fspath(out)
-    return os.path.isdir(name) or name.endswith(("/", os.sep))
-
-
-def the_target(path: Path, source: Any) -> Path:
-    """The one file to write, checked; it must not be one of the items' source."""
-    name = str(path)
-    if path.suffix not in (".parquet", ".pq"):
-        raise ItemsError(f"out={name!r} must be named *.parquet, or be a folder (end with a slash)")
-    if not path.parent.is_dir():
-        raise ItemsError(f"out={name!r}: there is no folder {str(path.parent)!r}, make it first")
-    if kind_of(source) == "files":
-        _refuse_items([path], paths_of(source))
-    return path
-
-
-def targets_in_folder(source: Any, folder: Path) -> list[tuple[str, Path]]:
-    """Each file of items with the file for its posteriors, of the same name, in a folder."""
-    if kind_of(source) != "files":
-        raise ItemsError(
-            f"out={str(folder)!r} is a folder, for one file for each file of items, but the items "
-            "are not files: name a file *.parquet"
-        )
-    pairs, sources = [], dict[str, str]()
-    for path in paths_of(source):
-        target = folder / (_ENDINGS.sub("", os.path.basename(path)) + ".parquet")
-        name = target.name.lower()
-        if name in sources:
-            raise ItemsError(
-                f"{sources[name]} and {path} would both be scored to {target}: "
-                "give them different names, or score them to two folders"
-            )
-        sources[name] = path
-        pairs.append((path, target))
-    _refuse_items([target for _, target in pairs], sources.values())
-    return pairs
-
-
-def _refuse_items(targets: Iterable[Path], paths: Iterable[str]) -> None:
-    """Refuse to overwrite files of items."""
-    sources = {os.path.realpath(path) for path in paths}
-    for target in targets:
-        if os.path.realpath(target) in sources:
-            raise ItemsError(f"{target} holds the items: give another name or folder to out=")
-
-
-# --- finished files ------------------------------------------------------------------------------
-
-
-def file_record(made_by: Mapping[str, Any], path: str) -> str:
-    """Digest of the options of scoring and a file of items (name, size, modification time)."""
-    stat = os.stat(path)
-    source = [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
-    record = {**made_by, "version": _VERSION, "input": source}
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def is_finished(target: Path, record: str) -> bool:
-    """True if a file exists, has this record, and each of its pages has its checksum."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(target, page_checksum_verification=True) as file:
-            if (file.metadata.metadata or {}).get(_RECORD) != record.encode():
-                return False
-            for _ in file.iter_batches():
-                pass
-    except (OSError, pa.ArrowException):
-        return False
-    return True
-
-
-def write_scored(
-    scored: Iterable[Any], target: Path, added: Sequence[str], record: str = ""
-) -> None:
-    """Write record batches to one Parquet file, atomically; a `record` is for `is_finished`."""
-    import pyarrow.parquet as pq
-
-    writer = None
-    with replacing(target) as temporary:
-        try:
-            for batch in scored:
-                if writer is None:
-                    users = [name for name in batch.schema.names if name not in added]
-                    options = {"use_dictionary": users, "write_page_checksum": True}
-                    writer = pq.ParquetWriter(temporary, batch.schema, **options)
-                writer.write_batch(batch)
-            if writer is not None and record:
-                writer.add_key_value_metadata({_RECORD: record})
-        finally:
-            if writer is not None:
-                writer.close()

@@ -25,20 +25,14 @@ from ..inference.results import Fit
 from .curves import warn_of_extrapolation
 
 Columns = Mapping[str, NDArray[Any]]
-"""Columns of items by role, arrays of one length.
+"""Arrays of one length by role: score, outcome, size (exposure, noise sd or trials) and ``group``.
 
-``score``, the outcome (``count`` or ``value``), its size (``exposure`` or ``noise_sd``), and
-``group`` (labels as str) if the fit has groups. Without the outcome, theta is as given the score,
-the group and, for a prior that depends on it, the size. Where an item stands for several whose
-scores differ, ``spread`` is the variance of the mean curve (of log E(theta | t) for counts) over
-them.
+Without an outcome theta is given the rest. Where an item stands for several whose scores differ,
+``spread`` is the variance of the first curve over them.
 """
 
 Scorer = Callable[[Columns], Floats]
-"""From items to posterior mean, sd, variance and quantiles of theta, (3 + probabilities, n).
-
-A last row is P(theta = 0 | t, y) if theta may be 0.
-"""
+"""From items to mean, sd, variance, quantiles and any P(theta = 0 | t, y) of theta, (rows, n)."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +49,7 @@ class ThetaMixture:
         if self.weight is None:
             return np.asarray(values.mean(axis=0))
         total = np.asarray(np.einsum("kn,kn->n", self.weight, values))
-        if self.zero is None:
-            return total
-        return np.asarray((1.0 - self.zero) * total + self.zero * at_zero)
+        return total if self.zero is None else (1.0 - self.zero) * total + self.zero * at_zero
 
     def listed(self, family: Family) -> "ThetaMixture":
         """Append theta = 0 as a last component, so near 0 that no outcome can tell."""
@@ -88,14 +80,10 @@ def in_chunks(one_chunk: Scorer, step: int, columns: Columns) -> Floats:
     return np.concatenate(list(rows), axis=-1)
 
 
-# --- tables of items -----------------------------------------------------------------------------
-
-
 def posterior_roles(fit: Fit, items: Items, check: Rule = check_outcomes) -> dict[str, str]:
     """Columns of score, outcome and size, in this order, and of groups if the fit has groups.
 
-    Refuses items of another kind, or without the groups that a fit has. With the rule `check_items`
-    they need no outcomes, and may have no size.
+    Refuses items of another kind or other groups. By the rule `check_items` they need no outcomes.
     """
     check(items, "items")
     roles, items_outcome = items.roles, OUTCOMES[items.kind]
@@ -119,10 +107,10 @@ def posterior_roles(fit: Fit, items: Items, check: Rule = check_outcomes) -> dic
 def _check_groupings(
     fit: Fit, roles: Mapping[str, str], remedy: str, error: type[Exception]
 ) -> None:
-    """Refuse other numbers of columns of groups than the fit's, or the same in another order."""
-    if not group_roles(roles):
-        raise error(f"the fit has curves for each of {len(fit.groups):,} groups, and {remedy}")
+    """Refuse other columns of groups than the fit's."""
     known, columns = (tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles))
+    if not columns:
+        raise error(f"the fit has curves for each of {len(fit.groups):,} groups, and {remedy}")
     swapped = columns != known and set(columns) == set(known)
     if known and (len(columns) != len(known) or swapped):
         raise error(
@@ -133,11 +121,7 @@ def _check_groupings(
 
 
 def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
-    """Columns of an Arrow batch or table by role.
-
-    Numbers are read-only float64, NaN for null; labels of ``group``, joined where there are several
-    columns, are str, None for null.
-    """
+    """Columns of an Arrow table by role: read-only float64, and joined labels, None for null."""
     import pyarrow as pa
 
     text = {role: table[name].cast(pa.string()) for role, name in group_roles(roles).items()}
@@ -161,10 +145,7 @@ def frame_columns(fit: Fit, items: Items) -> Columns:
 def read_items(
     fit: Fit, items: Items, by: Sequence[str], progress: bool | None
 ) -> tuple[Columns, dict[str, pd.Series]]:
-    """Validated columns of all items for a fit, and the columns `by` unchanged.
-
-    Warns of scores far outside the fit's.
-    """
+    """Validated columns of all items, and the columns `by`; warns of scores far from the fit's."""
     roles = posterior_roles(fit, items)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
     scan(read, progress=is_shown(progress))

@@ -4,37 +4,32 @@ Given a draw of the curves, at the item's score, it is a closed form (for counts
 prior, Gamma(shape(t) + y, rate(t) + N)); over draws it is an equal mixture.
 """
 
+import hashlib
+import json
 import logging
 import os
+import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from .._lib.arguments import PROBABILITY, PROGRESS, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
+from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
+from ..data import sources
 from ..data.groups import MARK, NO_SCORE, group_roles
 from ..data.items import Items, check_items
-from ..data.sources import batches, column_names, kind_of, open_table, readable
 from ..data.validation import check_types, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from ..prior_table import quantile_name
 from .curves import P_ZERO, Extrapolation
-from .files import (
-    file_record,
-    is_finished,
-    is_folder,
-    targets_in_folder,
-    the_target,
-    write_scored,
-)
 from .item_columns import Columns, Scorer, columns_of, own_outcomes, posterior_roles
 from .predictive import posterior_of
 from .prior_build import fit_digest
@@ -44,6 +39,9 @@ _BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and 
 _WIDE = 32  # columns beyond which batches are smaller
 _COPIED = ("files", "ibis", "stream")  # kinds of tables that come back as new ones
 DRAWS = ("auto", "all")
+_VERSION = 7  # version of scoring; files of another version are made again
+_RECORD = b"soc_pymc"  # key of the record in a file's description
+_ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
 def item_posteriors(
@@ -55,28 +53,26 @@ def item_posteriors(
     out: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Any:
-    """Posterior mean, sd, variance and quantiles of every item, added to the user's table.
+    """Add the posterior mean, sd, variance and quantiles of every item to the user's table.
 
     Parameters
     ----------
-    fit
-        The fit.
-    items
-        Items to score: those of the fit or others of the same kind. Without a column of outcomes
-        they get theta given the score alone (and the group, and the exposure or noise sd if the
-        prior depends on it). A new group gets the shared curves with the uncertainty of a group.
+    fit, items
+        The fit, and items of its kind. Without a column of outcomes they get theta given the score
+        alone (and the group, and the exposure or noise sd if the prior depends on it). A new group
+        gets the shared curves with the uncertainty of a group.
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
         ``"all"`` uses every draw of the curves for every item. ``"auto"`` scores by the prior table
-        of `export_prior`, and over all draws where the table flags an item and for quantiles beyond
-        0.005 and 0.995: within 2e-3 posterior sd of ``"all"`` for 99 of 100 items (for mixtures and
-        terms 5e-3, quantiles 1e-2), except quantiles that are about to jump to a spike at zero.
+        of `export_prior`, except items that it flags and quantiles beyond 0.005 and 0.995: within
+        2e-3 posterior sd of ``"all"`` for 99 of 100 items (mixtures and terms 5e-3, quantiles
+        1e-2), except quantiles that are about to jump to a spike at zero.
     out
-        Parquet file (``*.parquet``) to stream to; it appears under its name when it is complete. Or
-        a folder (an existing one, or a name that ends with a slash): each file of items gets a file
-        of the same name there, and a later run makes only what is missing or was made from another
-        fit, other options or another version of the file.
+        Parquet file (``*.parquet``) to stream to, which appears when it is complete. Or a folder
+        (an existing one, or a name that ends with a slash) for a file of the same name for each
+        file of items; a later run makes only what is missing or was made from another fit, other
+        options or another version of the file.
     progress
         Whether to show progress on standard error.
 
@@ -94,8 +90,8 @@ def item_posteriors(
         If the items are not valid or not of the fit's kind, lack its groups, or have one of the
         new columns. For a folder the error names the file, and finished files stay.
     FitError
-        If a quantile is not between 0 and 1, a score has no position on the fit's axis, or items
-        without outcomes name no exposure (noise sd) although the prior depends on it.
+        If a quantile is not between 0 and 1, a score has no position on the fit's axis, or the
+        prior depends on an exposure (noise sd) that the items do not name.
 
     Warns
     -----
@@ -111,41 +107,29 @@ def item_posteriors(
     """
     probs = probabilities(quantiles)
     OneOf(*DRAWS)(draws, "draws")
-    if out is not None:
-        path_of(out, "out", ItemsError)
+    target = "" if out is None else path_of(out, "out", ItemsError)
     PROGRESS(progress, "progress")
     posterior = posterior_of(fit)
-    roles = posterior_roles(fit, items, check_items)
-    size = posterior.outcome.size
-    if fit.prior.exposure is not None and size not in roles:
+    roles, outcome = posterior_roles(fit, items, check_items), posterior.outcome
+    if fit.prior.exposure is not None and outcome.size not in roles:
         raise FitError(
-            f"theta depends on the {posterior.outcome.words.size} in this fit: give the items "
-            f"{size}= too, expected ones if nothing is observed yet"
+            f"theta depends on the {outcome.words.size} in this fit: give the items "
+            f"{outcome.size}= too, expected ones if nothing is observed yet"
         )
     _log.debug("scoring %r with draws=%r", items, draws)
-    names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
-    names += [P_ZERO] * fit.prior.zero
     group = items.group if fit.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
-    copied = out is not None or kind_of(items.source) in _COPIED
-    table = _open_checked(items, names, copied)
-    score = posterior.scorer(probs, draws)
-    batch = (_BATCH_OF_FEW if draws == "auto" else _BATCH) * _WIDE
-    scoring = _Scoring(names, score, batch // max(_WIDE, len(table.columns)), Extrapolation(fit))
+    names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
+    names += [P_ZERO] * fit.prior.zero
+    batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
+    scoring = _Scoring(
+        items, names, posterior.scorer(probs, draws), batch, target, Extrapolation(fit)
+    )
     try:
-        if out is not None and is_folder(out):
-            options = {"quantiles": probs, "draws": draws, "roles": roles}
-            record = partial(file_record, {**options, "fit": fit_digest(fit)})
-            return _score_folder(items, Path(out), scoring, record, progress)
-        target = None if out is None else the_target(Path(out), items.source)
-        with readable(items.source):
-            total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
-        with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
-            scored = scoring.batches(table, items, running)
-            if target is None:
-                return _attached(items.source, scored, names)
-            write_scored(scored, target, names)
-            return target
+        if is_folder(target):
+            made_by = {"quantiles": probs, "draws": draws, "roles": roles, "fit": fit_digest(fit)}
+            return scoring.to_folder(made_by, progress)
+        return scoring.to_one_table(progress)
     finally:  # after an error too, because finished files of a folder are not scored again
         scoring.far.warn()
 
@@ -163,143 +147,212 @@ def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     return probs
 
 
-# --- tables ------------------------------------------------------------------------------------
-
-
-def _open_checked(items: Items, names: Sequence[str], copied: bool) -> Any:
-    """The table of items, after a check of its columns' types and of the new names.
-
-    Unless all columns are `copied`, it has only the needed ones.
-    """
-    needed = list(items.roles.values())
-    table = open_table(items.source, _all_columns(items) if copied else needed)
-    existing = table.columns if copied else column_names(items.source)
-    if not set(needed) <= set(existing):
-        open_table(items.source, needed)  # raises an error about the missing columns
-    with readable(items.source):
-        check_types(items, table)
-    if clash := [name for name in names if name in existing]:
-        raise ItemsError(
-            f"the table already has the columns {', '.join(map(repr, clash))}: "
-            "rename or drop them, or ask for other quantiles"
-        )
-    return table
-
-
-def _all_columns(items: Items) -> list[str] | None:
-    """All columns of the table, and the constant one of items without a score."""
-    return None if items.score else [*column_names(items.source), NO_SCORE]
-
-
 @dataclass(frozen=True)
 class _Scoring:
-    """Scores the batches of any table."""
+    """The scoring of a table of items, or of several, batch by batch."""
 
+    items: Items
     names: Sequence[str]  # of the new columns
     score: Scorer
-    size: int  # items per batch
+    batch: int  # most items per batch
+    out: str  # file or folder; "" for a table in memory
     far: Extrapolation  # counts scores far outside those of the fit
     lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
     stop: threading.Event = field(default_factory=threading.Event)  # after an error elsewhere
 
-    def batches(self, table: Any, items: Items, running: Phase) -> Iterator[Any]:
+    def to_one_table(self, progress: bool | None) -> Any:
+        """Score the items to a table, or to one file."""
+        table, files = self._checked_table(), self._files() if self.out else []
+        with sources.readable(self.items.source):
+            total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
+        with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
+            scored = self._batches(table, running)
+            return _write(scored, files[0][1], self.names) if files else self._attached(scored)
+
+    def to_folder(self, made_by: Mapping[str, Any], progress: bool | None) -> Path:
+        """Score each file of items to a file in a folder, except finished ones, several at once.
+
+        After an error no further file is begun, and the others in work are given up.
+        """
+        self._checked_table()
+        files, folder = self._files(), Path(self.out)
+        folder.mkdir(parents=True, exist_ok=True)
+        records = [(path, target, _record(made_by, path)) for path, target in files]
+        todo = [file for file in records if not _is_finished(*file[1:])]
+        with phase("item posteriors", unit="items", enabled=progress) as running:
+
+            def score(file: tuple[str, Path, str]) -> None:
+                path, target, record = file
+                part = replace(self, items=replace(self.items, source=path))
+                try:
+                    _write(part._batches(part._table(), running), target, self.names, record)
+                except (ItemsError, FitError) as error:
+                    text = str(error)
+                    raise type(error)(text if path in text else f"{path}: {text}") from error
+
+            for done, _ in enumerate(chain([None], ordered_map(score, todo, 0, self.stop))):
+                unchanged = len(files) - len(todo)
+                running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
+        return folder
+
+    @property
+    def _all_columns(self) -> bool:
+        """True if the result has copies of all columns, not the user's table itself."""
+        return bool(self.out) or sources.kind_of(self.items.source) in _COPIED
+
+    def _table(self) -> Any:
+        """Ibis table of the items, with the constant score of those without one."""
+        source = self.items.source
+        if not self._all_columns:
+            return sources.open_table(source, list(self.items.roles.values()))
+        columns = None if self.items.score else [*sources.column_names(source), NO_SCORE]
+        return sources.open_table(source, columns)
+
+    def _checked_table(self) -> Any:
+        """The table, after a check of its columns and of the new names."""
+        source, table = self.items.source, self._table()
+        existing = table.columns if self._all_columns else sources.column_names(source)
+        sources.chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
+        with sources.readable(source):
+            check_types(self.items, table)
+        if clash := [name for name in self.names if name in existing]:
+            raise ItemsError(
+                f"the table already has the columns {', '.join(map(repr, clash))}: "
+                "rename or drop them, or ask for other quantiles"
+            )
+        return table
+
+    def _batches(self, table: Any, running: Phase) -> Iterator[Any]:
         """Record batches of the table's columns followed by the new ones, in order."""
         import pyarrow as pa
 
-        def score(batch: Any) -> Any:
-            columns = _valid_columns(batch, items)
+        def scored(batch: Any) -> Any:
+            columns = columns_of(batch, self.items.roles)
+            if not _are_valid(columns, self.items):
+                self._refuse()
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:
                 self.far.count(columns["score"])
                 running.advance(batch.num_rows)
-            if items.score is None:
+            if self.items.score is None:
                 batch = batch.drop_columns([NO_SCORE])
             names = [*batch.schema.names, *self.names]
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
-        empty = True
-        for scored in ordered_map(score, batches(table, size=self.size, source=items.source)):
+        size, empty = self.batch * _WIDE // max(_WIDE, len(table.columns)), True
+        parts = sources.batches(table, size=size, source=self.items.source)
+        for batch in ordered_map(scored, parts):
             empty = False
             if self.stop.is_set():
                 raise CancelledError
-            yield scored
+            yield batch
         if empty:
-            _refuse(items)
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Raise the full error about the items."""
+        scan(self.items, progress=False)
+        raise ItemsError("some items cannot be scored, but were valid when read again: try again")
+
+    def _attached(self, scored: Iterator[Any]) -> Any:
+        """The user's table, or all else as an Arrow table, with the new columns."""
+        import pyarrow as pa
+
+        source, table = self.items.source, pa.Table.from_batches(list(scored))
+        kind = sources.kind_of(source)
+        if kind in _COPIED:
+            return sources.open_table(table) if kind == "ibis" else table
+        if kind == "arrow":
+            for name in self.names:
+                source = source.append_column(name, table[name])
+            return source
+        added = {name: table[name].to_numpy() for name in self.names}
+        return source.assign(**added) if kind == "pandas" else source.hstack(type(source)(added))
+
+    def _files(self) -> list[tuple[Any, Path]]:
+        """Each source with the file for its posteriors, which must not be a file of items."""
+        source, target = self.items.source, Path(self.out)
+        paths = sources.paths_of(source) if sources.kind_of(source) == "files" else []
+        if not is_folder(self.out):
+            if target.suffix not in (".parquet", ".pq"):
+                raise ItemsError(
+                    f"out={self.out!r} must be named *.parquet, or be a folder (end with a slash)"
+                )
+            if not target.parent.is_dir():
+                folder = str(target.parent)
+                raise ItemsError(f"out={self.out!r}: there is no folder {folder!r}, make it first")
+            files = [(source, target)]
+        elif not paths:
+            raise ItemsError(
+                f"out={str(target)!r} is a folder, for one file for each file of items, but the "
+                "items are not files: name a file *.parquet"
+            )
+        else:
+            stems = [_ENDINGS.sub("", os.path.basename(path)) for path in paths]
+            files = [(p, target / f"{stem}.parquet") for p, stem in zip(paths, stems, strict=True)]
+        real_paths, sources_of = {os.path.realpath(path) for path in paths}, dict[str, Any]()
+        for path, target in files:
+            if (key := target.name.lower()) in sources_of:
+                raise ItemsError(
+                    f"{sources_of[key]} and {path} would both be scored to {target}: "
+                    "give them different names, or score them to two folders"
+                )
+            if os.path.realpath(target) in real_paths:
+                raise ItemsError(f"{target} holds the items: give another name or folder to out=")
+            sources_of[key] = path
+        return files
 
 
-def _valid_columns(batch: Any, items: Items) -> Columns:
-    """Columns of a batch by role; a bad row raises an error about all rows."""
-    columns, outcome = columns_of(batch, items.roles), OUTCOMES[items.kind]
-    usual = own_outcomes(outcome, {"score": columns["score"]})
-    roles = zip((outcome.observed, outcome.size), usual, strict=True)
-    numbers = (columns.get(role, values) for role, values in roles)
-    crossings = max(len(group_roles(items.roles)) - 1, 0)
-    bad = any(
+def _are_valid(columns: Columns, items: Items) -> bool:
+    """Return True if all items of a batch (at least one) are valid."""
+    outcome, crossings = OUTCOMES[items.kind], max(len(group_roles(items.roles)) - 1, 0)
+    y, size = own_outcomes(outcome, {"score": columns["score"]})
+    y, size = columns.get(outcome.observed, y), columns.get(outcome.size, size)
+    return outcome.validity.are_valid(columns["score"], y, size) and not any(
         label is None or (crossings and label.count(MARK) != crossings)
         for label in columns.get("group", ())
     )
-    if bad or not outcome.validity.are_valid(columns["score"], *numbers):
-        _refuse(items)
-    return columns
 
 
-def _refuse(items: Items) -> None:
-    """Raise the full error about the items."""
-    scan(items, progress=False)
-    raise ItemsError("some items cannot be scored, but were valid when read again: try again")
+def is_folder(name: str) -> bool:
+    """Return True if a name is that of an existing folder, or ends with a slash."""
+    return os.path.isdir(name) or name.endswith(("/", os.sep))
 
 
-def _attached(source: Any, scored: Iterator[Any], names: Sequence[str]) -> Any:
-    """The user's table, or all else as an Arrow table, with the new columns."""
+def _record(made_by: Mapping[str, Any], path: str) -> str:
+    """Digest of the options of scoring and a file of items (name, size, modification time)."""
+    stat = os.stat(path)
+    source = [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
+    record = {**made_by, "version": _VERSION, "input": source}
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _is_finished(target: Path, record: str) -> bool:
+    """Return True if a file exists, has this record, and each of its pages has its checksum."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    kind, table = kind_of(source), pa.Table.from_batches(list(scored))
-    if kind in _COPIED:
-        return open_table(table) if kind == "ibis" else table
-    if kind == "arrow":
-        for name in names:
-            source = source.append_column(name, table[name])
-        return source
-    columns = {name: table[name].to_numpy() for name in names}
-    if kind == "pandas":
-        return source.assign(**columns)
-    import polars as pl
-
-    return source.with_columns(pl.Series(*column) for column in columns.items())
+    try:
+        with pq.ParquetFile(target, page_checksum_verification=True) as file:
+            if (file.metadata.metadata or {}).get(_RECORD) != record.encode():
+                return False
+            for _ in file.iter_batches():
+                pass
+    except (OSError, pa.ArrowException):
+        return False
+    return True
 
 
-# --- folders -----------------------------------------------------------------------------------
+def _write(scored: Iterator[Any], target: Path, names: Sequence[str], record: str = "") -> Path:
+    """Write record batches (at least one) to one Parquet file, atomically, with a record."""
+    import pyarrow.parquet as pq
 
-
-def _score_folder(
-    items: Items,
-    folder: Path,
-    scoring: _Scoring,
-    record_of: Callable[[str], str],
-    progress: bool | None,
-) -> Path:
-    """Score each file of items to a file in a folder, except finished ones, several at once.
-
-    After an error no further file is begun, and the others in work are given up.
-    """
-    pairs = targets_in_folder(items.source, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [(path, target, record_of(path)) for path, target in pairs]
-    todo = [file for file in files if not is_finished(*file[1:])]
-    with phase("item posteriors", unit="items", enabled=progress) as running:
-
-        def score(file: tuple[str, Path, str]) -> None:
-            path, target, record = file
-            try:
-                part = replace(items, source=path)
-                table = open_table(path, _all_columns(part))
-                scored = scoring.batches(table, part, running)
-                write_scored(scored, target, scoring.names, record)
-            except (ItemsError, FitError) as error:
-                text = str(error)
-                raise type(error)(text if path in text else f"{path}: {text}") from error
-
-        for done, _ in enumerate(chain([None], ordered_map(score, todo, 0, scoring.stop))):
-            unchanged = len(files) - len(todo)
-            running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
-    return folder
+    with replacing(target) as temporary:
+        head = next(scored)
+        users = [name for name in head.schema.names if name not in names]
+        options = {"use_dictionary": users, "write_page_checksum": True}
+        with pq.ParquetWriter(temporary, head.schema, **options) as writer:
+            for batch in chain([head], scored):
+                writer.write_batch(batch)
+            writer.add_key_value_metadata({_RECORD: record})
+    return target

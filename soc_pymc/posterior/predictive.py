@@ -5,9 +5,9 @@ the outcome; over the draws it is a mixture. `draws` are indices of draws, chain
 other, and may repeat; None takes each once.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, override
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from .curves import atom_of, chosen, curve_draws, items_at_once, place_of
 from .item_columns import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
 from .prior_build import BinWeights, SmoothWeights, table_of, why_no_table
 
-_POINTS = 20, 12, 12  # grid of scores, sizes and values on which quantiles are interpolated
+_POINTS = 20  # of a grid along scores and along sizes, on which quantiles are interpolated
 _TINY, _SMALL = 1e-300, 1e-4  # least size, and least quantile as a share of the mean
 _SAMPLE, _WITHIN = 40, 0.02  # items that prove a grid; error allowed, in widths of the interval
 _AT_ONCE = 4_000_000  # numbers in one array of draws x items x components
@@ -36,84 +36,175 @@ _Pair = tuple[Floats, Floats]
 
 
 class Posterior:
-    """Distributions of theta and outcomes under a fit of a single family."""
+    """Distributions of theta and outcomes under a fit.
+
+    Theta is a mixture of members of the family, whose parameters are (members, n). Under a mixture
+    they are its components, with weights by draw; else the draws, each with one member.
+    """
 
     def __init__(self, fit: Fit) -> None:
         self.fit, self.family = fit, family_of(fit.prior)
         self.outcome = self.family.outcome
+        self._weights: BinWeights | SmoothWeights | None = None
+        if fit.prior.gridded:
+            by_bin = COMPONENTS[0] in fit.data["posterior"]
+            self._weights = BinWeights(fit) if by_bin else SmoothWeights(fit)
 
     # --- by draw ---------------------------------------------------------------------------------
 
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
-        """Variables of `calibration_curves` at scores, each (draws, n).
+        """Variables of `calibration_curves` at scores, each (draws, n), with the terms of the fit.
 
-        Groups and exposures (or noise sds) are ignored if the fit has no such terms.
+        A fit to single trials knows the mean alone.
         """
-        return dict(self.family.curve_variables(*curve_draws(self.fit, score, group, exposure)))
-
-    def _curves(self, columns: Columns, draws: Ints | None) -> _Pair:
-        terms = columns.get("group"), columns.get(self.outcome.size)
-        return curve_draws(self.fit, columns["score"], *terms, chosen(draws))
-
-    def _widened(self, columns: Columns, draws: Ints | None) -> _Pair:
-        """Curves of theta, including the spread of an item."""
-        curves = self._curves(columns, draws)
-        return self.family.widened(*curves, columns["spread"]) if "spread" in columns else curves
+        if self._weights:
+            columns = {"score": score, "group": group, self.outcome.size: exposure}
+            known = {role: np.asarray(v) for role, v in columns.items() if v is not None}
+            return self._weights.curves(known)
+        variables = self.family.curve_variables(*curve_draws(self.fit, score, group, exposure))
+        names = ("mean", self.family.curves[0]) if self.fit.mean_only else variables
+        return {name: variables[name] for name in names}
 
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Log density (probability) of the outcomes given score and size, (draws, n)."""
         outcomes = own_outcomes(self.outcome, columns)
-        return np.asarray(self.family.log_density(*outcomes, *self._widened(columns, draws)))
+        log_density = np.asarray(self.family.log_density(*outcomes, *self._prior(columns, draws)))
+        if self._weights is None:
+            return log_density
+        top = log_density.max(axis=0)
+        (density,) = self._by_draw(columns, draws, np.exp(log_density - top)[None])
+        return np.asarray(top + np.log(np.maximum(density, _TINY)))
 
     def cdf_by_draw(self, columns: Columns, draws: Ints | None) -> Floats:
         """P(Y < y) and P(Y <= y) under some draws of the curves, (2, draws, n)."""
         outcomes = own_outcomes(self.outcome, columns)
-        return np.stack(self.family.cdf_interval(*outcomes, *self._widened(columns, draws)))
+        ends = np.stack(self.family.cdf_interval(*outcomes, *self._prior(columns, draws)))
+        return self._by_draw(columns, draws, ends)
 
     def simulate(
         self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
     ) -> Floats:
         """Outcomes of new items of the same score and size, (draws, n)."""
-        curves = self._widened(columns, draws)
+        before, shape = self._before(columns), (self._number(draws), len(columns["score"]))
+        uniform = rng.random(shape) if self._weights else np.empty(0)
+        curves = self.family.to_curves(*self.theta_given(before, draws, uniform))
         return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
 
     def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
         """Conjugate parameters of theta under some draws of the curves, each (draws, n).
 
-        Under a mixture they are those of one component of the posterior, drawn with its probability
-        by means of `uniform` (draws, n) on (0, 1).
+        Under a mixture `uniform` (draws, n) draws one component of the posterior for each.
         """
-        prior = self.family.to_parameters(*self._curves(columns, draws))
-        return self.family.update(*prior, *own_outcomes(self.outcome, columns))
+        theta, density = self._updated(columns, draws)
+        if self._weights is None:
+            return theta
+        component = np.empty(uniform.shape, dtype=np.int64)
+        for items, weights in self._blocks(columns, draws):
+            shares = np.multiply(weights, density[:, items].T, order="C")
+            component[:, items] = drawn_components(shares, uniform[:, items])
+        item = np.arange(component.shape[1])
+        return theta[0][component, item], theta[1][component, item]
 
     def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
         """E and Var(theta | t, y) and the third central moment of the items, each (draws, n)."""
-        theta, family = self.theta(columns), self.family
-        moments = family.mean, family.variance, family.third
-        return tuple(moment(theta.a, theta.b) for moment in moments)
+        theta, density = self._updated(columns)
+        moments = self.family.mean, self.family.variance, self.family.third
+        means, variances, thirds = (moment(*theta) for moment in moments)
+        if self._weights is None:
+            return means, variances, thirds
+        # squares are taken about a centre, so that little is lost where means are large
+        centre = (density * means).sum(axis=0) / density.sum(axis=0)
+        off = means - centre
+        cubes = thirds + (3.0 * variances + off**2) * off
+        powers = density * np.stack([np.ones_like(off), off, variances + off**2, cubes])
+        total, *powers = self._by_draw(columns, None, powers)
+        shift, square, cube = (power / np.maximum(total, _TINY) for power in powers)
+        third = cube - (3.0 * square - 2.0 * shift**2) * shift
+        return centre + shift, square - shift**2, third
+
+    def _prior(self, columns: Columns, draws: Ints | None) -> _Pair:
+        """Curves of the members, each (members, n), widened by the spread of an item."""
+        if self._weights:
+            a, b = np.broadcast_arrays(*self._weights.parameters(columns))
+            return self.family.to_curves(a.T, b.T)
+        terms = columns.get("group"), columns.get(self.outcome.size)
+        curves = curve_draws(self.fit, columns["score"], *terms, chosen(draws))
+        return self.family.widened(*curves, columns["spread"]) if "spread" in columns else curves
+
+    def _updated(self, columns: Columns, draws: Ints | None = None) -> tuple[_Pair, Floats]:
+        """Conjugate parameters of the members given the outcome; their relative densities of it."""
+        if self.outcome.observed in columns:
+            self._refuse_mean_only()
+        curves, outcomes = self._prior(columns, draws), own_outcomes(self.outcome, columns)
+        theta = self.family.update(*self.family.to_parameters(*curves), *outcomes)
+        if self._weights is None:
+            return theta, np.empty(0)
+        log_density = self.family.log_density(*outcomes, *curves)
+        return theta, np.exp(log_density - log_density.max(axis=0))
+
+    def _number(self, draws: Ints | None) -> int:
+        """Number of draws."""
+        sizes = self.fit.data["posterior"].sizes
+        return int(sizes["chain"] * sizes["draw"]) if draws is None else len(draws)
+
+    def _before(self, columns: Columns) -> Columns:
+        """Columns of items whose outcomes are not seen yet."""
+        return {name: x for name, x in columns.items() if name != self.outcome.observed}
+
+    def _by_draw(self, columns: Columns, draws: Ints | None, values: Floats) -> Floats:
+        """Averages over the components of values (m, members, n), by draw, (m, draws, n)."""
+        if self._weights is None:
+            return values
+        out = np.empty((len(values), self._number(draws), values.shape[2]))
+        for items, weights in self._blocks(columns, draws):
+            sums = weights.transpose(1, 0, 2) @ values[..., items].transpose(2, 1, 0)
+            out[..., items] = sums.transpose(2, 1, 0)
+        return out
+
+    def _blocks(self, columns: Columns, draws: Ints | None) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Items, with the components' weights under draws, (draws, items, R)."""
+        assert self._weights is not None
+        draws = np.arange(self._number(None)) if draws is None else draws
+        roles = ["score"] + ["group"] * bool(self.fit.groups)
+        roles += [self.outcome.size] * (self.fit.prior.exposure is not None)
+        roles = [role for role in roles if role in columns]
+        keys = pd.DataFrame({role: columns[role] for role in roles})
+        step = max(1, _AT_ONCE // (len(draws) * self._weights.number))
+        for start in range(0, len(keys), step):
+            items = slice(start, start + step)
+            code = keys[items].groupby(roles).ngroup()
+            index: Any = slice(None)
+            back: Any = slice(None)
+            if code.duplicated().any():
+                _, index, back = np.unique(code, return_index=True, return_inverse=True)
+            distinct = {role: columns[role][items][index] for role in roles}
+            yield items, self._weights.by_draw(distinct, draws)[:, back]
 
     # --- over all draws --------------------------------------------------------------------------
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """Theta of the items given score and outcome, averaged over all draws of the curves."""
-        return ThetaMixture(*self.theta_given(columns, None, np.empty(0)))
-
-    def rows(self, columns: Columns, probs: Sequence[float]) -> Floats:
-        """Rows of a `Scorer` over all draws of the curves."""
-        theta, name = self.theta(columns), self.family.name
-        if theta.weight is None:
-            return over_draws(name, theta.a, theta.b, probs)
-        return summaries(name, theta.weight, theta.a, theta.b, probs, theta.zero)
+        (a, b), density = self._updated(columns)
+        if self._weights is None:
+            return ThetaMixture(a, b)
+        weight = np.empty_like(density)  # given the outcomes, averaged over draws
+        for items, weights in self._blocks(columns, None):
+            by_item, p = weights.transpose(1, 0, 2), density[:, items].T.astype(weights.dtype)
+            inverse = 1.0 / np.maximum(by_item @ p[..., None], np.finfo(weights.dtype).tiny)
+            inverse /= len(weights)
+            weight[:, items] = (p * (inverse.transpose(0, 2, 1) @ by_item)[:, 0]).T
+        weight /= weight.sum(axis=0)
+        if not self.fit.prior.zero:
+            return ThetaMixture(a, b, weight)
+        share = weight[:-1] / np.maximum(weight[:-1].sum(axis=0), _TINY)
+        return ThetaMixture(a[:-1], b[:-1], share, weight[-1])
 
     def cdf_interval(self, columns: Columns) -> _Pair:
-        """P(Y < y) and P(Y <= y) averaged over the draws, each (n,); equal if continuous.
-
-        They are those of the prior table, to about 1e-4.
-        """
-        before = {name: v for name, v in columns.items() if name != self.outcome.observed}
-        return self.further_cdf_interval(before, *own_outcomes(self.outcome, columns))
+        """P(Y < y) and P(Y <= y) by the prior table, each (n,); equal if continuous."""
+        outcomes = own_outcomes(self.outcome, columns)
+        return self.further_cdf_interval(self._before(columns), *outcomes)
 
     def further_cdf_interval(self, columns: Columns, outcome: Floats, size: Floats) -> _Pair:
         """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`."""
@@ -127,30 +218,14 @@ class Posterior:
             ends[:, items] = theta.average(below), theta.average(upto)
         return proper(*ends)
 
-    def scorer(self, probs: Sequence[float], draws: str = "auto") -> Scorer:
-        """Function that scores items: ``"auto"`` by the prior table, or over ``"all"`` draws."""
-        outer = prior_table.OUTER_LEVEL
-        beyond = any(not outer <= prob <= 1.0 - outer for prob in probs)
-        if draws == "all" or beyond or why_no_table(self.fit):
-            return partial(in_chunks, partial(self.rows, probs=probs), items_at_once(self.fit))
-        return partial(self._by_table, probs)
-
-    # --- by the prior table ----------------------------------------------------------------------
-
-    def items(self, columns: Columns) -> prior_table.Items:
-        """Items as the prior table takes them."""
-        size = None if self.fit.prior.exposure is None else columns[self.outcome.size]
-        group = columns["group"].astype(object) if self.fit.groups else None
-        outcomes = own_outcomes(self.outcome, columns)
-        return prior_table.Items(columns["score"], *outcomes, size, group)
-
     def _thetas(self, columns: Columns) -> Iterator[tuple[Ints, ThetaMixture]]:
         """Theta of items given their outcomes, part by part, by the table.
 
-        Items without a table are averaged over all draws, and so are those that the table serves
-        less well, unless their outcome is not seen yet: then it hardly matters.
+        Flagged items are averaged over all draws, unless their outcome is not seen yet: then it
+        hardly matters.
         """
         closely, has_table = self.outcome.observed in columns, not why_no_table(self.fit)
+        columns = {name: values for name, values in columns.items() if name != "spread"}
         flagged = np.full(len(columns["score"]), closely or not has_table)
         if has_table:
             items = self.items(columns)
@@ -162,225 +237,79 @@ class Posterior:
             chunk = by_draws[start : start + step]
             yield chunk, self.theta(select(columns, chunk))
 
+    def _refuse_mean_only(self) -> None:
+        """Refuse what needs the variance of theta under a fit to single trials: the prior's."""
+        if self.fit.mean_only:
+            raise FitError(
+                f"the distribution of theta, and so posteriors, are not known: {MEAN_ONLY}"
+            )
+
+    # --- scores ----------------------------------------------------------------------------------
+
+    def scorer(self, probs: Sequence[float], draws: str = "auto") -> Scorer:
+        """Function that scores items: ``"auto"`` by the prior table, or over ``"all"`` draws."""
+        self._refuse_mean_only()
+        outer = prior_table.OUTER_LEVEL
+        beyond = any(not outer <= prob <= 1.0 - outer for prob in probs)
+        if draws == "all" or beyond or why_no_table(self.fit):
+            return partial(in_chunks, partial(self._rows, probs), items_at_once(self.fit))
+        return partial(self._by_table, probs)
+
+    def items(self, columns: Columns) -> prior_table.Items:
+        """Items as the prior table takes them."""
+        size = None if self.fit.prior.exposure is None else columns[self.outcome.size]
+        group = columns["group"].astype(object) if self.fit.groups else None
+        outcomes = own_outcomes(self.outcome, columns)
+        return prior_table.Items(columns["score"], *outcomes, size, group)
+
+    def _rows(self, probs: Sequence[float], columns: Columns) -> Floats:
+        theta, name = self.theta(columns), self.family.name
+        if theta.weight is None:
+            return over_draws(name, theta.a, theta.b, probs)
+        return summaries(name, theta.weight, theta.a, theta.b, probs, theta.zero)
+
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
+        """Rows by the table, and of flagged items over all draws.
+
+        Only moments are sums over the draws for each of many items that share a group and a
+        positive outcome: their quantiles are smooth in score and size.
+        """
         items = self.items(columns)
         rows, flagged = prior_table.posterior_rows(table_of(self.fit), items, probs)
-        by_draws = np.flatnonzero(flagged)
-        if len(by_draws):
-            rows[:, by_draws] = self._by_draws(probs, select(columns, by_draws))
+        by_draws, exact = np.flatnonzero(flagged), self.scorer(probs, "all")
+        smooth = self.outcome.positive and self._weights is None and len(probs) > 0
+        keys = pd.DataFrame({"outcome": items.outcome[by_draws] * smooth})
+        keys["atom"] = atom_of(self.fit, columns["score"][by_draws]) > 0
+        keys["group"] = columns["group"][by_draws] if self.fit.groups else ""
+        for alike in keys.groupby(list(keys)).indices.values():
+            part, exactly = select(columns, by_draws[alike]), keys["atom"][alike[0]] or not smooth
+            on_grid = None if exactly else self._on_a_grid(exact, probs, part)
+            rows[:, by_draws[alike]] = exact(part) if on_grid is None else on_grid
         return np.asarray(rows)
 
-    def _by_draws(self, probs: Sequence[float], columns: Columns) -> Floats:
-        """Rows of flagged items over all draws.
-
-        Where many share a group, an atom and an outcome, only moments are sums over the draws for
-        each item: quantiles are smooth in score and size.
-        """
-        exact = self.scorer(probs, "all")
-        if self.fit.prior.gridded or not len(probs):
-            return exact(columns)
-        keys = pd.DataFrame({"atom": atom_of(self.fit, columns["score"])})
-        keys["group"] = columns.get("group", "")
-        if self.outcome.positive:
-            keys["outcome"] = own_outcomes(self.outcome, columns)[0]
-        out = np.empty((3 + len(probs), len(keys)))
-        for items in map(np.asarray, keys.groupby(list(keys)).indices.values()):
-            out[:, items] = self._on_a_grid(exact, probs, select(columns, items))
-        return out
-
-    def _on_a_grid(self, exact: Scorer, probs: Sequence[float], columns: Columns) -> Floats:
-        """Rows with quantiles interpolated in score, size and value; exact if not close enough."""
-        value, size = own_outcomes(self.outcome, columns)
-        place = place_of(self.fit, "mean", columns["score"])
-        places = np.column_stack([place, np.log(np.maximum(size, _TINY)), value])
-        varied = np.flatnonzero(np.ptp(places, axis=0) > 0.0)
-        axes = [np.linspace(places[:, k].min(), places[:, k].max(), _POINTS[k]) for k in varied]
-        mesh = np.meshgrid(*axes, indexing="ij")
-        number = mesh[0].size if axes else 0
-        if not axes or 2 * number + _SAMPLE > len(places):
-            return exact(columns)
-        grid = {name: np.repeat(values[:1], number) for name, values in columns.items()}
-        undo: list[Callable[[Floats], Floats]] = [self.fit.axis("mean").inverse, np.exp, np.asarray]
-        names = ["score", self.outcome.size, self.outcome.observed]
-        grid |= {names[k]: undo[k](x.ravel()) for k, x in zip(varied, mesh, strict=True)}
-        mean, sd, _, *quantiles = exact(grid)
-        positive, values = self.outcome.positive, (np.array(quantiles) - mean) / sd
-        if positive:
-            values = np.log(np.maximum(np.array(quantiles) / mean, _SMALL))
-        if not np.isfinite(values).all():
-            return exact(columns)
-        shaped = values.T.reshape(*mesh[0].shape, -1)
-        values = RegularGridInterpolator(axes, shaped, "cubic")(places[:, varied]).T
+    def _on_a_grid(self, exact: Scorer, probs: Sequence[float], columns: Columns) -> Floats | None:
+        """Rows with quantiles interpolated in score and size; None if not close enough."""
+        n, log_size = len(columns["score"]), np.log(own_outcomes(self.outcome, columns)[1] + _TINY)
+        if n < 2 * _POINTS**2 + _SAMPLE:
+            return None
+        places = np.column_stack([place_of(self.fit, "mean", columns["score"]), log_size])
+        ends = places.min(axis=0), places.max(axis=0)
+        axes = [np.linspace(x, y + (x == y), _POINTS) for x, y in zip(*ends, strict=True)]
+        place, log_size = (x.ravel() for x in np.meshgrid(*axes, indexing="ij"))
+        grid = {name: np.repeat(values[:1], _POINTS**2) for name, values in columns.items()}
+        grid |= {"score": self.fit.axis("mean").inverse(place), self.outcome.size: np.exp(log_size)}
+        mean, _, _, *quantiles = exact(grid)
+        log_ratio = np.log(np.maximum(np.array(quantiles) / mean, _SMALL))
+        if not np.isfinite(log_ratio).all():
+            return None
+        table = RegularGridInterpolator(axes, log_ratio.T.reshape(_POINTS, _POINTS, -1), "cubic")
         rows = self.scorer((), "all")(columns)
-        quantiles = rows[0] * np.exp(values) if positive else rows[0] + rows[1] * values
-        sample = np.unique(np.linspace(0, len(place) - 1, _SAMPLE).astype(int))
+        quantiles = rows[0] * np.exp(table(places).T)
+        sample = np.linspace(0, n - 1, _SAMPLE).astype(int)
         proof = exact(select(columns, sample))
         width = np.ptp(proof[3:], axis=0) if len(probs) > 1 else proof[1]
         close = np.abs(quantiles[:, sample] - proof[3:]) <= _WITHIN * width
-        return np.vstack([rows, quantiles]) if close.all() else exact(columns)
-
-
-class _MixturePosterior(Posterior):
-    """Posterior of a fit of a mixture: components (n, R) at scores, with weights by draw."""
-
-    def __init__(self, fit: Fit) -> None:
-        super().__init__(fit)
-        by_bin = COMPONENTS[0] in fit.data["posterior"]
-        self._weights = BinWeights(fit) if by_bin else SmoothWeights(fit)
-        term = [self.outcome.size] * (fit.prior.exposure is not None)
-        self._roles = ["score", *["group"] * bool(fit.groups), *term]  # on which weights depend
-
-    def _updated(self, columns: Columns) -> _Pair:
-        """Conjugate parameters (n, R) of the components given the outcome."""
-        outcomes = (x[:, None] for x in own_outcomes(self.outcome, columns))
-        a, b = np.broadcast_arrays(
-            *self.family.update(*self._weights.parameters(columns), *outcomes)
-        )
-        return a, b
-
-    def _densities(self, columns: Columns) -> _Pair:
-        """Densities under the components (n, R) relative to the largest, and its logarithm (n,)."""
-        outcomes = own_outcomes(self.outcome, columns)
-        components = self._weights.components(columns)
-        log_density = self.family.mixtures.log_density(*outcomes, *components)
-        if self.fit.prior.zero:
-            at_zero = self.outcome.forms.log_likelihood(*outcomes, np.zeros(len(log_density)))
-            log_density = np.column_stack([log_density, at_zero])
-        top = log_density.max(axis=1)
-        return np.exp(log_density - top[:, None]), top
-
-    def _blocks(self, columns: Columns, draws: Ints | None) -> Iterator[tuple[Ints, Floats]]:
-        """Indices of items, with the components' weights under draws, (draws, items, R)."""
-        draws = np.arange(self._weights.draws) if draws is None else draws
-        keys = pd.DataFrame({role: columns[role] for role in self._roles if role in columns})
-        place = keys.groupby(list(keys)).ngroup().to_numpy()
-        order = np.argsort(place, kind="stable")
-        step = max(1, _AT_ONCE // (len(draws) * self._weights.number))
-        for start in range(0, len(order), step):
-            items = order[start : start + step]
-            _, index, back = np.unique(place[items], return_index=True, return_inverse=True)
-            distinct = {str(role): keys[role].to_numpy()[items[index]] for role in keys}
-            weights = self._weights.by_draw(distinct, draws)
-            yield items, weights if len(index) == len(items) else weights[:, back]
-
-    def _averaged(self, columns: Columns, draws: Ints | None, values: Floats) -> Floats:
-        """Sums over the components of values (m, n, R) with their weights, (m, draws, n)."""
-        number = self._weights.draws if draws is None else len(draws)
-        out = np.empty((len(values), number, values.shape[1]))
-        for items, weights in self._blocks(columns, draws):
-            sums = weights.transpose(1, 0, 2) @ values[:, items].transpose(1, 2, 0)
-            out[..., items] = sums.transpose(2, 1, 0)
-        return out
-
-    def _picked(
-        self, columns: Columns, draws: Ints | None, uniform: Floats, theta: _Pair, density: Floats
-    ) -> _Pair:
-        """Parameters (draws, n) of a component each, drawn by weight times `density` (n, R)."""
-        component = np.empty(uniform.shape, dtype=np.int64)
-        for items, weights in self._blocks(columns, draws):
-            shares = np.multiply(weights, density[items], order="C")
-            component[:, items] = drawn_components(shares, uniform[:, items])
-        item = np.arange(component.shape[1])
-        return theta[0][item, component], theta[1][item, component]
-
-    @override
-    def curves(
-        self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
-    ) -> dict[str, Floats]:
-        columns = {"score": score, "group": group, self.outcome.size: exposure}
-        return self._weights.curves({k: np.asarray(v) for k, v in columns.items() if v is not None})
-
-    @override
-    def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
-        density, top = self._densities(columns)
-        (density,) = self._averaged(columns, draws, density[None])
-        return np.asarray(top + np.log(np.maximum(density, _TINY)))
-
-    @override
-    def cdf_by_draw(self, columns: Columns, draws: Ints | None) -> Floats:
-        a, b = self._weights.parameters(columns)
-        curves = np.broadcast_arrays(*self.family.to_curves(a.T, b.T))
-        ends = self.family.cdf_interval(*own_outcomes(self.outcome, columns), *curves)
-        return self._averaged(columns, draws, np.stack(ends).swapaxes(1, 2))
-
-    @override
-    def simulate(
-        self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
-    ) -> Floats:
-        a, b = np.broadcast_arrays(*self._weights.parameters(columns))
-        number = self._weights.draws if draws is None else len(draws)
-        uniform = rng.random((number, len(columns["score"])))
-        theta = self._picked(columns, draws, uniform, (a, b), np.ones_like(a))
-        curves = self.family.to_curves(*theta)
-        return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
-
-    @override
-    def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
-        density, _ = self._densities(columns)
-        return self._picked(columns, draws, uniform, self._updated(columns), density)
-
-    @override
-    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        theta, (density, _) = self._updated(columns), self._densities(columns)
-        moments = self.family.mean, self.family.variance, self.family.third
-        means, variances, thirds = (moment(*theta) for moment in moments)
-        # squares are taken about a centre, so that little is lost where means are large
-        centre = (density * means).sum(axis=1) / density.sum(axis=1)
-        off = means - centre[:, None]
-        powers = [np.ones_like(off), off, variances + off**2]
-        powers.append(thirds + (3.0 * variances + off**2) * off)
-        total, *powers = self._averaged(columns, None, density * np.stack(powers))
-        shift, square, cube = (power / np.maximum(total, _TINY) for power in powers)
-        third = cube - (3.0 * square - 2.0 * shift**2) * shift
-        return centre + shift, square - shift**2, third
-
-    @override
-    def theta(self, columns: Columns) -> ThetaMixture:
-        (a, b), (density, _) = self._updated(columns), self._densities(columns)
-        weight = np.empty_like(density)  # given the outcomes, averaged over draws
-        for items, weights in self._blocks(columns, None):
-            by_item, p = weights.transpose(1, 0, 2), density[items].astype(weights.dtype)
-            inverse = 1.0 / np.maximum(by_item @ p[..., None], np.finfo(weights.dtype).tiny)
-            inverse /= weights.shape[0]
-            weight[items] = p * (inverse.transpose(0, 2, 1) @ by_item)[:, 0]
-        weight = (weight / weight.sum(axis=1, keepdims=True)).T
-        if not self.fit.prior.zero:
-            return ThetaMixture(a.T, b.T, weight)
-        share = weight[:-1] / np.maximum(weight[:-1].sum(axis=0), _TINY)
-        return ThetaMixture(a[:, :-1].T, b[:, :-1].T, share, weight[-1])
-
-
-class _MeanCurves(dict[str, Floats]):
-    """Variables of curves without those of the variance."""
-
-    def __missing__(self, name: str) -> Floats:
-        raise FitError(f"{name} of theta given the score is not known: {MEAN_ONLY}")
-
-
-class _MeanOnly(Posterior):
-    """Posterior of a fit to single trials, whose outcomes depend on the mean of theta alone.
-
-    What needs the variance of theta is refused: it would be the prior's.
-    """
-
-    @override
-    def curves(
-        self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
-    ) -> dict[str, Floats]:
-        variables = super().curves(score, group, exposure)
-        return _MeanCurves({name: variables[name] for name in ("mean", self.family.curves[0])})
-
-    @override
-    def cdf_interval(self, columns: Columns) -> _Pair:
-        def chunk(part: Columns) -> Floats:
-            return np.mean(self.cdf_by_draw(part, None), axis=1)
-
-        return proper(*in_chunks(chunk, items_at_once(self.fit), columns))
-
-    def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise FitError(f"the distribution of theta, and so posteriors, are not known: {MEAN_ONLY}")
-
-    moments = theta = theta_given = further_cdf_interval = scorer = _refuse
+        return np.vstack([rows, quantiles]) if close.all() else None
 
 
 def proper(below: Floats, upto: Floats) -> _Pair:
@@ -390,14 +319,6 @@ def proper(below: Floats, upto: Floats) -> _Pair:
 
 
 def posterior_of(fit: Fit) -> Posterior:
-    """The posterior of a fit.
-
-    Examples
-    --------
-    >>> posterior_of(fit).outcome.observed
-    'count'
-    """
+    """The posterior of a checked fit."""
     FIT(fit, "fit")
-    if fit.mean_only:
-        return _MeanOnly(fit)
-    return _MixturePosterior(fit) if fit.prior.gridded else Posterior(fit)
+    return Posterior(fit)

@@ -154,8 +154,9 @@ def variance_reduction(
             _, chosen, inverse = np.unique(point, return_index=True, return_inverse=True)
         rows = select(columns, chosen)
         size = rows[posterior.outcome.size]
+        after = posterior.moments(columns)[1]
         before = posterior.curves(rows["score"], rows.get("group"), size)["variance"]
-        return [posterior.moments(columns)[1], before[:, inverse]]
+        return [after, before[:, inverse]]
 
     options = {"weight": weight, "bins": bins, "prob": prob, "progress": progress}
     what = "E Var(theta | t, y) / E Var(theta | t)"
