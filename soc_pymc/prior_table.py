@@ -340,11 +340,13 @@ def score(
     )
     if bad := np.sum(~family.good(y, n)):
         raise ValueError(f"{bad} of {len(t)} outcomes are not possible with their sizes")
-    labels = np.array([*map(str, np.atleast_1d(np.array(group, dtype=object)))], dtype=object)
-    if meta["groups"] and (group is None or len(labels) != len(t)):
-        raise ValueError(f"{len(labels)} groups for {len(t)} scores: give group= of each")
-    if meta["groups"] and (unknown := sorted(set(labels) - set(meta["groups"]))):
-        raise ValueError(f"group {unknown[0]!r} is not one of the table's")
+    group = np.atleast_1d(np.array([] if group is None else group, dtype=object))
+    labels = np.array([*map(str, group)], dtype=object)
+    if meta["groups"]:
+        if len(labels) != len(t):
+            raise ValueError(f"{len(labels)} groups for {len(t)} scores: give group= of each")
+        if unknown := sorted(set(labels) - set(meta["groups"])):
+            raise ValueError(f"group {unknown[0]!r} is not one of the table's")
     items = Items(t, y, n, prior_size, labels if meta["groups"] else None)
     rows, flagged = posterior_rows(table, items, quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
@@ -367,7 +369,7 @@ class Items(NamedTuple):
 
 
 class Posteriors(NamedTuple):
-    """Nodes of some items given their outcomes, (nodes, n), and columns of these items, (n,)."""
+    """Nodes of items given their outcomes, (nodes, n), and columns of these items, (n,)."""
 
     weight: Any
     a: Any
