@@ -340,11 +340,13 @@ def score(
     )
     if bad := np.sum(~family.good(y, n)):
         raise ValueError(f"{bad} of {len(t)} outcomes are not possible with their sizes")
-    labels = np.array([*map(str, np.atleast_1d(np.array(group, dtype=object)))], dtype=object)
-    if meta["groups"] and (group is None or len(labels) != len(t)):
-        raise ValueError(f"{len(labels)} groups for {len(t)} scores: give group= of each")
-    if meta["groups"] and (unknown := sorted(set(labels) - set(meta["groups"]))):
-        raise ValueError(f"group {unknown[0]!r} is not one of the table's")
+    group = np.atleast_1d(np.array([] if group is None else group, dtype=object))
+    labels = np.array([*map(str, group)], dtype=object)
+    if meta["groups"]:
+        if len(labels) != len(t):
+            raise ValueError(f"{len(labels)} groups for {len(t)} scores: give group= of each")
+        if unknown := sorted(set(labels) - set(meta["groups"])):
+            raise ValueError(f"group {unknown[0]!r} is not one of the table's")
     items = Items(t, y, n, prior_size, labels if meta["groups"] else None)
     rows, flagged = posterior_rows(table, items, quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
@@ -367,7 +369,7 @@ class Items(NamedTuple):
 
 
 class Posteriors(NamedTuple):
-    """Nodes of some items given their outcomes, (nodes, n), and columns of these items, (n,)."""
+    """Nodes of items given their outcomes, (nodes, n), and columns of these items, (n,)."""
 
     weight: Any
     a: Any
@@ -391,14 +393,13 @@ def posterior_rows(table: PriorTable, items: Items, probs: Sequence[float]) -> t
 def posterior_nodes(table: PriorTable, items: Items) -> Iterator[tuple[Any, Posteriors]]:
     """Indices of items and their nodes given the outcomes, in parts of any order."""
     meta, (t, y, n, *_) = table.meta, items
-    axis, labels, code = meta["axis"], [""], 0
+    axis = meta["axis"]
     if bad := np.sum(~((t > axis["low"]) & (t < axis["high"]) | np.isin(t, meta["atoms"]))):
         raise ValueError(
             f"{bad} of {len(t)} scores are not above {axis['low']:g} and below {axis['high']:g}: "
             f"on the {axis['scale']} scale these have no position"
         )
-    if items.group is not None:
-        labels, code = np.unique(items.group, return_inverse=True)
+    labels, code = np.unique([""] if items.group is None else items.group, return_inverse=True)
     parts = [table.nodes(label) for label in labels]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     begin = np.flatnonzero(columns["node"] == 0)  # of the nodes of a cell
@@ -417,8 +418,9 @@ def posterior_nodes(table: PriorTable, items: Items) -> Iterator[tuple[Any, Post
             node["is_zero"] = node["node"] == number[part[0]] - 1  # under a mixture with zeros
             theta = nodes_given(meta, node, x[part], w[part], y[part], n[part], ARRAYS)
             counts = (np.abs(theta.weight) > _LEAST_WEIGHT).any(axis=1)
-            nodes = (values[counts] for values in theta[:3])
-            yield part, Posteriors(*nodes, *theta[3:5], theta.flagged | flagged[part])
+            weight, a, b = (values[counts] for values in theta[:3])
+            flags = theta.flagged | flagged[part]
+            yield part, Posteriors(weight, a, b, theta.zero, theta.averages, flags)
 
 
 def places(meta: Mapping[str, Any], t: Any, size: Any, xp: Any) -> tuple[Any, Any, Any]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from typing import Any
 
@@ -81,7 +81,7 @@ def table_of(fit: Fit) -> PriorTable:
 
         def nodes(label: str) -> Nodes:
             with lock:
-                return fit._once(("nodes", label), lambda: _nodes(fit, edges, sizes, label))
+                return fit._once(("nodes", label), partial(_nodes, fit, edges, sizes, label))
 
         return PriorTable(_meta(fit, edges, sizes), nodes)
 
@@ -125,7 +125,7 @@ def _meta(fit: Fit, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "groups": list(fit.groups),
         "sizes": sizes.tolist(),
         "size_edges": np.exp(sizes).tolist(),
-        "terms": [list(term) for term in _terms(sizes)],
+        "terms": list(map(list, _PLANE if len(sizes) else _LINE)),
     }
 
 
@@ -150,10 +150,8 @@ def _divided(edges: Floats, number: int, least: int = 1) -> Floats:
     """Edges with each interval cut into equal parts, at least `least`, no wider than 1 / number."""
     width = np.diff(edges)
     parts = np.maximum(np.ceil(number * width / width.sum()), least).astype(int)
-    inner = [
-        np.linspace(e, e + w, k + 1)[:-1] for e, w, k in zip(edges, width, parts, strict=False)
-    ]
-    return np.concatenate([*inner, edges[-1:]])
+    ends = np.append(0, np.cumsum(parts))
+    return np.interp(np.arange(ends[-1] + 1), ends, edges)
 
 
 def _edges(fit: Fit) -> Floats:
@@ -193,54 +191,46 @@ def _size_edges(fit: Fit) -> Floats:
 
 def _nodes(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Nodes:
     """Columns of the nodes in all cells of a group, those of atoms last."""
-    axis, outcome, atoms = fit.axis("mean"), family_of(fit.prior).outcome, np.array(fit.atoms)
-    number, w = (len(sizes) - 1, _W) if len(sizes) else (1, np.zeros(1))
+    axis, outcome = fit.axis("mean"), family_of(fit.prior).outcome
+    terms, w = (_PLANE, _W) if len(sizes) else (_LINE, np.zeros(1))
     v = sizes[:-1, None] + np.diff(sizes)[:, None] * w if len(sizes) else np.zeros((1, 1))
     inner = axis.inverse(edges[:-1, None] + np.diff(edges)[:, None] * _X)
-    nodes_of_cells = _components if fit.prior.gridded else _rules
-    coefficients, ways, wide = [], [], []
-    for x, score in ((_X, inner), (np.zeros(1), atoms[:, None])):  # scores are (cells, points)
-        if not len(score):
-            continue
-        shape = (len(score), len(v), score.shape[1], v.shape[1])
-        points = {"score": np.broadcast_to(score[:, None, :, None], shape).ravel()}
-        points["group"] = np.full(points["score"].shape, label, dtype=object)
-        points[outcome.size] = np.exp(np.broadcast_to(v[:, None], shape).ravel())
-        is_open = len(x) > 1 and axis.scale != RANK
-        for k, cell in enumerate(nodes_of_cells(fit, points, len(score) * number)):
-            values, way, unknown = cell
-            outermost = is_open and k // number in (0, len(score) - 1)
-            coefficients.append(_polynomials(values, x, w, min(len(x) - 1, 1 if outermost else 3)))
-            ways.append(np.pad(way, ((0, 0), (0, _MOST_WAYS * fit.prior.gridded - way.shape[1]))))
-            wide.append(unknown)
-    number_of_nodes = [len(values) for values in coefficients]
+    score = np.vstack([inner, np.repeat(np.array(fit.atoms)[:, None], len(_X), axis=1)])
+    degree = np.repeat([3, 0], [len(inner), len(fit.atoms)])
+    if axis.scale != RANK:  # beyond the outermost cells a line goes on
+        degree[[0, len(inner) - 1]] = 1
+    shape = (len(score), len(v), len(_X), len(w))
+    points = {"score": np.broadcast_to(score[:, None, :, None], shape).ravel()}
+    points["group"] = np.full(points["score"].shape, label, dtype=object)
+    points[outcome.size] = np.exp(np.broadcast_to(v[:, None], shape).ravel())
+    cells = (_components if fit.prior.gridded else _rules)(fit, points, len(score) * len(v))
+    values, ways, wide = zip(*cells, strict=True)
+    degrees = np.repeat(degree, len(v)).tolist()
+    coefficients = [_polynomials(*cell, w, terms) for cell in zip(values, degrees, strict=True)]
+    number = [len(values) for values in coefficients]
     columns = {
-        "node": np.concatenate([np.arange(k, dtype=np.int32) for k in number_of_nodes]),
-        "wide": np.repeat(np.array(wide, dtype=np.int32), number_of_nodes),
+        "node": np.concatenate([np.arange(k, dtype=np.int32) for k in number]),
+        "wide": np.repeat(np.array(wide, dtype=np.int32), number),
     }
-    terms = [f"{name}_{i}{j}" for name in POLYNOMIALS for i, j in _terms(sizes)]
-    values = np.concatenate(coefficients).reshape(len(columns["node"]), -1).T
-    columns |= dict(zip(terms, values.astype(np.float32), strict=True))
+    names = [f"{name}_{i}{j}" for name in POLYNOMIALS for i, j in terms]
+    by_term = np.concatenate(coefficients).reshape(len(columns["node"]), -1).T
+    columns |= dict(zip(names, by_term.astype(np.float32), strict=True))
     for k in (1, 2):  # values of both curves, which may be far from 0, keep all digits
-        columns[f"{POLYNOMIALS[k]}_00"] = values[k * len(terms) // 3]
-    ways_of_nodes = np.concatenate(ways).astype(np.float32).T
-    return columns | {f"way_{k}": way for k, way in enumerate(ways_of_nodes)}
+        columns[f"{POLYNOMIALS[k]}_00"] = by_term[k * len(terms)]
+    by_way = np.concatenate(ways).astype(np.float32).T
+    return columns | {f"way_{k}": way for k, way in enumerate(by_way)}
 
 
-def _terms(sizes: Floats) -> tuple[tuple[int, int], ...]:
-    """Powers of the polynomials' terms along score and size."""
-    return _PLANE if len(sizes) else _LINE
-
-
-def _polynomials(nodes: Floats, x: Floats, w: Floats, degree: int) -> Floats:
+def _polynomials(
+    nodes: Floats, degree: int, w: Floats, terms: tuple[tuple[int, int], ...]
+) -> Floats:
     """Coefficients (nodes, 3, terms) of values (points, 3, nodes), of a degree along the score."""
-    # beyond the outermost cells a line goes on, and weights stay the same
-    terms = np.array(_PLANE if len(w) > 1 else _LINE)
-    x, w = (places.ravel() for places in np.meshgrid(x, w, indexing="ij"))
-    out = np.zeros((nodes.shape[2], 3, len(terms)))
+    x, w = (places.ravel() for places in np.meshgrid(_X, w, indexing="ij"))
+    power, out = np.array(terms), np.zeros((nodes.shape[2], 3, len(terms)))
+    # where curves are lines, weights stay the same
     for rows, most in ((slice(0, 1), degree if degree > 1 else 0), (slice(1, 3), degree)):
-        used = np.flatnonzero(terms[:, 0] <= most)
-        basis = x[:, None] ** terms[used, 0] * w[:, None] ** terms[used, 1]
+        used = np.flatnonzero(power[:, 0] <= most)
+        basis = x[:, None] ** power[used, 0] * w[:, None] ** power[used, 1]
         values = np.linalg.pinv(basis) @ nodes[:, rows].reshape(len(nodes), -1)
         out[:, rows, used] = values.reshape(len(used), -1, nodes.shape[2]).transpose(2, 1, 0)
     return out
@@ -286,7 +276,9 @@ def _ways(weights: Floats) -> Floats:
     residual = (weights - weights.mean(axis=0)) / np.sqrt(len(weights))
     _, size, directions = np.linalg.svd(residual, full_matrices=False)
     rank = min(int((np.cumsum(size**2) < (1.0 - _FAINT) * (size @ size)).sum()) + 1, _MOST_WAYS)
-    return np.asarray((size[:rank, None] * directions[:rank]).T)
+    out = np.zeros((weights.shape[1], _MOST_WAYS))
+    out[:, :rank] = (size[:rank, None] * directions[:rank]).T
+    return out
 
 
 # --- weights of a mixture's components by draw ----------------------------------------------------
@@ -428,7 +420,8 @@ class SmoothWeights:
         for label in set(labels[inside].tolist()):
             items = np.flatnonzero(inside & (labels == label))
             place = (position[items] - self._grid[0]) / (self._grid[1] - self._grid[0])
-            out[items] = _interpolated(place, self._table(label), draws)
+            table = self._fit._once(("weights", label), partial(self._table, label))
+            out[items] = _interpolated(place, table, draws)
         return out.transpose(1, 0, 2)
 
     @cached_property
@@ -441,16 +434,12 @@ class SmoothWeights:
 
     def _table(self, label: str) -> NDArray[np.float32]:
         """Log weights at the grid's positions, (positions, draws, R), of one group or all."""
-
-        def make() -> NDArray[np.float32]:
-            columns: dict[str, Any] = {"score": self._fit.axis("mean").inverse(self._grid)}
-            if label:
-                columns["group"] = np.full(_GRID, label, dtype=object)
-            weight = self._solve(columns, self._predictors(columns))
-            log_weight = np.log(np.maximum(weight, np.exp(_LEAST_LOG))).transpose(1, 0, 2)
-            return np.ascontiguousarray(log_weight, dtype=np.float32)
-
-        return self._fit._once(("weights", label), make)
+        columns: dict[str, Any] = {"score": self._fit.axis("mean").inverse(self._grid)}
+        if label:
+            columns["group"] = np.full(_GRID, label, dtype=object)
+        weight = self._solve(columns, self._predictors(columns))
+        log_weight = np.log(np.maximum(weight, np.exp(_LEAST_LOG))).transpose(1, 0, 2)
+        return np.ascontiguousarray(log_weight, dtype=np.float32)
 
 
 def _interpolated(

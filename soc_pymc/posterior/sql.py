@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import count as numbered
-from operator import and_
+from operator import and_, methodcaller
 from typing import Any
 
 import numpy as np
@@ -224,9 +224,8 @@ class _Sheet:
 
         self.rows, self.keys, self.engine = rows, list(keys), engine
         self.low, self.high, self.where, self.exact = ibis.least, ibis.greatest, ibis.ifelse, exact
-        self.log, self.exp = (lambda value: value.ln()), (lambda value: value.exp())
-        self.sqrt, self._columns = (lambda value: value.sqrt()), ibis._
-        self._names = (f"v{k}" for k in numbered())
+        self.log, self.exp, self.sqrt = map(methodcaller, ("ln", "exp", "sqrt"))
+        self._columns, self._names = ibis._, (f"v{k}" for k in numbered())
 
     def __getitem__(self, name: str) -> Any:
         return self._columns[f"soc_{name}"]
@@ -388,17 +387,18 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
         share, at_zero = prior_table.split_level(share, xp["p_zero"], xp["below"], xp)
     xp.add(share=share, at_zero=at_zero)
     t, unit = prior_table.start(family, xp["mean"], xp["variance"], xp["share"], xp)
-    goal = xp.log(xp["share"] / (1.0 - xp["share"]))
+    goal = (xp["share"] / (1.0 - xp["share"])).ln()
     xp.add(goal=goal, q=t, unit=unit, low=-1e300, high=1e300)
     state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q", "low", "high"]
     for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
         pairs = _Sheet(nodes.inner_join(xp.only(*state), xp.keys), xp.keys, xp.engine)
-        law = family.law(*(pairs[name] for name in ("a", "b", "norm", "q")), pairs)
+        law = family.law(pairs["a"], pairs["b"], pairs["norm"], pairs["q"], pairs)
         p, density = ((pairs["weight"] * values).sum() for values in law)
         by = [*xp.keys, *(f"soc_{name}" for name in state)]
         xp.rows = pairs.rows.group_by(by).aggregate(soc_p=p, soc_density=density)
-        names = ("goal", "p", "density", "q", "low", "high", "unit")
-        gap, q, low, high = prior_table.newton(*(xp[name] for name in names), xp)
+        bounds = xp["low"], xp["high"], xp["unit"]
+        step = prior_table.newton(xp["goal"], xp["p"], xp["density"], xp["q"], *bounds, xp)
+        gap, q, low, high = step
         xp.add(gap=gap, q=q, low=low, high=high)
     close = xp["at_zero"] | (xp.high(xp["gap"], -xp["gap"]) < prior_table.CLOSE)
     theta = xp.where(close, family.theta(xp["q"], xp), ibis.null("float64"))
