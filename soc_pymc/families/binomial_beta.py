@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from .conjugate import REACH, Family, Generators, Pair, count_grid, grid_ends
+from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
 from .poisson_gamma import draw_log_gamma
 from .priors import Beta, BetaMixture
 from .rising import columns, make_rising, rising
 from .row_sums import Columns, RowSums, row_of
 from .scales import EXACT_COUNTS
-from .special_functions import beta_binomial_ends, beta_kernel, beta_tail, log_beta_binomial
+from .special_functions import beta_binomial_cdf, beta_kernel, beta_tail, log_beta_binomial
 
 _LEAST = -230.0  # second curve below which all is Binomial to all digits, and squares overflow
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
@@ -260,32 +260,12 @@ class BinomialBeta(Family):
         return log_a - log_b, np.logaddexp(-log_a, -log_b)
 
     def curve_variables(self, location: Floats, dispersion: Floats) -> dict[str, Floats]:
-        a, b = a_b(location, dispersion)
-        mean, variance = self.natural_moments(location, np.exp(dispersion))
-        return {
-            "mean": mean,
-            "variance": variance,
-            "logit_mean": location,
-            "log_odds_cv2": dispersion,
-            "log_variance": np.log(variance),
-            "a": a,
-            "b": b,
-        }
+        return super().curve_variables(location, dispersion) | {"log_odds_cv2": dispersion}
 
     def natural_moments(self, location: Any, dispersion: Any) -> Pair:
         mean = special.expit(location)
         v = mean * special.expit(-np.asarray(location))
         return mean, v * (v * dispersion / (1.0 + v * dispersion))
-
-    def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
-        return a + y, b + (size - y)
-
-    def mean(self, a: Any, b: Any) -> Any:
-        return a / (a + b)
-
-    def variance(self, a: Any, b: Any) -> Any:
-        total = a + b
-        return (a / total) * (b / total) / (total + 1.0)
 
     def third(self, a: Any, b: Any) -> Any:
         total = a + b
@@ -295,14 +275,13 @@ class BinomialBeta(Family):
         inside = np.clip(cut, 0.0, 1.0)
         return beta_tail(inside, 1.0 - inside, a, b)
 
-    def excess(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+    def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         inside = np.clip(cut, 0.0, 1.0)
-        return np.where(cut > 0, _excess(inside, 1.0 - inside, a, b), self.mean(a, b) - cut)
+        return beta_tail(1.0 - inside, inside, b, a)
 
-    def shortfall(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        # that of failures in excess of 1 - cut
+    def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         inside = np.clip(cut, 0.0, 1.0)
-        return np.where(cut < 1, _excess(1.0 - inside, inside, b, a), cut - self.mean(a, b))
+        return beta_kernel(inside, 1.0 - inside, a, b) / (a + b)
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         others = tuple(rng.spawn(1)[0] for rng in rngs)  # the same for any number of rows
@@ -312,21 +291,18 @@ class BinomialBeta(Family):
         return np.asarray(special.expit(drawn))
 
     def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
-        logit, a, b = np.broadcast_arrays(drawn, a, b)
-        tail = beta_tail(special.expit(logit), special.expit(-logit), a, b)
-        far = np.abs(logit) > _FAR
-        if far.any():  # odds below all numbers
-            low, logit, a, b = logit[far] < 0, logit[far], a[far], b[far]
-            shape = np.where(low, a, b)
-            log_tail = -shape * np.abs(logit) - np.log(shape) - special.betaln(a, b)
-            tail[far] = np.where(low, -np.expm1(np.minimum(log_tail, 0.0)), np.exp(log_tail))
-        return np.asarray(tail)
+        tail = beta_tail(special.expit(drawn), special.expit(-drawn), a, b)
+        # odds below all numbers
+        shape = np.where(drawn < 0, a, b)
+        far = np.exp(-shape * np.abs(drawn) - np.log(shape) - special.betaln(a, b))
+        return np.where(np.abs(drawn) < _FAR, tail, np.where(drawn < 0, 1.0 - far, far))
 
-    def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
-        return log_beta_binomial(y, size, *a_b(location, dispersion))
+    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+        return np.asarray(log_beta_binomial(y, size, a, b))
 
-    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
-        return beta_binomial_ends(y, size, *a_b(location, dispersion))
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        tail = beta_binomial_cdf(np.clip(y - 1.0, 0.0, size), size, a, b)
+        return np.where(y > size, 1.0, np.where(y > 0, tail, 0.0))
 
     def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         theta = special.expit(self.draw(*a_b(location, dispersion), (rng, rng)))
@@ -335,33 +311,21 @@ class BinomialBeta(Family):
     def possible_size(self, size: Floats) -> Floats:
         return np.rint(size)
 
-    def grid(self, weight: Floats, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats]:
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
+        total = a + b
+        mean = size * (a / total)
+        variance = mean * (b / total) * ((total + size) / (total + 1.0))
+        return mean, np.sqrt(variance), _TAIL * (1.0 + size / total)
+
+    def grid(
+        self, weight: Floats, a: Floats, b: Floats, size: Floats, most: Floats | float = np.inf
+    ) -> tuple[Floats, Floats]:
         # what is rare is counted: the grid is finer near 0
         swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
         a, b = np.where(swap, b, a), np.where(swap, a, b)
-        total = a + b
-        mean = size * (a / total)
-        reach = np.sqrt(mean * (b / total) * ((total + size) / (total + 1.0)))
-        reach = REACH * reach + _TAIL * (1.0 + size / total)
-        low, high = grid_ends(weight, mean - reach, mean + reach)
-        low, high = np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, size))
-        count, width = count_grid(low, high)
+        count, width = super().grid(weight, a, b, size, size)
         count = np.minimum(count, size)  # those beyond the grid's end have no weight
         return np.where(swap, size - count, count), width
 
-    def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
-        return log_beta_binomial(y, size, a, b)
-
     def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        return np.clip(np.floor(cut * (a + b + size) - a) + 1.0, 0.0, size + 1.0)
-
-    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
-        tail = beta_binomial_ends(np.clip(y, 0.0, size), size, a, b)[0]
-        return np.where(y > size, 1.0, np.where(y <= 0, 0.0, tail))
-
-
-def _excess(cut: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
-    """(mean - c) P(theta > c) + c^a (1 - c)^b / (B(a, b) (a + b)), given also 1 - c."""
-    gap = np.where(cut < 0.5, a - (a + b) * cut, (a + b) * complement - b)
-    tail = beta_tail(cut, complement, a, b)
-    return np.maximum(gap * tail + beta_kernel(cut, complement, a, b), 0.0) / (a + b)
+        return np.clip(cut * (a + b + size) - a, 0.0, size + 1.0)

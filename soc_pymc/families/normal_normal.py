@@ -15,17 +15,14 @@ from typing import Any, ClassVar
 import numba
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
-from .conjugate import GRID, REACH, Family, Generators, Pair, grid_ends
+from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
 from .priors import Normal, NormalMixture
 from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
-_LOG_ROOT_2PI = 0.5 * _LOG_2PI
 _FAR = 40.0  # predictive sd beyond which no further value comes
 _VARIANCE_SHARE = 0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
 _LEVEL_SD = 3.0
@@ -198,14 +195,8 @@ class NormalNormal(Family):
     outcome = OUTCOMES["normal"]
     prior, mixture, rows = Normal, NormalMixture, NormalRows
 
-    def to_parameters(self, location: Any, dispersion: Any) -> Pair:
-        return location, np.exp(dispersion)
-
     def to_curves(self, a: Any, b: Any) -> Pair:
         return a, np.log(b)
-
-    def curve_variables(self, location: Floats, dispersion: Floats) -> dict[str, Floats]:
-        return {"mean": location, "variance": np.exp(dispersion), "log_variance": dispersion}
 
     def natural_moments(self, location: Any, dispersion: Any) -> Pair:
         return location, dispersion
@@ -213,63 +204,34 @@ class NormalNormal(Family):
     def unit(self, dispersion: Floats) -> Floats:
         return np.exp(0.5 * dispersion)
 
-    def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
-        noise = size**2
-        total = b + noise
-        noise_share = noise / total  # a product of both variances could overflow
-        return y * (b / total) + a * noise_share, b * noise_share
-
-    def mean(self, a: Any, b: Any) -> Any:
-        return a
-
-    def variance(self, a: Any, b: Any) -> Any:
-        return b
-
     def third(self, a: Any, b: Any) -> Any:
         return np.zeros_like(b)
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         return np.asarray(special.ndtr((a - cut) / np.sqrt(b)))
 
-    def excess(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        sd = np.sqrt(b)
-        return sd * _standard_excess((cut - a) / sd)
+    def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        return np.asarray(special.ndtr((cut - a) / np.sqrt(b)))
 
-    def shortfall(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        sd = np.sqrt(b)
-        return sd * _standard_excess((a - cut) / sd)
+    def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        return np.sqrt(b / (2.0 * np.pi)) * np.exp(-0.5 * (cut - a) ** 2 / b)
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         return a + np.sqrt(b) * rngs[0].standard_normal(np.shape(a))
 
-    def natural(self, drawn: Floats) -> Floats:
-        return drawn
+    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+        total = b + np.square(size)
+        return np.asarray(-0.5 * ((y - a) ** 2 / total + np.log(2.0 * np.pi * total)))
 
-    def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
-        return self.above(drawn, a, b)
-
-    def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
-        log_total = _log_total(size, dispersion)
-        z = (np.asarray(y, dtype=float) - location) * np.exp(-0.5 * log_total)
-        return -0.5 * (z * z + _LOG_2PI + log_total)
-
-    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
-        z = (y - location) * np.exp(-0.5 * _log_total(size, dispersion))
-        upto = special.ndtr(z)
-        return upto, upto
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        return self.cdf(y, a, b + size**2)
 
     def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         sd = np.sqrt(np.exp(dispersion) + size**2)
         return location + sd * rng.standard_normal(location.shape)
 
-    def grid(self, weight: Floats, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats]:
-        reach = REACH * np.sqrt(b + size**2)
-        low, high = grid_ends(weight, a - reach, a + reach)
-        return low + (high - low) * (np.arange(GRID)[:, None] / (GRID - 1.0)), np.ones(1)
-
-    def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
-        total = b + size**2
-        return -0.5 * ((y - a) ** 2 / total + np.log(total))
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
+        return a, np.sqrt(b + size**2), np.zeros_like(a)
 
     def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
         far = _FAR * np.sqrt(b + size**2).max(axis=0)
@@ -282,24 +244,7 @@ class NormalNormal(Family):
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
     ) -> Floats:
         # integral over the further values that change the choice
-        sd, gap = np.sqrt(b + size**2), a - cut
-        z = (a - least) / sd
-        bell = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (b / sd)
-        return np.where(above, bell - gap * special.ndtr(-z), bell + gap * special.ndtr(z))
-
-
-def _log_total(noise_sd: ArrayLike, log_variance: ArrayLike) -> Floats:
-    """Log of the marginal's variance, for parts of any size."""
-    # a value without noise has log noise -inf
-    with np.errstate(divide="ignore"):
-        log_noise = 2.0 * np.log(np.asarray(noise_sd, dtype=float))
-    return np.asarray(np.logaddexp(np.asarray(log_variance, dtype=float), log_noise))
-
-
-def _standard_excess(z: Floats) -> Floats:
-    """phi(z) - z Phi(-z), by the scaled complement above 0, because both terms underflow."""
-    up, down = np.maximum(z, 0.0), np.minimum(z, 0.0)
-    scaled = np.sqrt(0.5 * np.pi) * special.erfcx(up / np.sqrt(2.0))
-    density = np.exp(-0.5 * z * z - _LOG_ROOT_2PI)
-    above = density * np.maximum(1.0 - up * scaled, 0.0)
-    return np.asarray(np.where(z > 0, above, density - down * special.ndtr(-down)))
+        total = b + size**2
+        bell = self.kernel(least, a, total) * (b / total)
+        gap, upto = a - cut, self.cdf(least, a, total)
+        return np.where(above, bell - gap * upto, bell + gap * (1.0 - upto))
