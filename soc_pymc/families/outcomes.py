@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .binomial import BINOMIAL_FORMS
 from .forms import OutcomeForms
-from .normal import NORMAL_FORMS
-from .poisson import POISSON_FORMS
+from .kinds import BINOMIAL_FORMS, NORMAL_FORMS, POISSON_FORMS
 from .row_sums import Powers
 from .scales import (
     EXACT_COUNTS,
