@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from .._lib.arguments import POSITIVE, OneOf, Real, Whole, shown
+from .._lib.arguments import POSITIVE, OneOf, OrNone, Real, Whole, shown
 from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
@@ -12,8 +12,8 @@ COMPONENTS = ("weight", "component_place", "component_sd")
 
 Places are relative to the mean: on the scale of log theta, of logit theta, or of theta."""
 
-_SCALES = (*SCALES, RANK)
 _MOST_KNOTS = 10_000
+_SWITCHES = "monotone", "bin_effects", "groups", "zero", "atoms"
 _ONE_SWITCH = ": it is one switch, and monotone concerns the mean alone"
 
 
@@ -57,20 +57,21 @@ class Spline:
     wiggle: float | None = None
 
     def __post_init__(self) -> None:
-        OneOf(*_SCALES)(self.scale, "scale")
-        # as Python numbers, for saved fits
-        object.__setattr__(self, "knots", Whole(1, _MOST_KNOTS)(self.knots, "knots"))
-        if self.wiggle is not None:
-            object.__setattr__(self, "wiggle", POSITIVE(self.wiggle, "wiggle"))
-        for name in ("level", "slope"):
-            pair = getattr(self, name)
-            if pair is None:
-                continue
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise FitError(f"{name}={shown(pair)} must be (mean, standard deviation > 0)")
-            mean = Real()(pair[0], f"mean of {name}")
-            sd = POSITIVE(pair[1], f"standard deviation of {name}")
-            object.__setattr__(self, name, (mean, sd))
+        rules = {
+            "knots": Whole(1, _MOST_KNOTS),
+            "scale": OneOf(*SCALES, RANK),
+            "level": OrNone(_mean_and_sd),
+            "slope": OrNone(_mean_and_sd),
+            "wiggle": OrNone(POSITIVE),
+        }
+        for option, rule in rules.items():  # which make them Python numbers, for saved fits
+            object.__setattr__(self, option, rule(getattr(self, option), option))
+
+
+def _mean_and_sd(pair: Any, name: str) -> tuple[float, float]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise FitError(f"{name}={shown(pair)} must be (mean, standard deviation > 0)")
+    return Real()(pair[0], f"mean of {name}"), POSITIVE(pair[1], f"standard deviation of {name}")
 
 
 class Constant(Spline):
@@ -125,27 +126,26 @@ class _Single:
         return self.mixture or self.zero
 
     def __post_init__(self) -> None:
-        for name in ("mean", "variance"):
-            self._check(name, Spline, "soc.Spline(...) or soc.Constant()")
-        for name, partner in (("mean", self.variance), ("variance", self.mean)):
-            if isinstance(constant := getattr(self, name), Constant):
+        title, curve = type(self).__name__, "soc.Spline(...) or soc.Constant()"
+        for option, kind, rule in (
+            ("mean", Spline, curve),
+            ("variance", Spline, curve),
+            ("exposure", Spline | None, "soc.Spline(...) or None"),
+            *((switch, bool, "True or False") for switch in _SWITCHES),
+        ):
+            if not isinstance(value := getattr(self, option), kind):
+                hint = _ONE_SWITCH if option in _SWITCHES[:3] else ""
+                raise FitError(f"{title}({option}=) must be {rule}, not {shown(value)}{hint}")
+        for option, partner in (("mean", self.variance), ("variance", self.mean)):
+            if isinstance(constant := getattr(self, option), Constant):
                 level = Spline(knots=1, scale=partner.scale, level=constant.level)
-                object.__setattr__(self, name, level)
-        self._check("exposure", Spline | None, "soc.Spline(...) or None")
+                object.__setattr__(self, option, level)
         size = self.exposure
         if size is not None and size != Spline(knots=size.knots, wiggle=size.wiggle):
             raise FitError(
-                f"{type(self).__name__}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: "
-                "its axis is log exposure, and its level and slope are part of what shrinks to zero"
+                f"{title}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: its axis is "
+                "log exposure, and its level and slope are part of what shrinks to zero"
             )
-        for switch in ("monotone", "bin_effects", "groups", "zero", "atoms"):
-            hint = "" if switch in ("zero", "atoms") else _ONE_SWITCH
-            self._check(switch, bool, "True or False", hint)
-
-    def _check(self, option: str, kind: Any, rule: str, hint: str = "") -> None:
-        if not isinstance(value := getattr(self, option), kind):
-            name = type(self).__name__
-            raise FitError(f"{name}({option}=) must be {rule}, not {shown(value)}{hint}")
 
 
 @dataclass(frozen=True)
@@ -230,12 +230,8 @@ class Normal(_Single):
     variance
         Curve of log Var(theta | t).
     exposure, monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`, with the noise's sd for the exposure; bins deviate in the mean itself.
-
-    Raises
-    ------
-    FitError
-        If a term is not what it must be.
+        As in `Gamma`, with the same errors and the noise's sd for the exposure; bins deviate in
+        the mean itself.
 
     Examples
     --------
@@ -264,12 +260,8 @@ class Beta(_Single):
         squared coefficient of variation of its odds. With v = E(theta | t) (1 - E(theta | t)),
         Var(theta | t) = v^2 exp(g) / (1 + v exp(g)). For small rates it is the log cv2 of `Gamma`.
     exposure, monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`, with trials for the exposure; bins deviate in the logit of the mean.
-
-    Raises
-    ------
-    FitError
-        If a term is not what it must be.
+        As in `Gamma`, with the same errors and trials for the exposure; bins deviate in the logit
+        of the mean.
 
     Examples
     --------
@@ -324,12 +316,7 @@ class NormalMixture(_Mixture, Normal):
     mean, variance
         Curves of E(theta | t) and log Var(theta | t), as in `Normal`.
     exposure, monotone, bin_effects, groups, zero, atoms, functions, knots, shape, drift
-        As in `GammaMixture`.
-
-    Raises
-    ------
-    FitError
-        If a term is not what it must be, or a number is out of range.
+        As in `GammaMixture`, with the same errors.
 
     Examples
     --------
@@ -349,12 +336,7 @@ class BetaMixture(_Mixture, Beta):
     mean, variance
         Curves of the logit of E(theta | t) and of g, as in `Beta`.
     exposure, monotone, bin_effects, groups, zero, atoms, functions, knots, shape, drift
-        As in `GammaMixture`.
-
-    Raises
-    ------
-    FitError
-        If a term is not what it must be, or a number is out of range.
+        As in `GammaMixture`, with the same errors.
 
     Examples
     --------
