@@ -31,10 +31,10 @@ from scipy import special
 from .._lib.arrays import Floats, Ints
 from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
-from .poisson_gamma import draw_log_gamma
+from .poisson_gamma import draw_log_gamma, histogram
 from .priors import Beta, BetaMixture
-from .rising import columns, make_rising, rising
-from .row_sums import Columns, RowSums, row_of
+from .rising import columns, rising
+from .row_sums import Columns, Ragged, RowSums
 from .scales import EXACT_COUNTS
 from .special_functions import beta_binomial_cdf, beta_kernel, beta_tail, log_beta_binomial
 
@@ -106,34 +106,17 @@ def draw_row(  # type: ignore[no-untyped-def]
 class BetaRows(RowSums):
     """The three histograms of all rows: of successes y, failures z and trials n."""
 
-    y_step_start: Ints  # as in `Rising`
-    y_step: Floats
-    y_over: Floats
-    y_start: Ints
-    y_excess: Floats
-    y_weight: Floats
-    z_step_start: Ints
-    z_step: Floats
-    z_over: Floats
-    z_start: Ints
-    z_excess: Floats
-    z_weight: Floats
-    n_step_start: Ints
-    n_step: Floats
-    n_over: Floats
-    n_start: Ints
-    n_excess: Floats
-    n_weight: Floats
+    steps_y: Ragged  # as in `histogram`
+    wide_y: Ragged
+    steps_z: Ragged
+    wide_z: Ragged
+    steps_n: Ragged
+    wide_n: Ragged
     total: Floats  # (rows,): sum of successes
     failures: Floats  # (rows,): and of failures
     constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
-    spread: Floats  # (rows,): variance of the items' own logits of the mean around the row's
+    spread: Floats  # (rows,): variance of the items' logits of the mean around the row's
 
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        f"{letter}_{start}": (f"{letter}_{value}", f"{letter}_{number}")
-        for letter in "yzn"
-        for start, value, number in (("step_start", "step", "over"), ("start", "excess", "weight"))
-    }
     draw_row = staticmethod(draw_row)
     margins = ("trials", "failures", "successes")
     size_cell = "trials_cell"
@@ -163,8 +146,8 @@ class BetaRows(RowSums):
         """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
         joint = cells.get("joint")
         sums = {name: columns(joint or cells[name], names) for name, names in _SUMS.items()}
-        (of_y, log_y), (of_z, log_z), (of_n, log_n) = (
-            make_rising(rows, table) for table in sums.values()
+        (*of_y, log_y), (*of_z, log_z), (*of_n, log_n) = (
+            histogram(rows, table) for table in sums.values()
         )
         total, failures = (
             np.bincount(sums[name][0], sums[name][2], rows) for name in ("successes", "failures")
@@ -180,19 +163,21 @@ class BetaRows(RowSums):
     @property
     def tells_dispersion(self) -> NDArray[np.bool_]:
         """Rows with an item of two trials or more: single trials say nothing of the variance."""
-        rows = row_of(self.n_step_start)[self.n_step == 1.0]
+        rows = self.steps_n.row[self.steps_n.columns[0] == 1.0]
         return np.bincount(rows, minlength=len(self.total)) > 0
 
     def _sizes(self) -> tuple[Ints, Floats, Floats]:
         """Row, trials and number of items of points that stand for the items."""
-        row = row_of(self.n_step_start)
-        later = np.append(self.n_over[1:], 0.0)
+        row, (step, over), (excess, weight) = (
+            self.steps_n.row, self.steps_n.columns, self.wide_n.columns
+        )  # fmt: skip
+        later = np.append(over[1:], 0.0)
         later[np.append(row[1:], -1) != row] = 0.0
-        fewer = self.n_step < EXACT_COUNTS - 1  # those with more are in the other table
+        fewer = step < EXACT_COUNTS - 1  # those with more are in the other table
         return (
-            np.concatenate([row[fewer], row_of(self.n_start)]),
-            np.concatenate([self.n_step[fewer] + 1.0, self.n_excess + EXACT_COUNTS]),
-            np.concatenate([(self.n_over - later)[fewer], self.n_weight]),
+            np.concatenate([row[fewer], self.wide_n.row]),
+            np.concatenate([step[fewer] + 1.0, excess + EXACT_COUNTS]),
+            np.concatenate([(over - later)[fewer], weight]),
         )
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:

@@ -21,7 +21,7 @@ from .._lib.arrays import Bools, Floats, Ints
 from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
 from .priors import Normal, NormalMixture
-from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
+from .row_sums import Columns, Ragged, RowSums, Weak, by_row, weak_dispersion
 
 _FAR = 40.0  # predictive sd beyond which no further value comes
 _VARIANCE_SHARE = 0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
@@ -48,15 +48,12 @@ def draw_row(rng, location, dispersion, noise, moments, centre, spread):  # type
 class NormalRows(RowSums):
     """Cells over the noise of all rows, rows one after the other."""
 
-    start: Ints  # (rows + 1,): offsets of the rows' cells
-    noise: Floats  # mean noise variance of each cell
-    # (cells, 3, 4): sums over the items of (w - noise)^k times 1, r and r^2, with r the value minus
-    # the row's centre, for k = 0 to 3
-    moments: Floats
+    # mean noise variance of each cell; and (cells, 3, 4) sums over the items of (w - noise)^k times
+    # 1, r and r^2, with r the value minus the row's centre, for k = 0 to 3
+    by_noise: Ragged
     centre: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
     spread: Floats  # (rows,): variance of the items' means around that of the row's position
 
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"start": ("noise", "moments")}
     draw_row = staticmethod(draw_row)
     most = (np.inf, 600.0)
     farthest = (np.inf, 3.0)
@@ -94,20 +91,18 @@ class NormalRows(RowSums):
         table, make = (
             (cells["joint"], _joint_sums) if "joint" in cells else (cells["noise"], _noise_sums)
         )
-        order = np.argsort(table["row"], kind="stable")
-        row, sums = table["row"][order], make(table)[order]
-        ends = np.cumsum(np.bincount(row, minlength=rows))
-        start = np.concatenate([[0], ends]).astype(np.int64)
-        n, total = (np.add.reduceat(sums[:, k, 0], start[:-1]) for k in (0, 1))
+        start, (sums,) = by_row(rows, table["row"], make(table))
         noise = sums[:, 0, 1] / sums[:, 0, 0]
         moments = _shifted(sums, noise)
         # with equal noise the moments are only rounding
         equal = moments[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
         moments[equal, :, 1:] = 0.0
-        centre = (total / n)[row][:, None]
+        n, total = (np.add.reduceat(sums[:, k, 0], start[:-1]) for k in (0, 1))
+        by_noise = Ragged(start, (noise, moments))
+        centre = (total / n)[by_noise.row][:, None]
         moments[:, 2] += centre * (centre * moments[:, 0] - 2.0 * moments[:, 1])
         moments[:, 1] -= centre * moments[:, 0]
-        return cls(start, noise, np.ascontiguousarray(moments), total / n, np.zeros(rows))
+        return cls(by_noise, total / n, np.zeros(rows))
 
     @classmethod
     def weak(cls, sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
@@ -127,32 +122,32 @@ class NormalRows(RowSums):
         """(rows,): mean value of the row's items."""
         return self.centre
 
-    @property
-    def items(self) -> Floats:
-        """(rows,): number of items."""
-        return np.add.reduceat(self.moments[:, 0, 0], self.start[:-1])
+    def _sums(self) -> tuple[Floats, Floats]:
+        """Number of items by row, and sum of their noise variances."""
+        noise, moments = self.by_noise.columns
+        items, starts = moments[:, 0, 0], self.by_noise.start[:-1]
+        return np.add.reduceat(items, starts), np.add.reduceat(items * noise, starts)
 
     def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
         """Sd of an item's value."""
-        items = self.moments[:, 0, 0]
-        noise = np.add.reduceat(items * self.noise, self.start[:-1]) / self.items
+        items, noises = self._sums()
+        noise = noises / items
         return np.sqrt(np.exp(dispersion) + (noise if rows is None else noise[rows]))
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
-        row, number = row_of(self.start), len(self.centre)
-        variance = np.exp(dispersion)[row]
-        total = variance + self.spread[row] + self.noise
-        n = self.moments[:, 0, 0]
+        row, number, (noise, moments) = self.by_noise.row, len(self.centre), self.by_noise.columns
+        variance, n = np.exp(dispersion)[row], moments[:, 0, 0]
+        total = variance + self.spread[row] + noise
         of_variance = 0.5 * n * (variance / total) ** 2
         return np.bincount(row, n / total, number), np.bincount(row, of_variance, number)
 
     def level(self) -> tuple[float, float]:
         """Overall mean, and the log of the variance less the noise."""
-        n = self.items
+        n, noises = self._sums()
         level = float(np.average(self.centre, weights=n))
-        squares = float(self.moments[:, 2, 0].sum() + n @ (self.centre - level) ** 2)
-        noise = float(np.average(self.noise, weights=self.moments[:, 0, 0]))
+        squares = self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.centre - level) ** 2
+        noise = noises.sum() / n.sum()
         return level, float(np.log(max(squares / n.sum() - noise, 0.1 * noise)))
 
 

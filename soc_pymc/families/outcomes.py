@@ -16,7 +16,6 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .forms import OutcomeForms
 from .kinds import BINOMIAL_FORMS, NORMAL_FORMS, POISSON_FORMS
-from .row_sums import Powers
 from .scales import (
     EXACT_COUNTS,
     LARGEST_COUNT,
@@ -183,14 +182,6 @@ class Outcome:
     def reals(self, names: Sequence[str]) -> tuple[str, ...]:
         """Real sums of some tables, each once."""
         return tuple(dict.fromkeys(real for name in names for real in self.tables[name].reals))
-
-    def powers(self, columns: Mapping[str, NDArray[Any]]) -> Powers:
-        """Sums of powers, as in `row_sums.Powers`."""
-        return {
-            (s.outcome, s.size, s.complement)[: 3 if s.complement else 2]: columns[name]
-            for name, s in self.sums_of.items()
-            if s.form == "power" and name in columns
-        }
 
     def check_joint(self, cells: int, most: int) -> None:
         """Refuse more joint cells than the budget when all bins are merged already."""

@@ -24,13 +24,13 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from .components import inverse_trigamma
 from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
 from .priors import Gamma, GammaMixture
 from .rising import columns, make_rising, rising, two_points
-from .row_sums import Columns, RowSums, by_row, row_of
+from .row_sums import Columns, Ragged, RowSums, by_row
 from .special_functions import beta_tail, gamma_kernel, log_negative_binomial
 
 _LARGEST_LOG_SHAPE = 230.0  # above it the marginal is Poisson to all digits, and squares overflow
@@ -67,27 +67,15 @@ def draw_row(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class GammaRows(RowSums):
-    """The two histograms of all rows as weighted points, rows one after the other."""
+    """The two histograms of all rows as weighted points."""
 
-    step_start: Ints  # as in `Rising`, of counts
-    step: Floats
-    over: Floats
-    wide_start: Ints
-    wide_excess: Floats
-    wide_weight: Floats
-    start: Ints  # (rows + 1,): offsets of points of exposure
-    exposure: Floats
-    items: Floats
-    counts: Floats  # sum of the items' counts
+    steps: Ragged  # of counts, as in `histogram`
+    wide: Ragged
+    points: Ragged  # distinct exposures, and the items and counts of each
     total: Floats  # (rows,): sum of counts
     constant: Floats  # (rows,): sum of y log N - log y!, which makes a log probability
-    spread: Floats  # (rows,): variance of the items' own log means around that of the row's centre
+    spread: Floats  # (rows,): variance of the items' log means around that of the row's centre
 
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "step_start": ("step", "over"),
-        "wide_start": ("wide_excess", "wide_weight"),
-        "start": ("exposure", "items", "counts"),
-    }
     draw_row = staticmethod(draw_row)
     margins = ("count", "exposure")
     size_cell = "exposure_cell"
@@ -122,10 +110,10 @@ class GammaRows(RowSums):
         else:
             counts, exposures, part = cells["count"], cells["exposure"], cells["part"]
             y_log_n = np.bincount(part["row"], part["sum_y_log_N"], rows)
-        counts_above, log_factorials = make_rising(rows, columns(counts, _COUNT_SUMS))
+        *of_counts, log_factorials = histogram(rows, columns(counts, _COUNT_SUMS))
         points = _exposure_points(rows, exposures)
         total = np.bincount(exposures["row"], exposures["sum_y"], rows)
-        return cls(*counts_above, *points, total, y_log_n - log_factorials, np.zeros(rows))
+        return cls(*of_counts, points, total, y_log_n - log_factorials, np.zeros(rows))
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
@@ -139,22 +127,22 @@ class GammaRows(RowSums):
         from the negative binomial's first four cumulants; it is sharp where expected counts are
         small.
         """
-        row, number = row_of(self.start), len(self.total)
+        row, number, (exposure, items, _) = self.points.row, len(self.total), self.points.columns
         log_mean, log_cv2 = self.widened(np, location, dispersion, self.spread)
         chain = np.exp(dispersion - log_cv2) * (1.0 + self.spread)
         cv2 = np.exp(log_cv2)[row]
-        expected = self.exposure * np.exp(log_mean)[row]
+        expected = exposure * np.exp(log_mean)[row]
         r = expected * cv2
         # r^2 expected / (k4 + 2 expected k2^2 - k3^2 / k2) where the cumulants over the expected
         # count are k2 = 1 + r, k3 = k2 (1 + 2r), k4 = k2 (1 + 6r + 6r^2)
         quadratic = 0.5 * (r / (1.0 + r)) ** 2 / (1.0 + cv2)
-        of_mean = np.bincount(row, self.items * expected / (1.0 + r), number)
-        return of_mean, chain**2 * np.bincount(row, self.items * quadratic, number)
+        of_mean = np.bincount(row, items * expected / (1.0 + r), number)
+        return of_mean, chain**2 * np.bincount(row, items * quadratic, number)
 
     def level(self) -> tuple[float, float]:
         """Log of the overall rate, and the prior's own level."""
-        exposure = float(self.exposure @ self.items)
-        return float(np.log((self.total.sum() + 0.5) / exposure)), self.dispersion_level[0]
+        exposure, items, _ = self.points.columns
+        return float(np.log((self.total.sum() + 0.5) / (exposure @ items))), self.dispersion_level[0]
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:
@@ -162,8 +150,18 @@ class GammaRows(RowSums):
         return self.total > 0
 
 
-def _exposure_points(rows: int, cells: Columns) -> tuple[Ints, Floats, Floats, Floats]:
-    """Offsets of rows, distinct exposures, and the items and counts of each."""
+def histogram(rows: int, cells: tuple[NDArray[Any], ...]) -> tuple[Ragged, Ragged, Floats]:
+    """Tables of `Rising` from cells (row, n, sums of y, y^2, y^3), and each row's sum of log y!.
+
+    They are numbers j below 32 with the items of more than j, and others less 32 with their items.
+    """
+    made, log_factorials = make_rising(rows, cells)
+    steps = Ragged(made.step_start, (made.step, made.over))
+    return steps, Ragged(made.start, (made.excess, made.weight)), log_factorials
+
+
+def _exposure_points(rows: int, cells: Columns) -> Ragged:
+    """Distinct exposures, and the items and counts of each."""
     row, n, n1, n2, n3, y, y1, y2, y3 = columns(cells, _EXPOSURE_SUMS)
     occupied = y > 0
     weights = (
@@ -175,8 +173,7 @@ def _exposure_points(rows: int, cells: Columns) -> tuple[Ints, Floats, Floats, F
     )
     points = pd.concat(weights, axis=1, sort=True).fillna(0.0)  # exact cells share their points
     place, size = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
-    start, (exposure, items, counts) = by_row(rows, place, size, *points.to_numpy().T)
-    return start, exposure, items, counts
+    return by_row(rows, place, size, *points.to_numpy().T)
 
 
 # --- the family ----------------------------------------------------------------------------------

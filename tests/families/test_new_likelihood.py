@@ -21,7 +21,7 @@ from soc_pymc.families import family, mixtures, outcomes, scales
 from soc_pymc.families.forms import OutcomeForms
 from soc_pymc.families.rising import columns as sums_of_cells
 from soc_pymc.families.rising import two_points
-from soc_pymc.families.row_sums import RowSums, by_row, row_of
+from soc_pymc.families.row_sums import Ragged, RowSums, by_row
 from tests.examples import OVER
 
 POWERS = {f"sum_y{k if k > 1 else ''}": outcomes.Sum(k, 0) for k in (1, 2, 3)}
@@ -40,13 +40,10 @@ def draw_row(rng, location, dispersion, time, items, total, spread):
 class WaitingRows(RowSums):
     """Waiting times of all rows as weighted points."""
 
-    start: Any
-    time: Any
-    items: Any
+    points: Ragged  # times and items
     total: Any
     spread: Any
 
-    tables: ClassVar = {"start": ("time", "items")}
     draw_row = staticmethod(draw_row)
     widened = staticmethod(family.GAMMA.rows.widened)
     margins, size_cell = ("time",), "time_cell"
@@ -60,16 +57,16 @@ class WaitingRows(RowSums):
     @classmethod
     def of(cls, rows, cells):
         row, *sums = sums_of_cells(cells["time"], ("n", *POWERS))
-        start, points = by_row(rows, *two_points(row, *sums))
-        return cls(start, *points, np.bincount(row, sums[1], rows), np.zeros(rows))
+        points = by_row(rows, *two_points(row, *sums))
+        return cls(points, np.bincount(row, sums[1], rows), np.zeros(rows))
 
     def information(self, location, dispersion):
-        n = np.bincount(row_of(self.start), self.items)
+        n = np.bincount(self.points.row, self.points.columns[1])
         shape = np.exp(-dispersion)
         return n * shape / (shape + 2.0), 2.0 * n / (shape + 1.0) / (shape + 2.0)
 
     def level(self):
-        return float(np.log(self.items.sum() / self.total.sum())), -1.2
+        return float(np.log(self.points.columns[1].sum() / self.total.sum())), -1.2
 
 
 @dataclass(frozen=True)
