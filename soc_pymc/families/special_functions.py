@@ -8,6 +8,7 @@ import math
 
 import numba
 import numpy as np
+from numpy.polynomial.polynomial import polyvander
 from numpy.typing import ArrayLike
 from scipy import special
 
@@ -25,7 +26,6 @@ _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 _SDS, _TAILS = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
 _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
 _ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
-_LEAST_NORM = 1e-7  # of a polynomial of standardised draws, unless they take few values
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 _of_three = numba.vectorize(["float64(float64, float64, float64)"], cache=True)
@@ -239,39 +239,6 @@ def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
 # --- Gauss rules: few nodes with the moments of draws ---------------------------------------------
 
 
-def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
-    """Centred draws over their sd, and this sd, (n, 1): 0 if it is rounding of a `size`."""
-    sd = np.sqrt((x * x).mean(axis=1, keepdims=True))
-    sd = np.where(sd <= _ROUNDING * size, 0.0, sd)
-    return _over(x, sd), sd
-
-
-def _over(x: Floats, divisor: Floats) -> Floats:
-    return x * np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0.0)
-
-
-def _recurrence(x: Floats, number: int) -> tuple[Floats, Floats]:
-    """Orthonormal polynomials (n, number, draws) by Stieltjes' procedure, and their Jacobi matrix.
-
-    Draws of fewer values than polynomials give polynomials of 0 and nodes of weight 0.
-    """
-    poly, jacobi = np.ones((len(x), number, x.shape[1])), np.zeros((len(x), number, number))
-    for k in range(number):
-        current = poly[:, k]
-        alpha = (x * current**2).mean(axis=1, keepdims=True)
-        jacobi[:, k, k] = alpha[:, 0]
-        if k == number - 1:
-            break
-        following = (x - alpha) * current
-        if k:
-            following -= jacobi[:, k, k - 1, None] * poly[:, k - 1]
-        norm = np.sqrt((following**2).mean(axis=1, keepdims=True))
-        beta = np.where(norm > _LEAST_NORM, norm, 0.0)
-        poly[:, k + 1] = _over(following, beta)
-        jacobi[:, k, k + 1] = jacobi[:, k + 1, k] = beta[:, 0]
-    return poly, jacobi
-
-
 def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
     """Nodes and weights that average smooth functions of two curves over their draws (n, draws).
 
@@ -290,11 +257,25 @@ def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
     z = dispersion - other
     slope = (x * z).mean(axis=1, keepdims=True)
     z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(other))  # a logarithm
-    (poly_x, jacobi_x), (poly_z, jacobi_z) = _recurrence(x, number), _recurrence(z, number)
-    joint = poly_x @ poly_z.swapaxes(1, 2) / x.shape[1]
-    (at_x, vector_x), (at_z, vector_z) = np.linalg.eigh(jacobi_x), np.linalg.eigh(jacobi_z)
-    # Lagrange's polynomials at Gauss nodes are sums of the orthonormal ones
-    weight = (vector_x * vector_x[:, :1]).swapaxes(1, 2) @ joint @ (vector_z * vector_z[:, :1])
-    first = np.broadcast_to((centre + sd * at_x)[:, :, None], weight.shape)
-    second = (other + slope * at_x)[:, :, None] + (remaining_sd * at_z)[:, None]
+    (node_x, lagrange_x), (node_z, lagrange_z) = _nodes(x, number), _nodes(z, number)
+    weight = lagrange_x.swapaxes(1, 2) @ lagrange_z
+    first = np.broadcast_to((centre + sd * node_x)[:, :, None], weight.shape)
+    second = (other + slope * node_x)[:, :, None] + (remaining_sd * node_z)[:, None]
     return np.stack([weight, first, second], axis=1).reshape(len(x), 3, number**2)
+
+
+def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """Centred draws over their sd, and this sd, (n, 1): 0 if it is rounding of a `size`."""
+    sd = np.sqrt((x * x).mean(axis=1, keepdims=True))
+    sd = np.where(sd <= _ROUNDING * size, 0.0, sd)
+    return np.divide(x, sd, out=np.zeros_like(x), where=sd > 0.0), sd
+
+
+def _nodes(x: Floats, number: int) -> tuple[Floats, Floats]:
+    """Gauss nodes (n, number) of draws, and Lagrange's polynomials there, (n, draws, number).
+
+    Draws of fewer values have nodes without weight.
+    """
+    basis = np.linalg.qr(polyvander(x, number - 1))[0]  # orthonormal polynomials
+    nodes, vectors = np.linalg.eigh(basis.swapaxes(1, 2) @ (x[:, :, None] * basis))
+    return nodes, basis @ (vectors * vectors[:, :1])
