@@ -63,43 +63,26 @@ def _shares(xp: Any, location: Any) -> Pair:
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _successes(rng, mean, size, n, items):  # type: ignore[no-untyped-def]
-    """Successes of so many items of n trials: one Beta-Binomial with their mean and variance.
-
-    `mean` and `size` are a / (a + b) and a + b of theta's Beta.
-    """
-    trials = max(np.rint(n * items), 1.0)
-    # the correlation of two trials falls from 1/(size + 1) to (n - 1)/(trials - 1) of it
-    ratio = (trials - 1.0) / (n - 1.0) if n > 1.0 else np.inf
-    total_size = max(ratio * size + ratio - 1.0, size)
-    theta = mean
-    if total_size < _NO_SPREAD:
-        x, y = rng.gamma(mean * total_size, 1.0), rng.gamma((1.0 - mean) * total_size, 1.0)
-        # both are 0 where the Beta is at its ends
-        theta = x / (x + y) if x + y > 0.0 else (1.0 if rng.random() < mean else 0.0)
-    return float(rng.binomial(int(trials), theta))
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
 def draw_row(  # type: ignore[no-untyped-def]
     rng, location, dispersion, y_step, y_over, y_excess, y_weight, z_step, z_over, z_excess,
     z_weight, n_step, n_over, n_excess, n_weight, total, failures, constant, spread,
 ):  # fmt: skip
-    """Successes of a row, from the items of each number of trials."""
+    """Successes of a row: one Beta-Binomial with the mean and variance of their sum."""
     mu, complement = 1.0 / (1.0 + np.exp(-location)), 1.0 / (1.0 + np.exp(location))
     tilt, within = complement - mu, np.exp(dispersion)
     f = location + 0.5 * spread * tilt
     within += spread * (1.0 + tilt * tilt * within / (1.0 + mu * complement * within))
     mean, size = 1.0 / (1.0 + np.exp(-f)), (1.0 + np.exp(f)) * (1.0 + np.exp(-f)) / within
-    successes = 0.0
-    for j in range(min(len(n_over), EXACT_COUNTS - 1)):  # with just 1, ..., 31 trials
-        items = n_over[j] - (n_over[j + 1] if j + 1 < len(n_over) else 0.0)
-        if items > 0.0:
-            successes += _successes(rng, mean, size, j + 1.0, items)
-    for i in range(len(n_excess)):
-        if n_weight[i] > 0.0:
-            successes += _successes(rng, mean, size, n_excess[i] + EXACT_COUNTS, n_weight[i])
-    return successes
+    trials = n_over.sum() + (n_weight * n_excess).sum()
+    pairs = (n_step * n_over).sum()  # of trials of one item, whose correlation is 1/(size + 1)
+    pairs += (n_weight * n_excess * (EXACT_COUNTS + 0.5 * (n_excess - 1.0))).sum()
+    theta, share = mean, 2.0 * pairs / max(trials * (trials - 1.0), 1.0)
+    total_size = (size + 1.0) / share - 1.0 if share > 0.0 else np.inf
+    if total_size < _NO_SPREAD:
+        x, y = rng.gamma(mean * total_size, 1.0), rng.gamma((1.0 - mean) * total_size, 1.0)
+        # both are 0 where the Beta is at its ends
+        theta = x / (x + y) if x + y > 0.0 else (1.0 if rng.random() < mean else 0.0)
+    return float(rng.binomial(int(np.rint(trials)), theta))
 
 
 @dataclass(frozen=True)
