@@ -20,7 +20,7 @@ digits at either end.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numba
 import numpy as np
@@ -129,7 +129,7 @@ class BetaRows(RowSums):
         """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
         joint = cells.get("joint")
         sums = {name: columns(joint or cells[name], names) for name, names in _SUMS.items()}
-        (*of_y, log_y), (*of_z, log_z), (*of_n, log_n) = (
+        (of_y, log_y), (of_z, log_z), (of_n, log_n) = (
             histogram(rows, table) for table in sums.values()
         )
         total, failures = (

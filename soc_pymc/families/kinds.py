@@ -1,7 +1,7 @@
 """Counts, successes and values: functions of outcomes that do not depend on the prior of theta."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import special
@@ -36,7 +36,7 @@ def _uniform_range(cells: Columns) -> tuple[Floats, Floats]:
     return mean - reach, mean + reach
 
 
-class _RateForms(OutcomeForms):
+class _RateForms(OutcomeForms, Protocol):
     """Functions that counts and successes share."""
 
     scale: Scale  # on which theta is linear in `line`
@@ -111,7 +111,7 @@ class _PoissonForms(_RateForms):
         if not (size.any() and (size == np.floor(size)).all() and (y <= size).all()):
             return False
         rate = float(y.sum() / size.sum())
-        return tight and rate > _SMALL_RATE or _look_like_trials(size, np.ones(len(size)), rate)
+        return (tight and rate > _SMALL_RATE) or _look_like_trials(size, np.ones(len(size)), rate)
 
     def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
         observed, share = size > 0, np.minimum(mean, 1.0)

@@ -10,7 +10,7 @@ the third of w - mean(w), plain and with y and y^2, leave an error of fourth ord
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numba
 import numpy as np
@@ -148,7 +148,7 @@ class NormalRows(RowSums):
         level = float(np.average(self.centre, weights=n))
         squares = self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.centre - level) ** 2
         noise = noises.sum() / n.sum()
-        return level, float(np.log(max(squares / n.sum() - noise, 0.1 * noise)))
+        return level, float(np.log(np.maximum(squares / n.sum() - noise, 0.1 * noise)))
 
 
 def _noise_sums(table: Columns) -> Floats:

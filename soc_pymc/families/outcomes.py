@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError

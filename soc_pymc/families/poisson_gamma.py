@@ -15,7 +15,7 @@ error is of third order in the cell's width. It is exact as alpha -> infinity.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numba
 import numpy as np
@@ -110,7 +110,7 @@ class GammaRows(RowSums):
         else:
             counts, exposures, part = cells["count"], cells["exposure"], cells["part"]
             y_log_n = np.bincount(part["row"], part["sum_y_log_N"], rows)
-        *of_counts, log_factorials = histogram(rows, columns(counts, _COUNT_SUMS))
+        of_counts, log_factorials = histogram(rows, columns(counts, _COUNT_SUMS))
         points = _exposure_points(rows, exposures)
         total = np.bincount(exposures["row"], exposures["sum_y"], rows)
         return cls(*of_counts, points, total, y_log_n - log_factorials, np.zeros(rows))
@@ -142,7 +142,9 @@ class GammaRows(RowSums):
     def level(self) -> tuple[float, float]:
         """Log of the overall rate, and the prior's own level."""
         exposure, items, _ = self.points.columns
-        return float(np.log((self.total.sum() + 0.5) / (exposure @ items))), self.dispersion_level[0]
+        return float(np.log((self.total.sum() + 0.5) / (exposure @ items))), self.dispersion_level[
+            0
+        ]
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:
@@ -150,14 +152,14 @@ class GammaRows(RowSums):
         return self.total > 0
 
 
-def histogram(rows: int, cells: tuple[NDArray[Any], ...]) -> tuple[Ragged, Ragged, Floats]:
+def histogram(rows: int, cells: tuple[NDArray[Any], ...]) -> tuple[tuple[Ragged, Ragged], Floats]:
     """Tables of `Rising` from cells (row, n, sums of y, y^2, y^3), and each row's sum of log y!.
 
     They are numbers j below 32 with the items of more than j, and others less 32 with their items.
     """
     made, log_factorials = make_rising(rows, cells)
     steps = Ragged(made.step_start, (made.step, made.over))
-    return steps, Ragged(made.start, (made.excess, made.weight)), log_factorials
+    return (steps, Ragged(made.start, (made.excess, made.weight))), log_factorials
 
 
 def _exposure_points(rows: int, cells: Columns) -> Ragged:
