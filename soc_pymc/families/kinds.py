@@ -10,7 +10,7 @@ from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError, ItemsError
 from .forms import OutcomeForms, fitted_line
 from .row_sums import Columns
-from .scales import LOG, LOGIT, Scale, count_cell_range
+from .scales import LOG, LOGIT, Scale
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 _SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
@@ -51,6 +51,11 @@ class _RateForms(OutcomeForms, Protocol):
         theta = np.divide(mean, size, out=np.full(len(y), 0.5), where=size > 0)
         return self.log_likelihood(y, size, theta), slope
 
+    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+        low, high = _uniform_range(cells)
+        low = np.maximum(np.floor(low + 0.5), 0.0)
+        return low, np.maximum(np.ceil(high - 0.5), low)
+
     def residual_squares(
         self, groups: Columns, known: Bools
     ) -> tuple[Floats, tuple[Floats, Floats, Floats, Floats, Floats]]:
@@ -77,10 +82,6 @@ def _scatter(residual: Floats, expected: Floats, extra: Floats) -> Floats:
 class _PoissonForms(_RateForms):
     zeros = "zero counts"
     scale = LOG
-
-    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
-        low, width = count_cell_range(cells["count_cell"])
-        return low, low + np.maximum(width - 1.0, 0.0)
 
     def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
         # given its sum m, the counts of n items are multinomial: the sum of their squares has
@@ -188,11 +189,6 @@ def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
 class _BinomialForms(_RateForms):
     zeros = "zero successes"
     scale = LOGIT
-
-    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
-        low, high = _uniform_range(cells)
-        low = np.maximum(np.floor(low + 0.5), 0.0)
-        return low, np.maximum(np.ceil(high - 0.5), low)
 
     def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
         # in units of the variance of the group's successes in an item of typical size
