@@ -43,21 +43,12 @@ class Family(Protocol):
     components: Components  # of mixtures
     mixtures: MixtureForms  # items under mixtures
     has_log_moments: bool = False  # whether moments of log theta can be matched
+    curves: tuple[str, str]  # names of the two curves in the posterior
+    parameters: tuple[str, str]  # names of the conjugate parameters
 
     def __init__(self, components: Components, mixtures: MixtureForms) -> None:
         self.components, self.mixtures = components, mixtures
-
-    @property
-    def curves(self) -> tuple[str, str]:
-        """Names of the two curves in the posterior."""
-        names: tuple[str, str] = self.prior.curve_names
-        return names
-
-    @property
-    def parameters(self) -> tuple[str, str]:
-        """Names of the conjugate parameters."""
-        names: tuple[str, str] = self.prior.parameter_names
-        return names
+        self.curves, self.parameters = self.prior.curve_names, self.prior.parameter_names
 
     # --- curves
 

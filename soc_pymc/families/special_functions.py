@@ -82,8 +82,9 @@ def polygammas(x):  # type: ignore[no-untyped-def]
     return digamma, trigamma, tetragamma
 
 
-@_jit
-def _negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
+@_of_three
+def log_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
+    """Log probability of a negative binomial count with this mean and Gamma shape."""
     ratio = expected / shape
     if not count > 0.0:
         return -shape * math.log1p(ratio)
@@ -98,14 +99,9 @@ def _negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
     return remainder - parts - 0.5 * (math.log(2.0 * math.pi * count) + math.log1p(count / shape))
 
 
-@_of_three
-def log_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
-    """Log probability of a negative binomial count with this mean and Gamma shape."""
-    return _negative_binomial(count, shape, expected)
-
-
-@_jit
-def _beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
+@_of_four
+def beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
+    """x^a (1 - x)^b / B(a, b), given also its complement 1 - x with all its digits."""
     if not (x > 0.0 and complement > 0.0):
         return 0.0
     m = a + b
@@ -117,10 +113,8 @@ def _beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
 
 @_jit
 def _beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
-    """P(theta <= x) over `beta_kernel` for x up to (a + 1) / (a + b + 2).
-
-    The continued fraction of Didonato and Morris (1992), Algorithm 708.
-    """
+    # the continued fraction of Didonato and Morris (1992), Algorithm 708, for P(theta <= x) over
+    # `beta_kernel`, for x up to (a + 1) / (a + b + 2)
     m = a + b
     lean = (a - m * x if x < 0.5 else m * complement - b) + 1.0
     inverse = 1.0 / (a + 1.0)
@@ -141,38 +135,28 @@ def _beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
 
 
 @_of_four
-def beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
-    """x^a (1 - x)^b / B(a, b), given also its complement 1 - x with all its digits."""
-    return _beta_kernel(x, complement, a, b)
-
-
-@_of_four
 def _beta_tail(x, complement, a, b):  # type: ignore[no-untyped-def]
     if not x > 0.0:
         return 1.0
-    kernel = _beta_kernel(x, complement, a, b)
+    kernel = beta_kernel(x, complement, a, b)
     if x < (a + 1.0) / (a + b + 2.0):
         return 1.0 - min(kernel * _beta_fraction(x, complement, a, b), 1.0)
     return min(kernel * _beta_fraction(complement, x, b, a), 1.0) if complement > 0.0 else 0.0
 
 
-@_jit
-def _log_pmf(y, n, a, b):  # type: ignore[no-untyped-def]
+@_of_four
+def log_beta_binomial(y, n, a, b):  # type: ignore[no-untyped-def]
+    """Log probability of y successes in n trials, theta ~ Beta(a, b); y need not be whole."""
     # given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial
     m = a + b
-    log_ratio = _negative_binomial(y, a, n * (a / m)) + _negative_binomial(n - y, b, n * (b / m))
-    return log_ratio - _negative_binomial(n, m, n)
+    log_ratio = log_negative_binomial(y, a, n * (a / m))
+    log_ratio += log_negative_binomial(n - y, b, n * (b / m))
+    return log_ratio - log_negative_binomial(n, m, n)
 
 
 @_jit
 def _pmf(y, n, a, b):  # type: ignore[no-untyped-def]
-    return math.exp(_log_pmf(y, n, a, b))
-
-
-@_of_four
-def log_beta_binomial(y, n, a, b):  # type: ignore[no-untyped-def]
-    """Log probability of y successes in n trials, theta ~ Beta(a, b); y need not be whole."""
-    return _log_pmf(y, n, a, b)
+    return math.exp(log_beta_binomial(y, n, a, b))
 
 
 @_jit
