@@ -8,6 +8,7 @@ equal w, the sums of 1, y and y^2. Within a cell w varies by a few percent; the 
 the third of w - mean(w), plain and with y and y^2, leave an error of fourth order.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -169,13 +170,10 @@ def _joint_sums(table: Columns) -> Floats:
 
 def _shifted(sums: Floats, noise: Floats) -> Floats:
     """Sums of powers of w - noise from sums of powers of w."""
-    s0, s1, s2, s3 = (sums[:, :, k] for k in range(4))
-    a = noise[:, None]
+    shift = -noise[:, None]
     shifted = [
-        s0,
-        s1 - a * s0,
-        s2 - a * (2 * s1 - a * s0),
-        s3 - a * (3 * s2 - a * (3 * s1 - a * s0)),
+        sum(math.comb(k, j) * shift ** (k - j) * sums[:, :, j] for j in range(k + 1))
+        for k in range(4)
     ]
     return np.stack(shifted, axis=2)
 

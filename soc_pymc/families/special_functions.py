@@ -236,16 +236,16 @@ def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
     >>> float((weight * x * z).sum().round(12))
     1.0
     """
-    centre, other = (x.mean(axis=1, keepdims=True) for x in (location, dispersion))
+    centre, level = (curve.mean(axis=1, keepdims=True) for curve in (location, dispersion))
     x, sd = _standardised(location - centre, np.abs(location).max(axis=1, keepdims=True))
-    z = dispersion - other
+    z = dispersion - level
     slope = (x * z).mean(axis=1, keepdims=True)
-    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(other))  # a logarithm
+    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))  # a logarithm
     (node_x, lagrange_x), (node_z, lagrange_z) = _nodes(x, number), _nodes(z, number)
     weight = lagrange_x.swapaxes(1, 2) @ lagrange_z
-    first = np.broadcast_to((centre + sd * node_x)[:, :, None], weight.shape)
-    second = (other + slope * node_x)[:, :, None] + (remaining_sd * node_z)[:, None]
-    return np.stack([weight, first, second], axis=1).reshape(len(x), 3, number**2)
+    locations = np.broadcast_to((centre + sd * node_x)[:, :, None], weight.shape)
+    dispersions = (level + slope * node_x)[:, :, None] + (remaining_sd * node_z)[:, None]
+    return np.stack([weight, locations, dispersions], axis=1).reshape(len(x), 3, number**2)
 
 
 def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
