@@ -142,9 +142,8 @@ class GammaRows(RowSums):
     def level(self) -> tuple[float, float]:
         """Log of the overall rate, and the prior's own level."""
         exposure, items, _ = self.points.columns
-        return float(np.log((self.total.sum() + 0.5) / (exposure @ items))), self.dispersion_level[
-            0
-        ]
+        rate = (self.total.sum() + 0.5) / (exposure @ items)
+        return float(np.log(rate)), self.dispersion_level[0]
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:
