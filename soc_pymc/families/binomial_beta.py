@@ -6,10 +6,10 @@ exp(g) is the variance of logit theta and the squared coefficient of variation o
     a = exp(-g) / (1 - mu),   b = exp(-g) / mu,   a + b = exp(-g) / v,   v = mu (1 - mu),
     Var(theta) = v^2 exp(g) / (1 + v exp(g)).
 
-Successes and failures change places by f -> -f; g -> -infinity (a Binomial marginal) is an ordinary
-limit. With M = a + b, the log marginal of an item with y successes and z failures in n = y + z trials is
+Successes and failures change places by f -> -f; g -> -infinity (a Binomial marginal) is an
+ordinary limit. With M = a + b, the log marginal of an item with y successes and z failures is
 
-    y log mu + z log(1 - mu) + R(a, y) + R(b, z) - R(M, n) + log n! - log y! - log z!,
+    y log mu + z log(1 - mu) + R(a, y) + R(b, z) - R(M, n) + log n! - log y! - log z!,  n = y + z,
 
 R(alpha, y) the sum of log1p(j/alpha) over j < y (`rising`): it needs one histogram each over
 successes, failures and trials.

@@ -121,7 +121,6 @@ class Outcome:
     whole: bool = True  # outcomes are whole numbers, with step functions as predictive cdfs
     positive: bool = True  # theta is positive, with logarithmic curves and pictures
     sizes_add: bool = True  # a larger size is more informative, and means are over units of size
-    few_joint: bool = True  # one bin always has few joint cells: merging bins is always enough
     size_power: int = 1  # of the size in sums: N of counts, s^2 of values
     integers: tuple[str, ...] = ("n", "sum_y")  # columns of whole numbers of every table
     # widths of cells; statistics with other cells cannot be added
@@ -184,7 +183,7 @@ class Outcome:
 
     def check_joint(self, cells: int, most: int) -> None:
         """Refuse more joint cells than the budget when all bins are merged already."""
-        if cells > most and not self.few_joint:
+        if cells > most and not self.whole:
             raise StatisticsError(
                 f"there are more than {most:,} joint cells even in a single bin, as "
                 f"{self.words.outcomes} are spread over very many {self.words.sizes}: allow more "
@@ -343,7 +342,6 @@ _NORMAL = Outcome(
         "joint": _joint("noise_cell", "value_cell", reals=_VALUE),
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
-    few_joint=False,
     amounts={},
     estimate=lambda value, noise_sd: value,
     of_bins=lambda sums: (np.sqrt(sums["sum_s2"] / sums["n"]), sums["sum_y"] / sums["n"]),

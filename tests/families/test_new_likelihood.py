@@ -135,7 +135,7 @@ def waiting(monkeypatch):
 
 
 def test_waiting_times_are_fitted_and_scored(waiting):
-    """Cells stand for items, true curves lie within 4 sd, and items have the closed form's means."""
+    """Cells stand for items, true curves lie within 4 sd, items have means in closed form."""
     rng = np.random.default_rng(5)
     score = np.exp(rng.normal(-1.0, 0.6, 6000))
     rate = score * rng.gamma(4.0, 0.25, len(score))
