@@ -79,7 +79,7 @@ def test_averages_with_zero(record):
     assert over - short == pytest.approx(mean - cut)
 
 
-# --- further outcomes: against direct sums over all of them ------------------------------------------
+# --- further outcomes: against direct sums over all of them ---------------------------------------
 
 # conjugate parameters of components (as a mixture of one item has them), sizes and cuts
 COMPONENTS = {
