@@ -79,8 +79,5 @@ LINE = Forward("line", "(l),(l),(l),(l,k),(l,l),(k)->(l)", _line)
 @cache
 def totals(sums: type[RowSums], dimensions: tuple[int, ...]) -> Forward:
     """Observed totals of rows, whose cells have these numbers of dimensions."""
-    cores = []
-    for table, number in zip(sums.axes(), dimensions, strict=True):
-        further = [f"d{table}{k}" for k in range(number - 2)]
-        cores.append(",".join([f"c{table}", *further]) if table else "")
+    cores = [",".join(f"c{k}_{axis}" for axis in range(n - 1)) for k, n in enumerate(dimensions)]
     return Forward(f"{sums.__name__} totals", f"(),(),({'),('.join(cores)})->()", sums.draw_row)

@@ -334,9 +334,9 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
 def _check_digits(stats: Statistics, items: Items) -> None:
     """Refuse values so far from 0 that sums of squares lose their variation to rounding."""
     outcome = OUTCOMES[items.kind]
-    names = [name for name in outcome.sums("part") if name in outcome.sums_of]
-    sums = outcome.powers(binning.added(stats.table("part"), ("group", "bin"), names))
-    n, y1, y2, noise = (sums[power] for power in ((0, 0), (1, 0), (2, 0), (0, 1)))
+    names = ("n", "sum_y", "sum_y2", "sum_s2")
+    sums = binning.added(stats.table("part"), ("group", "bin"), names)
+    n, y1, y2, noise = (sums[name] for name in names)
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
     # rounding errs by about 2^-53 sqrt(n) of a sum of n squares
     if 2.0**-53 * np.sqrt(n) @ y2 > _DIGITS * (about + noise).sum():

@@ -6,21 +6,18 @@ exp(g) is the variance of logit theta and the squared coefficient of variation o
     a = exp(-g) / (1 - mu),   b = exp(-g) / mu,   a + b = exp(-g) / v,   v = mu (1 - mu),
     Var(theta) = v^2 exp(g) / (1 + v exp(g)).
 
-Successes and failures change places by f -> -f. For small rates a is exp(-g), and g is the log cv2
-of a Gamma. g -> -infinity (no overdispersion, a Binomial marginal) is an ordinary limit.
+Successes and failures change places by f -> -f; g -> -infinity (a Binomial marginal) is an
+ordinary limit. With M = a + b, the log marginal of an item with y successes and z failures is
 
-With M = a + b, the log marginal of an item with y successes and z failures in n = y + z trials is
-
-    y log mu + z log(1 - mu) + R(a, y) + R(b, z) - R(M, n) + log n! - log y! - log z!,
+    y log mu + z log(1 - mu) + R(a, y) + R(b, z) - R(M, n) + log n! - log y! - log z!,  n = y + z,
 
 R(alpha, y) the sum of log1p(j/alpha) over j < y (`rising`): it needs one histogram each over
-successes, failures and trials. log a = log(1 + exp(f)) - g and log b = log(1 + exp(-f)) - g lose no
-digits at either end.
+successes, failures and trials.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numba
 import numpy as np
@@ -29,14 +26,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from .conjugate import REACH, Family, Generators, Pair, count_grid, grid_ends
+from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
-from .poisson_gamma import draw_log_gamma
+from .poisson_gamma import draw_log_gamma, histogram
 from .priors import Beta, BetaMixture
-from .rising import columns, make_rising, rising
-from .row_sums import Columns, RowSums, row_of
+from .rising import columns, rising
+from .row_sums import Columns, Ragged, RowSums
 from .scales import EXACT_COUNTS
-from .special_functions import beta_binomial_ends, beta_kernel, beta_tail, log_beta_binomial
+from .special_functions import beta_binomial_cdf, beta_kernel, beta_tail, log_beta_binomial
 
 _LEAST = -230.0  # second curve below which all is Binomial to all digits, and squares overflow
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
@@ -63,77 +60,43 @@ def _shares(xp: Any, location: Any) -> Pair:
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _successes(rng, mean, size, n, items):  # type: ignore[no-untyped-def]
-    """Successes of so many items of n trials: one Beta-Binomial with their mean and variance.
-
-    `mean` and `size` are a / (a + b) and a + b of theta's Beta.
-    """
-    trials = max(np.rint(n * items), 1.0)
-    # the correlation of two trials falls from 1/(size + 1) to (n - 1)/(trials - 1) of it
-    ratio = (trials - 1.0) / (n - 1.0) if n > 1.0 else np.inf
-    total_size = max(ratio * size + ratio - 1.0, size)
-    theta = mean
-    if total_size < _NO_SPREAD:
-        x, y = rng.gamma(mean * total_size, 1.0), rng.gamma((1.0 - mean) * total_size, 1.0)
-        # both are 0 where the Beta is at its ends
-        theta = x / (x + y) if x + y > 0.0 else (1.0 if rng.random() < mean else 0.0)
-    return float(rng.binomial(int(trials), theta))
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
 def draw_row(  # type: ignore[no-untyped-def]
     rng, location, dispersion, y_step, y_over, y_excess, y_weight, z_step, z_over, z_excess,
     z_weight, n_step, n_over, n_excess, n_weight, total, failures, constant, spread,
 ):  # fmt: skip
-    """Successes of a row, from the items of each number of trials."""
+    """Successes of a row: one Beta-Binomial with the mean and variance of their sum."""
     mu, complement = 1.0 / (1.0 + np.exp(-location)), 1.0 / (1.0 + np.exp(location))
     tilt, within = complement - mu, np.exp(dispersion)
     f = location + 0.5 * spread * tilt
     within += spread * (1.0 + tilt * tilt * within / (1.0 + mu * complement * within))
     mean, size = 1.0 / (1.0 + np.exp(-f)), (1.0 + np.exp(f)) * (1.0 + np.exp(-f)) / within
-    successes = 0.0
-    for j in range(min(len(n_over), EXACT_COUNTS - 1)):  # with just 1, ..., 31 trials
-        items = n_over[j] - (n_over[j + 1] if j + 1 < len(n_over) else 0.0)
-        if items > 0.0:
-            successes += _successes(rng, mean, size, j + 1.0, items)
-    for i in range(len(n_excess)):
-        if n_weight[i] > 0.0:
-            successes += _successes(rng, mean, size, n_excess[i] + EXACT_COUNTS, n_weight[i])
-    return successes
+    trials = n_over.sum() + (n_weight * n_excess).sum()
+    pairs = (n_step * n_over).sum()  # of trials of one item, whose correlation is 1/(size + 1)
+    pairs += (n_weight * n_excess * (EXACT_COUNTS + 0.5 * (n_excess - 1.0))).sum()
+    theta, share = mean, 2.0 * pairs / max(trials * (trials - 1.0), 1.0)
+    total_size = (size + 1.0) / share - 1.0 if share > 0.0 else np.inf
+    if total_size < _NO_SPREAD:
+        x, y = rng.gamma(mean * total_size, 1.0), rng.gamma((1.0 - mean) * total_size, 1.0)
+        # both are 0 where the Beta is at its ends
+        theta = x / (x + y) if x + y > 0.0 else (1.0 if rng.random() < mean else 0.0)
+    return float(rng.binomial(int(np.rint(trials)), theta))
 
 
 @dataclass(frozen=True)
 class BetaRows(RowSums):
     """The three histograms of all rows: of successes y, failures z and trials n."""
 
-    y_step_start: Ints  # as in `Rising`
-    y_step: Floats
-    y_over: Floats
-    y_start: Ints
-    y_excess: Floats
-    y_weight: Floats
-    z_step_start: Ints
-    z_step: Floats
-    z_over: Floats
-    z_start: Ints
-    z_excess: Floats
-    z_weight: Floats
-    n_step_start: Ints
-    n_step: Floats
-    n_over: Floats
-    n_start: Ints
-    n_excess: Floats
-    n_weight: Floats
+    steps_y: Ragged  # as in `histogram`
+    wide_y: Ragged
+    steps_z: Ragged
+    wide_z: Ragged
+    steps_n: Ragged
+    wide_n: Ragged
     total: Floats  # (rows,): sum of successes
     failures: Floats  # (rows,): and of failures
     constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
-    spread: Floats  # (rows,): variance of the items' own logits of the mean around the row's
+    spread: Floats  # (rows,): variance of the items' logits of the mean around the row's
 
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        f"{letter}_{start}": (f"{letter}_{value}", f"{letter}_{number}")
-        for letter in "yzn"
-        for start, value, number in (("step_start", "step", "over"), ("start", "excess", "weight"))
-    }
     draw_row = staticmethod(draw_row)
     margins = ("trials", "failures", "successes")
     size_cell = "trials_cell"
@@ -164,7 +127,7 @@ class BetaRows(RowSums):
         joint = cells.get("joint")
         sums = {name: columns(joint or cells[name], names) for name, names in _SUMS.items()}
         (of_y, log_y), (of_z, log_z), (of_n, log_n) = (
-            make_rising(rows, table) for table in sums.values()
+            histogram(rows, table) for table in sums.values()
         )
         total, failures = (
             np.bincount(sums[name][0], sums[name][2], rows) for name in ("successes", "failures")
@@ -180,19 +143,21 @@ class BetaRows(RowSums):
     @property
     def tells_dispersion(self) -> NDArray[np.bool_]:
         """Rows with an item of two trials or more: single trials say nothing of the variance."""
-        rows = row_of(self.n_step_start)[self.n_step == 1.0]
+        rows = self.steps_n.row[self.steps_n.columns[0] == 1.0]
         return np.bincount(rows, minlength=len(self.total)) > 0
 
     def _sizes(self) -> tuple[Ints, Floats, Floats]:
         """Row, trials and number of items of points that stand for the items."""
-        row = row_of(self.n_step_start)
-        later = np.append(self.n_over[1:], 0.0)
+        row, (step, over), (excess, weight) = (
+            self.steps_n.row, self.steps_n.columns, self.wide_n.columns
+        )  # fmt: skip
+        later = np.append(over[1:], 0.0)
         later[np.append(row[1:], -1) != row] = 0.0
-        fewer = self.n_step < EXACT_COUNTS - 1  # those with more are in the other table
+        fewer = step < EXACT_COUNTS - 1  # those with more are in the other table
         return (
-            np.concatenate([row[fewer], row_of(self.n_start)]),
-            np.concatenate([self.n_step[fewer] + 1.0, self.n_excess + EXACT_COUNTS]),
-            np.concatenate([(self.n_over - later)[fewer], self.n_weight]),
+            np.concatenate([row[fewer], self.wide_n.row]),
+            np.concatenate([step[fewer] + 1.0, excess + EXACT_COUNTS]),
+            np.concatenate([(over - later)[fewer], weight]),
         )
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
@@ -251,6 +216,7 @@ class BinomialBeta(Family):
     name = "Beta"
     outcome = OUTCOMES["binomial"]
     prior, mixture, rows = Beta, BetaMixture, BetaRows
+    parameters = "a", "b"
 
     def to_parameters(self, location: Any, dispersion: Any) -> Pair:
         return a_b(location, dispersion)
@@ -260,32 +226,12 @@ class BinomialBeta(Family):
         return log_a - log_b, np.logaddexp(-log_a, -log_b)
 
     def curve_variables(self, location: Floats, dispersion: Floats) -> dict[str, Floats]:
-        a, b = a_b(location, dispersion)
-        mean, variance = self.natural_moments(location, np.exp(dispersion))
-        return {
-            "mean": mean,
-            "variance": variance,
-            "logit_mean": location,
-            "log_odds_cv2": dispersion,
-            "log_variance": np.log(variance),
-            "a": a,
-            "b": b,
-        }
+        return super().curve_variables(location, dispersion) | {"log_odds_cv2": dispersion}
 
     def natural_moments(self, location: Any, dispersion: Any) -> Pair:
         mean = special.expit(location)
         v = mean * special.expit(-np.asarray(location))
         return mean, v * (v * dispersion / (1.0 + v * dispersion))
-
-    def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
-        return a + y, b + (size - y)
-
-    def mean(self, a: Any, b: Any) -> Any:
-        return a / (a + b)
-
-    def variance(self, a: Any, b: Any) -> Any:
-        total = a + b
-        return (a / total) * (b / total) / (total + 1.0)
 
     def third(self, a: Any, b: Any) -> Any:
         total = a + b
@@ -295,14 +241,13 @@ class BinomialBeta(Family):
         inside = np.clip(cut, 0.0, 1.0)
         return beta_tail(inside, 1.0 - inside, a, b)
 
-    def excess(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+    def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         inside = np.clip(cut, 0.0, 1.0)
-        return np.where(cut > 0, _excess(inside, 1.0 - inside, a, b), self.mean(a, b) - cut)
+        return beta_tail(1.0 - inside, inside, b, a)
 
-    def shortfall(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        # that of failures in excess of 1 - cut
+    def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         inside = np.clip(cut, 0.0, 1.0)
-        return np.where(cut < 1, _excess(1.0 - inside, inside, b, a), cut - self.mean(a, b))
+        return beta_kernel(inside, 1.0 - inside, a, b) / (a + b)
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         others = tuple(rng.spawn(1)[0] for rng in rngs)  # the same for any number of rows
@@ -312,21 +257,18 @@ class BinomialBeta(Family):
         return np.asarray(special.expit(drawn))
 
     def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
-        logit, a, b = np.broadcast_arrays(drawn, a, b)
-        tail = beta_tail(special.expit(logit), special.expit(-logit), a, b)
-        far = np.abs(logit) > _FAR
-        if far.any():  # odds below all numbers
-            low, logit, a, b = logit[far] < 0, logit[far], a[far], b[far]
-            shape = np.where(low, a, b)
-            log_tail = -shape * np.abs(logit) - np.log(shape) - special.betaln(a, b)
-            tail[far] = np.where(low, -np.expm1(np.minimum(log_tail, 0.0)), np.exp(log_tail))
-        return np.asarray(tail)
+        tail = beta_tail(special.expit(drawn), special.expit(-drawn), a, b)
+        # odds below all numbers
+        shape = np.where(drawn < 0, a, b)
+        far = np.exp(-shape * np.abs(drawn) - np.log(shape) - special.betaln(a, b))
+        return np.where(np.abs(drawn) < _FAR, tail, np.where(drawn < 0, 1.0 - far, far))
 
-    def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
-        return log_beta_binomial(y, size, *a_b(location, dispersion))
+    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+        return np.asarray(log_beta_binomial(y, size, a, b))
 
-    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
-        return beta_binomial_ends(y, size, *a_b(location, dispersion))
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        tail = beta_binomial_cdf(np.clip(y - 1.0, 0.0, size), size, a, b)
+        return np.where(y > size, 1.0, np.where(y > 0, tail, 0.0))
 
     def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         theta = special.expit(self.draw(*a_b(location, dispersion), (rng, rng)))
@@ -335,33 +277,21 @@ class BinomialBeta(Family):
     def possible_size(self, size: Floats) -> Floats:
         return np.rint(size)
 
-    def grid(self, weight: Floats, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats]:
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
+        total = a + b
+        mean = size * (a / total)
+        variance = mean * (b / total) * ((total + size) / (total + 1.0))
+        return mean, np.sqrt(variance), _TAIL * (1.0 + size / total)
+
+    def grid(
+        self, weight: Floats, a: Floats, b: Floats, size: Floats, most: Floats | float = np.inf
+    ) -> tuple[Floats, Floats]:
         # what is rare is counted: the grid is finer near 0
         swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
         a, b = np.where(swap, b, a), np.where(swap, a, b)
-        total = a + b
-        mean = size * (a / total)
-        reach = np.sqrt(mean * (b / total) * ((total + size) / (total + 1.0)))
-        reach = REACH * reach + _TAIL * (1.0 + size / total)
-        low, high = grid_ends(weight, mean - reach, mean + reach)
-        low, high = np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, size))
-        count, width = count_grid(low, high)
+        count, width = super().grid(weight, a, b, size, size)
         count = np.minimum(count, size)  # those beyond the grid's end have no weight
         return np.where(swap, size - count, count), width
 
-    def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
-        return log_beta_binomial(y, size, a, b)
-
     def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        return np.clip(np.floor(cut * (a + b + size) - a) + 1.0, 0.0, size + 1.0)
-
-    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
-        tail = beta_binomial_ends(np.clip(y, 0.0, size), size, a, b)[0]
-        return np.where(y > size, 1.0, np.where(y <= 0, 0.0, tail))
-
-
-def _excess(cut: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
-    """(mean - c) P(theta > c) + c^a (1 - c)^b / (B(a, b) (a + b)), given also 1 - c."""
-    gap = np.where(cut < 0.5, a - (a + b) * cut, (a + b) * complement - b)
-    tail = beta_tail(cut, complement, a, b)
-    return np.maximum(gap * tail + beta_kernel(cut, complement, a, b), 0.0) / (a + b)
+        return np.clip(cut * (a + b + size) - a, 0.0, size + 1.0)

@@ -9,8 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
+from scipy.optimize import elementwise
 
 from .._lib.arrays import Bools, Floats
+from ..prior_table import ARRAYS
+from ..prior_table import FAMILIES as FORMULAS
 from .components import Components
 from .mixture_items import MixtureForms
 from .outcomes import Outcome
@@ -19,17 +22,18 @@ from .row_sums import RowSums
 Pair = tuple[Any, Any]
 Generators = tuple[Generator, ...]
 
-GRID = 256  # further outcomes that stand for all
-REACH = 8.0  # extent of the grid beyond the components, in sd
+_GRID = 256  # further outcomes that stand for all
+_REACH = 8.0  # extent of the grid beyond the components, in sd
 _SINGLE = 128  # counts summed one by one
 _AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
 _FAINT = 1e-10  # components of less weight do not widen the grid
-_HALVINGS = 1100  # of a bracket that holds a cut-off among counts
-_REAL_HALVINGS = 60  # and of one among values
 
 
 class Family(Protocol):
-    """Theta given the score and outcomes given theta; `a, b` are conjugate parameters of theta."""
+    """Theta given the score and outcomes given theta; `a, b` are conjugate parameters of theta.
+
+    Functions without a body here are a family's own; `soc_pymc.prior_table` has its formulas.
+    """
 
     name: str
     outcome: Outcome
@@ -39,26 +43,29 @@ class Family(Protocol):
     components: Components  # of mixtures
     mixtures: MixtureForms  # items under mixtures
     has_log_moments: bool = False  # whether moments of log theta can be matched
+    curves: tuple[str, str]  # names of the two curves in the posterior
+    parameters: tuple[str, str]  # names of the conjugate parameters
 
     def __init__(self, components: Components, mixtures: MixtureForms) -> None:
         self.components, self.mixtures = components, mixtures
-
-    @property
-    def curves(self) -> tuple[str, str]:
-        """Names of the two curves in the posterior."""
-        names: tuple[str, str] = self.prior.curve_names
-        return names
+        self.curves: tuple[str, str] = self.prior.curve_names
 
     # --- curves
 
     def to_parameters(self, location: Any, dispersion: Any) -> Pair:
         """Conjugate parameters of priors with these curves."""
+        a, b = FORMULAS[self.name].parameters(location, dispersion, ARRAYS)
+        return a, b
 
     def to_curves(self, a: Any, b: Any) -> Pair:
         """Both curves."""
 
     def curve_variables(self, location: Floats, dispersion: Floats) -> dict[str, Floats]:
         """Variables of `soc.calibration_curves` by name."""
+        mean, variance = self.natural_moments(location, np.exp(dispersion))
+        moments = {"mean": mean, "variance": variance, self.curves[0]: location}
+        a_b = zip(self.parameters, self.to_parameters(location, dispersion), strict=True)
+        return moments | {"log_variance": np.log(variance)} | dict(a_b)
 
     def natural_moments(self, location: Any, dispersion: Any) -> Pair:
         """E(theta) and Var(theta) from the first curve and exp of the second, which may be 0."""
@@ -75,12 +82,16 @@ class Family(Protocol):
 
     def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
         """Conjugate parameters given an outcome."""
+        a, b = FORMULAS[self.name].update(a, b, y, size)
+        return a, b
 
     def mean(self, a: Any, b: Any) -> Any:
         """E(theta)."""
+        return FORMULAS[self.name].mean(a, b)
 
     def variance(self, a: Any, b: Any) -> Any:
         """Var(theta)."""
+        return FORMULAS[self.name].variance(a, b)
 
     def third(self, a: Any, b: Any) -> Any:
         """E[(theta - E(theta))^3]."""
@@ -88,28 +99,53 @@ class Family(Protocol):
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         """P(theta > cut)."""
 
+    def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        """P(theta <= cut)."""
+
+    def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        """E[(theta - cut)+] less (E(theta) - cut) P(theta > cut)."""
+
     def excess(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         """E[(theta - cut)+]."""
+        inside = (self.mean(a, b) - cut) * self.above(cut, a, b) + self.kernel(cut, a, b)
+        return np.maximum(inside, 0.0)
 
     def shortfall(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         """E[(cut - theta)+]."""
+        inside = (cut - self.mean(a, b)) * self.cdf(cut, a, b) + self.kernel(cut, a, b)
+        return np.maximum(inside, 0.0)
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         """Draws on a scale that keeps theta's order, one for each element, row by row."""
 
     def natural(self, drawn: Floats) -> Floats:
         """Theta from draws on that scale."""
+        return drawn
 
     def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
         """P(theta > a draw on that scale)."""
+        return self.above(drawn, a, b)
 
     # --- outcomes, averaged over theta
 
+    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+        """Log marginal density or probability; counts may lie between whole numbers."""
+
     def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
-        """Log marginal density or probability, broadcast over the arguments."""
+        """`log_marginal` under curves."""
+        return self.log_marginal(y, size, *self.to_parameters(location, dispersion))
+
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        """P(Y < y)."""
 
     def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
         """P(Y < y) and P(Y <= y) of outcomes (n,) under curves (draws, n)."""
+        a, b = self.to_parameters(location, dispersion)
+        if not self.outcome.whole:
+            upto = self.below(y, size, a, b)
+            return upto, upto
+        upto = self.below(y + 1.0, size, a, b)
+        return np.maximum(upto - np.exp(self.log_marginal(y, size, a, b)), 0.0), upto
 
     def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         """Outcomes of new items."""
@@ -120,18 +156,27 @@ class Family(Protocol):
         """Sizes as outcomes can have them."""
         return size
 
-    def grid(self, weight: Floats, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats]:
-        """Outcomes that stand for all, and their widths."""
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
+        """Mean and sd of outcomes, and how far their upper tail reaches beyond a Normal's."""
 
     def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
         """Log density of an outcome, up to what all components share."""
+        return self.log_marginal(y, size, a, b)
+
+    def grid(
+        self, weight: Floats, a: Floats, b: Floats, size: Floats, most: Floats | float = np.inf
+    ) -> tuple[Floats, Floats]:
+        """Outcomes up to `most` that stand for all, and their widths."""
+        mean, sd, tail = self.outcome_moments(a, b, size)
+        counts = weight > _FAINT
+        low = np.where(counts, mean - _REACH * sd, np.inf).min(axis=0)
+        high = np.where(counts, mean + _REACH * sd + tail, -np.inf).max(axis=0)
+        if self.outcome.whole:
+            return _count_grid(np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, most)))
+        return low + (high - low) * np.linspace(0.0, 1.0, _GRID)[:, None], np.ones(1)
 
     def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        """Least outcome for which each component by itself has a mean above the cut."""
-
-    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
-        """P(Y < y), of outcomes that are whole numbers."""
-        return self.cdf_interval(y, size, *self.to_curves(a, b))[0]
+        """Outcome from which on each component by itself has a mean above the cut."""
 
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
@@ -152,16 +197,19 @@ class Family(Protocol):
         `theta` has components `a, b, weight`, each (K, n).
         """
         expected, size = np.empty(len(size)), self.possible_size(size)
-        step = max(1, _AT_ONCE // (GRID * len(theta.weight)))
+        step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
         for start in range(0, len(size), step):
             part = slice(start, start + step)
             weight, a, b = (x[:, part] for x in (theta.weight, theta.a, theta.b))
             y, width = self.grid(weight, a, b, size[part])
-            terms = a[:, None], b[:, None], y, size[part]
-            after = self.update(*terms)
-            log_p = self.further_log_density(y, a[:, None], b[:, None], size[part])
-            moments = self.mean(*after), self.variance(*after)
-            expected[part] = _averaged(weight, log_p, width, *moments)
+            a, b = a[:, None], b[:, None]
+            p, log_all = _normalised(self.further_log_density(y, a, b, size[part]), weight[:, None])
+            after = self.update(a, b, y, size[part])
+            means = self.mean(*after)
+            mean = (p * means).sum(axis=0)
+            variance = (p * (self.variance(*after) + (means - mean) ** 2)).sum(axis=0)
+            mass = width * np.exp(log_all - log_all.max(axis=0))
+            expected[part] = (mass * variance).sum(axis=0) / mass.sum(axis=0)
         return expected
 
     def value_of_outcome(self, theta: Any, coarse: Any, size: Floats, cut: Floats) -> Floats:
@@ -178,36 +226,35 @@ class Family(Protocol):
         return np.maximum(theta.average(gained), 0.0)
 
     def _cut_off(self, theta: Any, size: Floats, cut: Floats) -> Floats:
-        """Least further outcome with E(theta | y, y') above the cut, by bisection."""
-        whole, ends = self.outcome.whole, self.cut_offs(theta.a, theta.b, size, cut)
-        low, high = ends.min(axis=0), ends.max(axis=0)  # all are above at `high`, none below `low`
-        # components of weight 0 have log weight -inf
-        with np.errstate(divide="ignore"):
-            log_weight = 0.0 if theta.weight is None else np.log(theta.weight)
-        for _ in range(_HALVINGS if whole else _REAL_HALVINGS):
-            middle = 0.5 * (low + high)
-            middle = np.floor(middle) if whole else middle
-            following = middle + whole
-            # beyond 2^53 a count and the next one are the same number: the bracket stays open there
-            shrinks = (low < high) & (middle < high) & (following > low)
-            if not shrinks.any():
-                break
-            log_p = self.further_log_density(middle, theta.a, theta.b, size) + log_weight
-            p = np.exp(log_p - log_p.max(axis=0))
-            means = self.mean(*self.update(theta.a, theta.b, middle, size))
-            up = (p * (means - cut)).sum(axis=0) > 0
-            low = np.where(shrinks & ~up, following, low)
-            high = np.where(shrinks & up, middle, high)
-        return np.asarray(high)
+        """Least further outcome with E(theta | y, y') above the cut."""
+        weight = np.ones_like(theta.a) if theta.weight is None else theta.weight
+        ends = self.cut_offs(theta.a, theta.b, size, cut)
+        high = ends.max(axis=0)
+
+        def gap(outcome: Floats, item: Floats) -> Floats:
+            i = item.astype(int)
+            a, b = theta.a[:, i], theta.b[:, i]
+            log_density = self.further_log_density(outcome, a, b, size[i])
+            means = self.mean(*self.update(a, b, outcome, size[i]))
+            return (_normalised(log_density, weight[:, i])[0] * (means - cut[i])).sum(axis=0)
+
+        with np.errstate(invalid="ignore", over="ignore"):
+            root = elementwise.find_root(gap, (ends.min(axis=0), high), args=(np.arange(len(cut)),))
+        least = np.where(root.success, root.x, high)  # at one end if all components agree
+        return np.ceil(least) if self.outcome.whole else np.asarray(least)
 
 
-def grid_ends(weight: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Ends of the grids: of all components that have some weight."""
-    counts = weight > _FAINT
-    return np.where(counts, low, np.inf).min(axis=0), np.where(counts, high, -np.inf).max(axis=0)
+def _normalised(log_density: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Weights of components (K, ...) given an outcome, and the log of its mixed density."""
+    with np.errstate(divide="ignore"):  # components of weight 0
+        log_p = log_density + np.log(weight)
+    top = log_p.max(axis=0)
+    p = np.exp(log_p - top)
+    total = p.sum(axis=0)
+    return p / total, top + np.log(total)
 
 
-def count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+def _count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Counts that stand for all from `low` to `high`, and their weights, each (outcomes, n).
 
     The lowest are counts themselves; what remains is an integral over the root of the count, by
@@ -215,7 +262,7 @@ def count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """
     single = np.arange(_SINGLE)[:, None]
     short = high - low < _SINGLE
-    node, share = (x[:, None] for x in np.polynomial.legendre.leggauss(GRID - _SINGLE))
+    node, share = (x[:, None] for x in np.polynomial.legendre.leggauss(_GRID - _SINGLE))
     begin = np.sqrt(low + _SINGLE - 0.5)
     half = np.where(short, 0.0, 0.5 * (np.sqrt(np.maximum(high, low + _SINGLE)) - begin))
     root = begin + half * (1.0 + node)
@@ -223,24 +270,3 @@ def count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     # the slope half a step beyond the last count, by a parabola through the last three
     width[-3:] += np.where(short, 0.0, np.array([[1.0], [-3.0], [2.0]]) / 24.0)
     return np.vstack([low + single, root**2]), np.vstack([width, 2.0 * root * half * share])
-
-
-def _averaged(
-    weight: Floats, log_p: Floats, width: Floats, means: Floats, variances: Floats
-) -> Floats:
-    """Mean over outcomes of the mixture's variance given each, (n,).
-
-    `weight` is (K, n); `log_p`, `means` and `variances` of theta are (K, outcomes, n).
-    """
-    # components of weight 0 have log probability -inf
-    with np.errstate(divide="ignore"):
-        log_p = log_p + np.log(weight)[:, None]
-    top = log_p.max(axis=0)
-    p = np.exp(log_p - top)
-    total = p.sum(axis=0)
-    p /= total
-    mean = (p * means).sum(axis=0)
-    variance = (p * (variances + (means - mean) ** 2)).sum(axis=0)
-    log_all = top + np.log(total)
-    mass = width * np.exp(log_all - log_all.max(axis=0))
-    return np.asarray((mass * variance).sum(axis=0) / mass.sum(axis=0))

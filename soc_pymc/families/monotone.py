@@ -7,8 +7,6 @@ curve in the metric of the posterior's precision, which gives draws of a constra
 and Dunson 2014; Sen, Patra and Dunson 2018).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicSpline
@@ -35,13 +33,12 @@ def project_monotone(
     draws, k = np.array(values, dtype=float), np.asarray(knots, dtype=float)
     if len(k) == 1 or not len(draws):
         return draws
-    derivative = _Derivative.at(k)
+    derivative = _Derivative(k)
     if draws.ndim == 2:
         return _project(draws, derivative, _metric_root(draws, precision))
     for group in range(draws.shape[1]):
         metric = precision if precision is None or np.ndim(precision) == 2 else precision[group]
-        draws_of_group = draws[:, group]
-        draws[:, group] = _project(draws_of_group, derivative, _metric_root(draws_of_group, metric))
+        draws[:, group] = project_monotone(draws[:, group], k, metric)
     return draws
 
 
@@ -59,24 +56,20 @@ def _metric_root(draws: Floats, precision: Floats | None) -> Floats:
     return np.linalg.cholesky(covariance + _RIDGE * variance.max() * np.eye(k))
 
 
-@dataclass(frozen=True)
 class _Derivative:
-    """The derivative of a spline with given knots, a quadratic on each interval.
+    """The derivative of a spline with knots (k,), a quadratic on each interval.
 
     With p at the start, q at the end and the secant d, its Bernstein coefficients on an interval
     are p, 3d - p - q and q, because their mean is the secant.
     """
 
-    knots: Floats  # (k,)
-    to_slopes: Floats  # slopes at the knots from secants, (k, k - 1)
-
-    @staticmethod
-    def at(knots: Floats) -> "_Derivative":
+    def __init__(self, knots: Floats) -> None:
         k = len(knots)
         rise = np.tri(k, k - 1, -1) * np.diff(knots)  # values from secants
-        if k == 2:
-            return _Derivative(knots, np.ones((2, 1)))
-        return _Derivative(knots, CubicSpline(knots, rise, bc_type="natural")(knots, 1))
+        spline = None if k == 2 else CubicSpline(knots, rise, bc_type="natural")
+        self.knots = knots
+        # slopes at the knots from secants, (k, k - 1)
+        self.to_slopes = np.ones((2, 1)) if spline is None else spline(knots, 1)
 
     def secants(self, values: Floats) -> Floats:
         """Secants of curves (..., k): exactly 0 for constants."""
@@ -94,12 +87,6 @@ class _Derivative:
         place = np.where(inside, (p - middle) / safe, np.where(p <= q, 0.0, 1.0))
         least = np.where(inside, (p * q - middle * middle) / safe, np.minimum(p, q))
         return least, place
-
-    def grid(self) -> tuple[NDArray[np.intp], Floats]:
-        """The knots and three points between any two: intervals, and positions in them."""
-        number = len(self.knots) - 1
-        interval = np.append(np.repeat(np.arange(number), 4), number - 1)
-        return interval, np.append(np.tile([0.0, 0.25, 0.5, 0.75], number), 1.0)
 
     def rows(self, interval: NDArray[np.intp], place: Floats) -> Floats:
         """Derivatives at positions in intervals as linear functions of the values, (n, k)."""
@@ -124,13 +111,17 @@ def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
     result = values.copy()
     # constraints do not depend on the level; subtracting it loses no digits
     starts = np.linalg.solve(root, (values - values.mean(axis=1, keepdims=True)).T).T
-    designs = dict.fromkeys(falls.tolist(), _dual(derivative.rows(*derivative.grid()), root))
-    active = falls
+    # the knots and three points between any two
+    place, interval = np.divmod(np.arange(4 * (values.shape[1] - 1)), 4)[::-1]
+    grid = _dual(derivative.rows(np.append(interval, interval[-1]), np.append(place / 4, 1)), root)
+    designs, active = dict.fromkeys(falls.tolist(), grid), falls
     for _ in range(_ROUNDS):
         for i in active.tolist():
-            # drop points where the constraint is not active
-            shift, designs[i] = _shift(designs[i], starts[i])
-            result[i] = values[i] + shift @ root.T
+            # the dual of this quadratic programme is non-negative least squares
+            design = designs[i]
+            multipliers, _ = nnls(design, -starts[i], maxiter=100 * design.shape[1])
+            result[i] = values[i] + (design @ multipliers) @ root.T
+            designs[i] = design[:, multipliers > 0]  # without the constraints that are not active
         least, place = derivative.minima(result[active])
         low = least < -_CLOSE * scale[active, None]
         normals = _dual(derivative.rows(np.nonzero(low)[1], place[low]), root)
@@ -148,15 +139,6 @@ def _dual(rows: Floats, root: Floats) -> Floats:
     """Constraints as directions of unit length in the metric, (k, constraints)."""
     design = root.T @ rows.T
     return np.asarray(design / np.sqrt((design**2).sum(axis=0)))
-
-
-def _shift(design: Floats, start: Floats) -> tuple[Floats, Floats]:
-    """Shift from a draw to the nearest one that satisfies the constraints, and the active ones.
-
-    Both in the metric's units. The dual of that quadratic programme is non-negative least squares.
-    """
-    multipliers, _ = nnls(design, -start, maxiter=100 * design.shape[1])
-    return design @ multipliers, design[:, multipliers > 0]
 
 
 def _lift(values: Floats, derivative: _Derivative) -> Floats:

@@ -8,24 +8,22 @@ equal w, the sums of 1, y and y^2. Within a cell w varies by a few percent; the 
 the third of w - mean(w), plain and with y and y^2, leave an error of fourth order.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
-from .conjugate import GRID, REACH, Family, Generators, Pair, grid_ends
+from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
 from .priors import Normal, NormalMixture
-from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
+from .row_sums import Columns, Ragged, RowSums, Weak, by_row, weak_dispersion
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
-_LOG_ROOT_2PI = 0.5 * _LOG_2PI
 _FAR = 40.0  # predictive sd beyond which no further value comes
 _VARIANCE_SHARE = 0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
 _LEVEL_SD = 3.0
@@ -51,15 +49,12 @@ def draw_row(rng, location, dispersion, noise, moments, centre, spread):  # type
 class NormalRows(RowSums):
     """Cells over the noise of all rows, rows one after the other."""
 
-    start: Ints  # (rows + 1,): offsets of the rows' cells
-    noise: Floats  # mean noise variance of each cell
-    # (cells, 3, 4): sums over the items of (w - noise)^k times 1, r and r^2, with r the value minus
-    # the row's centre, for k = 0 to 3
-    moments: Floats
+    # mean noise variance of each cell; and (cells, 3, 4) sums over the items of (w - noise)^k times
+    # 1, r and r^2, with r the value minus the row's centre, for k = 0 to 3
+    by_noise: Ragged
     centre: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
     spread: Floats  # (rows,): variance of the items' means around that of the row's position
 
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"start": ("noise", "moments")}
     draw_row = staticmethod(draw_row)
     most = (np.inf, 600.0)
     farthest = (np.inf, 3.0)
@@ -97,20 +92,18 @@ class NormalRows(RowSums):
         table, make = (
             (cells["joint"], _joint_sums) if "joint" in cells else (cells["noise"], _noise_sums)
         )
-        order = np.argsort(table["row"], kind="stable")
-        row, sums = table["row"][order], make(table)[order]
-        ends = np.cumsum(np.bincount(row, minlength=rows))
-        start = np.concatenate([[0], ends]).astype(np.int64)
-        n, total = (np.add.reduceat(sums[:, k, 0], start[:-1]) for k in (0, 1))
+        start, (sums,) = by_row(rows, table["row"], make(table))
         noise = sums[:, 0, 1] / sums[:, 0, 0]
         moments = _shifted(sums, noise)
         # with equal noise the moments are only rounding
         equal = moments[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
         moments[equal, :, 1:] = 0.0
-        centre = (total / n)[row][:, None]
+        n, total = (np.add.reduceat(sums[:, k, 0], start[:-1]) for k in (0, 1))
+        by_noise = Ragged(start, (noise, moments))
+        centre = (total / n)[by_noise.row][:, None]
         moments[:, 2] += centre * (centre * moments[:, 0] - 2.0 * moments[:, 1])
         moments[:, 1] -= centre * moments[:, 0]
-        return cls(start, noise, np.ascontiguousarray(moments), total / n, np.zeros(rows))
+        return cls(by_noise, total / n, np.zeros(rows))
 
     @classmethod
     def weak(cls, sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
@@ -130,33 +123,33 @@ class NormalRows(RowSums):
         """(rows,): mean value of the row's items."""
         return self.centre
 
-    @property
-    def items(self) -> Floats:
-        """(rows,): number of items."""
-        return np.add.reduceat(self.moments[:, 0, 0], self.start[:-1])
+    def _sums(self) -> tuple[Floats, Floats]:
+        """Number of items by row, and sum of their noise variances."""
+        noise, moments = self.by_noise.columns
+        items, starts = moments[:, 0, 0], self.by_noise.start[:-1]
+        return np.add.reduceat(items, starts), np.add.reduceat(items * noise, starts)
 
     def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
         """Sd of an item's value."""
-        items = self.moments[:, 0, 0]
-        noise = np.add.reduceat(items * self.noise, self.start[:-1]) / self.items
+        items, noises = self._sums()
+        noise = noises / items
         return np.sqrt(np.exp(dispersion) + (noise if rows is None else noise[rows]))
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
-        row, number = row_of(self.start), len(self.centre)
-        variance = np.exp(dispersion)[row]
-        total = variance + self.spread[row] + self.noise
-        n = self.moments[:, 0, 0]
+        row, number, (noise, moments) = self.by_noise.row, len(self.centre), self.by_noise.columns
+        variance, n = np.exp(dispersion)[row], moments[:, 0, 0]
+        total = variance + self.spread[row] + noise
         of_variance = 0.5 * n * (variance / total) ** 2
         return np.bincount(row, n / total, number), np.bincount(row, of_variance, number)
 
     def level(self) -> tuple[float, float]:
         """Overall mean, and the log of the variance less the noise."""
-        n = self.items
+        n, noises = self._sums()
         level = float(np.average(self.centre, weights=n))
-        squares = float(self.moments[:, 2, 0].sum() + n @ (self.centre - level) ** 2)
-        noise = float(np.average(self.noise, weights=self.moments[:, 0, 0]))
-        return level, float(np.log(max(squares / n.sum() - noise, 0.1 * noise)))
+        squares = self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.centre - level) ** 2
+        noise = noises.sum() / n.sum()
+        return level, float(np.log(np.maximum(squares / n.sum() - noise, 0.1 * noise)))
 
 
 def _noise_sums(table: Columns) -> Floats:
@@ -177,13 +170,10 @@ def _joint_sums(table: Columns) -> Floats:
 
 def _shifted(sums: Floats, noise: Floats) -> Floats:
     """Sums of powers of w - noise from sums of powers of w."""
-    s0, s1, s2, s3 = (sums[:, :, k] for k in range(4))
-    a = noise[:, None]
+    shift = -noise[:, None]
     shifted = [
-        s0,
-        s1 - a * s0,
-        s2 - a * (2 * s1 - a * s0),
-        s3 - a * (3 * s2 - a * (3 * s1 - a * s0)),
+        sum(math.comb(k, j) * shift ** (k - j) * sums[:, :, j] for j in range(k + 1))
+        for k in range(4)
     ]
     return np.stack(shifted, axis=2)
 
@@ -197,15 +187,10 @@ class NormalNormal(Family):
     name = "Normal"
     outcome = OUTCOMES["normal"]
     prior, mixture, rows = Normal, NormalMixture, NormalRows
-
-    def to_parameters(self, location: Any, dispersion: Any) -> Pair:
-        return location, np.exp(dispersion)
+    parameters = "mean", "variance"
 
     def to_curves(self, a: Any, b: Any) -> Pair:
         return a, np.log(b)
-
-    def curve_variables(self, location: Floats, dispersion: Floats) -> dict[str, Floats]:
-        return {"mean": location, "variance": np.exp(dispersion), "log_variance": dispersion}
 
     def natural_moments(self, location: Any, dispersion: Any) -> Pair:
         return location, dispersion
@@ -213,63 +198,34 @@ class NormalNormal(Family):
     def unit(self, dispersion: Floats) -> Floats:
         return np.exp(0.5 * dispersion)
 
-    def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
-        noise = size**2
-        total = b + noise
-        noise_share = noise / total  # a product of both variances could overflow
-        return y * (b / total) + a * noise_share, b * noise_share
-
-    def mean(self, a: Any, b: Any) -> Any:
-        return a
-
-    def variance(self, a: Any, b: Any) -> Any:
-        return b
-
     def third(self, a: Any, b: Any) -> Any:
         return np.zeros_like(b)
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         return np.asarray(special.ndtr((a - cut) / np.sqrt(b)))
 
-    def excess(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        sd = np.sqrt(b)
-        return sd * _standard_excess((cut - a) / sd)
+    def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        return np.asarray(special.ndtr((cut - a) / np.sqrt(b)))
 
-    def shortfall(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        sd = np.sqrt(b)
-        return sd * _standard_excess((a - cut) / sd)
+    def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        return np.sqrt(b / (2.0 * np.pi)) * np.exp(-0.5 * (cut - a) ** 2 / b)
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         return a + np.sqrt(b) * rngs[0].standard_normal(np.shape(a))
 
-    def natural(self, drawn: Floats) -> Floats:
-        return drawn
+    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+        total = b + np.square(size)
+        return np.asarray(-0.5 * ((y - a) ** 2 / total + np.log(2.0 * np.pi * total)))
 
-    def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
-        return self.above(drawn, a, b)
-
-    def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
-        log_total = _log_total(size, dispersion)
-        z = (np.asarray(y, dtype=float) - location) * np.exp(-0.5 * log_total)
-        return -0.5 * (z * z + _LOG_2PI + log_total)
-
-    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
-        z = (y - location) * np.exp(-0.5 * _log_total(size, dispersion))
-        upto = special.ndtr(z)
-        return upto, upto
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        return self.cdf(y, a, b + size**2)
 
     def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         sd = np.sqrt(np.exp(dispersion) + size**2)
         return location + sd * rng.standard_normal(location.shape)
 
-    def grid(self, weight: Floats, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats]:
-        reach = REACH * np.sqrt(b + size**2)
-        low, high = grid_ends(weight, a - reach, a + reach)
-        return low + (high - low) * (np.arange(GRID)[:, None] / (GRID - 1.0)), np.ones(1)
-
-    def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
-        total = b + size**2
-        return -0.5 * ((y - a) ** 2 / total + np.log(total))
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
+        return a, np.sqrt(b + size**2), np.zeros_like(a)
 
     def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
         far = _FAR * np.sqrt(b + size**2).max(axis=0)
@@ -282,24 +238,7 @@ class NormalNormal(Family):
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
     ) -> Floats:
         # integral over the further values that change the choice
-        sd, gap = np.sqrt(b + size**2), a - cut
-        z = (a - least) / sd
-        bell = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (b / sd)
-        return np.where(above, bell - gap * special.ndtr(-z), bell + gap * special.ndtr(z))
-
-
-def _log_total(noise_sd: ArrayLike, log_variance: ArrayLike) -> Floats:
-    """Log of the marginal's variance, for parts of any size."""
-    # a value without noise has log noise -inf
-    with np.errstate(divide="ignore"):
-        log_noise = 2.0 * np.log(np.asarray(noise_sd, dtype=float))
-    return np.asarray(np.logaddexp(np.asarray(log_variance, dtype=float), log_noise))
-
-
-def _standard_excess(z: Floats) -> Floats:
-    """phi(z) - z Phi(-z), by the scaled complement above 0, because both terms underflow."""
-    up, down = np.maximum(z, 0.0), np.minimum(z, 0.0)
-    scaled = np.sqrt(0.5 * np.pi) * special.erfcx(up / np.sqrt(2.0))
-    density = np.exp(-0.5 * z * z - _LOG_ROOT_2PI)
-    above = density * np.maximum(1.0 - up * scaled, 0.0)
-    return np.asarray(np.where(z > 0, above, density - down * special.ndtr(-down)))
+        total = b + size**2
+        bell = self.kernel(least, a, total) * (b / total)
+        gap, upto = a - cut, self.cdf(least, a, total)
+        return np.where(above, bell - gap * upto, bell + gap * (1.0 - upto))

@@ -10,15 +10,11 @@ from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .binomial import BINOMIAL_FORMS
 from .forms import OutcomeForms
-from .normal import NORMAL_FORMS
-from .poisson import POISSON_FORMS
-from .row_sums import Powers
+from .kinds import BINOMIAL_FORMS, NORMAL_FORMS, POISSON_FORMS
 from .scales import (
     EXACT_COUNTS,
     LARGEST_COUNT,
@@ -184,14 +180,6 @@ class Outcome:
     def reals(self, names: Sequence[str]) -> tuple[str, ...]:
         """Real sums of some tables, each once."""
         return tuple(dict.fromkeys(real for name in names for real in self.tables[name].reals))
-
-    def powers(self, columns: Mapping[str, NDArray[Any]]) -> Powers:
-        """Sums of powers, as in `row_sums.Powers`."""
-        return {
-            (s.outcome, s.size, s.complement)[: 3 if s.complement else 2]: columns[name]
-            for name, s in self.sums_of.items()
-            if s.form == "power" and name in columns
-        }
 
     def check_table(self, name: str) -> None:
         """Refuse a name that is not a table of this kind."""

@@ -15,7 +15,7 @@ error is of third order in the cell's width. It is exact as alpha -> infinity.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numba
 import numpy as np
@@ -24,19 +24,18 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from .components import inverse_trigamma
-from .conjugate import REACH, Family, Generators, Pair, count_grid, grid_ends
+from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
 from .priors import Gamma, GammaMixture
 from .rising import columns, make_rising, rising, two_points
-from .row_sums import Columns, RowSums, by_row, row_of
-from .special_functions import gamma_kernel, log_negative_binomial, negative_binomial_tail
+from .row_sums import Columns, Ragged, RowSums, by_row
+from .special_functions import beta_tail, gamma_kernel, log_negative_binomial
 
-_LARGEST_SHAPE = 1e100
-"""Largest shape: above it the marginal is Poisson to all digits, and squares would overflow."""
+_LARGEST_LOG_SHAPE = 230.0  # above it the marginal is Poisson to all digits, and squares overflow
 _NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson without visible noise
-_TINY = 1e-300  # below this the cdf of a Gamma is computed from its logarithm
+_TINY = -690.0  # log of the numbers below which the cdf of a Gamma is computed from its logarithm
 _LEAST_SHAPE = 1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
 _MOST_EVENTS = 1e18  # expected of an item: more than this numpy cannot draw
 _TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
@@ -68,27 +67,15 @@ def draw_row(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class GammaRows(RowSums):
-    """The two histograms of all rows as weighted points, rows one after the other."""
+    """The two histograms of all rows as weighted points."""
 
-    step_start: Ints  # as in `Rising`, of counts
-    step: Floats
-    over: Floats
-    wide_start: Ints
-    wide_excess: Floats
-    wide_weight: Floats
-    start: Ints  # (rows + 1,): offsets of points of exposure
-    exposure: Floats
-    items: Floats
-    counts: Floats  # sum of the items' counts
+    steps: Ragged  # of counts, as in `histogram`
+    wide: Ragged
+    points: Ragged  # distinct exposures, and the items and counts of each
     total: Floats  # (rows,): sum of counts
     constant: Floats  # (rows,): sum of y log N - log y!, which makes a log probability
-    spread: Floats  # (rows,): variance of the items' own log means around that of the row's centre
+    spread: Floats  # (rows,): variance of the items' log means around that of the row's centre
 
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "step_start": ("step", "over"),
-        "wide_start": ("wide_excess", "wide_weight"),
-        "start": ("exposure", "items", "counts"),
-    }
     draw_row = staticmethod(draw_row)
     margins = ("count", "exposure")
     size_cell = "exposure_cell"
@@ -123,10 +110,10 @@ class GammaRows(RowSums):
         else:
             counts, exposures, part = cells["count"], cells["exposure"], cells["part"]
             y_log_n = np.bincount(part["row"], part["sum_y_log_N"], rows)
-        counts_above, log_factorials = make_rising(rows, columns(counts, _COUNT_SUMS))
+        of_counts, log_factorials = histogram(rows, columns(counts, _COUNT_SUMS))
         points = _exposure_points(rows, exposures)
         total = np.bincount(exposures["row"], exposures["sum_y"], rows)
-        return cls(*counts_above, *points, total, y_log_n - log_factorials, np.zeros(rows))
+        return cls(*of_counts, points, total, y_log_n - log_factorials, np.zeros(rows))
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
@@ -140,22 +127,23 @@ class GammaRows(RowSums):
         from the negative binomial's first four cumulants; it is sharp where expected counts are
         small.
         """
-        row, number = row_of(self.start), len(self.total)
+        row, number, (exposure, items, _) = self.points.row, len(self.total), self.points.columns
         log_mean, log_cv2 = self.widened(np, location, dispersion, self.spread)
         chain = np.exp(dispersion - log_cv2) * (1.0 + self.spread)
         cv2 = np.exp(log_cv2)[row]
-        expected = self.exposure * np.exp(log_mean)[row]
+        expected = exposure * np.exp(log_mean)[row]
         r = expected * cv2
         # r^2 expected / (k4 + 2 expected k2^2 - k3^2 / k2) where the cumulants over the expected
         # count are k2 = 1 + r, k3 = k2 (1 + 2r), k4 = k2 (1 + 6r + 6r^2)
         quadratic = 0.5 * (r / (1.0 + r)) ** 2 / (1.0 + cv2)
-        of_mean = np.bincount(row, self.items * expected / (1.0 + r), number)
-        return of_mean, chain**2 * np.bincount(row, self.items * quadratic, number)
+        of_mean = np.bincount(row, items * expected / (1.0 + r), number)
+        return of_mean, chain**2 * np.bincount(row, items * quadratic, number)
 
     def level(self) -> tuple[float, float]:
         """Log of the overall rate, and the prior's own level."""
-        exposure = float(self.exposure @ self.items)
-        return float(np.log((self.total.sum() + 0.5) / exposure)), self.dispersion_level[0]
+        exposure, items, _ = self.points.columns
+        rate = (self.total.sum() + 0.5) / (exposure @ items)
+        return float(np.log(rate)), self.dispersion_level[0]
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:
@@ -163,8 +151,18 @@ class GammaRows(RowSums):
         return self.total > 0
 
 
-def _exposure_points(rows: int, cells: Columns) -> tuple[Ints, Floats, Floats, Floats]:
-    """Offsets of rows, distinct exposures, and the items and counts of each."""
+def histogram(rows: int, cells: tuple[NDArray[Any], ...]) -> tuple[tuple[Ragged, Ragged], Floats]:
+    """Tables of `Rising` from cells (row, n, sums of y, y^2, y^3), and each row's sum of log y!.
+
+    They are numbers j below 32 with the items of more than j, and others less 32 with their items.
+    """
+    made, log_factorials = make_rising(rows, cells)
+    steps = Ragged(made.step_start, (made.step, made.over))
+    return (steps, Ragged(made.start, (made.excess, made.weight))), log_factorials
+
+
+def _exposure_points(rows: int, cells: Columns) -> Ragged:
+    """Distinct exposures, and the items and counts of each."""
     row, n, n1, n2, n3, y, y1, y2, y3 = columns(cells, _EXPOSURE_SUMS)
     occupied = y > 0
     weights = (
@@ -176,8 +174,7 @@ def _exposure_points(rows: int, cells: Columns) -> tuple[Ints, Floats, Floats, F
     )
     points = pd.concat(weights, axis=1, sort=True).fillna(0.0)  # exact cells share their points
     place, size = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
-    start, (exposure, items, counts) = by_row(rows, place, size, *points.to_numpy().T)
-    return start, exposure, items, counts
+    return by_row(rows, place, size, *points.to_numpy().T)
 
 
 # --- the family ----------------------------------------------------------------------------------
@@ -189,37 +186,18 @@ class PoissonGamma(Family):
     name = "Gamma"
     outcome = OUTCOMES["poisson"]
     prior, mixture, rows = Gamma, GammaMixture, GammaRows
+    parameters = "shape", "rate"
     has_log_moments = True
 
     def to_parameters(self, location: Any, dispersion: Any) -> Pair:
-        return np.exp(-dispersion), np.exp(-dispersion - location)
+        shape = np.exp(np.minimum(-np.asarray(dispersion), _LARGEST_LOG_SHAPE))
+        return shape, shape * np.exp(-np.asarray(location))
 
     def to_curves(self, a: Any, b: Any) -> Pair:
         return np.log(a) - np.log(b), -np.log(a)
 
-    def curve_variables(self, location: Floats, dispersion: Floats) -> dict[str, Floats]:
-        shape, rate = self.to_parameters(location, dispersion)
-        log_variance = dispersion + 2.0 * location
-        return {
-            "mean": np.exp(location),
-            "variance": np.exp(log_variance),
-            "log_mean": location,
-            "log_variance": log_variance,
-            "shape": shape,
-            "rate": rate,
-        }
-
     def natural_moments(self, location: Any, dispersion: Any) -> Pair:
         return np.exp(location), dispersion * np.exp(2.0 * location)
-
-    def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
-        return a + y, b + size
-
-    def mean(self, a: Any, b: Any) -> Any:
-        return a / b
-
-    def variance(self, a: Any, b: Any) -> Any:
-        return a / b / b  # the square of the rate could overflow
 
     def third(self, a: Any, b: Any) -> Any:
         return 2.0 * a / b / b / b
@@ -227,16 +205,11 @@ class PoissonGamma(Family):
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         return np.asarray(special.gammaincc(a, np.maximum(cut, 0.0) * b))
 
-    def excess(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        # (a - x) Q(a, x) + x^a e^-x / Gamma(a), not negative despite rounding
-        x = np.maximum(cut, 0.0) * b
-        inside = (a - x) * special.gammaincc(a, x) + a * gamma_kernel(a, x)
-        return np.where(cut > 0, np.maximum(inside, 0.0) / b, a / b - cut)
+    def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        return np.asarray(special.gammainc(a, np.maximum(cut, 0.0) * b))
 
-    def shortfall(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        x = np.maximum(cut, 0.0) * b
-        inside = (x - a) * special.gammainc(a, x) + a * gamma_kernel(a, x)
-        return np.maximum(inside, 0.0) / b
+    def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        return a / b * gamma_kernel(a, np.maximum(cut, 0.0) * b)
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         return draw_log_gamma(a, rngs) - np.log(b)
@@ -246,54 +219,35 @@ class PoissonGamma(Family):
 
     def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
         log_x = drawn + np.log(b)
-        # an overflowing theta has tail 0; underflow is corrected below
-        with np.errstate(over="ignore", under="ignore"):
-            x = np.exp(log_x)
-            tail = special.gammaincc(a, x)
-        lost = x < _TINY
-        if lost.any():
-            shape, log_of_lost = np.broadcast_to(a, x.shape)[lost], log_x[lost]
-            log_tail = shape * log_of_lost - special.gammaln(shape + 1.0)
-            tail[lost] = -np.expm1(np.minimum(log_tail, 0.0))
-        return np.asarray(tail)
+        log_tail = a * log_x - special.gammaln(a + 1.0)  # the lower tail of a small x
+        tail = special.gammaincc(a, np.exp(np.minimum(log_x, -_TINY)))
+        return np.where(log_x < _TINY, -np.expm1(np.minimum(log_tail, 0.0)), tail)
 
-    def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
-        expected = np.asarray(size, dtype=float) * np.exp(location)
-        return log_negative_binomial(y, _bounded_shape(dispersion), expected)
+    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+        return np.asarray(log_negative_binomial(y, a, a * (size / b)))
 
-    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
-        shape = _bounded_shape(dispersion)
-        rate = shape * np.exp(-location)
-        return self.below(y, size, shape, rate), self.below(y + 1.0, size, shape, rate)
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        ratio = size / b
+        tail = beta_tail(ratio / (1.0 + ratio), 1.0 / (1.0 + ratio), np.maximum(y, 1.0), a)
+        return np.where(y > 0, tail, 0.0)
 
     def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         theta = rng.standard_gamma(np.exp(-dispersion)) * np.exp(location + dispersion)
         return rng.poisson(np.minimum(size * theta, _MOST_EVENTS)).astype(float)
 
-    def grid(self, weight: Floats, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats]:
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
         mean, scale = a * (size / b), 1.0 + size / b
-        reach = REACH * np.sqrt(mean * scale)
-        low, high = grid_ends(weight, mean - reach, mean + reach + _TAIL * scale)
-        return count_grid(np.floor(np.maximum(low, 0.0)), np.ceil(high))
+        return mean, np.sqrt(mean * scale), _TAIL * scale
 
     def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
         if y.max() > _MANY or (a != a[:1]).any():
-            return log_negative_binomial(y, a, a * (size / b))
+            return self.log_marginal(y, size, a, b)
         # terms that components of one shape share are computed once; they cancel for large counts
         log_p = -y * np.log1p(b / size) - a * np.log1p(size / b)
         return np.asarray(log_p + special.gammaln(a[0] + y) - special.gammaln(y + 1.0))
 
     def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        return np.maximum(np.floor(cut * (b + size) - a) + 1.0, 0.0)
-
-    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
-        tail = negative_binomial_tail(np.maximum(y, 1.0) - 1.0, a, size / b)
-        return np.where(y > 0, tail, 0.0)
-
-
-def _bounded_shape(log_cv2: Any) -> Floats:
-    """Shape of the Gamma, bounded so that its square is finite."""
-    return np.exp(np.minimum(-np.asarray(log_cv2, dtype=float), np.log(_LARGEST_SHAPE)))
+        return np.maximum(cut * (b + size) - a, 0.0)
 
 
 def draw_log_gamma(shape: Floats, rngs: Generators) -> Floats:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from .._lib.arguments import POSITIVE, OneOf, Real, Whole, shown
+from .._lib.arguments import POSITIVE, OneOf, OrNone, Real, Whole, shown
 from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
@@ -12,8 +12,8 @@ COMPONENTS = ("weight", "component_place", "component_sd")
 
 Places are relative to the mean: on the scale of log theta, of logit theta, or of theta."""
 
-_SCALES = (*SCALES, RANK)
 _MOST_KNOTS = 10_000
+_SWITCHES = "monotone", "bin_effects", "groups", "zero", "atoms"
 _ONE_SWITCH = ": it is one switch, and monotone concerns the mean alone"
 
 
@@ -28,13 +28,10 @@ class Spline:
     scale
         Axis on which the curve is smooth: ``"log"`` of a positive score, ``"logit"`` of one between
         0 and 1, the score itself (``"linear"``), or its ``"rank"`` among the items.
-    level
-        Mean and standard deviation of the Normal prior of the curve at the average position; None
-        takes the curve's default.
-    slope
-        The same for the slope of the linear part, per unit of log or logit score, or per standard
-        deviation of the position on the other scales. (The variance's default is per standard
-        deviation on every scale.)
+    level, slope
+        Mean and standard deviation of the Normal priors of the curve at the average position and of
+        the slope there, per unit of log or logit score, or per standard deviation of the position
+        on the other scales; None takes the curve's default.
     wiggle
         Scale of the half-normal prior of the root mean square departure from the straight line;
         None takes 0.5 for the mean and for a term in exposure, and 0.3 for the variance.
@@ -57,38 +54,30 @@ class Spline:
     wiggle: float | None = None
 
     def __post_init__(self) -> None:
-        OneOf(*_SCALES)(self.scale, "scale")
-        # as Python numbers, for saved fits
-        object.__setattr__(self, "knots", Whole(1, _MOST_KNOTS)(self.knots, "knots"))
-        if self.wiggle is not None:
-            object.__setattr__(self, "wiggle", POSITIVE(self.wiggle, "wiggle"))
-        for name in ("level", "slope"):
-            pair = getattr(self, name)
-            if pair is None:
-                continue
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise FitError(f"{name}={shown(pair)} must be (mean, standard deviation > 0)")
-            mean = Real()(pair[0], f"mean of {name}")
-            sd = POSITIVE(pair[1], f"standard deviation of {name}")
-            object.__setattr__(self, name, (mean, sd))
+        rules = {
+            "knots": Whole(1, _MOST_KNOTS),
+            "scale": OneOf(*SCALES, RANK),
+            "level": OrNone(_mean_and_sd),
+            "slope": OrNone(_mean_and_sd),
+            "wiggle": OrNone(POSITIVE),
+        }
+        for option, rule in rules.items():  # which make them Python numbers, for saved fits
+            object.__setattr__(self, option, rule(getattr(self, option), option))
+
+
+def _mean_and_sd(pair: Any, name: str) -> tuple[float, float]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise FitError(f"{name}={shown(pair)} must be (mean, standard deviation > 0)")
+    return Real()(pair[0], f"mean of {name}"), POSITIVE(pair[1], f"standard deviation of {name}")
 
 
 class Constant(Spline):
-    """A curve without slope or wiggle: one level for all scores.
-
-    For few items, or where nothing but the level is of interest. In a prior it is kept as the
-    `Spline` of one knot on the other curve's scale.
+    """A curve with one level for all scores, for few items: in a prior, a `Spline` of one knot.
 
     Parameters
     ----------
     level
-        Mean and standard deviation of the Normal prior of the level; None takes the curve's
-        default.
-
-    Raises
-    ------
-    FitError
-        If the level is not a pair of a number and a positive number.
+        As in `Spline`, with the same errors.
 
     Examples
     --------
@@ -123,27 +112,26 @@ class _Single:
         return self.mixture or self.zero
 
     def __post_init__(self) -> None:
-        for name in ("mean", "variance"):
-            self._check(name, Spline, "soc.Spline(...) or soc.Constant()")
-        for name, partner in (("mean", self.variance), ("variance", self.mean)):
-            if isinstance(constant := getattr(self, name), Constant):
+        title, curve = type(self).__name__, "soc.Spline(...) or soc.Constant()"
+        for option, kind, rule in (
+            ("mean", Spline, curve),
+            ("variance", Spline, curve),
+            ("exposure", Spline | None, "soc.Spline(...) or None"),
+            *((switch, bool, "True or False") for switch in _SWITCHES),
+        ):
+            if not isinstance(value := getattr(self, option), kind):
+                hint = _ONE_SWITCH if option in _SWITCHES[:3] else ""
+                raise FitError(f"{title}({option}=) must be {rule}, not {shown(value)}{hint}")
+        for option, partner in (("mean", self.variance), ("variance", self.mean)):
+            if isinstance(constant := getattr(self, option), Constant):
                 level = Spline(knots=1, scale=partner.scale, level=constant.level)
-                object.__setattr__(self, name, level)
-        self._check("exposure", Spline | None, "soc.Spline(...) or None")
+                object.__setattr__(self, option, level)
         size = self.exposure
         if size is not None and size != Spline(knots=size.knots, wiggle=size.wiggle):
             raise FitError(
-                f"{type(self).__name__}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: "
-                "its axis is log exposure, and its level and slope are part of what shrinks to zero"
+                f"{title}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: its axis is "
+                "log exposure, and its level and slope are part of what shrinks to zero"
             )
-        for switch in ("monotone", "bin_effects", "groups", "zero", "atoms"):
-            hint = "" if switch in ("zero", "atoms") else _ONE_SWITCH
-            self._check(switch, bool, "True or False", hint)
-
-    def _check(self, option: str, kind: Any, rule: str, hint: str = "") -> None:
-        if not isinstance(value := getattr(self, option), kind):
-            name = type(self).__name__
-            raise FitError(f"{name}({option}=) must be {rule}, not {shown(value)}{hint}")
 
 
 @dataclass(frozen=True)
@@ -174,32 +162,29 @@ class Gamma(_Single):
     mean
         Curve of log E(theta | t).
     variance
-        Curve of log cv2(t), where cv2 = Var(theta | t) / E(theta | t)^2. The smoothness penalty
-        acts on log cv2, whose information is orthogonal to that of the mean; log Var(theta | t) is
-        log cv2 + 2 log E(theta | t) and lies in the same span when both curves share an axis.
+        Curve of log cv2(t), where cv2 = Var(theta | t) / E(theta | t)^2: its information is
+        orthogonal to that of the mean.
     exposure
-        A smooth term in log exposure, added to both curves, if exposure is informative about theta
-        beyond the score: E(theta | t, N). It needs joint cells, and its straight line is penalised
-        too. None: theta depends only on the score.
+        A smooth term in log exposure, added to both curves: E(theta | t, N). It needs joint cells,
+        and its straight line is penalised too. None: theta depends only on the score.
     monotone
         Make E(theta | t) non-decreasing in every draw.
     bin_effects
         Let the log mean of every bin deviate from the curve by a Normal effect, which all groups
-        and exposures share. A posterior of its scale near 0 means that the smooth curve is
-        adequate. Neighbouring bins share an effect where there are more than 200.
+        and exposures share (and neighbouring bins, where there are more than 200). A scale near 0
+        means that the smooth curve is adequate.
     groups
         If the items have groups, give each its own deviations from the shared curves, with partial
         pooling; False pools them.
     zero
-        Let theta be exactly 0 with probability pi(t), smooth in the score, and as above otherwise.
-        The curves `mean` and `variance`, with their terms, are then those of theta that is not 0;
-        results (`calibration_curves`, item posteriors, checks) are of all theta. All groups and
-        exposures share pi(t). It needs joint cells, and theta is represented on a grid as for
-        mixtures.
+        Let theta be exactly 0 with probability pi(t), smooth in the score and shared by all groups
+        and exposures. The curves `mean` and `variance` are then those of theta that is not 0;
+        results (`calibration_curves`, item posteriors, checks) are of all theta. It needs joint
+        cells, and theta is represented on a grid as for mixtures.
     atoms
-        Give every score that many items share (`Statistics.atoms`), such as the default score of
-        items without history, its own shifts of both curves, partially pooled towards 0. Its items
-        then do not bend the curves beside it. False treats it as any other score.
+        Give every score that many items share (`Statistics.atoms`), such as a default score, its
+        own shifts of both curves, partially pooled towards 0, so that its items do not bend the
+        curves beside it. False treats it as any other score.
 
     Raises
     ------
@@ -227,12 +212,8 @@ class Normal(_Single):
     variance
         Curve of log Var(theta | t).
     exposure, monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`, with the noise's sd for the exposure; bins deviate in the mean itself.
-
-    Raises
-    ------
-    FitError
-        If a term is not what it must be.
+        As in `Gamma`, with the same errors and the noise's sd for the exposure; bins deviate in
+        the mean itself.
 
     Examples
     --------
@@ -256,16 +237,12 @@ class Beta(_Single):
         Curve of the logit of E(theta | t). Its axis is the logit of the score, for scores between 0
         and 1; ``soc.Spline(scale="rank")`` takes any.
     variance
-        Curve of g = log(1/a + 1/b): exp(g) is, to first order, the variance of logit theta and the
-        squared coefficient of variation of its odds. With v = E(theta | t) (1 - E(theta | t)),
-        Var(theta | t) = v^2 exp(g) / (1 + v exp(g)). For small rates it is the log cv2 of `Gamma`.
+        Curve of g = log(1/a + 1/b): exp(g) is, to first order, the variance of logit theta. With v
+        = E(theta | t) (1 - E(theta | t)), Var(theta | t) = v^2 exp(g) / (1 + v exp(g)). For small
+        rates it is the log cv2 of `Gamma`.
     exposure, monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`, with trials for the exposure; bins deviate in the logit of the mean.
-
-    Raises
-    ------
-    FitError
-        If a term is not what it must be.
+        As in `Gamma`, with the same errors and trials for the exposure; bins deviate in the logit
+        of the mean.
 
     Examples
     --------
@@ -319,12 +296,7 @@ class NormalMixture(_Mixture, Normal):
     mean, variance
         Curves of E(theta | t) and log Var(theta | t), as in `Normal`.
     exposure, monotone, bin_effects, groups, zero, atoms, functions, knots, shape, drift
-        As in `GammaMixture`.
-
-    Raises
-    ------
-    FitError
-        If a term is not what it must be, or a number is out of range.
+        As in `GammaMixture`, with the same errors.
 
     Examples
     --------
@@ -344,12 +316,7 @@ class BetaMixture(_Mixture, Beta):
     mean, variance
         Curves of the logit of E(theta | t) and of g, as in `Beta`.
     exposure, monotone, bin_effects, groups, zero, atoms, functions, knots, shape, drift
-        As in `GammaMixture`.
-
-    Raises
-    ------
-    FitError
-        If a term is not what it must be, or a number is out of range.
+        As in `GammaMixture`, with the same errors.
 
     Examples
     --------

@@ -21,12 +21,6 @@ from .._lib.errors import FitError
 
 Columns = Mapping[str, NDArray[Any]]
 
-Powers = Mapping[Any, NDArray[Any]]
-"""Sums over items of y^a x^b by (a, b): y the outcome, x the exposure or squared noise sd.
-
-Sums of y^a x^b (x - y)^c with c > 0 are there by (a, b, c).
-"""
-
 MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
@@ -51,11 +45,9 @@ class Weak(NamedTuple):
 
 
 def weak_dispersion(level: float, sd: float) -> Weak:
-    """Weak prior of the second curve, whose level has this mean and standard deviation.
-
-    Few items say nearly nothing of how the variance changes, and if it could do anything, an item
-    with a single event would get a posterior that is several times too wide.
-    """
+    """Weak prior of the second curve, whose level has this mean and standard deviation."""
+    # few items say nearly nothing of how the variance changes, and if it could do anything, an item
+    # with a single event would get a posterior that is several times too wide
     return Weak((level, sd), (0.0, _DISPERSION_SLOPE), 1.0, _DISPERSION_WIGGLE)
 
 
@@ -69,14 +61,43 @@ class Expansion(NamedTuple):
     by_second: Floats
 
 
-class RowSums(ABC):
-    """Data of rows; subclasses are frozen dataclasses of arrays.
+class Ragged(NamedTuple):
+    """Columns of cells, one row after the other."""
 
-    A table's cells are stored one row after the other, with offsets (rows + 1,); every other array
-    has one number a row.
+    start: Ints  # (rows + 1,): offsets
+    columns: tuple[Floats, ...]
+
+    @property
+    def row(self) -> Ints:
+        """Row of each cell."""
+        return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+
+    def padded(self, rows: Ints) -> list[Floats]:
+        """Columns of some rows, padded with zeros to (k, most cells)."""
+        number = np.diff(self.start)[rows]
+        step = np.arange(number.max(initial=0))
+        inside = step < number[:, None]
+        place = (self.start[rows][:, None] + step)[inside]
+        padded = [np.zeros((*inside.shape, *column.shape[1:])) for column in self.columns]
+        for values, column in zip(padded, self.columns, strict=True):
+            values[inside] = column[place]
+        return padded
+
+
+def by_row(rows: int, row_of_cell: Ints, *columns: Floats) -> Ragged:
+    """Cells in the order of their rows."""
+    order = np.argsort(row_of_cell, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(row_of_cell, minlength=rows))])
+    ordered = (np.ascontiguousarray(column[order], dtype=float) for column in columns)
+    return Ragged(start.astype(np.int64), tuple(ordered))
+
+
+class RowSums(ABC):
+    """Data of rows; subclasses are frozen dataclasses of cells and of arrays with a number a row.
+
+    The last field is `spread` (rows,), the variance of the items' locations around the row's.
     """
 
-    tables: ClassVar[Mapping[str, tuple[str, ...]]]  # columns of each table, by its offsets' field
     margins: ClassVar[tuple[str, ...]]  # tables of cells for rows without classes of sizes
     size_cell: ClassVar[str]  # column of joint cells with an item's size
     nothing: ClassVar[str] = ""  # why there is nothing to fit if the sum of sizes is 0
@@ -92,7 +113,7 @@ class RowSums(ABC):
 
     if TYPE_CHECKING:
         total: Any  # (rows,): observed total of each row
-        spread: Any  # (rows,): variance of the items' locations around the row's; the last field
+        spread: Any
 
     @staticmethod
     @abstractmethod
@@ -103,6 +124,19 @@ class RowSums(ABC):
     @abstractmethod
     def log_probability(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
         """Log marginal of rows (..., k) whose items have the same parameters (..., k)."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "RowSums":
+        """Build from tables of cells with a column ``row``: joint cells, or all margins."""
+
+    @abstractmethod
+    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
+        """Fisher information of the first parameter, and a lower bound of the second's, by row."""
+
+    @abstractmethod
+    def level(self) -> tuple[float, float]:
+        """Starting levels of both curves."""
 
     @classmethod
     def log_marginal(cls, xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
@@ -116,37 +150,24 @@ class RowSums(ABC):
         return cls.log_probability(xp, *curves, *others)
 
     def cells(self, rows: Ints | None = None) -> tuple[NDArray[Any], ...]:
-        """All arrays of some rows; those of tables are padded with zeros to (k, most cells)."""
+        """All arrays of some rows; columns of cells are padded with zeros to (k, most cells)."""
         rows = np.arange(len(self.total)) if rows is None else rows
-        padded = {}
-        for offsets, columns in self.tables.items():
-            start = getattr(self, offsets)
-            number = np.diff(start)[rows]
-            step = np.arange(number.max(initial=0))
-            inside = step < number[:, None]
-            place = (start[rows][:, None] + step)[inside]
-            for name in columns:
-                column = getattr(self, name)
-                padded[name] = np.zeros((*inside.shape, *column.shape[1:]))
-                padded[name][inside] = column[place]
-        names = (field.name for field in fields(self))  # type: ignore[arg-type]
-        return tuple(
-            padded[name] if name in padded else getattr(self, name)[rows]
-            for name in names
-            if name not in self.tables
-        )
+        arrays: list[NDArray[Any]] = []
+        for field in fields(self):  # type: ignore[arg-type]
+            values = getattr(self, field.name)
+            arrays += values.padded(rows) if isinstance(values, Ragged) else [values[rows]]
+        return tuple(arrays)
+
+    @cached_property
+    def _starts(self) -> list[Ints]:
+        """Offsets of the rows in each table of cells."""
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        return [cells.start for cells in values if isinstance(cells, Ragged)]
 
     @property
     def number_of_cells(self) -> int:
         """Cells of the largest table."""
-        return max(int(getattr(self, offsets)[-1]) for offsets in self.tables)
-
-    @classmethod
-    def axes(cls) -> tuple[int, ...]:
-        """Number of the cells' table, from 1, for each of `cells`; 0 for one number a row."""
-        number = {name: k for k, names in enumerate(cls.tables.values(), start=1) for name in names}
-        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
-        return tuple(number.get(name, 0) for name in names if name not in cls.tables)
+        return max(int(start[-1]) for start in self._starts)
 
     @cached_property
     def _every_part(self) -> list[tuple[Ints, int, tuple[NDArray[Any], ...]]]:
@@ -158,7 +179,7 @@ class RowSums(ABC):
 
         Together they make arrays of at most `_AT_ONCE` numbers, unless a single row makes more.
         """
-        sizes = sum(np.diff(getattr(self, offsets))[rows] for offsets in self.tables)
+        sizes = sum(np.diff(start)[rows] for start in self._starts)
         octave = np.frexp(np.asarray(sizes, dtype=float))[1]
         for size in np.unique(octave):
             places, most = np.flatnonzero(octave == size), 1 << int(size)
@@ -242,31 +263,17 @@ class RowSums(ABC):
             raise FitError(f"{cls.nothing}: nothing was observed, so nothing can be fitted")
 
     @classmethod
-    @abstractmethod
-    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "RowSums":
-        """Build from tables of cells with a column ``row``: joint cells, or all margins."""
-
-    @classmethod
     def weak(cls, sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
         """Weak priors of both curves, from sums over all items and the mean's axis."""
+        location = Weak((0.0, 10.0), (0.0, 2.0))
         if scale in cls.natural_scales:
             location = Weak((centre, 5.0), (1.0, 1.0))
-        else:
-            location = Weak((0.0, 10.0), (0.0, 2.0))
         return location, weak_dispersion(*cls.dispersion_level)
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
         """Number of outcomes that say something of theta, from sums over all items."""
         return sums["n"]
-
-    @abstractmethod
-    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
-        """Fisher information of the first parameter, and a lower bound of the second's, by row."""
-
-    @abstractmethod
-    def level(self) -> tuple[float, float]:
-        """Starting levels of both curves."""
 
     @property
     def can_fit(self) -> NDArray[np.bool_]:
@@ -287,18 +294,6 @@ class RowSums(ABC):
         """Refuse data that say nothing of the variance."""
         if not self.informs_variance:
             raise FitError(f"{what} needs the variance of theta: {MEAN_ONLY}")
-
-
-def row_of(start: Ints) -> Ints:
-    """Row of each cell of a table, from its offsets."""
-    return np.repeat(np.arange(len(start) - 1), np.diff(start))
-
-
-def by_row(rows: int, row_of_cell: Ints, *columns: Floats) -> tuple[Ints, list[Floats]]:
-    """Offsets (rows + 1,), and columns in the order of rows."""
-    order = np.argsort(row_of_cell, kind="stable")
-    start = np.concatenate([[0], np.cumsum(np.bincount(row_of_cell, minlength=rows))])
-    return start.astype(np.int64), [np.ascontiguousarray(c[order], dtype=float) for c in columns]
 
 
 # --- polynomials that stand for log marginals in the region that draws visit ----------------------

@@ -5,11 +5,10 @@ terms that do not: deviances, and the remainders of Stirling's formula.
 """
 
 import math
-from threading import Lock
-from typing import Any
 
 import numba
 import numpy as np
+from numpy.polynomial.polynomial import polyvander
 from numpy.typing import ArrayLike
 from scipy import special
 
@@ -27,19 +26,10 @@ _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 _SDS, _TAILS = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
 _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
 _ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
-_LEAST_NORM = 1e-7  # of a polynomial of standardised draws, unless they take few values
-_COMPILING = Lock()
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-
-
-def compiled(function: Any, *numbers: ArrayLike) -> Floats:
-    """A ufunc of real numbers, compiled at first use: threads that compile together would warn."""
-    with _COMPILING:
-        if not function.types:
-            function.add(f"float64({', '.join(['float64'] * len(numbers))})")
-            function.disable_compile()
-    return np.asarray(function(*numbers))
+_of_three = numba.vectorize(["float64(float64, float64, float64)"], cache=True)
+_of_four = numba.vectorize(["float64(float64, float64, float64, float64)"], cache=True)
 
 
 @_jit
@@ -92,9 +82,9 @@ def polygammas(x):  # type: ignore[no-untyped-def]
     return digamma, trigamma, tetragamma
 
 
-@_jit
-def negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
-    """`log_negative_binomial` of numbers."""
+@_of_three
+def log_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
+    """Log probability of a negative binomial count with this mean and Gamma shape."""
     ratio = expected / shape
     if not count > 0.0:
         return -shape * math.log1p(ratio)
@@ -109,13 +99,9 @@ def negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
     return remainder - parts - 0.5 * (math.log(2.0 * math.pi * count) + math.log1p(count / shape))
 
 
-@numba.vectorize(cache=True)
-def _negative_binomials(count, shape, expected):  # type: ignore[no-untyped-def]
-    return negative_binomial(count, shape, expected)
-
-
-@_jit
-def _beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
+@_of_four
+def beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
+    """x^a (1 - x)^b / B(a, b), given also its complement 1 - x with all its digits."""
     if not (x > 0.0 and complement > 0.0):
         return 0.0
     m = a + b
@@ -127,10 +113,8 @@ def _beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
 
 @_jit
 def _beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
-    """P(theta <= x) over `beta_kernel` for x up to (a + 1) / (a + b + 2).
-
-    The continued fraction of Didonato and Morris (1992), Algorithm 708.
-    """
+    # the continued fraction of Didonato and Morris (1992), Algorithm 708, for P(theta <= x) over
+    # `beta_kernel`, for x up to (a + 1) / (a + b + 2)
     m = a + b
     lean = (a - m * x if x < 0.5 else m * complement - b) + 1.0
     inverse = 1.0 / (a + 1.0)
@@ -150,40 +134,29 @@ def _beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
     return value
 
 
-@numba.vectorize(cache=True)
-def _beta_kernels(x, complement, a, b):  # type: ignore[no-untyped-def]
-    return _beta_kernel(x, complement, a, b)
-
-
-@numba.vectorize(cache=True)
-def _beta_tails(x, complement, a, b):  # type: ignore[no-untyped-def]
+@_of_four
+def _beta_tail(x, complement, a, b):  # type: ignore[no-untyped-def]
     if not x > 0.0:
         return 1.0
-    kernel = _beta_kernel(x, complement, a, b)
+    kernel = beta_kernel(x, complement, a, b)
     if x < (a + 1.0) / (a + b + 2.0):
         return 1.0 - min(kernel * _beta_fraction(x, complement, a, b), 1.0)
     return min(kernel * _beta_fraction(complement, x, b, a), 1.0) if complement > 0.0 else 0.0
 
 
-@_jit
-def _log_pmf(y, n, a, b):  # type: ignore[no-untyped-def]
-    """Log probability of y successes in n trials; y may lie between whole numbers.
-
-    Given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial.
-    """
+@_of_four
+def log_beta_binomial(y, n, a, b):  # type: ignore[no-untyped-def]
+    """Log probability of y successes in n trials, theta ~ Beta(a, b); y need not be whole."""
+    # given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial
     m = a + b
-    log_ratio = negative_binomial(y, a, n * (a / m)) + negative_binomial(n - y, b, n * (b / m))
-    return log_ratio - negative_binomial(n, m, n)
+    log_ratio = log_negative_binomial(y, a, n * (a / m))
+    log_ratio += log_negative_binomial(n - y, b, n * (b / m))
+    return log_ratio - log_negative_binomial(n, m, n)
 
 
 @_jit
 def _pmf(y, n, a, b):  # type: ignore[no-untyped-def]
-    return math.exp(_log_pmf(y, n, a, b))
-
-
-@numba.vectorize(cache=True)
-def _log_beta_binomial(y, n, a, b):  # type: ignore[no-untyped-def]
-    return _log_pmf(y, n, a, b)
+    return math.exp(log_beta_binomial(y, n, a, b))
 
 
 @_jit
@@ -215,40 +188,24 @@ def _tail(y, n, a, b):  # type: ignore[no-untyped-def]
     at_y = _pmf(y, n, a, b)
     if y - low < _MOST_SUMMED:
         return _added(y, low, at_y, n, a, b)
-    total, begin = 0.0, low - 0.5
-    if low == 0.0:
-        high_root = _SINGLE - 1.0
-        at_last = _pmf(high_root, n, a, b)
-        total = _added(high_root, 0.0, at_last, n, a, b)
-        begin = high_root + 0.5
-        total += (_pmf(high_root + 1.0, n, a, b) - at_last) / 24.0
-    total -= (_pmf(y + 1.0, n, a, b) - at_y) / 24.0
-    low_root, high_root = math.sqrt(max(begin, 0.0)), math.sqrt(y + 0.5)
-    half = 0.5 * (high_root - low_root)
+    last = low + _SINGLE - 1.0
+    at_last = _pmf(last, n, a, b)
+    total = _added(last, low, at_last, n, a, b)
+    total += (_pmf(last + 1.0, n, a, b) - at_last - _pmf(y + 1.0, n, a, b) + at_y) / 24.0
+    begin = math.sqrt(last + 0.5)
+    half = 0.5 * (math.sqrt(y + 0.5) - begin)
     for i in range(len(_NODE)):
-        root = low_root + half * (1.0 + _NODE[i])
+        root = begin + half * (1.0 + _NODE[i])
         total += 2.0 * half * _SHARE[i] * root * _pmf(root * root, n, a, b)
     return total
 
 
-@_jit
-def _fill_ends(y, n, a, b, below, upto):  # type: ignore[no-untyped-def]
-    """Fill both ends, (curves, items)."""
-    for s in range(a.shape[0]):
-        for i in range(len(y)):
-            p, q = a[s, i], b[s, i]
-            pmf = _pmf(y[i], n[i], p, q)
-            if y[i] * q <= (n[i] - y[i]) * p:  # at most the mean
-                upto[s, i] = _tail(y[i], n[i], p, q)
-                below[s, i] = upto[s, i] - pmf
-            else:
-                below[s, i] = 1.0 - _tail(n[i] - y[i], n[i], q, p)
-                upto[s, i] = below[s, i] + pmf
-
-
-def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
-    """Log probability of a negative binomial count with this mean and Gamma shape."""
-    return compiled(_negative_binomials, count, shape, expected)
+@_of_four
+def beta_binomial_cdf(y, n, a, b):  # type: ignore[no-untyped-def]
+    """P(Y <= y) of successes in n trials, theta ~ Beta(a, b)."""
+    if y * b <= (n - y) * a:  # at most the mean
+        return min(_tail(y, n, a, b), 1.0)
+    return max(1.0 - _tail(n - y - 1.0, n, b, a), 0.0)
 
 
 def gamma_kernel(shape: ArrayLike, x: ArrayLike) -> Floats:
@@ -256,70 +213,14 @@ def gamma_kernel(shape: ArrayLike, x: ArrayLike) -> Floats:
     return np.exp(log_negative_binomial(shape, _NO_SPREAD, x))  # a Poisson probability
 
 
-def beta_kernel(x: ArrayLike, complement: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
-    """x^a (1 - x)^b / B(a, b), given also its complement 1 - x with all its digits."""
-    return compiled(_beta_kernels, x, complement, a, b)
-
-
 def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     """P(theta > x), given also the complement 1 - x to full precision; large ones are SciPy's."""
     large = np.minimum(a, b) > _LARGE
-    tail = compiled(_beta_tails, x, complement, np.where(large, 1.0, a), np.where(large, 1.0, b))
-    return np.where(large, special.betaincc(a, b, x), tail) if large.any() else tail
-
-
-def negative_binomial_tail(count: Floats, shape: Floats, ratio: Floats) -> Floats:
-    """P(Y <= count) of counts of mean shape times ratio and this Gamma shape."""
-    return beta_tail(ratio / (1.0 + ratio), 1.0 / (1.0 + ratio), count + 1.0, shape)
-
-
-def log_beta_binomial(y: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
-    """Log probability of y successes in n trials, theta ~ Beta(a, b)."""
-    return compiled(_log_beta_binomial, y, n, a, b)
-
-
-def beta_binomial_ends(y: Floats, n: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """P(Y <= y - 1) and P(Y <= y) of y successes in n trials, (n,), under a and b (curves, n)."""
-    below, upto = np.empty(a.shape), np.empty(a.shape)
-    numbers = (np.ascontiguousarray(v, dtype=float) for v in (y, n, a, b))
-    _fill_ends(*numbers, below, upto)
-    return np.clip(below, 0.0, 1.0), np.clip(upto, 0.0, 1.0)
+    tail = _beta_tail(x, complement, np.where(large, 1.0, a), np.where(large, 1.0, b))
+    return np.where(large, special.betaincc(a, b, x), tail) if large.any() else np.asarray(tail)
 
 
 # --- Gauss rules: few nodes with the moments of draws ---------------------------------------------
-
-
-def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
-    """Centred draws over their sd, and this sd, (n, 1): 0 if it is rounding of a `size`."""
-    sd = np.sqrt((x * x).mean(axis=1, keepdims=True))
-    sd = np.where(sd <= _ROUNDING * size, 0.0, sd)
-    return _over(x, sd), sd
-
-
-def _over(x: Floats, divisor: Floats) -> Floats:
-    return x * np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0.0)
-
-
-def _recurrence(x: Floats, number: int) -> tuple[Floats, Floats]:
-    """Orthonormal polynomials (n, number, draws) by Stieltjes' procedure, and their Jacobi matrix.
-
-    Draws of fewer values than polynomials give polynomials of 0 and nodes of weight 0.
-    """
-    poly, jacobi = np.ones((len(x), number, x.shape[1])), np.zeros((len(x), number, number))
-    for k in range(number):
-        current = poly[:, k]
-        alpha = (x * current**2).mean(axis=1, keepdims=True)
-        jacobi[:, k, k] = alpha[:, 0]
-        if k == number - 1:
-            break
-        following = (x - alpha) * current
-        if k:
-            following -= jacobi[:, k, k - 1, None] * poly[:, k - 1]
-        norm = np.sqrt((following**2).mean(axis=1, keepdims=True))
-        beta = np.where(norm > _LEAST_NORM, norm, 0.0)
-        poly[:, k + 1] = _over(following, beta)
-        jacobi[:, k, k + 1] = jacobi[:, k + 1, k] = beta[:, 0]
-    return poly, jacobi
 
 
 def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
@@ -335,16 +236,30 @@ def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
     >>> float((weight * x * z).sum().round(12))
     1.0
     """
-    centre, other = (x.mean(axis=1, keepdims=True) for x in (location, dispersion))
+    centre, level = (curve.mean(axis=1, keepdims=True) for curve in (location, dispersion))
     x, sd = _standardised(location - centre, np.abs(location).max(axis=1, keepdims=True))
-    z = dispersion - other
+    z = dispersion - level
     slope = (x * z).mean(axis=1, keepdims=True)
-    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(other))  # a logarithm
-    (poly_x, jacobi_x), (poly_z, jacobi_z) = _recurrence(x, number), _recurrence(z, number)
-    joint = poly_x @ poly_z.swapaxes(1, 2) / x.shape[1]
-    (at_x, vector_x), (at_z, vector_z) = np.linalg.eigh(jacobi_x), np.linalg.eigh(jacobi_z)
-    # Lagrange's polynomials at Gauss nodes are sums of the orthonormal ones
-    weight = (vector_x * vector_x[:, :1]).swapaxes(1, 2) @ joint @ (vector_z * vector_z[:, :1])
-    first = np.broadcast_to((centre + sd * at_x)[:, :, None], weight.shape)
-    second = (other + slope * at_x)[:, :, None] + (remaining_sd * at_z)[:, None]
-    return np.stack([weight, first, second], axis=1).reshape(len(x), 3, number**2)
+    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))  # a logarithm
+    (node_x, lagrange_x), (node_z, lagrange_z) = _nodes(x, number), _nodes(z, number)
+    weight = lagrange_x.swapaxes(1, 2) @ lagrange_z
+    locations = np.broadcast_to((centre + sd * node_x)[:, :, None], weight.shape)
+    dispersions = (level + slope * node_x)[:, :, None] + (remaining_sd * node_z)[:, None]
+    return np.stack([weight, locations, dispersions], axis=1).reshape(len(x), 3, number**2)
+
+
+def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """Centred draws over their sd, and this sd, (n, 1): 0 if it is rounding of a `size`."""
+    sd = np.sqrt((x * x).mean(axis=1, keepdims=True))
+    sd = np.where(sd <= _ROUNDING * size, 0.0, sd)
+    return np.divide(x, sd, out=np.zeros_like(x), where=sd > 0.0), sd
+
+
+def _nodes(x: Floats, number: int) -> tuple[Floats, Floats]:
+    """Gauss nodes (n, number) of draws, and Lagrange's polynomials there, (n, draws, number).
+
+    Draws of fewer values have nodes without weight.
+    """
+    basis = np.linalg.qr(polyvander(x, number - 1))[0]  # orthonormal polynomials
+    nodes, vectors = np.linalg.eigh(basis.swapaxes(1, 2) @ (x[:, :, None] * basis))
+    return nodes, basis @ (vectors * vectors[:, :1])

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import soc_pymc as soc
-from soc_pymc.families.scales import count_cell_range, exposure_cell_range
 from tests.data.cell_references import count_cell, size_cell
 from tests.tables import ROLES
 from tests.thinning import thinned
@@ -130,8 +129,12 @@ def test_equal_scores_stay_together():
 @given(st.floats(1e-250, 1e250), st.integers(0, 2**53))
 def test_cells_hold_their_numbers(size, count):
     """Sizes within a 16th; counts below 32 exactly, others within a 16th."""
-    low, width = exposure_cell_range(size_cell(size))
-    assert low <= size < low + width <= low * (1 + 1 / 16)
-    low, width = count_cell_range(count_cell(count))
-    assert low <= count <= low + width <= low * (1 + 1 / 16)
-    assert (width == 0) == (count < 32)
+
+    def end(cell):
+        return np.ldexp(1.0 + cell % 16 / 16, cell // 16)
+
+    cell = int(size_cell(size))
+    assert end(cell) <= size < end(cell + 1) <= end(cell) * (1 + 1 / 16)
+    cell = int(count_cell(count))
+    octaves = cell + 16 * 5 - 32  # cells from 32 = 2^5 on
+    assert cell == count if count < 32 else end(octaves) <= count <= end(octaves + 1)

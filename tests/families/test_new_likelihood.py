@@ -21,7 +21,7 @@ from soc_pymc.families import family, mixtures, outcomes, scales
 from soc_pymc.families.forms import OutcomeForms
 from soc_pymc.families.rising import columns as sums_of_cells
 from soc_pymc.families.rising import two_points
-from soc_pymc.families.row_sums import RowSums, by_row, row_of
+from soc_pymc.families.row_sums import Ragged, RowSums, by_row
 from tests.examples import OVER
 
 POWERS = {f"sum_y{k if k > 1 else ''}": outcomes.Sum(k, 0) for k in (1, 2, 3)}
@@ -40,13 +40,10 @@ def draw_row(rng, location, dispersion, time, items, total, spread):
 class WaitingRows(RowSums):
     """Waiting times of all rows as weighted points."""
 
-    start: Any
-    time: Any
-    items: Any
+    points: Ragged  # times and items
     total: Any
     spread: Any
 
-    tables: ClassVar = {"start": ("time", "items")}
     draw_row = staticmethod(draw_row)
     widened = staticmethod(family.GAMMA.rows.widened)
     margins, size_cell = ("time",), "time_cell"
@@ -60,16 +57,16 @@ class WaitingRows(RowSums):
     @classmethod
     def of(cls, rows, cells):
         row, *sums = sums_of_cells(cells["time"], ("n", *POWERS))
-        start, points = by_row(rows, *two_points(row, *sums))
-        return cls(start, *points, np.bincount(row, sums[1], rows), np.zeros(rows))
+        points = by_row(rows, *two_points(row, *sums))
+        return cls(points, np.bincount(row, sums[1], rows), np.zeros(rows))
 
     def information(self, location, dispersion):
-        n = np.bincount(row_of(self.start), self.items)
+        n = np.bincount(self.points.row, self.points.columns[1])
         shape = np.exp(-dispersion)
         return n * shape / (shape + 2.0), 2.0 * n / (shape + 1.0) / (shape + 2.0)
 
     def level(self):
-        return float(np.log(self.items.sum() / self.total.sum())), -1.2
+        return float(np.log(self.points.columns[1].sum() / self.total.sum())), -1.2
 
 
 @dataclass(frozen=True)
@@ -112,11 +109,7 @@ class WaitingFamily(type(family.GAMMA)):
         },
     )
 
-    def update(self, a, b, y, size):
-        return a + size, b + y
-
     def log_density(self, y, size, location, dispersion):
-        """Log density of Lomax with shape 1 / cv2 and scale 1 / (mean cv2)."""
         cv2 = np.exp(dispersion)
         return location - (1.0 / cv2 + 1.0) * np.log1p(y * np.exp(location) * cv2)
 
@@ -128,47 +121,35 @@ TIMES = WaitingFamily(family.GAMMA.components, family.GAMMA.mixtures)
 def waiting(monkeypatch):
     """Adds the kind and the family to the tables that hold them by name."""
     size_cell, laws = scales.CELLS["exposure_cell"], prior_table.FAMILIES
-    table = SimpleNamespace(**{**vars(laws["Gamma"]), "update": TIMES.update})
+    update = {"update": lambda a, b, y, events: (a + events, b + y)}
     for records, name, record in (
         (outcomes.OUTCOMES, "waiting", TIMES.outcome),
         (family.FAMILIES, "Waiting", TIMES),
         (scales.CELLS, "time_cell", size_cell._replace(role="outcome")),
         (scales.CELLS, "events_cell", size_cell),
         (mixtures._LAWS, "Waiting", mixtures._LAWS["Gamma"]),
-        (laws, "Waiting", table),
+        (laws, "Waiting", SimpleNamespace(**vars(laws["Gamma"]) | update)),
         *((validation.NUMBERS, role, rule) for role, rule in TIMES.outcome.bounds.items()),
     ):
         monkeypatch.setitem(records, name, record)
 
 
-@pytest.fixture
-def frame():
+def test_waiting_times_are_fitted_and_scored(waiting):
+    """Cells stand for items, true curves lie within 4 sd, items have means in closed form."""
     rng = np.random.default_rng(5)
     score = np.exp(rng.normal(-1.0, 0.6, 6000))
     rate = score * rng.gamma(4.0, 0.25, len(score))
-    return pd.DataFrame({"score": score, "time": rng.exponential(1.0 / rate), "events": 1})
-
-
-@pytest.fixture
-def statistics(waiting, frame):
-    items = WaitingItems(frame, **ROLES)
-    return soc.summarize(items, bins=30, on_leakage="ignore", progress=False)
-
-
-def test_rows_sum_lomax_densities(frame, statistics):
-    """Cells stand for their items to 1e-3 nats a bin."""
-    sums = rows_of(statistics, TIMES)[1]
+    frame = pd.DataFrame({"score": score, "time": rng.exponential(1.0 / rate), "events": 1})
+    statistics = soc.summarize(
+        WaitingItems(frame, **ROLES), bins=30, on_leakage="ignore", progress=False
+    )
     curves = np.full((1, 30), -1.0), np.full((1, 30), -1.4)
-    shape, scale = np.exp(1.4), np.exp(2.4)
-    row = np.searchsorted(statistics.edges, frame["score"], side="right")
-    exact = np.bincount(row, stats.lomax(shape, scale=scale).logpdf(frame["time"]))
-    np.testing.assert_allclose(sums.values(*curves)[0], exact, atol=1e-3)
+    row = np.searchsorted(statistics.edges, score, side="right")
+    exact = np.bincount(row, stats.lomax(np.exp(1.4), scale=np.exp(2.4)).logpdf(frame["time"]))
+    values = rows_of(statistics, TIMES)[1].values(*curves)[0]
+    np.testing.assert_allclose(values, exact, atol=1e-3)  # nats a bin
     each = TIMES.log_density(frame["time"], 1, -1.0, -1.4)
     np.testing.assert_allclose(np.bincount(row, each), exact, rtol=1e-10)
-
-
-def test_waiting_times_are_fitted_and_scored(frame, statistics):
-    """The true curves lie within 4 sd, and items have the closed form's posterior means."""
     fit = soc.fit(statistics, WaitingPrior(), progress=False)
     assert fit.status.pareto_k < 0.7
     points = np.array([0.2, 0.37, 0.8])

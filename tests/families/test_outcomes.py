@@ -50,15 +50,16 @@ def test_line_has_the_highest_likelihood(kind):
     """In the logarithm, the logit, or the score itself."""
     _, score, _, y, size = made_items(kind, 3000, spread=0.3)
     value, slope = OUTCOMES[kind].forms.line(score, y, size)
-    x = {"poisson": np.log, "normal": np.asarray, "binomial": special.logit}[kind](score)
+    to_line, to_theta = {
+        "poisson": (np.log, np.exp),
+        "normal": (np.asarray, np.asarray),
+        "binomial": (special.logit, special.expit),
+    }[kind]
+    x = to_line(score)
 
     def loss(line):
-        location = line[0] + line[1] * (x - x.mean())
-        if kind == "normal":
-            return 0.5 * ((y - location) / size) @ ((y - location) / size)
-        if kind == "poisson":
-            return -(special.xlogy(y, size) + y * location - size * np.exp(location)).sum()
-        return -(y * location - size * np.logaddexp(0.0, location)).sum()
+        theta = to_theta(line[0] + line[1] * (x - x.mean()))
+        return -OUTCOMES[kind].forms.log_likelihood(y, size, theta).sum()
 
     best = optimize.minimize(loss, [-1.0, 1.0], method="Nelder-Mead", options={"fatol": 1e-9})
     assert value.sum() == pytest.approx(-best.fun, abs=1e-3)
