@@ -98,8 +98,8 @@ class LevelScale:
 class Levels:
     """Rows of all levels with their sites: quadratic log likelihoods of a level's coefficients b.
 
-    Given the shared coefficients of both curves, level g's is u'b - b'A b / 2 with
-    A = information[g] and u = pull[g] - coupling[g] @ (shared - centre).
+    Level g's is u'b - b'A b / 2, A = information[g] and u = pull[g] - coupling[g] @ (shared -
+    centre).
     """
 
     rows: LevelRows
@@ -168,29 +168,22 @@ def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
 
 
 class LevelSearch:
-    """Search for the Gaussian of all coefficients that agrees with averages over itself.
+    """Search for the Gaussian of all coefficients whose slopes and information are its averages.
 
-    Slopes and information are such averages (Opper and Archambeau 2009), from values alone by
-    Stein's identity: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
-    A step goes to the mode of the quadratic, after which all scales are re-estimated.
+    See Opper and Archambeau (2009). By Stein's identity values suffice: E(f'(x)) = E(x f(x)) and
+    E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
     """
 
     def __init__(
         self, curves: Sequence[Curve], data: RowSums, group: Ints, shared: Sequence[State]
     ) -> None:
-        self.curves, self.data = curves, data
-        self.rows = LevelRows.of(curves, group)
-        self.shared = list(shared)
+        self.data, self.rows, self.shared = data, LevelRows.of(curves, group), list(shared)
+        self._designs = [curve.design for curve in curves]
         self.deviations = np.zeros((self.rows.number, len(self.rows.kind)))
         self.taus = 0.5 * self.rows.scales
-        size = curves[0].design.whole.shape[1]
+        size = self._designs[0].whole.shape[1]
         self._columns = slice(size), slice(size, None)
         self._sds = np.full(len(self.rows.shared), _FIRST_SD)
-
-    @property
-    def of_first(self) -> Floats:
-        """Coefficients of the levels in the first curve."""
-        return self.deviations[:, : len(self.rows.terms[0].kind)]
 
     def run(self, enough: float = 1e-3) -> tuple[list[Laplace], Levels]:
         """The Gaussian approximation of the shared coefficients, and the levels' sites."""
@@ -253,8 +246,10 @@ class LevelSearch:
     def _laplaces(self, quadratic: _Quadratic) -> list[Laplace]:
         slope, information, *_ = self._marginal(quadratic)
         return [
-            summary(curve.design, state, slope[columns], information[columns, columns])
-            for curve, state, columns in zip(self.curves, self.shared, self._columns, strict=True)
+            summary(design, state, slope[columns], information[columns, columns])
+            for design, state, columns in zip(
+                self._designs, self.shared, self._columns, strict=True
+            )
         ]
 
     def _scales(self, quadratic: _Quadratic) -> tuple[LevelScale, ...]:
@@ -274,28 +269,22 @@ class LevelSearch:
         return tuple(scales)
 
     def _rescale(self, quadratic: _Quadratic) -> None:
-        parts = zip(self.curves, self.shared, self._laplaces(quadratic), strict=True)
-        self.shared = [rescaled(curve.design, state, known) for curve, state, known in parts]
+        self.shared = list(map(rescaled, self._designs, self.shared, self._laplaces(quadratic)))
         # half a step: the scales of a level's kinds compete, and full steps would go back and forth
         self.taus = np.sqrt(self.taus * [scale.tau for scale in self._scales(quadratic)])
 
     def _step(self, quadratic: _Quadratic, factor: float) -> float:
         """Move to the mode of the quadratic; returns the squared length in the information."""
         slope, information, covariance, right = self._marginal(quadratic)
-        shared = np.concatenate(
-            [
-                scoring_step(curve.design, state, slope[part], information[part, part])
-                for curve, state, part in zip(self.curves, self.shared, self._columns, strict=True)
-            ]
-        )
-        observed = quadratic.observed
+        parts = [
+            scoring_step(design, state, slope[part], information[part, part])
+            for design, state, part in zip(self._designs, self.shared, self._columns, strict=True)
+        ]
+        shared, observed = np.concatenate(parts), quadratic.observed
         step = np.einsum("gkl,gl->gk", covariance, right - observed.coupling @ shared)
         moves = np.abs(self.rows.by_curve(self.rows.curves(shared, step.ravel()))).max(axis=1)
         factor = min(factor, float(1.0 / np.max(moves / self.data.farthest)))
-        self.shared = [
-            state.moved(shared[part], factor)
-            for state, part in zip(self.shared, self._columns, strict=True)
-        ]
+        self.shared = [s.moved(x, factor) for s, x in zip(self.shared, parts, strict=True)]
         self.deviations = self.deviations + factor * step
         number = np.arange(len(covariance) + 1)
         spread = sparse.bsr_array((covariance, number[:-1], number))
@@ -304,10 +293,7 @@ class LevelSearch:
         return factor**2 * float(shared @ observed.shared @ shared + length)
 
     def _levels(self, quadratic: _Quadratic) -> Levels:
-        """The sites, with the information between both curves.
-
-        It is 0 on average. For a single level it is not, and proposals must follow it.
-        """
+        """The sites, with the information between both curves: only its expectation is 0."""
         middle = sparse.diags_array(quadratic.mixed)
         between = sparse.block_array([[None, middle], [middle, None]])
         information = self._information(sparse.diags_array(quadratic.weight) + between)
