@@ -33,15 +33,11 @@ _SLOWER, _FASTER = 0.5, 1.5  # factors on the length of steps
 
 @dataclass(frozen=True)
 class LevelRows:
-    """Both curves at the rows as linear functions of shared coefficients and those of levels.
-
-    Rows are in the order of their levels, those of the first curve before those of the second.
-    """
+    """Both curves at the rows as linear functions of shared coefficients and those of levels."""
 
     terms: tuple[LevelTerms, LevelTerms]
-    order: Ints  # of the rows of one curve
-    starts: Ints  # (G + 1,): first row of each level, and the end
-    shared: Floats  # (2 rows, P)
+    level: Ints  # (rows,): code of each row's level
+    shared: Floats  # (2 rows, P), those of the first curve before those of the second
     by_level: Any  # (2 rows, G K), sparse
 
     @staticmethod
@@ -49,18 +45,16 @@ class LevelRows:
         """Rows from their groups."""
         mean, variance = (curve.levels for curve in curves if curve.levels)
         level = mean.grouping.code[group]
-        order = np.argsort(level, kind="stable")
-        starts = np.searchsorted(level[order], np.arange(len(mean.grouping.levels) + 1))
-        shared = linalg.block_diag(*(curve.design.whole[order] for curve in curves))
-        functions = linalg.block_diag(mean.design[order], variance.design[order])
-        wide = by_level(functions, np.tile(level[order], 2), len(starts) - 1)
+        shared = linalg.block_diag(*(curve.design.whole for curve in curves))
+        functions = linalg.block_diag(mean.design, variance.design)
+        wide = by_level(functions, np.tile(level, 2), len(mean.grouping.levels))
         wide.eliminate_zeros()  # a row of one curve has no coefficients of the other
-        return LevelRows((mean, variance), order, starts, shared, wide)
+        return LevelRows((mean, variance), level, shared, wide)
 
     @property
     def number(self) -> int:
         """Number of levels."""
-        return len(self.starts) - 1
+        return len(self.terms[0].grouping.levels)
 
     @property
     def kind(self) -> Ints:
@@ -74,14 +68,9 @@ class LevelRows:
         return np.concatenate([term.scales for term in self.terms])
 
     def curves(self, shared: Floats, deviations: Floats) -> Floats:
-        """Both curves (2 rows, ...) at coefficients (P, ...) and (G K, ...)."""
-        return np.asarray(self.shared @ shared + self.by_level @ deviations)
-
-    def by_curve(self, values: Floats) -> Floats:
-        """Both curves (2, rows) in the original order of the rows."""
-        ordered = np.empty((2, len(self.order)))
-        ordered[:, self.order] = values.reshape(ordered.shape)
-        return ordered
+        """Both curves (2, rows) at coefficients (P,) and (G, K)."""
+        values = self.shared @ shared + self.by_level @ deviations.ravel()
+        return np.asarray(values).reshape(2, -1)
 
 
 @dataclass(frozen=True)
@@ -205,17 +194,17 @@ class LevelSearch:
     def _quadratic(self) -> _Quadratic:
         rows = self.rows
         coefficients = np.concatenate([state.coefficients for state in self.shared])
-        m, c = rows.by_curve(rows.curves(coefficients, self.deviations.ravel()))
+        m, c = rows.curves(coefficients, self.deviations)
         units = np.stack([self.data.unit(c), np.ones_like(c)])
-        sds = np.clip(rows.by_curve(self._sds) / units, *_SDS) * units
+        sds = np.clip(self._sds.reshape(2, -1) / units, *_SDS) * units
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
         value = self.data.values(m + x * sds[0], c + y * sds[1])
         value = np.outer(_WEIGHTS, _WEIGHTS).reshape(-1, 1) * (value - value[len(x) // 2])
         slope = np.stack([(z * value).sum(axis=0) for z in (x, y)]) / sds
         weight = np.stack([((1.0 - z * z) * value).sum(axis=0) for z in (x, y)]) / sds**2
-        mixed = -(x * y * value).sum(axis=0)[rows.order] / sds.prod(axis=0)[rows.order]
-        least = np.stack(self.data.information(m, c))
-        slope, weight, least = (part[:, rows.order].ravel() for part in (slope, weight, least))
+        mixed = -(x * y * value).sum(axis=0) / sds.prod(axis=0)
+        least = np.concatenate(self.data.information(m, c))
+        slope, weight = slope.ravel(), weight.ravel()
         observed, bound = (self._information(sparse.diags_array(part)) for part in (weight, least))
         observed = observed._replace(levels=floored(bound.levels, observed.levels))
         sums = rows.shared.T @ slope, (rows.by_level.T @ slope).reshape(self.deviations.shape)
@@ -282,7 +271,7 @@ class LevelSearch:
         ]
         shared, observed = np.concatenate(parts), quadratic.observed
         step = np.einsum("gkl,gl->gk", covariance, right - observed.coupling @ shared)
-        moves = np.abs(self.rows.by_curve(self.rows.curves(shared, step.ravel()))).max(axis=1)
+        moves = np.abs(self.rows.curves(shared, step)).max(axis=1)
         factor = min(factor, float(1.0 / np.max(moves / self.data.farthest)))
         self.shared = [s.moved(x, factor) for s, x in zip(self.shared, parts, strict=True)]
         self.deviations = self.deviations + factor * step

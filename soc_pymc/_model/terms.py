@@ -145,7 +145,6 @@ class Curve:
     design: Design  # at the rows
     position: Floats  # of the rows on the axis
     size_knots: Floats  # of the term in log exposure, if there is one
-    weak: tuple[Weak, Weak]  # weak priors of both curves on this axis
     levels: LevelTerms | None = None  # of the grouping that is integrated out
 
     def outputs(self, variable: str) -> list["Output"]:
@@ -280,7 +279,7 @@ def make_curve(
         np.array([level[1], slope[1] / of_slope])[:lines],
         tuple(blocks),
     )
-    return Curve(name, axis, basis, design, u, size_knots, weak_priors, levels)
+    return Curve(name, axis, basis, design, u, size_knots, levels)
 
 
 def _atom_block(name: str, atom: Ints, number: int, unit: float) -> Block:

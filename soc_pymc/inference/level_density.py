@@ -1,10 +1,9 @@
 """Log density of the shared parameters, with the levels of a grouping integrated out.
 
 Given the shared parameters, each level's site (`_model.levels`) proposes its coefficients, and the
-average of importance weights of a few proposals, mirrored in pairs, is an unbiased estimate of its
-integral. With the same noise for all parameters the log density is a smooth function, which is
-what the evidence bound needs. With fresh noise for every draw, the draws' importance weights are
-those of shared parameters and levels together, and Pareto k covers both (Andrieu and Roberts 2009).
+average importance weight of antithetic proposals is an unbiased estimate of its integral. With the
+same noise for all parameters it is smooth, as the evidence bound needs. With fresh noise for every
+draw, Pareto k covers shared parameters and levels together (Andrieu and Roberts 2009).
 """
 
 from collections.abc import Callable
@@ -16,8 +15,6 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
-from pytensor.compile.ops import wrap_py
-from pytensor.gradient import disconnected_grad
 from scipy import linalg, sparse
 
 from .._lib.arguments import refuse_beyond_memory
@@ -34,6 +31,7 @@ from .density import (
     near_density,
     posterior_draws,
     rest_log_density,
+    with_likelihood,
 )
 
 _MOST_PAIRS, _MOST_ROWS = 4, 50_000  # pairs for weights and draws, and rows times pairs
@@ -63,7 +61,7 @@ class Densities:
 def densities_of(
     built: Problem, space: Space, rng: np.random.Generator, draws: int = 0
 ) -> Densities:
-    """The densities of a problem; `rng` is for the noise of weights and of levels."""
+    """The densities of a problem; `rng` is for the noise of levels."""
     if not built.pilot.levels:
         near = near_density(built, space)
         return Densities(near, near, lambda rows: posterior_draws(space, rows[None]))
@@ -98,8 +96,9 @@ class LevelDensity:
         self._built, self._space, self._rng = built, space, rng
         self._levels, self._rows = built.pilot.levels, built.pilot.levels.rows
         self._kind = self._rows.kind
-        rows = np.arange(len(self._rows.order))
-        self._of_level = sparse.csr_array((np.ones(len(rows)), rows, self._rows.starts))
+        rows = np.arange(len(self._rows.level))
+        members = np.ones(len(rows)), (self._rows.level, rows)
+        self._sums = sparse.csr_array(members, shape=(self._rows.number, len(rows)))
         self._inputs, self._outputs = self._expressions()
         self._forward = pytensor.function([self._inputs], self._outputs, mode=mode())
         self._noise = self._draw_noise(1, 1)
@@ -119,13 +118,10 @@ class LevelDensity:
 
     def _chunk(self, pairs: int) -> int:
         """Draws evaluated at once."""
-        return int(np.clip(_MOST_VALUES // (4 * pairs * len(self._rows.order)), 5, 250))
+        return int(np.clip(_MOST_VALUES // (4 * pairs * len(self._rows.level)), 5, 250))
 
     def _draw_noise(self, draws: int, pairs: int) -> Floats:
-        """Standard normal noise of one proposal of every pair, (G, K, pairs, draws).
-
-        The other one is its mirror image: pairs cancel odd terms of the log likelihood.
-        """
+        """Noise (G, K, pairs, draws) of every antithetic pair, which cancels odd terms."""
         return self._rng.standard_normal((self._rows.number, len(self._kind), pairs, draws))
 
     def _proposed(self, coefficients: Floats, log_tau: Floats, noise: Floats) -> _Proposed:
@@ -151,25 +147,18 @@ class LevelDensity:
         of_levels = self._rows.by_level @ proposed.deviations.reshape(levels * size, -1)
         curves = of_levels.reshape(-1, *number)
         curves += (self._rows.shared @ proposed.shared)[:, None]
-        return np.asarray(of_levels).reshape(2, len(self._rows.order), -1)
+        return np.asarray(of_levels).reshape(2, len(self._rows.level), -1)
 
     def _log_weights(self, proposed: _Proposed, by_row: Floats = NO_SLOPES) -> Floats:
         """Log importance weights (G, N, draws); fills (2, rows, N draws) slopes of rows."""
-        value = self._near.values(*self._curves(proposed), self._rows.order, by_row)
-        return proposed.log_ratio + (self._of_level @ value).reshape(proposed.log_ratio.shape)
-
-    # --- what inference takes
+        value = self._near.values(*self._curves(proposed), by_row)
+        return proposed.log_ratio + (self._sums @ value).reshape(proposed.log_ratio.shape)
 
     def bound(self) -> Evaluate:
         """Value and gradient with the same noise for all draws."""
-        shared, log_tau, log_prior = self._outputs
-        matrix, vector = pt.dmatrix, pt.dvector
-        likelihood = wrap_py([matrix] * 2, [vector, matrix, matrix])(self._value_and_slopes)
-        value, by_shared, by_log_tau = likelihood(shared, log_tau)
-        pairs = ((shared, by_shared), (log_tau, by_log_tau))
-        total = log_prior.sum() + sum((x * disconnected_grad(y)).sum() for x, y in pairs)
-        outputs = [log_prior + value, pt.grad(total, self._inputs)]
-        return finite(pytensor.function([self._inputs], outputs, mode=mode()), self._chunk(1))
+        *inputs, log_prior = self._outputs
+        likelihood = self._value_and_slopes, log_prior, self._inputs
+        return with_likelihood(*likelihood, inputs, self._chunk(1))
 
     def _value_and_slopes(
         self, coefficients: Floats, log_tau: Floats
@@ -177,7 +166,7 @@ class LevelDensity:
         """Log likelihood (draws,), and its slopes in shared coefficients and log scales."""
         proposed = self._proposed(coefficients, log_tau, self._noise)
         _, number, draws = proposed.log_ratio.shape
-        by_row = np.empty((2, len(self._rows.order), number * draws))
+        by_row = np.empty((2, len(self._rows.level), number * draws))
         log_weight = self._log_weights(proposed, by_row)
         total = np.logaddexp.reduce(log_weight, axis=1)
         weights = np.exp(log_weight - total[:, None])
@@ -186,7 +175,7 @@ class LevelDensity:
         by_pull, by_tau = np.empty_like(proposed.pull), np.empty_like(proposed.tau)
         sites = proposed.pull, proposed.tau, self._levels.information, proposed.noise
         slopes(*sites, weights, by_deviation, by_pull, by_tau)
-        of_rows = np.tile(np.repeat(weights, np.diff(self._rows.starts), axis=0), (2, 1, 1))
+        of_rows = np.tile(weights[self._rows.level], (2, 1, 1))
         by_shared = self._rows.shared.T @ (by_row.reshape(of_rows.shape) * of_rows).sum(axis=1)
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
         return (total - np.log(number)).sum(axis=0), by_shared.T, by_tau.T
@@ -232,10 +221,8 @@ class LevelDensity:
         ends = [(curves.min(axis=2), curves.max(axis=2)) for curves in map(self._curves, parts)]
         low, high = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], 0)
         more = _FARTHER * (high - low)
-        least, most = np.empty((2, *low.shape))
-        least[:, self._rows.order], most[:, self._rows.order] = low - more, high + more
         data = self._built.data
-        return NearRows(data, make_surrogates(data, least, most, _ERROR, _DEGREES))
+        return NearRows(data, make_surrogates(data, low - more, high + more, _ERROR, _DEGREES))
 
 
 # --- compiled proposals ---------------------------------------------------------------------------
