@@ -50,6 +50,10 @@ class Densities:
     bound: Evaluate  # smooth: for the evidence bound and gradients
     weights: Evaluate  # for importance weights: estimates with fresh noise, or the same
     draws: Callable[[Floats], xr.Dataset]  # from coordinates (draws, dim)
+    # effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
+    # still have a good k, and their weights do not widen it enough
+    fewest: float = 0.5
+    effective: float = 4.0  # sample made for each draw kept
 
     def gap(self, rows: Floats) -> Floats | float:
         """Excess of the weights' log density over the bound's."""
@@ -73,7 +77,7 @@ def densities_of(
         "take fewer draws by VI(draws=), or give group= a column with fewer levels",
     )
     density = LevelDensity(built, space, rng)
-    return Densities(density.bound(), density.weights(), density.draws)
+    return Densities(density.bound(), density.weights(), density.draws, 0.05, 2.0)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ smooth function with a maximum that L-BFGS finds. Importance weights show how go
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -39,19 +39,6 @@ _BATCH = 256
 _CLEAR_K, _CLEAR_ESS = 0.5, 0.95
 _FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
 _MADE = 4.0  # draws made for each one kept, at most
-
-
-class _Limits(NamedTuple):
-    """Effective samples for each draw."""
-
-    # below this draws are annealed: Gaussians that are too narrow in a heavy tail still have a
-    # good k, and their weights do not widen it enough
-    fewest: float
-    effective: float  # made for each draw kept
-
-
-_LIMITS = _Limits(0.5, _MADE)
-_OF_LEVELS = _Limits(0.05, 2.0)  # where each draw costs all rows of levels
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample that ends annealing
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both
@@ -193,12 +180,8 @@ def run_variational(
 
         *gaussian, problem = _gaussian(evaluate, space.start, method, rng, report)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        limits = _OF_LEVELS if built.pilot.levels else _LIMITS
-        weighed = _weighed_draws(
-            densities.weights, *gaussian, method.draws, rng, shown.advance, limits
-        )
-        initial = _Draws(*gaussian, *weighed)
-        draws, words = _repaired(densities, initial, method, limits.fewest, rng, shown)
+        weighed = _weighed_draws(densities, *gaussian, method.draws, rng, shown.advance)
+        draws, words = _repaired(densities, _Draws(*gaussian, *weighed), method, rng, shown)
         numbers = chosen(draws.log_weight, method.draws, rng)
         posterior = densities.draws(draws.location + draws.noise[numbers] @ draws.factor.T)
     weights = xr.Dataset({"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])})
@@ -226,13 +209,12 @@ def _repaired(
     densities: Densities,
     draws: _Draws,
     method: VI,
-    fewest: float,
     rng: np.random.Generator,
     shown: Any,
 ) -> tuple[_Draws, str]:
     """Draws, moved by annealing where the Gaussian is poor, with words for the status."""
     best, last, words, gaussian = draws, draws, "", (draws.location, draws.factor)
-    for enough, number in zip((fewest, _ENOUGH), _ANNEALED, strict=True):
+    for enough, number in zip((densities.fewest, _ENOUGH), _ANNEALED, strict=True):
         k, ess = last.quality
         if k <= PARETO_K and ess >= enough:
             break
@@ -282,13 +264,12 @@ def importance(log_weight: Floats) -> tuple[Floats, float, float]:
 
 
 def _weighed_draws(
-    evaluate: Evaluate,
+    densities: Densities,
     location: Floats,
     factor: Floats,
     requested: int,
     rng: np.random.Generator,
     advance: Callable[[float], None],
-    limits: _Limits,
 ) -> tuple[Floats, Floats]:
     """Standard normal noise of draws of the approximation, and their log importance weights.
 
@@ -299,18 +280,18 @@ def _weighed_draws(
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
         fresh = rng.normal(size=(min(CHUNK, number - len(noise)), len(location)))
-        weight = evaluate(location + fresh @ factor.T)[0] + 0.5 * (fresh**2).sum(axis=1)
+        weight = densities.weights(location + fresh @ factor.T)[0] + 0.5 * (fresh**2).sum(axis=1)
         noise, log_weight = np.concatenate([noise, fresh]), np.concatenate([log_weight, weight])
         advance(len(fresh))
         if len(noise) < number:
             continue
         _, k, ess = importance(log_weight)
-        if ess < limits.fewest:  # draws will be annealed
+        if ess < densities.fewest:  # draws will be annealed
             break
         if not k <= _CLEAR_K and number < _MOST_DRAWS:
             number = min(2 * number, _MOST_DRAWS)
         elif not ess >= _CLEAR_ESS:
-            number = max(number, int(requested * min(_MADE, limits.effective / ess)))
+            number = max(number, int(requested * min(_MADE, densities.effective / ess)))
     return noise, log_weight
 
 
