@@ -258,7 +258,7 @@ def pooled(cells: Columns) -> Columns:
     sums = [name for name in cells if name == "n" or name.startswith("sum_")]
     table = pd.DataFrame({name: cells[name] for name in (*keys, *sums)})
     added = table.groupby(keys, as_index=False).sum()
-    return {name: added[name].to_numpy() for name in added}
+    return {name: added[name].to_numpy() for name in (*keys, *sums)}
 
 
 def positions(axis: Axis, rows: Rows) -> Floats:

@@ -292,13 +292,14 @@ class NearRows:
         bare = np.flatnonzero(outside.all(axis=1))
         outside[bare] = False
         evaluated = self.data.value_and_gradient if slopes.size else self.data.values
-        for index in ((bare,), np.nonzero(outside)):
+        indices: list[tuple[Any, ...]] = [(bare,), np.nonzero(outside)]
+        for index in indices:
             if len(index[0]):
-                curves = (np.atleast_2d(x[index].T) for x in (location, dispersion))
-                exact = evaluated(*curves, index[0]).mT.reshape(-1, *value[index].shape)
+                m, c = (np.atleast_2d(x[index].T) for x in (location, dispersion))
+                exact = evaluated(m, c, index[0]).mT.reshape(-1, *value[index].shape)
                 value[index] = exact[0]
                 if slopes.size:
-                    slopes[:, *index] = exact[1:]
+                    slopes[(slice(None), *index)] = exact[1:]
         return value
 
     def by_draw(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats, Floats]:

@@ -155,7 +155,8 @@ class LevelDensity:
 
     def _log_weights(self, proposed: _Proposed, by_row: Floats = NO_SLOPES) -> Floats:
         """Log importance weights (G, N, draws); fills (2, rows, N draws) slopes of rows."""
-        value = self._near.values(*self._curves(proposed), by_row)
+        location, dispersion = self._curves(proposed)
+        value = self._near.values(location, dispersion, by_row)
         return proposed.log_ratio + (self._sums @ value).reshape(proposed.log_ratio.shape)
 
     def bound(self) -> Evaluate:
@@ -223,7 +224,8 @@ class LevelDensity:
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
         parts = (self._fresh(draws[i : i + step], 1)[0] for i in range(0, _RANGE_DRAWS, step))
         ends = [(curves.min(axis=2), curves.max(axis=2)) for curves in map(self._curves, parts)]
-        low, high = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], 0)
+        low, high = np.array(ends).swapaxes(0, 1)
+        low, high = low.min(axis=0), high.max(axis=0)
         more = _FARTHER * (high - low)
         data = self._built.data
         return NearRows(data, make_surrogates(data, low - more, high + more, _ERROR, _DEGREES))

@@ -178,8 +178,9 @@ def run_variational(
             shown.advance()
             shown.note(f"evidence bound {bound:,.2f}")
 
-        *gaussian, problem = _gaussian(evaluate, space.start, method, rng, report)
+        location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
+        gaussian = location, factor
         weighed = _weighed_draws(densities, *gaussian, method.draws, rng, shown.advance)
         draws, words = _repaired(densities, _Draws(*gaussian, *weighed), method, rng, shown)
         numbers = chosen(draws.log_weight, method.draws, rng)
