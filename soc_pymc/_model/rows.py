@@ -254,11 +254,11 @@ def _places(bins: int, width: int, atoms: Ints) -> Ints:
 
 def pooled(cells: Columns) -> Columns:
     """Cells of rows with those of equal outcomes and sizes added up."""
-    keys = ["row", *(name for name in cells if name.endswith("cell"))]
+    keys = ["row", *(name for name in reversed(list(cells)) if name.endswith("cell"))]
     sums = [name for name in cells if name == "n" or name.startswith("sum_")]
     table = pd.DataFrame({name: cells[name] for name in (*keys, *sums)})
     added = table.groupby(keys, as_index=False).sum()
-    return {name: added[name].to_numpy() for name in (*keys, *sums)}
+    return {name: added[name].to_numpy() for name in cells if name in added}
 
 
 def positions(axis: Axis, rows: Rows) -> Floats:
