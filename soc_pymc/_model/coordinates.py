@@ -4,21 +4,29 @@ The coordinates do not change the model: each is a PyMC transform, and PyMC adds
 Standard variational inference fails silently on the plain coordinates, because the width of the
 coefficients depends on the smoothing scale. Only the first one or two inputs of each variable
 affect its prior; the others only define its coordinates.
+
+Each variable has a compiled rule of its draws. A draw in plain Python makes PyMC's compiled graphs
+warn, keeps them out of the cache, and so costs seconds of compiling at every call.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
+from hashlib import sha256
 from typing import Any
 
+import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.custom import CustomDistRV
 from pymc.logprob.transforms import Transform
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from scipy import optimize, special
 
 from .._lib.arrays import Floats
-from . import forward
+from ..families.row_sums import RowSums
 from .laplace import BlockLaplace, Laplace, scale_log_density
+from .likelihood import version_of_kernels
 from .terms import Block, Design
 
 _MEDIAN = 0.4769362762044699  # erf(_MEDIAN) = 1/2
@@ -75,10 +83,9 @@ class ScaleTransform(Transform):
 
 
 class WiggleTransform(Transform):
-    """Wiggly coefficients z ~ N(0, tau) as w: z = pull s^2 + s w, s^2 = tau^2 / (1 + d tau^2).
+    """Coefficients z ~ N(0, tau) as w: z = pull s^2 + s w, s^2 = tau^2 / (1 + d tau^2).
 
-    Inputs of the variable: tau, d (data precision, may be 0), pull (d times the data's centre), so
-    that w is near standard normal for every tau.
+    Inputs of the variable: tau, d (data precision, may be 0), pull (d times the data's centre).
     """
 
     name = "informed"
@@ -168,7 +175,7 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
 def _variable(
     name: str,
     transform: Transform,
-    rule: forward.Forward,
+    rule: "Forward",
     logp: Any,
     *inputs: Any,
     dims: Any = None,
@@ -191,7 +198,7 @@ def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull
     log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
     scale = pm.Data(f"{label}_prior_scale", np.asarray(prior_scale))
     shape = pm.Data(f"{label}_sd_shape", density_shape(_POSITIONS, log_density))
-    return _variable(name, ScaleTransform(), forward.SCALE, _scale_logp, scale, shape)
+    return _variable(name, ScaleTransform(), _SCALE, _scale_logp, scale, shape)
 
 
 def add_block(
@@ -204,7 +211,7 @@ def add_block(
         coupling = pm.Data(f"{label}_coupling", laplace.coupling)
         pull = pull - pt.dot(coupling, pt.concatenate(before))
     inputs = scale, pm.Data(f"{label}_precision", laplace.precision), pull
-    return _variable(name, WiggleTransform(), forward.BLOCK, _block_logp, *inputs, dims=dim)
+    return _variable(name, WiggleTransform(), _BLOCK, _block_logp, *inputs, dims=dim)
 
 
 def add_line(
@@ -226,7 +233,7 @@ def add_line(
         root if widths is None else root * widths[:, None],
         before,
     )
-    return _variable(name, LineTransform(), forward.LINE, _line_logp, *inputs, dims=dim)
+    return _variable(name, LineTransform(), _LINE, _line_logp, *inputs, dims=dim)
 
 
 def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:
@@ -239,3 +246,67 @@ def _block_logp(value: Any, scale: Any, precision: Any, pull: Any) -> Any:
 
 def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:
     return pm.logp(pm.Normal.dist(mean, sd), value).sum(axis=-1)
+
+
+# --- draws ----------------------------------------------------------------------------------------
+
+
+class Forward:
+    """The draw of one variable, ``compiled(rng, *parameters)``, over batches of parameters."""
+
+    def __init__(self, name: str, signature: str, compiled: Any) -> None:
+        self.signature, self.compiled = signature, compiled
+        # PyTensor's cache knows the rule by its name and the sources
+        text = f"{name} {signature} {version_of_kernels()}"
+        self.version = int.from_bytes(sha256(text.encode()).digest()[:8], "big")
+
+    def __call__(self, *parameters: Any, rng: np.random.Generator, size: Any = None) -> Any:
+        """Draws (*size, *core), as `pm.CustomDist` calls its ``random``."""
+        values = [np.asarray(p) for p in parameters]
+        cores = self.signature.split("->")[0][1:-1].split("),(")
+        core = [values[k].ndim - len([x for x in c.split(",") if x]) for k, c in enumerate(cores)]
+        if size:
+            values[0] = np.broadcast_to(values[0], (*size, *values[0].shape[core[0] :]))
+        # compiling takes a process far longer than one draw, such as a model's first, in Python
+        rule = self.compiled if size or any(core) else self.compiled.py_func
+        return np.vectorize(partial(rule, rng), signature=self.signature)(*values)
+
+
+@numba_core_rv_funcify.register(CustomDistRV)
+def _compiled_rule(op: Any, node: Any) -> tuple[Any, int]:
+    """The rule of a variable that is drawn by a `Forward`; others are as without this."""
+    rule = vars(type(op)).get("_random_fn")
+    if not isinstance(rule, Forward):
+        # the signal to PyTensor, which catches it, that a user's own variable is drawn in Python
+        raise NotImplementedError
+    return rule.compiled, rule.version
+
+
+_jit = numba.njit(error_model="numpy")
+
+
+@_jit
+def _half_normal(rng, scale, shape):  # type: ignore[no-untyped-def]
+    return abs(rng.normal()) * scale
+
+
+@_jit
+def _normals(rng, scale, precision, pull):  # type: ignore[no-untyped-def]
+    return rng.normal(0.0, 1.0, len(precision)) * scale
+
+
+@_jit
+def _line(rng, mean, sd, centre, shift, root, before):  # type: ignore[no-untyped-def]
+    return mean + sd * rng.normal(0.0, 1.0, len(mean))
+
+
+_SCALE = Forward("scale", "(),(s)->()", _half_normal)
+_BLOCK = Forward("block", "(),(k),(k)->(k)", _normals)
+_LINE = Forward("line", "(l),(l),(l),(l,k),(l,l),(k)->(l)", _line)
+
+
+@cache
+def totals(sums: type[RowSums], dimensions: tuple[int, ...]) -> Forward:
+    """Observed totals of rows, whose cells have these numbers of dimensions."""
+    cores = [",".join(f"c{k}_{axis}" for axis in range(n - 1)) for k, n in enumerate(dimensions)]
+    return Forward(f"{sums.__name__} totals", f"(),(),({'),('.join(cores)})->()", sums.draw_row)

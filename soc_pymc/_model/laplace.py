@@ -27,11 +27,10 @@ _MOST_TERMS = 500  # coefficients whose scale is evaluated at once
 
 @dataclass(frozen=True)
 class BlockLaplace:
-    """Gaussian approximation of one block, in coordinates that diagonalise its information.
+    """Gaussian approximation of one block, in coordinates z that diagonalise its information.
 
-    The rotated coefficients z, given those of the blocks before, e, have data precision d >= 0, and
-    d times the data's centre is pull - coupling @ e. So given tau each is about N((pull - coupling
-    @ e) s^2, s^2) with s^2 = tau^2 / (1 + d tau^2).
+    Given tau and the coefficients e of the blocks before, z is about N((pull - coupling @ e) s^2,
+    s^2) with s^2 = tau^2 / (1 + precision tau^2).
     """
 
     rotation: Floats  # orthogonal (k, k): coefficients = rotation @ z
@@ -73,7 +72,7 @@ class Target(Protocol):
         """The designs; information between them is taken as 0."""
 
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """Value, slopes and information."""
+        """Value, slopes and information; only the value where it is not finite."""
 
     def value(self, states: Sequence[State]) -> float:
         """The sum over rows; -inf where the log marginal cannot be computed."""
@@ -92,7 +91,7 @@ class RowCurvature(NamedTuple):
 
 
 def row_curvature(data: RowSums, location: Floats, dispersion: Floats) -> RowCurvature:
-    """Slopes and information of all rows; where a value is not finite, they may not be either."""
+    """Slopes and information of all rows."""
     expansion = data.expansion(location, dispersion)
     expected = np.stack(data.information(location, dispersion))
     observed = np.stack([expected[0], -expansion.by_second])
@@ -102,10 +101,7 @@ def row_curvature(data: RowSums, location: Floats, dispersion: Floats) -> RowCur
 def of_coefficients(
     designs: Sequence[Floats], rows: RowCurvature
 ) -> tuple[list[Floats], list[Floats]]:
-    """Slopes and information in each curve's coefficients, from their designs at the rows.
-
-    The second curve's information is the observed one, with a floor.
-    """
+    """Slopes and floored information in each curve's coefficients, from designs at the rows."""
     slopes, information = [], []
     for x, slope, *weights in zip(designs, *rows[1:], strict=True):
         slopes.append(x.T @ slope)
@@ -121,7 +117,7 @@ class CurveTarget:
     data: RowSums
 
     def _curves(self, states: Sequence[State]) -> list[Floats]:
-        return [state.at(design) for state, design in zip(states, self.designs, strict=True)]
+        return list(map(State.at, states, self.designs))
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Expand as `Target` does."""
@@ -132,26 +128,22 @@ class CurveTarget:
 
     def value(self, states: Sequence[State]) -> float:
         """Sum over rows as in `Target`."""
-        curves = self._curves(states)
-        pairs = zip(curves, self.data.most, strict=True)
-        if not all(np.abs(curve).max() <= most for curve, most in pairs):
+        location, dispersion = self._curves(states)
+        if not (np.abs([location, dispersion]).max(axis=1) <= self.data.most).all():
             return -np.inf
-        location, dispersion = curves
         return float(self.data.values(location[None], dispersion[None]).sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
         """Relative step length as in `Target`."""
         # far above the data the log marginal is very flat, so returning takes many steps
-        moves = (float(np.abs(d.whole @ s).max()) for d, s in zip(self.designs, steps, strict=True))
-        return max(move / most for move, most in zip(moves, self.data.farthest, strict=True))
+        moves = [np.abs(d.whole @ s).max() for d, s in zip(self.designs, steps, strict=True)]
+        return float(np.max(np.divide(moves, self.data.farthest)))
 
 
 def floored(bound: Floats, observed: Floats) -> Floats:
-    """Observed information where, as a quadratic form, it exceeds a share of a bound.
+    """Observed information where, as a quadratic form, it exceeds ``_LEAST`` times a bound.
 
-    Observed information is noisy in a single row and may be negative, but the noise averages out
-    over a smooth function. It is used where it exceeds ``_LEAST`` times a lower bound of the
-    expected information. Both may be stacks of matrices, of coefficients in any units.
+    It is noisy in a single row and may be negative. Both may be stacks of matrices.
     """
     diagonal = np.diagonal(bound, axis1=-2, axis2=-1)
     unit = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
@@ -172,10 +164,7 @@ def half_normal_scale(position: Floats, scale: float) -> Floats:
 
 
 def scale_log_density(position: Floats, scale: float, precision: Floats, pull: Floats) -> Floats:
-    """Log posterior density of q, tau = half_normal_scale(q), with the coefficients integrated out.
-
-    In the quadratic around the mode each coefficient's data-only centre is N(0, tau^2 + 1/d).
-    """
+    """Log posterior density of q, tau = half_normal_scale(q), with coefficients integrated out."""
     tau2, total = half_normal_scale(position, scale)[:, None] ** 2, -0.5 * position**2
     for start in range(0, len(precision), _MOST_TERMS):
         part = slice(start, start + _MOST_TERMS)
@@ -207,8 +196,6 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
     step instead of before it. A log marginal that is not finite at the start raises FitError.
     """
     states, designs = list(start), target.designs
-    laplaces: list[Laplace] = []
-    converged = False
     for _ in range(_ROUNDS):
         curvature = target.curvature(states)
         laplaces = _summaries(designs, states, curvature)

@@ -33,15 +33,11 @@ _SLOWER, _FASTER = 0.5, 1.5  # factors on the length of steps
 
 @dataclass(frozen=True)
 class LevelRows:
-    """Both curves at the rows as linear functions of shared coefficients and those of levels.
-
-    Rows are in the order of their levels, those of the first curve before those of the second.
-    """
+    """Both curves at the rows as linear functions of shared coefficients and those of levels."""
 
     terms: tuple[LevelTerms, LevelTerms]
-    order: Ints  # of the rows of one curve
-    starts: Ints  # (G + 1,): first row of each level, and the end
-    shared: Floats  # (2 rows, P)
+    level: Ints  # (rows,): code of each row's level
+    shared: Floats  # (2 rows, P), those of the first curve before those of the second
     by_level: Any  # (2 rows, G K), sparse
 
     @staticmethod
@@ -49,18 +45,16 @@ class LevelRows:
         """Rows from their groups."""
         mean, variance = (curve.levels for curve in curves if curve.levels)
         level = mean.grouping.code[group]
-        order = np.argsort(level, kind="stable")
-        starts = np.searchsorted(level[order], np.arange(len(mean.grouping.levels) + 1))
-        shared = linalg.block_diag(*(curve.design.whole[order] for curve in curves))
-        functions = linalg.block_diag(mean.design[order], variance.design[order])
-        wide = by_level(functions, np.tile(level[order], 2), len(starts) - 1)
+        shared = linalg.block_diag(*(curve.design.whole for curve in curves))
+        functions = linalg.block_diag(mean.design, variance.design)
+        wide = by_level(functions, np.tile(level, 2), len(mean.grouping.levels))
         wide.eliminate_zeros()  # a row of one curve has no coefficients of the other
-        return LevelRows((mean, variance), order, starts, shared, wide)
+        return LevelRows((mean, variance), level, shared, wide)
 
     @property
     def number(self) -> int:
         """Number of levels."""
-        return len(self.starts) - 1
+        return len(self.terms[0].grouping.levels)
 
     @property
     def kind(self) -> Ints:
@@ -74,14 +68,9 @@ class LevelRows:
         return np.concatenate([term.scales for term in self.terms])
 
     def curves(self, shared: Floats, deviations: Floats) -> Floats:
-        """Both curves (2 rows, ...) at coefficients (P, ...) and (G K, ...)."""
-        return np.asarray(self.shared @ shared + self.by_level @ deviations)
-
-    def by_curve(self, values: Floats) -> Floats:
-        """Both curves (2, rows) in the original order of the rows."""
-        ordered = np.empty((2, len(self.order)))
-        ordered[:, self.order] = values.reshape(ordered.shape)
-        return ordered
+        """Both curves (2, rows) at coefficients (P,) and (G, K)."""
+        values = self.shared @ shared + self.by_level @ deviations.ravel()
+        return np.asarray(values).reshape(2, -1)
 
 
 @dataclass(frozen=True)
@@ -98,8 +87,8 @@ class LevelScale:
 class Levels:
     """Rows of all levels with their sites: quadratic log likelihoods of a level's coefficients b.
 
-    Given the shared coefficients of both curves, level g's is u'b - b'A b / 2 with
-    A = information[g] and u = pull[g] - coupling[g] @ (shared - centre).
+    Level g's is u'b - b'A b / 2, A = information[g] and u = pull[g] - coupling[g] @ (shared -
+    centre).
     """
 
     rows: LevelRows
@@ -168,29 +157,22 @@ def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
 
 
 class LevelSearch:
-    """Search for the Gaussian of all coefficients that agrees with averages over itself.
+    """Search for the Gaussian of all coefficients whose slopes and information are its averages.
 
-    Slopes and information are such averages (Opper and Archambeau 2009), from values alone by
-    Stein's identity: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
-    A step goes to the mode of the quadratic, after which all scales are re-estimated.
+    See Opper and Archambeau (2009). By Stein's identity values suffice: E(f'(x)) = E(x f(x)) and
+    E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
     """
 
     def __init__(
         self, curves: Sequence[Curve], data: RowSums, group: Ints, shared: Sequence[State]
     ) -> None:
-        self.curves, self.data = curves, data
-        self.rows = LevelRows.of(curves, group)
-        self.shared = list(shared)
+        self.data, self.rows, self.shared = data, LevelRows.of(curves, group), list(shared)
+        self._designs = [curve.design for curve in curves]
         self.deviations = np.zeros((self.rows.number, len(self.rows.kind)))
         self.taus = 0.5 * self.rows.scales
-        size = curves[0].design.whole.shape[1]
+        size = self._designs[0].whole.shape[1]
         self._columns = slice(size), slice(size, None)
         self._sds = np.full(len(self.rows.shared), _FIRST_SD)
-
-    @property
-    def of_first(self) -> Floats:
-        """Coefficients of the levels in the first curve."""
-        return self.deviations[:, : len(self.rows.terms[0].kind)]
 
     def run(self, enough: float = 1e-3) -> tuple[list[Laplace], Levels]:
         """The Gaussian approximation of the shared coefficients, and the levels' sites."""
@@ -212,17 +194,17 @@ class LevelSearch:
     def _quadratic(self) -> _Quadratic:
         rows = self.rows
         coefficients = np.concatenate([state.coefficients for state in self.shared])
-        m, c = rows.by_curve(rows.curves(coefficients, self.deviations.ravel()))
+        m, c = rows.curves(coefficients, self.deviations)
         units = np.stack([self.data.unit(c), np.ones_like(c)])
-        sds = np.clip(rows.by_curve(self._sds) / units, *_SDS) * units
+        sds = np.clip(self._sds.reshape(2, -1) / units, *_SDS) * units
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
         value = self.data.values(m + x * sds[0], c + y * sds[1])
         value = np.outer(_WEIGHTS, _WEIGHTS).reshape(-1, 1) * (value - value[len(x) // 2])
         slope = np.stack([(z * value).sum(axis=0) for z in (x, y)]) / sds
         weight = np.stack([((1.0 - z * z) * value).sum(axis=0) for z in (x, y)]) / sds**2
-        mixed = -(x * y * value).sum(axis=0)[rows.order] / sds.prod(axis=0)[rows.order]
-        least = np.stack(self.data.information(m, c))
-        slope, weight, least = (part[:, rows.order].ravel() for part in (slope, weight, least))
+        mixed = -(x * y * value).sum(axis=0) / sds.prod(axis=0)
+        least = np.concatenate(self.data.information(m, c))
+        slope, weight = slope.ravel(), weight.ravel()
         observed, bound = (self._information(sparse.diags_array(part)) for part in (weight, least))
         observed = observed._replace(levels=floored(bound.levels, observed.levels))
         sums = rows.shared.T @ slope, (rows.by_level.T @ slope).reshape(self.deviations.shape)
@@ -253,8 +235,10 @@ class LevelSearch:
     def _laplaces(self, quadratic: _Quadratic) -> list[Laplace]:
         slope, information, *_ = self._marginal(quadratic)
         return [
-            summary(curve.design, state, slope[columns], information[columns, columns])
-            for curve, state, columns in zip(self.curves, self.shared, self._columns, strict=True)
+            summary(design, state, slope[columns], information[columns, columns])
+            for design, state, columns in zip(
+                self._designs, self.shared, self._columns, strict=True
+            )
         ]
 
     def _scales(self, quadratic: _Quadratic) -> tuple[LevelScale, ...]:
@@ -274,28 +258,22 @@ class LevelSearch:
         return tuple(scales)
 
     def _rescale(self, quadratic: _Quadratic) -> None:
-        parts = zip(self.curves, self.shared, self._laplaces(quadratic), strict=True)
-        self.shared = [rescaled(curve.design, state, known) for curve, state, known in parts]
+        self.shared = list(map(rescaled, self._designs, self.shared, self._laplaces(quadratic)))
         # half a step: the scales of a level's kinds compete, and full steps would go back and forth
         self.taus = np.sqrt(self.taus * [scale.tau for scale in self._scales(quadratic)])
 
     def _step(self, quadratic: _Quadratic, factor: float) -> float:
         """Move to the mode of the quadratic; returns the squared length in the information."""
         slope, information, covariance, right = self._marginal(quadratic)
-        shared = np.concatenate(
-            [
-                scoring_step(curve.design, state, slope[part], information[part, part])
-                for curve, state, part in zip(self.curves, self.shared, self._columns, strict=True)
-            ]
-        )
-        observed = quadratic.observed
-        step = np.einsum("gkl,gl->gk", covariance, right - observed.coupling @ shared)
-        moves = np.abs(self.rows.by_curve(self.rows.curves(shared, step.ravel()))).max(axis=1)
-        factor = min(factor, float(1.0 / np.max(moves / self.data.farthest)))
-        self.shared = [
-            state.moved(shared[part], factor)
-            for state, part in zip(self.shared, self._columns, strict=True)
+        parts = [
+            scoring_step(design, state, slope[part], information[part, part])
+            for design, state, part in zip(self._designs, self.shared, self._columns, strict=True)
         ]
+        shared, observed = np.concatenate(parts), quadratic.observed
+        step = np.einsum("gkl,gl->gk", covariance, right - observed.coupling @ shared)
+        moves = np.abs(self.rows.curves(shared, step)).max(axis=1)
+        factor = min(factor, float(1.0 / np.max(moves / self.data.farthest)))
+        self.shared = [s.moved(x, factor) for s, x in zip(self.shared, parts, strict=True)]
         self.deviations = self.deviations + factor * step
         number = np.arange(len(covariance) + 1)
         spread = sparse.bsr_array((covariance, number[:-1], number))
@@ -304,10 +282,7 @@ class LevelSearch:
         return factor**2 * float(shared @ observed.shared @ shared + length)
 
     def _levels(self, quadratic: _Quadratic) -> Levels:
-        """The sites, with the information between both curves.
-
-        It is 0 on average. For a single level it is not, and proposals must follow it.
-        """
+        """The sites, with the information between both curves: only its expectation is 0."""
         middle = sparse.diags_array(quadratic.mixed)
         between = sparse.block_array([[None, middle], [middle, None]])
         information = self._information(sparse.diags_array(quadratic.weight) + between)

@@ -68,7 +68,7 @@ def find_pilot(
     if integrated:
         search = LevelSearch(curves, data, rows.group, states)
         search.run(enough=0.1)  # only its slopes count
-        states, of_levels = search.shared, search.of_first
+        states, of_levels = search.shared, search.deviations
     # the mode's slope gives the spread of theta by the scores in a bin
     slope = slopes(curves[0], states[0].coefficients, of_levels, groupings, rows.group)
     spread = slope**2 * position_variances(curves[0].axis, rows)

@@ -1,10 +1,8 @@
 """Building of the `pymc.Model` from a prior and statistics.
 
-For row b (a bin, or a group's or an exposure class's part of one) with centre u_b on a curve's axis
-the model has f(u_b) and g(u_b): log mean and log cv2 of Gamma priors, mean and log variance of
-Normal ones. The row's items enter through their log marginal. A mixture has more
-predictors: f and g describe its base distribution, and the others are coefficients of its
-components' log weights.
+A row (a bin, or a group's or an exposure class's part of one) has two predictors, the curves of the
+family's mean and variance at its centre, and a mixture's also the coefficients of its components'
+log weights. The row's items enter through their log marginal.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +28,7 @@ from .coefficients import (
     basis_dim,
     curve_coefficients,
 )
-from .forward import totals
+from .coordinates import totals
 from .likelihood import MixtureLogMarginal, shared, unbatched
 from .mixture_grid import GridMixture, place_mixture
 from .pilot import Pilot, Start, find_pilot
@@ -150,6 +148,7 @@ def build(
 
 def _coords(pilot: Pilot) -> dict[str, Any]:
     """Coordinates of both curves and their groupings."""
+    rows = pilot.rows
     coords: dict[str, Any] = {g.name: list(g.levels) for g in pilot.groupings}
     for curve in pilot.curves:
         name = curve.name
@@ -157,19 +156,19 @@ def _coords(pilot: Pilot) -> dict[str, Any]:
         coords[f"{name}_knot"] = curve.basis.knots
         for block in curve.design.blocks:
             coords[basis_dim(name, block.name)] = np.arange(block.design.shape[1])
-        if curve.size_knots.size > 1:
-            coords[f"{name}_exposure_knot"] = curve.size_knots
-            if len(pilot.rows.size_atoms):
-                coords["exposure_atom"] = pilot.rows.size_atoms
-        if len(curve.atoms):
-            coords["atom"] = curve.atoms
-        if any(block.target == "bin" for block in curve.design.blocks):
-            coords["effect_bin"] = pilot.rows.effect_bins
+        points = {
+            f"{name}_exposure_knot": curve.size_knots,
+            "exposure_atom": rows.size_atoms,
+            "atom": rows.atoms,
+            "effect_bin": rows.effect_bins,
+        }
+        used = {dim for output in curve.outputs(name) for dim in output.dims}
+        coords |= {dim: values for dim, values in points.items() if dim in used}
     return coords
 
 
 def _curve_problem(family: Family, pilot: Pilot) -> Problem:
-    """The problem of a single family, whose predictors are both curves, without variables."""
+    """The problem of a single family, without variables."""
     return Problem(
         model=pm.Model(coords={"bin": pilot.score, **_coords(pilot)}),
         family=family,
@@ -182,7 +181,7 @@ def _curve_problem(family: Family, pilot: Pilot) -> Problem:
 
 
 def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Problem:
-    """The problem of a mixture, with coefficients of the log weights as further predictors."""
+    """The problem of a mixture, without variables."""
     design, linear = mixture.design, mixture.design.design
     dims = {
         f"{variable}_{name}": basis_dim(curve.name, name)
@@ -274,12 +273,10 @@ def _observe_mixture(problem: Problem, values: Any, sums: Floats) -> None:
 
 
 def _row_logp(sums: type[RowSums], value: Any, *inputs: Any) -> Any:
-    """Log marginal of rows; `inputs` are both predictors and the rows' cells."""
     return sums.log_marginal(pt, *inputs)
 
 
 def _mixture_logp(signature: str, value: Any, predictors: Any, index: Any, *arrays: Any) -> Any:
-    """Log marginal of the rows of a mixture."""
     return MixtureLogMarginal()(predictors, *unbatched(signature, arrays))[0]
 
 
@@ -300,9 +297,12 @@ def _within_bounds(predictors: Any, handle: Floats) -> Any:
 # --- the prior ------------------------------------------------------------------------------------
 
 
+_Drawn = dict[str, tuple[tuple[str, ...], Floats]]  # dims and values by name
+
+
 def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Dataset:
     """The prior of the variables that `fit` draws from the posterior, (1, draws, ...)."""
-    drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
+    drawn: _Drawn = {}
     for part in built.coefficients:
         drawn |= _of_coefficients(part, draws, rng)
     if built.pilot.levels:
@@ -319,11 +319,9 @@ def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Data
     )
 
 
-def _of_coefficients(
-    part: Coefficients, draws: int, rng: np.random.Generator
-) -> dict[str, tuple[tuple[str, ...], Floats]]:
-    """Scales, coefficients and their outputs, by name, with dims."""
-    drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
+def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -> _Drawn:
+    """Scales, coefficients and their outputs."""
+    drawn: _Drawn = {}
     coefficients = []
     for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
         name = f"{part.variable}{block.name}"
@@ -341,11 +339,9 @@ def _of_coefficients(
     return drawn
 
 
-def _of_levels(
-    built: Problem, shared: Any, draws: int, rng: np.random.Generator
-) -> dict[str, tuple[tuple[str, ...], Floats]]:
+def _of_levels(built: Problem, shared: Any, draws: int, rng: np.random.Generator) -> _Drawn:
     """Scales and curves of the levels that are integrated out of the likelihood."""
-    drawn: dict[str, tuple[tuple[str, ...], Floats]] = {}
+    drawn: _Drawn = {}
     assert built.pilot.levels is not None
     grouping, terms = built.pilot.levels.grouping, built.pilot.levels.rows.terms
     for variable, curve, term in zip(built.family.curves, built.pilot.curves, terms, strict=True):

@@ -122,12 +122,9 @@ def rows_of(
     family.rows.check(stats.table("part"))
     rows = make_rows(stats, family, grouped, by_size, atoms, most_bins)
     names = ("joint",) if by_size else ("part", *family.rows.margins)
-    merged = rows.keys.place_of[-1] + 1 < stats.bins
-    cells = {
-        name: pooled(table) if merged and name != "part" else table
-        for name in names
-        for table in [cells_of(stats, rows, name)]
-    }
+    cells = {name: cells_of(stats, rows, name) for name in names}
+    if rows.keys.place_of[-1] + 1 < stats.bins:  # bins are merged
+        cells |= {name: pooled(cells[name]) for name in names if name != "part"}
     return rows, family.rows.of(rows.number, cells)
 
 
@@ -192,11 +189,7 @@ def make_rows(
 
 
 def _common_sizes(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
-    """Cells whose items nearly all have one size, far more of them than any cell nearby holds.
-
-    Columns are ``cell`` and ``log``, the logarithm of the size. Lines of joint cells have the mean
-    size of their items.
-    """
+    """Cells, and log sizes, where nearly all items have one size, far more than in cells nearby."""
     lines = pd.DataFrame({"cell": cell, "log": log_size, "n": n})
     sizes = lines.groupby(["cell", "log"], as_index=False)["n"].sum()
     common = sizes.loc[sizes.groupby("cell")["n"].idxmax()].set_index("cell")
@@ -246,17 +239,11 @@ def _places(bins: int, width: int, atoms: Ints) -> Ints:
 
 def pooled(cells: Columns) -> Columns:
     """Cells of rows with those of equal outcomes and sizes added up."""
-    keys = {name: cells[name] for name in cells if name == "row" or name.endswith("cell")}
-    order = np.lexsort(tuple(keys.values()))
-    ordered = {name: values[order] for name, values in keys.items()}
-    change = [np.diff(values) != 0 for values in ordered.values()]
-    starts = np.concatenate([[0], 1 + np.flatnonzero(np.any(change, axis=0))])
-    sums = {
-        name: np.add.reduceat(values[order], starts)
-        for name, values in cells.items()
-        if name == "n" or name.startswith("sum_")
-    }
-    return {name: values[starts] for name, values in ordered.items()} | sums
+    keys = ["row", *(name for name in reversed(list(cells)) if name.endswith("cell"))]
+    sums = [name for name in cells if name == "n" or name.startswith("sum_")]
+    table = pd.DataFrame({name: cells[name] for name in (*keys, *sums)})
+    added = table.groupby(keys, as_index=False).sum()
+    return {name: added[name].to_numpy() for name in cells if name in added}
 
 
 def positions(axis: Axis, rows: Rows) -> Floats:

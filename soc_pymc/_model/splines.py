@@ -85,10 +85,7 @@ def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
 
 
 def natural_spline(position: ArrayLike, knots: ArrayLike, values: ArrayLike) -> Floats:
-    """Natural cubic splines at n positions from values (k,) or (k, m) at sorted knots.
-
-    Of shape (n,) or (n, m), as from `spline_matrix`.
-    """
+    """Natural cubic splines (n,) or (n, m) at positions, from values (k,) or (k, m) at knots."""
     u, k, v = (np.asarray(x, dtype=float) for x in (position, knots, values))
     if len(k) == 1:
         return np.repeat(v, len(u), axis=0)
@@ -119,16 +116,11 @@ class Basis:
 
 def roughness(knots: Floats) -> Floats:
     """Integral of the squared second derivative as a quadratic form in the values at knots."""
-    h = np.diff(knots)
-    k = len(knots)
-    q = np.zeros((k, k - 2))
-    r = np.zeros((k - 2, k - 2))
-    for j in range(k - 2):
-        q[j, j], q[j + 1, j], q[j + 2, j] = 1 / h[j], -1 / h[j] - 1 / h[j + 1], 1 / h[j + 1]
-        r[j, j] = (h[j] + h[j + 1]) / 3
-        if j + 1 < k - 2:
-            r[j, j + 1] = r[j + 1, j] = h[j + 1] / 6
-    return np.asarray(q @ np.linalg.solve(r, q.T))
+    h = np.diff(knots)[:, None]
+    bend = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")(knots, 2)
+    # linear between the knots
+    parts = bend[:-1], bend[1:], bend[:-1] + bend[1:]
+    return np.asarray(sum(part.T @ (h * part) for part in parts) / 6.0)
 
 
 def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
@@ -144,14 +136,7 @@ def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
     value, vector = np.linalg.eigh(roughness(knots) * scale)
     wiggle = vector[:, 2:] / np.sqrt(value[2:])
     at_bins = spline_matrix(u, knots) @ wiggle
-    residual = _without_line(at_bins, u - centre, w)
+    slope, level = np.polyfit(u - centre, at_bins, 1, w=np.sqrt(w))
+    residual = at_bins - np.outer(u - centre, slope) - level
     spread = np.sqrt(np.average((residual**2).sum(axis=1), weights=w))
     return Basis(knots, centre, line, wiggle / spread)
-
-
-def _without_line(curves: Floats, x: Floats, weight: Floats) -> Floats:
-    """Departures of curves (columns) from their weighted least squares lines in `x`."""
-    design = np.column_stack([np.ones_like(x), x])
-    root = np.sqrt(weight)[:, None]
-    coefficients = np.linalg.lstsq(design * root, curves * root, rcond=None)[0]
-    return np.asarray(curves - design @ coefficients)

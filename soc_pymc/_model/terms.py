@@ -28,13 +28,13 @@ WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
 """(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
 
 CURVES = ("mean", "variance")
-SHARED = (
-    "curve",
-    "exposure",
-    "exposure_atom",
-    "atom",
-    "bin",
-)  # targets of terms that all groups have
+# targets of terms that all groups have: end of the output's name, and its dim
+_ADDED = {
+    "exposure": ("by_exposure", "{curve}_exposure_knot"),
+    "exposure_atom": ("of_exposure_atom", "exposure_atom"),
+    "atom": ("of_atom", "atom"),
+    "bin": ("of_bin", "effect_bin"),
+}
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
@@ -108,14 +108,14 @@ class State:
         precision = [np.full(k, tau**-2) for k, tau in zip(sizes, self.taus, strict=True)]
         return mean, np.concatenate([*precision, design.line_sd**-2])
 
+    def moved(self, step: Floats, factor: float) -> "State":
+        """Coefficients moved by a multiple of a step."""
+        return State(self.coefficients + factor * step, self.taus)
+
     def log_prior(self, design: Design) -> float:
         """Log prior density of the coefficients given the taus, up to a constant."""
         mean, precision = self.prior(design)
         return float(-0.5 * precision @ (self.coefficients - mean) ** 2)
-
-    def moved(self, step: Floats, factor: float) -> "State":
-        """Coefficients moved by a multiple of a step."""
-        return State(self.coefficients + factor * step, self.taus)
 
     @staticmethod
     def starting(design: Design, coefficients: Floats) -> "State":
@@ -145,34 +145,25 @@ class Curve:
     design: Design  # at the rows
     position: Floats  # of the rows on the axis
     size_knots: Floats  # of the term in log exposure, if there is one
-    atoms: Floats  # scores of the atoms
-    weak: tuple[Weak, Weak]  # weak priors of both curves on this axis
     levels: LevelTerms | None = None  # of the grouping that is integrated out
 
     def outputs(self, variable: str) -> list["Output"]:
-        """The curve at its knots, those of groupings' levels, and what other terms add to it.
-
-        `variable` is the name of the first; names of the others begin with it.
-        """
+        """The curve at its knots, called `variable`, those of levels, and what other terms add."""
         knot, knots = f"{self.name}_knot", len(self.basis.knots)
         sizes = {block.target: len(block.values) for block in self.design.blocks}
         shared = self._matrix("curve", knots)
         shared[:, self.design.line_columns] = self.basis.line
         outputs = [Output(variable, (knot,), shared)]
-        for grouping in (target for target in sizes if target not in SHARED):
-            deviations = self._matrix(grouping, sizes[grouping])
-            by_level = deviations + np.tile(shared, (len(deviations) // knots, 1))
-            name = f"{variable}_of_{grouping}"
-            outputs.append(Output(name, (grouping, knot), by_level, (-1, knots)))
-        for target, label, dim in (
-            ("exposure", "by_exposure", f"{self.name}_exposure_knot"),
-            ("exposure_atom", "of_exposure_atom", "exposure_atom"),
-            ("atom", "of_atom", "atom"),
-            ("bin", "of_bin", "effect_bin"),
-        ):
-            if target in sizes:
-                matrix = self._matrix(target, sizes[target])
-                outputs.append(Output(f"{variable}_{label}", (dim,), matrix))
+        groups = [target for target in sizes if target not in ("curve", *_ADDED)]
+        for target in (*groups, *(target for target in _ADDED if target in sizes)):
+            matrix = self._matrix(target, sizes[target])
+            if target in _ADDED:
+                label, dim = _ADDED[target]
+                output = Output(f"{variable}_{label}", (dim.format(curve=self.name),), matrix)
+            else:
+                matrix = matrix + np.tile(shared, (len(matrix) // knots, 1))
+                output = Output(f"{variable}_of_{target}", (target, knot), matrix, (-1, knots))
+            outputs.append(output)
         return outputs
 
     def _matrix(self, target: str, size: int) -> Floats:
@@ -258,7 +249,11 @@ def make_curve(
     blocks: list[Block] = []
     size_knots = np.empty(0)
     if bin_effects:
-        blocks.append(_bin_block(rows, _BIN_SCALE * default.unit))
+        places = np.unique(rows.place)
+        effect = np.eye(len(places))
+        at_bins = effect[np.searchsorted(places, rows.keys.place_of[rows.effect_bins])]
+        effects = effect[np.searchsorted(places, rows.place)]
+        blocks.append(Block("bin_effect", effects, _BIN_SCALE * default.unit, "bin", at_bins))
     if len(rows.atoms):
         blocks.append(_atom_block("atom", rows.atom, len(rows.atoms), default.unit))
     deviations = _deviations(basis, per)
@@ -284,16 +279,7 @@ def make_curve(
         np.array([level[1], slope[1] / of_slope])[:lines],
         tuple(blocks),
     )
-    return Curve(name, axis, basis, design, u, size_knots, rows.atoms, weak_priors, levels)
-
-
-def _bin_block(rows: Rows, scale: float) -> Block:
-    """An effect of every place along the scores, which its bins share."""
-    places = np.unique(rows.place)
-    effect = np.eye(len(places))
-    at_rows = effect[np.searchsorted(places, rows.place)]
-    at_bins = effect[np.searchsorted(places, rows.keys.place_of[rows.effect_bins])]
-    return Block("bin_effect", at_rows, scale, "bin", at_bins)
+    return Curve(name, axis, basis, design, u, size_knots, levels)
 
 
 def _atom_block(name: str, atom: Ints, number: int, unit: float) -> Block:
@@ -315,7 +301,6 @@ def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
 def _level_terms(
     kinds: Mapping[str, Floats], at_rows: Floats, grouping: Grouping, unit: float
 ) -> LevelTerms:
-    """Deviations of every level, which will be integrated out."""
     values = np.hstack(list(kinds.values()))
     _refuse_levels(grouping, 8.0 * _DRAWS * _COPIES * len(grouping.levels) * len(values))
     return LevelTerms(
@@ -398,7 +383,7 @@ def slopes(
 ) -> Floats:
     """Slopes of a curve in the score's position at rows of these groups.
 
-    `of_levels` (G, K) are the coefficients of the levels that are integrated out.
+    `of_levels` (G, K) begin with this curve's coefficients of the levels that are integrated out.
     """
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
@@ -408,7 +393,8 @@ def slopes(
     dense = [values - shared for values in others if values.ndim > 1]
     for grouping in groupings:
         if curve.levels and grouping is curve.levels.grouping and of_levels is not None:
-            deviations = of_levels @ curve.levels.values.T
+            values = curve.levels.values
+            deviations = of_levels[:, : values.shape[1]] @ values.T
         else:
             deviations = dense.pop(0)
         total += by_level(functions, grouping.code[group], len(deviations)) @ deviations.ravel()

@@ -378,37 +378,28 @@ def _polynomial(u, v, terms, inner, value):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def polynomial_sums(  # type: ignore[no-untyped-def]
-    m, c, rows, value, slopes, outside, centre, reach, coefficients, degree
+def polynomial_values(  # type: ignore[no-untyped-def]
+    m, c, value, slopes, outside, centre, reach, coefficients, degree
 ):
-    """Sums over rows of their polynomials at many parameters (k, draws); returns what is left out.
+    """Fill values (rows, draws) of polynomials, and slopes (2, rows, draws) unless empty.
 
-    Fills `value` (draws,), and (2, k, draws) `slopes` unless they are empty. Rows and draws outside
-    the regions are marked in `outside`, add nothing and count in the number returned. Innermost
-    loops are over draws, so that they are vector instructions.
+    Rows and draws outside the polynomials' regions are marked in `outside`.
     """
-    draws, outside_number = m.shape[1], 0
-    u, v, row_value, inner = np.empty(draws), np.empty(draws), np.empty(draws), np.empty(draws)
+    draws = m.shape[1]
+    u, v, inner = np.empty(draws), np.empty(draws), np.empty(draws)
     power = np.arange(coefficients.shape[1])
-    value[:] = 0.0
-    for k in range(len(rows)):
-        b = rows[k]
+    for b in range(len(m)):
         if not reach[0, b] > 0.0 or not reach[1, b] > 0.0:
-            outside[k] = True
-            outside_number += draws
+            outside[b] = True
             continue
         per_u, per_v = 1.0 / reach[0, b], 1.0 / reach[1, b]
         for s in range(draws):
-            u[s] = (m[k, s] - centre[0, b]) * per_u
-            v[s] = (c[k, s] - centre[1, b]) * per_v
-            outside[k, s] = not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0)
-            outside_number += outside[k, s]
+            u[s] = (m[b, s] - centre[0, b]) * per_u
+            v[s] = (c[b, s] - centre[1, b]) * per_v
+            outside[b, s] = not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0)
         terms = coefficients[b, : degree[b] + 1, : degree[b] + 1]
-        _polynomial(u, v, terms, inner, row_value)
-        for s in range(draws):
-            value[s] += 0.0 if outside[k, s] else row_value[s]
+        _polynomial(u, v, terms, inner, value[b])
         if slopes.size:
             rising = power[1 : degree[b] + 1]
-            _polynomial(u, v, terms[1:] * rising[:, None] * per_u, inner, slopes[0, k])
-            _polynomial(u, v, terms[:, 1:] * rising * per_v, inner, slopes[1, k])
-    return outside_number
+            _polynomial(u, v, terms[1:] * rising[:, None] * per_u, inner, slopes[0, b])
+            _polynomial(u, v, terms[:, 1:] * rising * per_v, inner, slopes[1, b])

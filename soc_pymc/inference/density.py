@@ -1,14 +1,12 @@
 """A model's log density as a function of its coordinates, for all draws at once.
 
-PyTensor's interpreter evaluates the graph. It has few nodes and polynomials stand for the
-likelihood, so compiling would cost far more than it saves.
+PyTensor's interpreter evaluates the graph: it has few nodes, so compiling would cost far more.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise
 from operator import add
 from typing import Any
 
@@ -26,10 +24,10 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from scipy import linalg, sparse
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from .._model.likelihood import mode, shared
 from .._model.problem import Problem
-from ..families.row_sums import RowSums, Surrogates, make_surrogates, polynomial_sums
+from ..families.row_sums import RowSums, Surrogates, make_surrogates, polynomial_values
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
@@ -115,10 +113,7 @@ def _chunk(built: Problem) -> int:
 
 
 def near_density(built: Problem, space: Space) -> Evaluate:
-    """`density` to about 1e-3 nats, at a cost that does not depend on the number of items.
-
-    Polynomials replace the rows over the curves' range in draws wider than the posterior.
-    """
+    """`density` to about 1e-3 nats: polynomials replace the rows over the curves' range."""
     chunk = _chunk(built)
     if built.mixture:  # few cells are summed exactly
         return density(space, chunk)
@@ -133,9 +128,20 @@ def near_density(built: Problem, space: Space) -> Evaluate:
         for extreme in (np.minimum, np.maximum)
     )
     near = NearRows(built.data, make_surrogates(built.data, low, high))
-    likelihood = wrap_py([pt.dmatrix] * 2, [pt.dvector, pt.dmatrix, pt.dmatrix])(near.by_draw)
-    value, *slopes = likelihood(*at_rows)
-    gradient = pt.grad(others.sum(), rows, known_grads=dict(zip(at_rows, slopes, strict=True)))
+    return with_likelihood(near.by_draw, others, rows, at_rows, chunk)
+
+
+def with_likelihood(
+    likelihood: Callable[[Floats, Floats], tuple[Floats, Floats, Floats]],
+    others: Any,
+    rows: Any,
+    inputs: Sequence[Any],
+    chunk: int,
+) -> Evaluate:
+    """Sum of a log density `others` and a likelihood that gives its slopes in two inputs."""
+    wrapped = wrap_py([pt.dmatrix] * 2, [pt.dvector, pt.dmatrix, pt.dmatrix])(likelihood)
+    value, *slopes = wrapped(*inputs)
+    gradient = pt.grad(others.sum(), rows, known_grads=dict(zip(inputs, slopes, strict=True)))
     return finite(pytensor.function([rows], [others + value, gradient], mode=mode()), chunk)
 
 
@@ -231,10 +237,8 @@ def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> N
 def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     """`density` in which draw s uses only the minibatch in row s (modulo) of `bins`.
 
-    Each bin's log marginal is its quadratic at the mode plus a small remainder. The quadratics of
-    all bins add up to one quadratic in the curves' coefficients. The remainder is summed over the
-    minibatch and scaled up (a control variate: Quiroz et al. 2019), so minibatches add almost no
-    noise, and a draw costs the same for any number of bins.
+    The quadratics of all bins at the mode add up to one quadratic in the coefficients. Only the
+    small remainder is summed over the minibatch (a control variate: Quiroz et al. 2019).
     """
     model, number = space.model, len(built.score)
     names = [name for part in built.coefficients for name in part.names]
@@ -279,58 +283,29 @@ class NearRows:
     data: RowSums
     made: Surrogates
 
-    def sums(
-        self,
-        location: Floats,
-        dispersion: Floats,
-        rows: Ints,
-        starts: Ints,
-        slopes: Floats = NO_SLOPES,
-    ) -> Floats:
-        """Sums (parts, draws) of rows from each start to the next, at both parameters (k, draws).
-
-        Fills `slopes` (2, k, draws), unless they are empty.
-        """
-        made = self.made
-        value = np.empty((len(starts) - 1, location.shape[1]))
+    def values(self, location: Floats, dispersion: Floats, slopes: Floats = NO_SLOPES) -> Floats:
+        """Log marginals at both parameters (rows, draws); fills `slopes` unless empty."""
+        made, value = self.made, np.empty(location.shape)
         outside = np.empty(location.shape, dtype=np.bool_)
         polynomials = made.centre, made.reach, made.coefficients, made.degree
-        missing = 0
-        for k, part in enumerate(map(slice, *zip(*pairwise(starts), strict=True))):
-            curves = location[part], dispersion[part], rows[part]
-            by_row = np.empty((2, *curves[0].shape)) if slopes.size else slopes
-            missing += polynomial_sums(*curves, value[k], by_row, outside[part], *polynomials)
-            slopes[:, part] = by_row
-        if not missing:
-            return value
-        part_of = np.repeat(np.arange(len(value)), np.diff(starts))
-        bare = np.flatnonzero((made.reach[:, rows] <= 0.0).any(axis=0))
-        if len(bare):
-            exact = self._exact(location[bare].T, dispersion[bare].T, rows[bare], slopes)
-            np.add.at(value, part_of[bare], exact[0].T)
-            if slopes.size:
-                slopes[:, bare] = exact[1:].transpose(0, 2, 1)
-            outside[bare] = False
-        row, draw = np.nonzero(outside)
-        if len(row):
-            pairs = location[row, draw][None], dispersion[row, draw][None], rows[row]
-            exact = self._exact(*pairs, slopes)[:, 0]
-            np.add.at(value, (part_of[row], draw), exact[0])
-            if slopes.size:
-                slopes[:, row, draw] = exact[1:]
+        polynomial_values(location, dispersion, value, slopes, outside, *polynomials)
+        bare = np.flatnonzero(outside.all(axis=1))
+        outside[bare] = False
+        evaluated = self.data.value_and_gradient if slopes.size else self.data.values
+        indices: list[tuple[Any, ...]] = [(bare,), np.nonzero(outside)]
+        for index in indices:
+            if len(index[0]):
+                m, c = (np.atleast_2d(x[index].T) for x in (location, dispersion))
+                exact = evaluated(m, c, index[0]).mT.reshape(-1, *value[index].shape)
+                value[index] = exact[0]
+                if slopes.size:
+                    slopes[(slice(None), *index)] = exact[1:]
         return value
-
-    def _exact(self, location: Floats, dispersion: Floats, rows: Ints, slopes: Floats) -> Floats:
-        """Values, and slopes if they are wanted: (1 or 3, draws, k)."""
-        if slopes.size:
-            return self.data.value_and_gradient(location, dispersion, rows)
-        return self.data.values(location, dispersion, rows)[None]
 
     def by_draw(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats, Floats]:
         """Sums (draws,) over all rows at both parameters (draws, rows), and their slopes."""
-        slopes = np.empty((2, *location.T.shape))
         location, dispersion = np.ascontiguousarray(location.T), np.ascontiguousarray(dispersion.T)
-        ends = np.array([0, len(location)])
-        (value,) = self.sums(location, dispersion, np.arange(len(location)), ends, slopes)
-        by_first, by_second = np.ascontiguousarray(slopes.transpose(0, 2, 1))
+        slopes = np.empty((2, *location.shape))
+        value = self.values(location, dispersion, slopes).sum(axis=0)
+        by_first, by_second = np.ascontiguousarray(slopes.mT)
         return value, by_first, by_second

@@ -1,13 +1,12 @@
 """Log density of the shared parameters, with the levels of a grouping integrated out.
 
 Given the shared parameters, each level's site (`_model.levels`) proposes its coefficients, and the
-average of importance weights of a few proposals, mirrored in pairs, is an unbiased estimate of its
-integral. With the same noise for all parameters the log density is a smooth function, which is
-what the evidence bound needs. With fresh noise for every draw, the draws' importance weights are
-those of shared parameters and levels together, and Pareto k covers both (Andrieu and Roberts 2009).
+average importance weight of antithetic proposals is an unbiased estimate of its integral. With the
+same noise for all parameters it is smooth, as the evidence bound needs. With fresh noise for every
+draw, Pareto k covers shared parameters and levels together (Andrieu and Roberts 2009).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +15,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
-from pytensor.compile.ops import wrap_py
-from pytensor.gradient import disconnected_grad
-from scipy import linalg
+from scipy import linalg, sparse
 
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
@@ -34,13 +31,11 @@ from .density import (
     near_density,
     posterior_draws,
     rest_log_density,
+    with_likelihood,
 )
 
-# pairs for weights and draws: the most, and the variance of log weights by proposals that they may
-# leave
-_MOST_PAIRS, _VARIANCE = 4, 0.08
-_MOST_ROWS = 50_000  # times pairs, which are fewer where a pair costs more
-_RANGE_DRAWS = 100  # for the range of polynomials and this variance
+_MOST_PAIRS, _MOST_ROWS = 4, 50_000  # pairs for weights and draws, and rows times pairs
+_RANGE_DRAWS = 100  # for the range of polynomials
 _FARTHER = 0.25  # share of their width by which ranges are widened on either side
 # of polynomials: an exact value costs as much as fifty of them
 _DEGREES = 6, 8, 11
@@ -55,6 +50,10 @@ class Densities:
     bound: Evaluate  # smooth: for the evidence bound and gradients
     weights: Evaluate  # for importance weights: estimates with fresh noise, or the same
     draws: Callable[[Floats], xr.Dataset]  # from coordinates (draws, dim)
+    # effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
+    # still have a good k, and their weights do not widen it enough
+    fewest: float = 0.5
+    effective: float = 4.0  # sample made for each draw kept
 
     def gap(self, rows: Floats) -> Floats | float:
         """Excess of the weights' log density over the bound's."""
@@ -66,7 +65,7 @@ class Densities:
 def densities_of(
     built: Problem, space: Space, rng: np.random.Generator, draws: int = 0
 ) -> Densities:
-    """The densities of a problem; `rng` is for the noise of weights and of levels."""
+    """The densities of a problem; `rng` is for the noise of levels."""
     if not built.pilot.levels:
         near = near_density(built, space)
         return Densities(near, near, lambda rows: posterior_draws(space, rows[None]))
@@ -78,7 +77,7 @@ def densities_of(
         "take fewer draws by VI(draws=), or give group= a column with fewer levels",
     )
     density = LevelDensity(built, space, rng)
-    return Densities(density.bound(), density.weights(), density.draws)
+    return Densities(density.bound(), density.weights(), density.draws, 0.05, 2.0)
 
 
 @dataclass(frozen=True)
@@ -101,11 +100,15 @@ class LevelDensity:
         self._built, self._space, self._rng = built, space, rng
         self._levels, self._rows = built.pilot.levels, built.pilot.levels.rows
         self._kind = self._rows.kind
+        rows = np.arange(len(self._rows.level))
+        members = np.ones(len(rows)), (self._rows.level, rows)
+        self._sums = sparse.csr_array(members, shape=(self._rows.number, len(rows)))
         self._inputs, self._outputs = self._expressions()
         self._forward = pytensor.function([self._inputs], self._outputs, mode=mode())
         self._noise = self._draw_noise(1, 1)
         self._near = self._polynomials()
-        self._pairs = self._enough_pairs()
+        # many small levels need several, and large ones, where a pair costs more, only one
+        self._pairs = int(np.clip(_MOST_ROWS // len(rows), 1, _MOST_PAIRS))
 
     def _expressions(self) -> tuple[Any, list[Any]]:
         """Coordinates, and shared coefficients, log scales and the log prior from them."""
@@ -119,13 +122,10 @@ class LevelDensity:
 
     def _chunk(self, pairs: int) -> int:
         """Draws evaluated at once."""
-        return int(np.clip(_MOST_VALUES // (4 * pairs * len(self._rows.order)), 5, 250))
+        return int(np.clip(_MOST_VALUES // (4 * pairs * len(self._rows.level)), 5, 250))
 
     def _draw_noise(self, draws: int, pairs: int) -> Floats:
-        """Standard normal noise of one proposal of every pair, (G, K, pairs, draws).
-
-        The other one is its mirror image: pairs cancel odd terms of the log likelihood.
-        """
+        """Noise (G, K, pairs, draws) of every antithetic pair, which cancels odd terms."""
         return self._rng.standard_normal((self._rows.number, len(self._kind), pairs, draws))
 
     def _proposed(self, coefficients: Floats, log_tau: Floats, noise: Floats) -> _Proposed:
@@ -151,27 +151,19 @@ class LevelDensity:
         of_levels = self._rows.by_level @ proposed.deviations.reshape(levels * size, -1)
         curves = of_levels.reshape(-1, *number)
         curves += (self._rows.shared @ proposed.shared)[:, None]
-        return np.asarray(of_levels).reshape(2, len(self._rows.order), -1)
+        return np.asarray(of_levels).reshape(2, len(self._rows.level), -1)
 
     def _log_weights(self, proposed: _Proposed, by_row: Floats = NO_SLOPES) -> Floats:
         """Log importance weights (G, N, draws); fills (2, rows, N draws) slopes of rows."""
-        order, starts = self._rows.order, self._rows.starts
         location, dispersion = self._curves(proposed)
-        value = self._near.sums(location, dispersion, order, starts, by_row)
-        return proposed.log_ratio + value.reshape(proposed.log_ratio.shape)
-
-    # --- what inference takes
+        value = self._near.values(location, dispersion, by_row)
+        return proposed.log_ratio + (self._sums @ value).reshape(proposed.log_ratio.shape)
 
     def bound(self) -> Evaluate:
         """Value and gradient with the same noise for all draws."""
-        shared, log_tau, log_prior = self._outputs
-        matrix, vector = pt.dmatrix, pt.dvector
-        likelihood = wrap_py([matrix] * 2, [vector, matrix, matrix])(self._value_and_slopes)
-        value, by_shared, by_log_tau = likelihood(shared, log_tau)
-        pairs = ((shared, by_shared), (log_tau, by_log_tau))
-        total = log_prior.sum() + sum((x * disconnected_grad(y)).sum() for x, y in pairs)
-        outputs = [log_prior + value, pt.grad(total, self._inputs)]
-        return finite(pytensor.function([self._inputs], outputs, mode=mode()), self._chunk(1))
+        *inputs, log_prior = self._outputs
+        likelihood = self._value_and_slopes, log_prior, self._inputs
+        return with_likelihood(*likelihood, inputs, self._chunk(1))
 
     def _value_and_slopes(
         self, coefficients: Floats, log_tau: Floats
@@ -179,7 +171,7 @@ class LevelDensity:
         """Log likelihood (draws,), and its slopes in shared coefficients and log scales."""
         proposed = self._proposed(coefficients, log_tau, self._noise)
         _, number, draws = proposed.log_ratio.shape
-        by_row = np.empty((2, len(self._rows.order), number * draws))
+        by_row = np.empty((2, len(self._rows.level), number * draws))
         log_weight = self._log_weights(proposed, by_row)
         total = np.logaddexp.reduce(log_weight, axis=1)
         weights = np.exp(log_weight - total[:, None])
@@ -188,7 +180,7 @@ class LevelDensity:
         by_pull, by_tau = np.empty_like(proposed.pull), np.empty_like(proposed.tau)
         sites = proposed.pull, proposed.tau, self._levels.information, proposed.noise
         slopes(*sites, weights, by_deviation, by_pull, by_tau)
-        of_rows = np.tile(np.repeat(weights, np.diff(self._rows.starts), axis=0), (2, 1, 1))
+        of_rows = np.tile(weights[self._rows.level], (2, 1, 1))
         by_shared = self._rows.shared.T @ (by_row.reshape(of_rows.shape) * of_rows).sum(axis=1)
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
         return (total - np.log(number)).sum(axis=0), by_shared.T, by_tau.T
@@ -226,43 +218,24 @@ class LevelDensity:
             curves[f"{name}_of_{grouping.name}"] = dims, values[None]
         return posterior.assign(curves).assign_coords({grouping.name: list(grouping.levels)})
 
-    # --- at the start
-
-    def _start_draws(self, pairs: int) -> Iterator[_Proposed]:
-        """Proposals for draws around the start."""
-        start, step = self._space.start, self._chunk(pairs)
-        draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
-        parts = (draws[i : i + step] for i in range(0, _RANGE_DRAWS, step))
-        return (self._fresh(part, pairs)[0] for part in parts)
-
     def _polynomials(self) -> NearRows:
         """Polynomials of all rows, on the range of draws around the start."""
-        curves = map(self._curves, self._start_draws(1))
-        ends = [(values.min(axis=2), values.max(axis=2)) for values in curves]
-        low, high = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], 0)
+        start, step = self._space.start, self._chunk(1)
+        draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
+        parts = (self._fresh(draws[i : i + step], 1)[0] for i in range(0, _RANGE_DRAWS, step))
+        ends = [(curves.min(axis=2), curves.max(axis=2)) for curves in map(self._curves, parts)]
+        low, high = np.array(ends).swapaxes(0, 1)
+        low, high = low.min(axis=0), high.max(axis=0)
         more = _FARTHER * (high - low)
-        least, most = np.empty((2, *low.shape))
-        least[:, self._rows.order], most[:, self._rows.order] = low - more, high + more
         data = self._built.data
-        return NearRows(data, make_surrogates(data, least, most, _ERROR, _DEGREES))
-
-    def _enough_pairs(self) -> int:
-        """Pairs of proposals for weights: many small levels need several, large ones only one."""
-        differences = []
-        for proposed in self._start_draws(2):
-            weight = self._log_weights(proposed)
-            pairs = [np.logaddexp(weight[:, k], weight[:, k + 2]) for k in (0, 1)]
-            differences.append(pairs[0] - pairs[1])
-        variance = 0.5 * (np.hstack(differences) ** 2).mean(axis=1).sum()
-        most = int(np.clip(_MOST_ROWS // len(self._rows.order), 1, _MOST_PAIRS))
-        return int(np.clip(np.ceil(variance / _VARIANCE), 1, most))
+        return NearRows(data, make_surrogates(data, low - more, high + more, _ERROR, _DEGREES))
 
 
 # --- compiled proposals ---------------------------------------------------------------------------
 
 # A level's K coefficients b = D x, D = diag(tau) the sds of their prior, have the log likelihood
-# u'b - b'A b / 2, the site. So x is N(M^-1 D u, M^-1), M = I + D A D = L L', and a proposal is the
-# mean of x plus L'^-1 noise. Nothing is divided by tau, which may be tiny.
+# u'b - b'A b / 2, the site. So x is N(M^-1 D u, M^-1), M = I + D A D = L L', and a proposal is
+# x = L'^-1 (L^-1 D u + noise). Nothing is divided by tau, which may be tiny.
 # Shapes: u (G, K, draws), tau (K, draws), A (G, K, K), noise (G, K, N / 2, draws or 1). Proposals
 # N / 2 and later have the same noise with the other sign. Statements are on all draws.
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -310,19 +283,10 @@ def _backward(lower, x):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _solved(lower, right):  # type: ignore[no-untyped-def]
-    """M^-1 times the right-hand side (K, draws)."""
-    x = right.copy()
-    _forward(lower, x)
-    _backward(lower, x)
-    return x
-
-
-@_jit
-def _deviation(lower, noise, pair):  # type: ignore[no-untyped-def]
-    """L'^-1 noise (K, draws) of a pair of proposals."""
-    x = np.empty(lower.shape[1:])
-    x[:] = noise[:, pair]
+def _proposal(lower, centre, noise, n):  # type: ignore[no-untyped-def]
+    """The n-th proposal x (K, draws); `centre` is L^-1 D u."""
+    pairs = noise.shape[1]
+    x = centre + noise[:, n] if n < pairs else centre - noise[:, n - pairs]
     _backward(lower, x)
     return x
 
@@ -330,22 +294,17 @@ def _deviation(lower, noise, pair):  # type: ignore[no-untyped-def]
 @_jit
 def proposals(pull, tau, information, noise, b, log_ratio):  # type: ignore[no-untyped-def]
     """Fill b (G, K, N, draws) from noise, and the log ratio (G, N, draws) of prior to proposal."""
-    pairs, draws = noise.shape[2], tau.shape[1]
     for g in range(len(pull)):
         lower = _factor(information[g], tau)
-        mean, log_det = _solved(lower, tau * pull[g]), np.zeros(draws)
+        centre, log_det = tau * pull[g], np.zeros(tau.shape[1])
+        _forward(lower, centre)
         for i in range(len(tau)):
             log_det += np.log(lower[i, i])
-        for pair in range(pairs):
-            deviation = _deviation(lower, noise[g], pair)
-            normal = noise[g, :, pair]
-            for n, sign in ((pair, 1.0), (pairs + pair, -1.0)):
-                log_ratio[g, n] = 0.5 * (normal**2).sum(axis=0) - log_det
-                for i in range(len(tau)):
-                    for s in range(draws):
-                        x = mean[i, s] + sign * deviation[i, s]
-                        b[g, i, n, s] = tau[i, s] * x
-                        log_ratio[g, n, s] -= 0.5 * x * x
+        for n in range(b.shape[2]):
+            x = _proposal(lower, centre, noise[g], n)
+            normal = noise[g, :, n % noise.shape[2]]
+            log_ratio[g, n] = 0.5 * (normal**2 - x**2).sum(axis=0) - log_det
+            b[g, :, n] = tau * x
 
 
 @_jit
@@ -374,34 +333,33 @@ def slopes(  # type: ignore[no-untyped-def]
     (K, draws), by reverse accumulation.
     """
     by_log_tau[:] = 0.0
-    pairs, size = noise.shape[2], len(tau)
+    size = len(tau)
     for g in range(len(pull)):
         lower = _factor(information[g], tau)
         right = tau * pull[g]
-        mean = _solved(lower, right)
-        by_mean, by_lower = np.zeros(tau.shape), np.zeros(lower.shape)
+        centre = right.copy()
+        _forward(lower, centre)
+        by_right, by_lower = np.zeros(tau.shape), np.zeros(lower.shape)
         for n in range(weight.shape[1]):
-            deviation = _deviation(lower, noise[g], n % pairs)
-            if n >= pairs:
-                deviation *= -1.0
-            by_x = weight[g, n] * (tau * slope[g, :, n] - mean - deviation)
-            by_log_tau += weight[g, n] * tau * slope[g, :, n] * (mean + deviation)
-            by_mean += by_x
+            x = _proposal(lower, centre, noise[g], n)
+            by_scaled = tau * slope[g, :, n]
+            by_log_tau += weight[g, n] * by_scaled * x
+            by_x = weight[g, n] * (by_scaled - x)
             _forward(lower, by_x)
+            by_right += by_x
             for i in range(size):
                 for j in range(i + 1):
-                    _subtract(by_lower[i, j], deviation[i], by_x[j])
-        by_right = _solved(lower, by_mean)
+                    _subtract(by_lower[i, j], x[i], by_x[j])
+        _backward(lower, by_right)
         by_pull[g] = tau * by_right
         by_log_tau += by_right * right
         for i in range(size):
             by_lower[i, i] -= 1.0 / lower[i, i]
+            for j in range(i + 1):
+                _subtract(by_lower[i, j], by_right[i], centre[j])
         _by_matrix(lower, by_lower)
         for i in range(size):
             for j in range(i + 1):
-                product = by_lower[i, j] - by_right[i] * mean[j]
-                if j < i:
-                    product -= by_right[j] * mean[i]
-                product *= tau[i] * information[g, i, j] * tau[j]
+                product = by_lower[i, j] * tau[i] * information[g, i, j] * tau[j]
                 by_log_tau[i] += product
                 by_log_tau[j] += product

@@ -1,16 +1,13 @@
 """Gaussian variational inference in coordinates where the posterior is near standard normal.
 
-The Gaussian is mean-field in coordinates that the density's curvature decorrelates.
-
-The evidence bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so it is an
-ordinary smooth function. A quasi-Newton optimiser finds its maximum in a few steps with a
-convergence test, and the same seed gives the same fit. Importance weights show how good the result
-is.
+The Gaussian is mean-field in coordinates that the density's curvature decorrelates. The evidence
+bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so it is an ordinary
+smooth function with a maximum that L-BFGS finds. Importance weights show how good the result is.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,13 +20,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._model.problem import Problem
-from .density import (
-    CHUNK,
-    Evaluate,
-    make_space,
-    minibatch_density,
-    systematic,
-)
+from .density import CHUNK, Evaluate, make_space, minibatch_density, systematic
 from .fit_tree import in_chains
 from .level_density import Densities, densities_of
 from .methods import VI
@@ -47,13 +38,7 @@ _BATCH = 256
 # by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, here a twentieth
 _CLEAR_K, _CLEAR_ESS = 0.5, 0.95
 _FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
-# Effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
-# still have a good k, and their weights do not widen it enough
-_FEW = 0.5
 _MADE = 4.0  # draws made for each one kept, at most
-# Where levels are integrated out and each draw costs all their rows: the same limit of annealing,
-# and the effective sample made for each draw kept
-_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS = 0.05, 2.0
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample that ends annealing
 _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both
@@ -76,14 +61,14 @@ def _maximise_bound(
     draws: Floats,
     iterations: int,
     report: Callable[[float], None],
-    tolerance: float = _FINE,
+    tolerance: float,
 ) -> tuple[Floats, Floats, str]:
     """Location and sds of the best Gaussian, mean-field in coordinates, and the problem if any.
 
     Its draws are location + factor @ (sd * noise).
     """
     dim = draws.shape[1]
-    worst, finite = [0.0], [False]
+    values: list[float] = []
     history: list[float] = []
 
     def negative_bound(x: Floats) -> tuple[float, Floats]:
@@ -91,10 +76,9 @@ def _maximise_bound(
         sd = np.exp(log_sd)
         logp, gradient = evaluate(location + (mean + sd * draws) @ factor.T)
         if not np.isfinite(logp).all():  # a step too far; the line search halves it
-            return worst[0] + 1e6, np.zeros_like(x)
-        finite[0] = True
+            return max([0.0, *values]) + 1e6, np.zeros_like(x)
         value = -(logp.mean() + log_sd.sum())
-        worst[0] = max(worst[0], value)
+        values.append(value)
         report(-value)
         gradient = gradient @ factor
         by_sd = (gradient * draws).mean(axis=0) * sd + 1.0
@@ -118,7 +102,7 @@ def _maximise_bound(
     mean, sd = maximum.x[:dim], np.exp(maximum.x[dim:])
     slope = float(np.abs(maximum.jac * np.concatenate([sd, np.ones(dim)])).max())
     problem = ""
-    if not finite[0]:
+    if not values:
         problem = (
             "the log density is not finite around the start: try another VI(seed=), or soc.NUTS() "
             "on the same statistics"
@@ -132,11 +116,7 @@ def _maximise_bound(
 
 
 def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
-    """Factor F such that the coordinates u of w = centre + F u are uncorrelated near u = 0.
-
-    Differences of gradients give the curvature. Directions with almost no curvature, or the wrong
-    sign, keep a width within ``_WIDEST`` of the mean-field one.
-    """
+    """Factor F such that the coordinates u of w = centre + F u are uncorrelated near u = 0."""
     step = _REACH * np.diag(sd)
     bend = evaluate(centre - step)[1] - evaluate(centre + step)[1]
     precision = bend * sd / (2.0 * _REACH)
@@ -157,10 +137,9 @@ def _gaussian(
     """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
     # decorrelating at the start would mix the smoothing scales with the rest, and was worse
     options = _cross(len(start), method.rotations, rng), method.max_iterations, report
-    unit = np.eye(len(start))
-    centre, sd, _ = _maximise_bound(evaluate, start, unit, *options, tolerance=_ROUGH)
+    centre, sd, _ = _maximise_bound(evaluate, start, np.eye(len(start)), *options, _ROUGH)
     factor = _decorrelated(evaluate, centre, sd)
-    location, sd, problem = _maximise_bound(evaluate, centre, factor, *options)
+    location, sd, problem = _maximise_bound(evaluate, centre, factor, *options, _FINE)
     return location, factor * sd, problem
 
 
@@ -172,10 +151,6 @@ class _Draws:
     factor: Floats
     noise: Floats
     log_weight: Floats
-
-    @property
-    def coordinates(self) -> Floats:
-        return self.location + self.noise @ self.factor.T
 
     @cached_property
     def quality(self) -> tuple[float, float]:
@@ -205,14 +180,11 @@ def run_variational(
 
         location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
     with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        fewest, effective = (
-            (_FEW_OF_LEVELS, _EFFECTIVE_OF_LEVELS) if built.pilot.levels else (_FEW, _MADE)
-        )
-        weigh = partial(weighed_draws, densities.weights, location, factor, method.draws, rng)
-        initial = _Draws(location, factor, *weigh(shown.advance, fewest, effective))
-        draws, words = _repaired(densities, initial, method, fewest, rng, shown)
+        gaussian = location, factor
+        weighed = _weighed_draws(densities, *gaussian, method.draws, rng, shown.advance)
+        draws, words = _repaired(densities, _Draws(*gaussian, *weighed), method, rng, shown)
         numbers = chosen(draws.log_weight, method.draws, rng)
-        posterior = densities.draws(draws.coordinates[numbers])
+        posterior = densities.draws(draws.location + draws.noise[numbers] @ draws.factor.T)
     weights = xr.Dataset({"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])})
     moments = {"mean": draws.location, "sd": np.sqrt((draws.factor**2).sum(axis=1))}
     groups = {
@@ -238,27 +210,26 @@ def _repaired(
     densities: Densities,
     draws: _Draws,
     method: VI,
-    fewest: float,
     rng: np.random.Generator,
     shown: Any,
 ) -> tuple[_Draws, str]:
     """Draws, moved by annealing where the Gaussian is poor, with words for the status."""
     best, last, words, gaussian = draws, draws, "", (draws.location, draws.factor)
-    for enough, number in zip((fewest, _ENOUGH), _ANNEALED, strict=True):
+    for enough, number in zip((densities.fewest, _ENOUGH), _ANNEALED, strict=True):
         k, ess = last.quality
         if k <= PARETO_K and ess >= enough:
             break
         shown.note("annealing")
         size = max(method.draws, _FEWEST_DRAWS), number
         moves = annealed(densities.bound, *gaussian, *size, rng, shown.advance)
-        last = _Draws(*gaussian, *moves)
-        last = replace(last, log_weight=last.log_weight + densities.gap(last.coordinates))
+        gap = densities.gap(gaussian[0] + moves[0] @ gaussian[1].T)
+        last = _Draws(*gaussian, moves[0], moves[1] + gap)
         k = last.quality[0]
         # effective samples are not compared: draws that missed a tail overstate their own
         if k <= PARETO_K or k < best.quality[0]:
             best, words = last, _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
         if not k <= PARETO_K:
-            gaussian = refined(last.noise, last.log_weight, *gaussian)
+            gaussian = _refined(last.noise, last.log_weight, *gaussian)
     return best, words
 
 
@@ -293,49 +264,44 @@ def importance(log_weight: Floats) -> tuple[Floats, float, float]:
     return weight, float(k), float(1.0 / (weight**2).sum() / len(weight))
 
 
-def weighed_draws(
-    evaluate: Evaluate,
+def _weighed_draws(
+    densities: Densities,
     location: Floats,
     factor: Floats,
     requested: int,
     rng: np.random.Generator,
     advance: Callable[[float], None],
-    fewest: float = _FEW,
-    effective: float = _MADE,
 ) -> tuple[Floats, Floats]:
     """Standard normal noise of draws of the approximation, and their log importance weights.
 
     Pareto k of 1,000 draws has a standard error near 0.15, so a k that is not clearly good is
-    estimated from up to 4,000. If weights are far from equal, up to four draws are made for each
-    one kept, or so many that their effective sample is `effective` times those kept.
+    estimated from up to 4,000. More draws are made if weights are far from equal.
     """
     noise, log_weight = np.empty((0, len(location))), np.empty(0)
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
         fresh = rng.normal(size=(min(CHUNK, number - len(noise)), len(location)))
-        weight = evaluate(location + fresh @ factor.T)[0] + 0.5 * (fresh**2).sum(axis=1)
+        weight = densities.weights(location + fresh @ factor.T)[0] + 0.5 * (fresh**2).sum(axis=1)
         noise, log_weight = np.concatenate([noise, fresh]), np.concatenate([log_weight, weight])
         advance(len(fresh))
         if len(noise) < number:
             continue
         _, k, ess = importance(log_weight)
-        if ess < fewest:  # draws will be annealed
+        if ess < densities.fewest:  # draws will be annealed
             break
         if not k <= _CLEAR_K and number < _MOST_DRAWS:
             number = min(2 * number, _MOST_DRAWS)
         elif not ess >= _CLEAR_ESS:
-            number = max(number, int(requested * min(_MADE, effective / ess)))
+            number = max(number, int(requested * min(_MADE, densities.effective / ess)))
     return noise, log_weight
 
 
-def refined(
+def _refined(
     noise: Floats, log_weight: Floats, location: Floats, factor: Floats
 ) -> tuple[Floats, Floats]:
-    """Location and factor with the weighted draws' moments.
+    """Location and factor with the weighted draws' moments (Paananen et al. 2021).
 
-    The maximum of the bound is too narrow where the posterior is skewed, and weights show where
-    (adaptive importance sampling: Paananen et al. 2021). The mean and correlations count as far as
-    the effective sample allows.
+    The mean and correlations count as far as the effective sample allows.
     """
     weight, k, ess = importance(log_weight)
     if not np.isfinite(k):
