@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
 from ..families.components import Components, Frame, cell_points, stretching
-from ..families.family import ZERO
-from ..families.mixture_rows import MixtureCells, information
+from ..families.family import ZERO, Family
+from ..families.mixture_rows import MixtureCells
 from ..families.row_sums import Columns
 from .laplace import Curvature, floored
-from .likelihood import mixture_values
 from .rows import Rows, pooled
 from .splines import make_basis, spline_matrix
 from .terms import Block, Curve, Design, Output, State, interleaved
@@ -120,26 +119,24 @@ class MixtureTarget:
         """The one design."""
         return (self.weights.design,)
 
-    def _value_and_slope(self, state: State) -> tuple[Floats, Floats]:
-        return mixture_values(self.weights.predictors(state.coefficients), self.cells.arrays)
-
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slope and information; the observed one where it exceeds a share of another."""
         (state,) = states
-        value, slope = self._value_and_slope(state)
+        predictors, whole = self.weights.predictors(state.coefficients), self.weights.design.whole
+        value, slope = self.cells.log_marginals(predictors)
         if not np.isfinite(value).all():
             return Curvature(value, [], [])
-        predictors, whole = self.weights.predictors(state.coefficients), self.weights.design.whole
         by_row = whole.reshape(*predictors.shape, -1)
         expected, observed = (
             whole.T @ np.matmul(part, by_row).reshape(whole.shape)
-            for part in information(predictors, self.cells)
+            for part in self.cells.information(predictors)
         )
         return Curvature(value, [whole.T @ slope.ravel()], [floored(expected, observed)])
 
     def value(self, states: Sequence[State]) -> float:
         """Log marginal of all rows."""
-        return float(self._value_and_slope(states[0])[0].sum())
+        predictors = self.weights.predictors(states[0].coefficients)
+        return float(self.cells.log_marginals(predictors)[0].sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
         """Step of the predictors relative to the largest allowed."""
@@ -196,14 +193,14 @@ def merged(
         np.bincount(code, n),
         curves[0].axis.inverse(position),
         position,
-        components.merged(location, fine, mean),
+        Frame(mean(fine.mean_curve), location, np.exp(mean(log_spread))),
         np.stack([mean(x) for x in values], axis=1),
         spread,
     )
 
 
 def make_cells(
-    components: Components,
+    family: Family,
     cells: Columns,
     rows: MergedRows,
     functions: Floats,
@@ -212,11 +209,11 @@ def make_cells(
     zero: bool = False,
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
+    components, log_likelihood = family.components, family.outcome.forms.log_likelihood
     z, cells = components.z, pooled({**cells, "row": rows.of[cells["row"]]})
     row_of = cells["row"]
     variance = rows.base.width(rows.spread)
-    sharpness = components.sharpness(cells, components.scale(variance)[row_of])
-    cell, data, items = cell_points(components, cells, sharpness)
+    cell, data, items = cell_points(components, cells, variance[row_of])
     order = np.argsort(row_of[cell], kind="stable")
     items, b = items[order], row_of[cell][order]
     start = np.concatenate([[0], np.cumsum(np.bincount(b, minlength=len(rows.items)))])
@@ -228,10 +225,12 @@ def make_cells(
         part = slice(start[k], start[k + 1])
         row_of_cell = b[part]
         outcomes = data[0][order][part], data[1][order][part]
-        densities = components.log_density(*outcomes, place[row_of_cell], variance[row_of_cell])
+        densities = components.log_density(
+            *outcomes, place[row_of_cell], variance[row_of_cell, None]
+        )
         top = densities.max(axis=1)
         if zero:
-            at_zero = components.at_zero(*outcomes)
+            at_zero = log_likelihood(*outcomes, np.zeros(len(top)))
             top = np.maximum(top, at_zero)
             atom[part] = np.exp(at_zero - top)
         density[part] = np.exp(densities - top[:, None])
@@ -250,7 +249,7 @@ def make_weights(
 ) -> WeightDesign:
     """Predictors and their priors; `n` are the items of the curves' rows."""
     z = components.z
-    path = components.positions is not None
+    path = components.law.has_path
     priors = {"path": _path_prior(prior)} if path else {}
     wiggles = np.empty((len(z), 0))
     if prior.mixture:

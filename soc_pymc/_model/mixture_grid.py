@@ -79,7 +79,7 @@ def _on_grid(
     design = make_weights(components, prior, merged_rows, curves, family.curves, rows.n)
     joint = cells_of(stats, rows, "joint")
     kinds = {"heavy": prior.mixture, "zero": prior.zero}
-    cells = make_cells(components, joint, merged_rows, design.functions, **kinds)
+    cells = make_cells(family, joint, merged_rows, design.functions, **kinds)
     target = MixtureTarget(design, cells)
     (laplace,) = find_mode(target, [design.start(states)], ahead=True)
     return GridMixture(states, wider, target, laplace)

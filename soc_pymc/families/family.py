@@ -14,11 +14,10 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from . import binomial_beta, normal_normal, poisson_gamma
-from .beta_mixtures import BETA_MIXTURE, BETAS
+from .beta_mixtures import BETAS
 from .binomial_rows import BetaRows
 from .components import GAMMAS, NORMALS, Components
 from .further import AFTER_COUNT, AFTER_SUCCESS, AFTER_VALUE, Further
-from .mixture_items import GAMMA_MIXTURE, NORMAL_MIXTURE, MixtureForms
 from .normal_rows import NormalCells
 from .outcomes import OUTCOMES, Outcome
 from .poisson_rows import Histograms
@@ -77,7 +76,6 @@ class Family:
     further: Further  # what a further outcome of an item brings
 
     unit: _Function  # second curve -> what an sd of the first is measured in
-    mixtures: MixtureForms  # items under mixtures
 
 
 def _itself(values: Any) -> Any:
@@ -114,7 +112,6 @@ GAMMA = Family(
     simulate=poisson_gamma.simulate,
     further=AFTER_COUNT,
     unit=np.ones_like,
-    mixtures=GAMMA_MIXTURE,
 )
 
 NORMAL = Family(
@@ -147,7 +144,6 @@ NORMAL = Family(
     simulate=normal_normal.simulate,
     further=AFTER_VALUE,
     unit=lambda log_variance: np.exp(0.5 * log_variance),
-    mixtures=NORMAL_MIXTURE,
 )
 
 BETA = Family(
@@ -180,7 +176,6 @@ BETA = Family(
     simulate=binomial_beta.simulate,
     further=AFTER_SUCCESS,
     unit=np.ones_like,
-    mixtures=BETA_MIXTURE,
 )
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL, BETA)}
@@ -217,7 +212,7 @@ NEAR_ZERO = 1e-90
 def with_zero(family: Family, a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Conjugate parameters, (n, 1) or (n, R), and those that stand for 0 as the last component."""
     a, b = np.broadcast_arrays(a, b)
-    a_of_zero, b_of_zero = family.mixtures.at_zero(a[:, 0])
+    a_of_zero, b_of_zero = family.components.zero(a[:, 0])
     return np.column_stack([a, a_of_zero]), np.column_stack([b, b_of_zero])
 
 

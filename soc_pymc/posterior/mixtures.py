@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from ..families.family import with_zero
-from ..families.mixture_items import drawn_components
 from ..families.mixtures import summaries
 from ..families.priors import COMPONENTS
 from ..inference.results import Fit
@@ -39,7 +38,7 @@ class MixturePosterior(Posterior):
 
     def _prior(self, columns: Columns) -> _Pair:
         """Conjugate parameters of theta, for each component."""
-        return self.family.mixtures.parameters(*self._weights.components(columns))
+        return self.family.components.parameters(*self._weights.components(columns))
 
     def _updated(self, columns: Columns) -> _Pair:
         """Conjugate parameters of theta given the outcome, for each component."""
@@ -52,7 +51,7 @@ class MixturePosterior(Posterior):
             own_outcomes(self.outcome, columns),
             self._weights.components(columns),
         )
-        log_density = self.family.mixtures.log_density(*outcomes, *components)
+        log_density = self.family.components.log_density(*outcomes, *components)
         if self.fit.prior.zero:
             at_zero = self.outcome.forms.log_likelihood(*outcomes, np.zeros(len(log_density)))
             log_density = np.column_stack([log_density, at_zero])
@@ -126,7 +125,7 @@ class MixturePosterior(Posterior):
         number = self._weights.draws if draws is None else len(draws)
         component = np.empty((number, len(columns["score"])), dtype=np.int64)
         for items, weights in self._blocks(columns, draws):
-            component[:, items] = drawn_components(weights, rng.random(weights.shape[:2]))
+            component[:, items] = _drawn(weights, rng.random(weights.shape[:2]))
         curves = self.family.to_curves(*_picked(self._listed(self._prior(columns)), component))
         size = own_outcomes(self.outcome, columns)[1]
         return np.asarray(self.family.simulate(*curves, size, rng))
@@ -171,7 +170,7 @@ class MixturePosterior(Posterior):
     def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
         (density, _), component = self._densities(columns), np.empty(uniform.shape, int)
         for items, weights in self._blocks(columns, draws):
-            component[:, items] = drawn_components(weights * density[items], uniform[:, items])
+            component[:, items] = _drawn(weights * density[items], uniform[:, items])
         return _picked(self._listed(self._updated(columns)), component)
 
     @override
@@ -179,6 +178,12 @@ class MixturePosterior(Posterior):
         theta = self.theta(columns)
         weight = np.asarray(theta.weight)
         return summaries(self.family.name, weight, theta.a, theta.b, probs, theta.zero)
+
+
+def _drawn(weight: Floats, uniform: Floats) -> Ints:
+    """Indices (draws, n) of components drawn in proportion to weights (draws, n, R)."""
+    upto = weight.cumsum(axis=2)
+    return np.asarray((upto[..., :-1] < uniform[..., None] * upto[..., -1:]).sum(axis=2))
 
 
 def _picked(theta: _Pair, component: Ints) -> _Pair:

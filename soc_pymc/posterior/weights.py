@@ -19,8 +19,7 @@ from .._lib.arrays import Floats, Ints
 from .._model.splines import knots_in, spline_matrix
 from ..families.components import Frame
 from ..families.family import family_of, whole_moments, with_zero
-from ..families.mixture_items import interpolated
-from ..families.mixture_rows import LOWEST, WeightForms, bent_curves, solved
+from ..families.mixture_weights import LOWEST, WeightForms, weights_of_draws
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
 from ..inference.results import Fit
@@ -66,7 +65,7 @@ class BinWeights:
     def curves(self, columns: Columns) -> dict[str, Floats]:
         """Curves as in `SmoothWeights`."""
         family, weight = family_of(self._fit.prior), self.by_draw(columns, np.zeros(1, int))[0]
-        theta = family.mixtures.parameters(*self.components(columns))
+        theta = family.components.parameters(*self.components(columns))
         means, variances = family.mean(*theta), family.variance(*theta)
         mean = np.einsum("nr,nr->n", weight, means)
         variance = np.einsum("nr,nr->n", weight, (means - mean[:, None]) ** 2 + variances)
@@ -105,6 +104,26 @@ def _with_moments(thinned: Floats, draws: Floats) -> Floats:
         roots.append(np.linalg.cholesky(square + (1e-12 * size + 1e-300) * np.eye(size.shape[1])))
     standard = np.linalg.solve(roots[0], (samples[0] - means[0]).transpose(0, 2, 1))
     return (means[1] + (roots[1] @ standard).transpose(0, 2, 1)).transpose(1, 0, 2)
+
+
+def _interpolated(position: Floats, grid: Floats, log_weight: NDArray[np.float32]) -> Floats:
+    """Weights (draws, n, R) at positions (n,), from logarithms (K, draws, R) at an even grid.
+
+    The logarithms are cubic between four neighbours.
+    """
+    place = (position - grid[0]) / (grid[1] - grid[0])
+    start = np.clip(place.astype(int) - 1, 0, len(grid) - 4)
+    x = place - start
+    cubics = (
+        -(x - 1.0) * (x - 2.0) * (x - 3.0) / 6.0,
+        x * (x - 2.0) * (x - 3.0) / 2.0,
+        -x * (x - 1.0) * (x - 3.0) / 2.0,
+        x * (x - 1.0) * (x - 2.0) / 6.0,
+    )
+    log = sum(c[:, None, None] * log_weight[start + k] for k, c in enumerate(cubics))
+    weight = np.exp(np.clip(log, LOWEST, 0.0))
+    weight /= weight.sum(axis=2, keepdims=True)
+    return np.asarray(weight.swapaxes(0, 1))
 
 
 class SmoothWeights:
@@ -148,14 +167,14 @@ class SmoothWeights:
 
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
         """Conjugate parameters (n, R) of the components."""
-        theta = self._family.mixtures.parameters(*self.components(columns))
+        theta = self._family.components.parameters(*self.components(columns))
         return with_zero(self._family, *theta) if self._fit.prior.zero else theta
 
     def curves(self, columns: Columns) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (draws, n)."""
-        location, dispersion = (np.array(x) for x in curve_draws(self._fit, *self._place(columns)))
-        bent_curves(location, dispersion, self._forms(columns).handle)
-        variables = dict(self._family.curve_variables(location, dispersion))
+        curves = curve_draws(self._fit, *self._place(columns))
+        curves = self._forms(columns).bounds.represented(*curves)
+        variables = dict(self._family.curve_variables(*curves))
         if not self._fit.prior.zero:
             return variables
         share = special.expit(self._further(columns)[..., -1])
@@ -177,7 +196,7 @@ class SmoothWeights:
 
     def _solve(self, columns: Columns, predictors: Floats) -> Floats:
         """Weights (draws, n, R) of items with these predictors."""
-        weight = np.asarray(solved(predictors, *self._forms(columns).arrays)[0])
+        weight = weights_of_draws(predictors, self._forms(columns))
         if not self._fit.prior.zero:
             return weight
         share = special.expit(predictors[..., -1:])
@@ -201,8 +220,7 @@ class SmoothWeights:
                 weight = self._solve(part, self._predictors(part, draws))
             else:
                 table = self._table(names[code])
-                weight = np.empty((len(draws), len(items), table.shape[2]))
-                interpolated(position[items], *self._grid[:2], table, draws, weight)
+                weight = _interpolated(position[items], self._grid, table[:, draws])
             places.append(items)
             weights.append(weight)
         if len(weights) == 1:
@@ -230,7 +248,7 @@ class SmoothWeights:
     def _grid(self) -> Floats:
         """Positions on the mean's axis, reaching beyond the outer knots on both sides."""
         low, high = self._knots[0], self._knots[-1]
-        reach = max(_BEYOND * (high - low), 1e-9)
+        reach = _BEYOND * (high - low) or 1e-9
         ranks = self._fit.axis("mean").scale == RANK
         ends = (0.0, 1.0) if ranks else (float(low - reach), float(high + reach))
         return np.linspace(ends[0], ends[1], _GRID)

@@ -131,10 +131,9 @@ def search(
     def search_bin(k: int) -> tuple[Floats, float, bool]:
         cells_of_bin = {name: values[order[low[k] : high[k]]] for name, values in cells.items()}
         variance = np.full(high[k] - low[k], sds[k, 0] ** 2)
-        sharpness = components.sharpness(cells_of_bin, components.scale(variance))
-        _, data, items = cell_points(components, cells_of_bin, sharpness)
+        cell, data, items = cell_points(components, cells_of_bin, variance)
         centres = np.broadcast_to(places[k], (len(items), len(z)))
-        log_density = components.log_density(*data, centres, np.full(len(items), sds[k, 0] ** 2))
+        log_density = components.log_density(*data, centres, variance[cell, None])
         top = log_density.max(axis=1)
         weight, value, ended = fixed_weights(np.exp(log_density - top[:, None]), items, start)
         return weight, value + float(items @ top), ended
