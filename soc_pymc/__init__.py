@@ -7,8 +7,6 @@ y ~ Binomial(n, theta) in n trials. Calibration estimates E(theta | t); *second 
 and the posterior of every item's theta given t and y. Here one hierarchical model does this for all
 scores together, so that the curves and all posteriors include their uncertainty.
 
-    items -> statistics -> model -> fit -> curves -> posteriors -> checks -> plots
-
 >>> import soc_pymc as soc
 >>> table = soc.simulation.s1(2000, seed=0)           # a pandas table of items
 >>> items = soc.PoissonItems(table, score="score", count="count", exposure="exposure")
@@ -18,15 +16,9 @@ scores together, so that the curves and all posteriors include their uncertainty
 >>> posteriors = soc.item_posteriors(fit, items)      # the table, with columns added
 >>> result = soc.check(fit, items)                    # does the model fit the counts?
 
-The public names are listed in ``soc_pymc/__init__.pyi`` and by ``dir(soc)``. Modules:
-
-- `decisions`: thresholds, ranking, exploration, value of more exposure, totals
-- `evaluate`: held-out exposure, cross-validation, leakage
-- `quantities`: R-squared of the score, what outcomes add to it, two scores compared
-- `plots`: pictures of fits and checks
-- `simulation`: items whose truth is known; `datasets`: published tables
-- `theory`: posterior moments from a marginal
-- `prior_table`: posteriors from an exported prior, with NumPy alone
+``dir(soc)`` lists the public names. Modules: `decisions` (thresholds, ranking, totals), `evaluate`
+(held-out exposure, cross-validation, leakage), `quantities` (R-squared, comparison of scores),
+`plots`, `simulation`, `datasets`, `theory`, and `prior_table` (posteriors with NumPy alone).
 """
 
 import lazy_loader

@@ -28,7 +28,7 @@ from .data.items import PoissonItems as PoissonItems
 from .data.statistics import Statistics as Statistics
 from .data.statistics import load_statistics as load_statistics
 from .data.summaries import summarize as summarize
-from .evaluate.power_scaling import sensitivity as sensitivity
+from .evaluate.assumptions import sensitivity as sensitivity
 from .families.priors import Beta as Beta
 from .families.priors import BetaMixture as BetaMixture
 from .families.priors import Constant as Constant
@@ -46,8 +46,8 @@ from .inference.results import Status as Status
 from .inference.results import load_fit as load_fit
 from .posterior.calibration import bands as bands
 from .posterior.calibration import calibration_curves as calibration_curves
+from .posterior.files import export_prior as export_prior
 from .posterior.items import item_posteriors as item_posteriors
-from .posterior.prior_export import export_prior as export_prior
 from .posterior.prior_predictive import prior_predictive as prior_predictive
 from .posterior.sql import posterior_expression as posterior_expression
 from .posterior.sql import posterior_sql as posterior_sql

@@ -1,20 +1,40 @@
 """The verb `fit`: one prior, or the simplest of four that predicts well."""
 
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+import pandas as pd
 import pymc as pm
 
 from ._lib.arguments import shown
-from ._lib.errors import FitError
-from .checks.selection import select
-from .data.statistics import Statistics
-from .families.priors import Prior
+from ._lib.errors import ConvergenceWarning, FitError, SocError, warn_user
+from ._lib.progress import phase
+from ._model.rows import CLASS
+from .checks._check import check
+from .checks.advice import as_code
+from .checks.comparison import doubtful, elpd_table, left_out, warn_of_clusters
+from .checks.results import FAIL
+from .data.statistics import Statistics, refuse_weights
+from .families.family import family_of
+from .families.priors import Prior, Spline
+from .families.row_sums import MEAN_ONLY
 from .inference import fitting
 from .inference.methods import Method
 from .inference.results import Fit
 
 __all__ = ["fit"]
+
+_FEW = 0.01  # share of cells with a large Pareto k, beyond which leave-one-out is not trusted
+_NEAR = 2.0  # standard errors below the best
+_COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
+
+FitPrior = Callable[[Prior | None], Fit]
+LeftOut = tuple[Any, str]
+"""ArviZ's record if the fit's status is not against it, and what speaks against the draws."""
 
 
 def fit(
@@ -44,14 +64,11 @@ def fit(
         ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
         separately and takes neither `start` nor `model`.
     start
-        An earlier fit of the same kind of items, such as yesterday's, at whose curves the search
-        for the mode begins. It changes the result only within the tolerance of the search. With
-        10,000 bins it saves about a fifth of a fit's time, with a few hundred almost none.
-    model
-        ``soc.model(stats, prior)`` with added parameters, observations or potentials; the fit's
-        ``posterior`` includes them. Not with ``"auto"`` or `start`.
-    progress
-        Whether to show progress on standard error.
+        An earlier fit of the same kind of items, at whose curves the search for the mode begins. It
+        changes the result only within the tolerance of the search.
+    model, progress
+        ``soc.model(stats, prior)`` with added parameters, observations or potentials, which the
+        fit's ``posterior`` includes; not with ``"auto"`` or `start`. And whether to show progress.
 
     Returns
     -------
@@ -85,4 +102,89 @@ def fit(
         )
     if model is not None:
         raise FitError("model= was built with one prior: give that prior, not prior='auto'")
-    return select(stats, fit_prior, progress)
+    with phase("fit: choosing the prior", enabled=progress) as bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the words
+        chosen = _choose(stats, fit_prior, bar.note)
+    if not chosen.status.converged:
+        warn_user(chosen.status.reason, ConvergenceWarning)
+    return chosen
+
+
+# --- the choice of a prior -----------------------------------------------------------------------
+
+
+def _choose(stats: Statistics, fit_prior: FitPrior, note: Callable[[str], None]) -> Fit:
+    """Fit the priors that the data ask for; return the simplest of those that predict best."""
+    plain = fit_prior(None)
+    code = as_code(plain.prior)
+    fits: dict[str, Fit] = {code: plain}
+    results: dict[str, LeftOut] = {code: (None, "")}
+
+    def add(prior: Prior) -> None:
+        code = as_code(prior)
+        note(code)
+        fits[code] = fit_prior(prior)
+        results[code] = left_out(code, fits[code], stats, subset=0, seed=0, progress=False)
+
+    try:
+        if plain.one_draw:
+            raise FitError("one draw of the curves, as of soc.FiveSteps(), cannot leave items out")
+        if plain.mean_only:
+            raise FitError(MEAN_ONLY)
+        refuse_weights(stats, "a comparison of priors")
+        stats.cells("joint")  # says what to do where there are none
+        warn_of_clusters({"": plain}, stats, "standard errors of fit.selection")
+        results[code] = left_out(code, plain, stats, subset=0, seed=0, progress=False)
+        table = _compare(fits, results, stats, add)
+    except SocError as error:
+        table = _table({code: results[code]}).assign(reason=f"not compared: {error}")
+    chosen = fits[str(table["chosen"].idxmax())]
+    return replace(chosen, selection=table.rename_axis("prior").reset_index()[_COLUMNS])
+
+
+def _compare(
+    fits: Mapping[str, Fit],
+    results: Mapping[str, LeftOut],
+    stats: Statistics,
+    add: Callable[[Prior], None],
+) -> pd.DataFrame:
+    """Add the term in exposure, and mixtures if the check asks for them; compare all."""
+    [plain] = fits.values()
+    family = family_of(plain.prior)
+    sizes = stats.cells("joint")[family.rows.size_cell] >> CLASS
+    terms: list[dict[str, Spline]] = [{}, {"exposure": Spline()}][: 2 if np.ptp(sizes) else 1]
+    for term in terms[1:]:
+        add(family.prior(**term))
+    table = _table(results)
+    simple = str(table["chosen"].idxmax())
+    mixtures = {as_code(prior): prior for prior in (family.mixture(**term) for term in terms)}
+    reason = f"not fitted: the check of {simple} asks for no mixture"
+    result = check(fits[simple], stats, progress=False)
+    code = f"soc.{family.mixture.__name__}("
+    if FAIL in set(result.table["verdict"]) or any(code in line for line in result.advice):
+        reason = f"not fitted: without a mixture, {simple} is preferred"
+        number = 1 + list(fits).index(simple)  # the term in exposure if it pays
+        for code in list(mixtures)[:number]:
+            add(mixtures.pop(code))
+        table = _table(results)
+    unfitted = pd.DataFrame({"trust": "", "chosen": False, "reason": reason}, list(mixtures))
+    return pd.concat([table, unfitted]) if mixtures else table
+
+
+def _table(results: Mapping[str, LeftOut]) -> pd.DataFrame:
+    """Leave-one-out of the priors, the simplest first, and which of them is chosen."""
+    trusted = {
+        name: loo
+        for name, (loo, _) in results.items()
+        if loo and np.isfinite(loo.elpd_i).all() and doubtful(loo) <= _FEW * loo.elpd_i.size
+    }
+    table = elpd_table(trusted).reindex(list(results))
+    table["elpd"] = [loo.elpd if loo else np.nan for loo, _ in results.values()]
+    table["trust"] = [trust for _, trust in results.values()]
+    near = table["elpd_diff"] >= -_NEAR * table["dse"]
+    chosen = table.index == near.idxmax()  # the first, which is the plain prior if none is near
+    reason = pd.Series("more than 2 dse below the best", table.index)
+    reason[near] = "within 2 dse of the best, but less simple"
+    reason[table["elpd_diff"].isna()] = "leave-one-out is not to be trusted"
+    reason[chosen & near] = "the simplest within 2 dse of the best"
+    return table.assign(chosen=chosen, reason=reason)

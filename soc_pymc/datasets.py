@@ -5,10 +5,6 @@ import pandas as pd
 __all__ = ["batters"]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 _AT_BATS = 45
 # Player, hits in the first 45 at-bats of 1970, at-bats and batting average in the rest of it.
 _PLAYERS = (
@@ -35,7 +31,7 @@ _PLAYERS = (
 
 
 def batters() -> pd.DataFrame:
-    """Hits of 18 baseball players in their first 45 at-bats of 1970, and how they batted later.
+    """Return the hits of 18 baseball players in 45 at-bats of 1970, and how they batted later.
 
     The classic example of shrinkage. A player's average y is about Normal around his ability after
     the transformation sqrt(45) arcsin(2y - 1), with variance 1.
@@ -44,8 +40,7 @@ def batters() -> pd.DataFrame:
     -------
     pandas.DataFrame
         18 rows; columns player, hits, at_bats (45), later_at_bats and later_average (hits over
-        at-bats in the rest of the season, to three digits as published); ``frame.attrs["source"]``
-        says what the table is.
+        at-bats in the rest of the season, to three digits as published).
 
     References
     ----------
@@ -60,6 +55,4 @@ def batters() -> pd.DataFrame:
     """
     frame = pd.DataFrame(_PLAYERS, columns=["player", "hits", "later_at_bats", "later_average"])
     frame.insert(2, "at_bats", _AT_BATS)
-    source = "Batting averages of 18 players in 1970: Efron and Morris (1975), Table 1."
-    frame.attrs = {"source": source}
     return frame

@@ -20,29 +20,24 @@ import numpy as np
 __all__ = ["load", "score"]
 
 FORMAT = "soc_pymc-prior-5"
+POLYNOMIALS = "weight", "first", "second"  # of a node: its weight and both curves
 MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
 # mean square, over a mixture's components given an outcome, of their weights' relative covariance
 # with the density of that outcome over the draws
 MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
-# error of a quantile's last step but one, as a logit: the step squares it; and of its first guess
-CLOSE, ROUGH = 1e-3, 0.3
-FARTHEST, LARGEST_LOG = 1e30, 230.0  # bounds of places and curves, so that results are finite
+CLOSE = 1e-3  # error of a quantile's last step but one, as a logit: the step squares it
+FARTHEST = 1e30  # bound of places, so that results are finite
 _FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or count as 0
 _NARROW = 1e-13  # relative variance below which a quantile is a Normal's
 _LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
 _MOST_STEPS = 60
-_FAR = 5.0  # difference of logits from which slopes are bounded
-_PART_WAY = 0.7  # how far a step goes towards a bound
+_FAR, _PART_WAY = 5.0, 0.7  # gap from which slopes are bounded; share of the way to a bound
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 _LOGISTIC = 1.702  # a normal quantile is nearly the logit over this
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
-    keep=lambda values: values, never=-math.inf)  # fmt: skip
-
-
-def __dir__() -> list[str]:
-    return __all__
+    keep=lambda values: values)  # fmt: skip
 
 
 # --- families: in + - * / and given functions, so for arrays and for columns of engines -----------
@@ -128,16 +123,8 @@ def _normal_log(a: Any, b: Any, value: Any, noise_sd: Any, xp: Any) -> Any:
 
 def _log_cumulants(a: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Mean, variance and third central moment, nearly, of the log of a Gamma of this shape."""
-    return (
-        xp.log(a + 0.5) - 1.0 / a,
-        1.0 / (a * a) + 1.0 / (a + 0.5),
-        -2.0 / (a * a * a) - 1.0 / ((a + 0.5) * (a + 0.5)),
-    )
-
-
-def _gamma_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
-    mean, variance, third = _log_cumulants(a, xp)
-    return mean - xp.log(b), variance, third
+    mean, variance = xp.log(a + 0.5) - 1.0 / a, 1.0 / (a * a) + 1.0 / (a + 0.5)
+    return mean, variance, -2.0 / (a * a * a) - 1.0 / ((a + 0.5) * (a + 0.5))
 
 
 def _beta_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
@@ -148,16 +135,18 @@ def _beta_cumulants(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
 FAMILIES = {
     "Gamma": SimpleNamespace(
         parameters=lambda f, s, xp: (xp.exp(-s), xp.exp(-s - f)),  # of both curves
+        bounds=(230.0, 230.0),  # of the curves, so that results are finite
         update=lambda a, b, y, n: (a + y, b + n),
         mean=lambda a, b: a / b,
         variance=lambda a, b: a / b / b,
         matched=lambda mean, variance: (mean / variance * mean, mean / variance),
         log_density=lambda a, b, y, n, xp: (  # of outcomes, up to what is the same for all nodes
             _log_rise(a, y, xp) - a * xp.log(1.0 + n / b) - y * xp.log(b + n)),
-        at_zero=lambda y, n, xp: xp.where(y > 0, xp.never, 0.0),  # the same where theta is 0
+        spike=(1e-200, 1e200),  # parameters for which theta is 0
         theta=lambda t, xp: xp.exp(t),  # from t on the whole line
         unit=lambda mean: mean,  # of theta's sd
-        cumulants=_gamma_cumulants,  # of t, nearly
+        cumulants=lambda a, b, xp: (  # of t, nearly
+            _log_cumulants(a, xp)[0] - xp.log(b), *_log_cumulants(a, xp)[1:]),
         # log norm of t's density; distribution function and density at t
         norm=lambda a, b, xp: xp.log(a) + a * xp.log(b) - _log_rise(1.0, a, xp),
         law=_gamma_law,
@@ -167,6 +156,7 @@ FAMILIES = {
     "Beta": SimpleNamespace(
         parameters=lambda f, s, xp: (
             xp.exp(-s) * (1.0 + xp.exp(f)), xp.exp(-s) * (1.0 + xp.exp(-f))),
+        bounds=(230.0, 230.0),
         update=lambda a, b, y, n: (a + y, b + (n - y)),
         mean=lambda a, b: a / (a + b),
         variance=lambda a, b: a / (a + b) * (b / (a + b)) / (a + b + 1.0),
@@ -175,7 +165,7 @@ FAMILIES = {
             (1.0 - mean) * (mean * (1.0 - mean) / variance - 1.0)),
         log_density=lambda a, b, y, n, xp: (
             _log_rise(a, y, xp) + _log_rise(b, n - y, xp) - _log_rise(a + b, n, xp)),
-        at_zero=lambda y, n, xp: xp.where(y > 0, xp.never, 0.0),
+        spike=(1e-200, 1e200),
         theta=lambda t, xp: 1.0 / (1.0 + xp.exp(-t)),
         unit=lambda mean: mean * (1.0 - mean),
         cumulants=_beta_cumulants,
@@ -186,12 +176,13 @@ FAMILIES = {
             n == np.floor(n))),
     "Normal": SimpleNamespace(
         parameters=lambda f, s, xp: (f, xp.exp(s)),
+        bounds=(1e300, 230.0),
         update=_normal_update,
         mean=lambda a, b: a,
         variance=lambda a, b: b,
         matched=lambda mean, variance: (mean, variance),
         log_density=_normal_log,
-        at_zero=lambda y, n, xp: _normal_log(0.0, 0.0, y, n, xp),
+        spike=(0.0, 0.0),
         theta=lambda t, xp: t,
         unit=lambda mean: mean,
         cumulants=lambda a, b, xp: (a, b, 0.0 * b),
@@ -206,24 +197,15 @@ FAMILIES = {
 # --- tables ---------------------------------------------------------------------------------------
 
 
-class Block(NamedTuple):
-    """Cells of one group, or of several one after the other."""
-
-    number: Any  # (cells,): nodes of each cell
-    nodes: Any  # (3, terms, nodes of all cells): polynomials of weight and both curves
-    ways: Any  # (k, nodes of all cells): ways in which weights vary, whose products give covariance
-    wide: Any  # (cells,): whether a cell's curves are hardly known
-
-
 @dataclass(frozen=True)
 class PriorTable:
     """A fit's prior, given the score, in the form that scores items."""
 
     meta: Mapping[str, Any]
-    """What describes it: ``made``, the day; ``fit``, the fit's digest; ``family``; ``groups``; the
+    """Description: ``made``, the day; ``fit``, the fit's digest; ``family``; ``groups``; the
     ``axis`` of scores with ``edges`` of cells; ``atoms``; ``errors`` against every draw."""
-    blocks: Mapping[str, Block]
-    """Cells by group; without groups those of the name ""."""
+    nodes: Mapping[str, Mapping[str, Any]]
+    """Columns of a file by group, without groups by "": a group's nodes in order of its cells."""
 
     @property
     def family(self) -> Any:
@@ -232,12 +214,12 @@ class PriorTable:
 
 
 def load(path: Any) -> PriorTable:
-    """Read a prior table: JSON with the standard library, Parquet with PyArrow.
+    """Read the prior table that `soc.export_prior` wrote.
 
     Parameters
     ----------
     path
-        The file that `soc.export_prior` wrote, ``*.json`` or ``*.parquet``.
+        The file, ``*.json`` (read with the standard library) or ``*.parquet`` (with PyArrow).
 
     Returns
     -------
@@ -259,52 +241,43 @@ def load(path: Any) -> PriorTable:
     if not name.endswith((".json", ".parquet")):
         raise ValueError(f"{name}: the name of a prior table ends with .json or .parquet")
     try:
-        meta, columns = _read(name)
+        if name.endswith(".json"):
+            with open(name, encoding="utf-8") as file:
+                content = json.load(file)
+            meta, columns = content["meta"], content["nodes"]
+        else:
+            import pyarrow.parquet as pq
+
+            columns = pq.read_table(name)
+            meta = json.loads((columns.schema.metadata or {}).get(b"soc_pymc_prior", b"{}"))
         if meta["format"] != FORMAT:
             raise ValueError(f"its format is {meta['format']!r}, and this reads {FORMAT!r}")
         columns = {c: np.asarray(columns[c], dtype=kind) for c, kind in meta["columns"]}
         if checksum(meta, columns) != meta["checksum"]:
             raise ValueError("it was changed after it was written")
-        return from_columns(meta, columns)
+        return by_group(meta, columns)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        text = f"{name} does not hold a usable prior table: export it again ({error})"
-        raise ValueError(text) from None
-
-
-def _read(name: str) -> tuple[Any, Mapping[str, Any]]:
-    """Description and columns of a file."""
-    if name.endswith(".json"):
-        with open(name, encoding="utf-8") as file:
-            content = json.load(file)
-        return content["meta"], content["nodes"]
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(name)
-    meta = json.loads((table.schema.metadata or {}).get(b"soc_pymc_prior", b"{}"))
-    return meta, {column: table[column].to_numpy() for column in table.column_names}
+        reason = f"does not hold a usable prior table: export it again ({error})"
+        raise ValueError(f"{name} {reason}") from None
 
 
 def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
     """Digest of a table's columns and its description without the checksum itself."""
     described = {key: value for key, value in meta.items() if key != "checksum"}
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-    for name, kind in meta["columns"]:
-        digest.update(np.asarray(columns[name], dtype=kind).tobytes())
+    for values in columns.values():
+        digest.update(values.tobytes())
     return digest.hexdigest()
 
 
-def from_columns(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
-    """A table from its description and columns of nodes, as in a file."""
-    labels, cell = meta["groups"] or [""], columns["cell"]
-    number = np.bincount(cell, minlength=meta["cells"]).reshape(len(labels), -1)
-    wide = np.bincount(cell, columns["wide"], meta["cells"]).reshape(number.shape) > 0
-    names = [[f"{v}_{i}{j}" for i, j in meta["terms"]] for v in ("weight", "first", "second")]
-    nodes = np.array([[columns[name] for name in row] for row in names], dtype=float)
-    ways = [columns[name] for name in columns if name.startswith("way_")]
-    ends = np.cumsum(number.sum(axis=1))[:-1]
-    parts = (np.split(v, ends, axis=-1) for v in (nodes, np.reshape(ways, (-1, len(cell)))))
-    rows = zip(number, *parts, wide, strict=True)
-    return PriorTable(meta, dict(zip(labels, map(Block._make, rows), strict=True)))
+def by_group(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
+    """A table from its description and columns of the nodes of all groups, one after the other."""
+    labels = meta["groups"] or [""]
+    starts = meta["cells"] // len(labels) * np.arange(1, len(labels))
+    ends = np.searchsorted(columns["cell"], starts)
+    parts = zip(*(np.split(values, ends) for values in columns.values()), strict=True)
+    nodes = [dict(zip(columns, part, strict=True)) for part in parts]
+    return PriorTable(meta, dict(zip(labels, nodes, strict=True)))
 
 
 def quantile_name(prob: float) -> str:
@@ -357,37 +330,34 @@ def score(
     True
     """
     table = table if isinstance(table, PriorTable) else load(table)
+    meta, family = table.meta, table.family
     if score is None:
-        if table.meta["score"] is None:
+        if meta["score"] is None:
             raise ValueError("the fit's items have a score: give score= of each")
-        score = np.full(np.shape(outcome if size is None else size), table.meta["score"])
-    t = np.atleast_1d(np.asarray(score, dtype=float))
+        score = np.full(np.shape(outcome if size is None else size), meta["score"])
     if not all(OUTER_LEVEL <= level <= 1.0 - OUTER_LEVEL for level in quantiles):
         raise ValueError(f"quantiles={tuple(quantiles)} must be from 0.005 to 0.995")
-    if size is None and (outcome is not None or table.meta["sizes"]):
+    if size is None and (outcome is not None or meta["sizes"]):
         raise ValueError("outcomes, and thetas that depend on the size, need it: give size= too")
-    known = (0.0, table.family.none) if outcome is None else (outcome, size)
-    y, n = (np.broadcast_to(np.asarray(v, dtype=float), t.shape) for v in known)
-    bad = ~table.family.good(y, n)
+    t = np.atleast_1d(np.asarray(score, dtype=float))
+    known = (0.0, family.none) if outcome is None else (outcome, size)
+    y, n, prior_size = (
+        np.broadcast_to(np.asarray(value, dtype=float), t.shape) for value in (*known, size)
+    )
+    bad = ~family.good(y, n)
     if bad.any():
         raise ValueError(f"{bad.sum()} of {len(t)} outcomes are not possible with their sizes")
-    sizes = None if size is None else np.broadcast_to(np.asarray(size, dtype=float), t.shape)
-    labels = _labels(table, group, len(t)) if table.meta["groups"] else None
-    rows, flagged = posterior_rows(table, Items(t, y, n, sizes, labels), quantiles)
+    labels = [*map(str, np.atleast_1d(np.array([] if group is None else group, dtype=object)))]
+    if meta["groups"] and len(labels) != len(t):
+        raise ValueError(f"{len(labels)} groups for {len(t)} scores: give group= of each")
+    if meta["groups"] and (unknown := sorted(set(labels) - set(meta["groups"]))):
+        raise ValueError(f"group {unknown[0]!r} is not one of the table's")
+    items = Items(t, y, n, prior_size, np.array(labels, dtype=object) if meta["groups"] else None)
+    rows, flagged = posterior_rows(table, items, quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
-    columns = dict(zip([*names, *["p_zero"] * table.meta["zero"]], rows, strict=True))
+    columns = dict(zip([*names, *["p_zero"] * meta["zero"]], rows, strict=True))
     columns["flagged"] = flagged
     return columns if np.ndim(score) else {name: v[0].item() for name, v in columns.items()}
-
-
-def _labels(table: PriorTable, group: Any, n: int) -> Any:
-    """Labels of groups as str, (n,); raises if the table does not know them all."""
-    labels = [] if group is None else [group] if isinstance(group, str) else [*map(str, group)]
-    if len(labels) != n:
-        raise ValueError(f"{len(labels)} groups for {n} scores: give group= of each")
-    if unknown := sorted(set(labels) - set(table.meta["groups"])):
-        raise ValueError(f"group {unknown[0]!r} is not one of the table's")
-    return np.array(labels, dtype=object)
 
 
 # --- items in cells -------------------------------------------------------------------------------
@@ -404,23 +374,20 @@ class Items(NamedTuple):
 
 
 class Posteriors(NamedTuple):
-    """Nodes of some items given their outcomes, (nodes, n)."""
+    """Nodes of some items given their outcomes, (nodes, n), and columns of these items, (n,)."""
 
-    items: Any  # (n,): indices
-    flagged: Any  # (n,)
+    items: Any  # indices
+    flagged: Any
     weight: Any
     a: Any
     b: Any
-    zero: Any  # (n,): P(theta = 0); None if theta is never 0
+    zero: Any  # P(theta = 0); None if theta is never 0
 
 
 def posterior_rows(
     table: PriorTable, items: Items, probs: Sequence[float], skip: bool = False
 ) -> tuple[Any, Any]:
-    """Mean, sd, variance, quantiles and, with zeros, p_zero (rows, n), and flags of items (n,).
-
-    With `skip`, rows of items that are flagged for any outcome are NaN.
-    """
+    """Rows of `mixture_rows` and flags of items; with `skip`, some rows of flagged ones are NaN."""
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged = np.ones(len(items.score), dtype=bool)
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
@@ -433,24 +400,43 @@ def posterior_rows(
 
 def posterior_nodes(table: PriorTable, items: Items, skip: bool = False) -> Iterator[Posteriors]:
     """Nodes of all items given their outcomes, in parts of any order; as by `posterior_rows`."""
-    block, cell, x, w = _places(table, items)
-    start, number, flagged = np.cumsum(block.number), block.number[cell], block.wide[cell]
-    mixture, y, n = table.meta["mixture"], items.outcome, items.size
-    if "score" not in table.meta["axis"]:  # beyond the outermost cells
+    meta, family, y, n = table.meta, table.family, items.outcome, items.size
+    cell, x, w = _places(meta, items)
+    labels, code = np.unique([""] if items.group is None else items.group, return_inverse=True)
+    parts = [table.nodes[label] for label in labels.tolist()]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    start = np.flatnonzero(columns["node"] == 0)  # of the nodes of a cell
+    cell = cell + len(start) // len(labels) * code
+    number = np.diff(start, append=len(columns["node"]))[cell]
+    flagged = columns["wide"][start[cell]] > 0
+    if "score" not in meta["axis"]:  # beyond the outermost cells
         flagged |= (x < 0.0) | (x > 1.0)
     # a mixture's items of similar outcomes share the components that count
-    similar = y / np.maximum(n, 1e-300) if table.family.positive else y
-    order = np.lexsort([similar, cell, number] if mixture else [cell, number])
+    similar = y / np.maximum(n, 1e-300) if family.positive else y
+    order = np.lexsort([similar, cell, number] if meta["mixture"] else [cell, number])
     order = order[~flagged[order]] if skip else order
-    update, limit = (_reweighted, MOST_MOVED) if mixture else (_updated, MOST_APART)
+    polynomials = [[columns[f"{v}_{i}{j}"] for i, j in meta["terms"]] for v in POLYNOMIALS]
+    ways = [values for name, values in columns.items() if name.startswith("way_")]
     for part in _chunks(order, number):
-        rows = start[cell[part]] - np.arange(1, number[part[0]] + 1)[::-1, None]
-        powers = [
-            x[part] ** i * w[part] ** j if j else x[part] ** i for i, j in table.meta["terms"]
-        ]
-        nodes = [_polynomials(values, rows, powers) for values in block.nodes]
-        apart, *posterior = update(table, nodes, block.ways.take(rows, axis=1), y[part], n[part])
-        yield Posteriors(part, flagged[part] | ~(apart <= limit), *posterior)
+        rows = start[cell[part]] + np.arange(number[part[0]])[:, None]
+        powers = [x[part] ** i * w[part] ** j if j else x[part] ** i for i, j in meta["terms"]]
+        weight, *curves = (
+            sum(
+                coefficient.take(rows) * power
+                for coefficient, power in zip(row, powers, strict=True)
+            )
+            for row in polynomials
+        )
+        curves = [np.clip(v, -most, most) for v, most in zip(curves, family.bounds, strict=True)]
+        a, b = family.parameters(*curves, ARRAYS)
+        nodes = weight, a, b, y[part], n[part]
+        if meta["mixture"]:
+            close, *posterior = _reweighted(
+                family, [way.take(rows) for way in ways], *nodes, meta["zero"]
+            )
+        else:
+            close, *posterior = _updated(family, *nodes)
+        yield Posteriors(part, flagged[part] | ~close, *posterior)
 
 
 def _chunks(order: Any, number: Any) -> Iterator[Any]:
@@ -460,17 +446,9 @@ def _chunks(order: Any, number: Any) -> Iterator[Any]:
         yield from (alike[i : i + step] for i in range(0, len(alike), step))
 
 
-def _polynomials(coefficients: Any, rows: Any, powers: Any) -> Any:
-    """Values (nodes, n) of polynomials with coefficients (terms, all nodes) in `rows`."""
-    total = coefficients[0].take(rows) * powers[0]
-    for coefficient, power in zip(coefficients[1:], powers[1:], strict=True):
-        total += coefficient.take(rows) * power
-    return total
-
-
-def _places(table: PriorTable, items: Items) -> tuple[Block, Any, Any, Any]:
-    """Cells of the items' groups, each item's, and its places along score and size there."""
-    meta, axis, t = table.meta, table.meta["axis"], items.score
+def _places(meta: Mapping[str, Any], items: Items) -> tuple[Any, Any, Any]:
+    """Each item's cell in its group, and its places along score and size there."""
+    axis, t = meta["axis"], items.score
     is_atom = np.isin(t, meta["atoms"])
     bad = ~((t > axis["low"]) & (t < axis["high"]) | is_atom)
     if bad.any():
@@ -483,67 +461,57 @@ def _places(table: PriorTable, items: Items) -> tuple[Block, Any, Any, Any]:
     u = u - np.log(1.0 - usual) if axis["high"] == 1.0 and not axis["low"] else u
     u = np.interp(t, axis["score"], axis["rank"]) if "score" in axis else u
     cell, x = _within(meta["score_edges"], t, meta["edges"], u)
-    x, inner = np.where(is_atom, 0.0, np.clip(x, -FARTHEST, FARTHEST)), len(meta["edges"]) - 1
-    cell = np.where(is_atom, inner + np.searchsorted(meta["atoms"], t), cell)
-    labels, code = np.unique([""] if items.group is None else items.group, return_inverse=True)
-    blocks = [table.blocks[label] for label in labels.tolist()]
-    block = Block(*(np.concatenate(values, axis=-1) for values in zip(*blocks, strict=True)))
-    cell = cell + (inner + len(meta["atoms"])) * code
+    x, atoms = np.where(is_atom, 0.0, np.clip(x, -FARTHEST, FARTHEST)), meta["atoms"]
+    cell = np.where(is_atom, len(meta["edges"]) - 1 + np.searchsorted(atoms, t), cell)
     if not meta["sizes"]:
-        return block, cell, x, np.zeros_like(x)
+        return cell, x, np.zeros_like(x)
     v = np.clip(np.log(np.maximum(items.prior_size, 1e-300)), meta["sizes"][0], meta["sizes"][-1])
     column, w = _within(meta["size_edges"], items.prior_size, meta["sizes"], v)
-    return block, cell * (len(meta["sizes"]) - 1) + column, x, w
+    return cell * (len(meta["sizes"]) - 1) + column, x, w
 
 
 def _within(cuts: Any, values: Any, edges: Any, u: Any) -> tuple[Any, Any]:
-    """Cells of values between cuts, the outer ones without end, and places from 0 to 1 there.
-
-    Cells are found on the values' own scale, on which all engines agree to the last digit.
-    """
+    """Cells of values between cuts, the outer ones without end, and places from 0 to 1 there."""
+    # on the values' own scale all engines agree to the last digit
     cell, edges = np.searchsorted(cuts[1:-1], values, side="right"), np.array(edges)
     return cell, (u - edges[cell]) / (edges[cell + 1] - edges[cell])
 
 
-def _parameters(family: Any, location: Any, dispersion: Any) -> tuple[Any, Any]:
-    """Conjugate parameters of both curves, whose logarithms are bounded."""
-    dispersion = np.clip(dispersion, -LARGEST_LOG, LARGEST_LOG)
-    location = np.clip(location, -LARGEST_LOG, LARGEST_LOG) if family.positive else location
-    return family.parameters(location, dispersion, ARRAYS)
-
-
-def _updated(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
-    """Distance of the nodes' means given outcomes; weights and parameters; None."""
-    family, weight = table.family, nodes[0] / nodes[0].sum(axis=0)
-    a, b = family.update(*_parameters(family, *nodes[1:]), y, n)
+def _updated(family: Any, weight: Any, a: Any, b: Any, y: Any, n: Any) -> tuple[Any, ...]:
+    """Return whether the nodes' means given outcomes are close; weights, parameters and None."""
+    weight = weight / weight.sum(axis=0)
+    a, b = family.update(a, b, y, n)
     mean, variance = family.mean(a, b), family.variance(a, b)
     centred = mean - (weight * mean).sum(axis=0)
     apart = (weight * centred * centred).sum(axis=0) / (weight * variance).sum(axis=0)
-    return apart, weight, a, b, None
+    return apart <= MOST_APART, weight, a, b, None
 
 
-def _reweighted(table: PriorTable, nodes: Any, ways: Any, y: Any, n: Any) -> tuple[Any, ...]:
-    """Shift of a mixture's weights by their uncertainty; as `_updated`, and p_zero."""
-    family, zero = table.family, None
-    weight = np.maximum(nodes[0], 0.0)  # polynomials may fall below 0 where weights nearly vanish
-    a, b = _parameters(family, *nodes[1:])
+def _reweighted(
+    family: Any, ways: Any, weight: Any, a: Any, b: Any, y: Any, n: Any, zero: bool
+) -> tuple[Any, ...]:
+    """Return whether a mixture's weights are known well enough; as `_updated`, and p_zero."""
+    weight = np.maximum(weight, 0.0)  # polynomials may fall below 0 where weights nearly vanish
+    if zero:
+        a[-1], b[-1] = family.spike
     log_p = family.log_density(a, b, y, n, ARRAYS)
-    if table.meta["zero"]:
-        log_p[-1] = family.at_zero(y, n, ARRAYS)
     p = np.exp(log_p - log_p.max(axis=0))
     total = (weight * p).sum(axis=0)
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
-    shift = (ways * p).sum(axis=1) / total
-    change = (ways * shift[:, None]).sum(axis=0) / np.maximum(weight, 1e-100)
+    shifts = [(way * p).sum(axis=0) / total for way in ways]
+    change = sum(way * shift for way, shift in zip(ways, shifts, strict=True))
+    change = change / np.maximum(weight, 1e-100)
     apart = (weight * p * change**2).sum(axis=0) / total
-    weight = weight * p * (1.0 + (shift * shift).sum(axis=0)) / np.maximum(1.0 + change, 0.1)
-    weight /= weight.sum(axis=0)
-    if table.meta["zero"]:
-        zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
-        weight = weight / np.maximum(1.0 - zero, 1e-300)
+    moved = sum(shift * shift for shift in shifts)
+    weight = weight * p * (1.0 + moved) / np.maximum(1.0 + change, 0.1)
+    weight, p_zero = weight / weight.sum(axis=0), None
+    if zero:
+        p_zero, weight, a, b = weight[-1], weight[:-1], a[:-1], b[:-1]
+        weight = weight / np.maximum(1.0 - p_zero, 1e-300)
     weight[weight < _LEAST_WEIGHT] = 0.0
     counts = weight.any(axis=1)
-    return apart, weight[counts], *family.update(a[counts], b[counts], y, n), zero
+    posterior = family.update(a[counts], b[counts], y, n)
+    return apart <= MOST_MOVED, weight[counts], *posterior, p_zero
 
 
 # --- summaries of mixtures ------------------------------------------------------------------------
@@ -556,32 +524,32 @@ def mixture_rows(
     """Mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given, (rows, n).
 
     Weights, (members, n) or (members, 1), add up to 1 and may be negative; `zero` (n,) is the share
-    of theta that is 0 and none of the members. `law`, if given, is a distribution function with
-    density that replaces the family's in the last steps.
+    of theta = 0. `law`, if given, replaces the family's in the last steps.
     """
+    share_of_zero = np.zeros(a.shape[1]) if zero is None else zero
     means, variances = family.mean(a, b), family.variance(a, b)
     mean = means[0] + (weight * (means - means[0])).sum(axis=0)  # exact where all are equal
     variance = (weight * (variances + (means - mean) ** 2)).sum(axis=0)
-    nonzero = 1.0 if zero is None else 1.0 - zero
-    spread = variance if zero is None else variance + zero * mean * mean
-    out = [nonzero * mean, np.sqrt(nonzero * spread), nonzero * spread]
+    total = (1.0 - share_of_zero) * (variance + share_of_zero * mean * mean)
+    out = [(1.0 - share_of_zero) * mean, np.sqrt(total), total]
     counts = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
     if len(probs) and weight.shape[1] > 1 and not counts.all():
         weight, a, b = weight[counts], a[counts], b[counts]
-    norm, below = family.norm(a, b, ARRAYS) if len(probs) else None, 0.0
-    laws = [family.law] if law is None else [family.law, law]
+    rows = a, b, family.norm(a, b, ARRAYS) if len(probs) else a
+    laws, below = [family.law] if law is None else [family.law, law], 0.0
     if zero is not None and not family.positive:
-        below = (weight * laws[-1](a, b, norm, 0.0, ARRAYS)[0]).sum(axis=0)
+        below = (weight * laws[-1](*rows, 0.0, ARRAYS)[0]).sum(axis=0)
     narrow = variance < _NARROW * (family.unit(mean) ** 2)
     for prob in probs:
-        share, at_zero = split_level(prob, 0.0 if zero is None else zero, below, ARRAYS)
-        share = np.broadcast_to(share, mean.shape)
-        t, unit = _nearest_member(family, mean, variance, share)
+        share, at_zero = split_level(prob, share_of_zero, below, ARRAYS)
+        t, unit = start(family, mean, variance, share, ARRAYS)
+        if family.positive:
+            t, unit = np.clip(t, -_LOWEST, _LOWEST), np.minimum(unit, 0.1 * _LOWEST)
         for function in laws:  # levels beyond the approximation's digits begin at the first guess
-            root = solve(function, weight, (a, b, norm), share, t, unit)
+            root = solve(function, weight, rows, share, t, unit)
             t = np.where(np.isnan(root), t, root)
         if family.positive and np.isnan(root).any():  # quantiles that no number but 0 can show
-            p = (weight * laws[-1](a, b, norm, -_LOWEST, ARRAYS)[0]).sum(axis=0)
+            p = (weight * laws[-1](*rows, -_LOWEST, ARRAYS)[0]).sum(axis=0)
             root = np.where(np.isnan(root) & (p >= share), -math.inf, root)
         quantile = family.theta(root, ARRAYS)
         if narrow.any():  # a Normal's, as densities of so large shapes have no digits left
@@ -600,35 +568,25 @@ def split_level(level: Any, zero: Any, below: Any, xp: Any) -> tuple[Any, Any]:
     return xp.low(xp.high(share, 1e-300), 1.0 - 1e-16), at_zero
 
 
-def _nearest_member(family: Any, mean: Any, variance: Any, share: Any) -> tuple[Any, Any]:
-    """Rough quantile on the line, and width there, of the member with a mean and variance."""
-    a, b = family.matched(mean, variance)
-    t, width = start(family.cumulants(a, b, ARRAYS), share, ARRAYS)
-    width = np.minimum(width, 0.1 * _LOWEST) if family.positive else width
-    rows = a[None], b[None], family.norm(a, b, ARRAYS)[None]
-    root = solve(family.law, np.ones((1, 1)), rows, share, t, width, ROUGH)
-    root = np.where(np.isnan(root), t, root)
-    return np.clip(root, -_LOWEST, _LOWEST) if family.positive else root, width
+def start(family: Any, mean: Any, variance: Any, share: Any, xp: Any) -> tuple[Any, Any]:
+    """A place near the quantile of the member with a mean and variance, and the sd there.
 
-
-def start(member: tuple[Any, Any, Any], share: Any, xp: Any) -> tuple[Any, Any]:
-    """A place near the quantile of a member with these cumulants of t, and its sd.
-
-    By the expansion of Cornish and Fisher (1938).
+    A step of Newton's method follows the expansion of Cornish and Fisher (1938).
     """
-    mean, variance, third = member
-    z = xp.keep((xp.log(share) - xp.log(1.0 - share)) / _LOGISTIC)
-    sd = xp.keep(xp.sqrt(variance))
-    return mean + sd * (z + third / (variance * sd) * (z * z - 1.0) / 6.0), sd
+    a, b = map(xp.keep, family.matched(mean, variance))
+    middle, square, third = family.cumulants(a, b, xp)
+    goal = xp.keep(xp.log(share) - xp.log(1.0 - share))
+    z, sd = xp.keep(goal / _LOGISTIC), xp.keep(xp.sqrt(square))
+    t = xp.keep(middle + sd * (z + third / (square * sd) * (z * z - 1.0) / 6.0))
+    p, density = family.law(a, b, xp.keep(family.norm(a, b, xp)), t, xp)
+    return newton(goal, xp.keep(p), density, t, -1e300, 1e300, sd, xp)[1], sd
 
 
-def solve(
-    law: Any, weight: Any, rows: Any, share: Any, t: Any, unit: Any, close: float = CLOSE
-) -> Any:
+def solve(law: Any, weight: Any, rows: Any, share: Any, t: Any, unit: Any) -> Any:
     """Quantiles of mixtures on the line, from places nearby; NaN where none is found.
 
-    `law` takes parameters `rows`, each (members, n), and places (n,). The step from within `close`
-    of the level, as a logit, is the last. An item's steps do not depend on other items.
+    `law` takes parameters `rows`, each (members, n), and places (n,). The step from within `CLOSE`
+    of the level, as a logit, is the last.
     """
     out, low, high = np.full((3, len(t)), [[math.nan], [-1e300], [1e300]])
     state = [np.arange(len(t)), np.log(share / (1.0 - share)), unit, t, low, high]
@@ -636,7 +594,7 @@ def solve(
         items, goal, unit, t, low, high = state
         p, density = ((weight * v).sum(axis=0) for v in law(*rows, t, ARRAYS))
         logits, t, low, high = newton(goal, p, density, t, low, high, unit, ARRAYS)
-        done = abs(logits) < close
+        done = abs(logits) < CLOSE
         out[items[done]] = t[done]
         if done.all():
             break
@@ -650,11 +608,7 @@ def solve(
 def newton(
     goal: Any, p: Any, density: Any, t: Any, low: Any, high: Any, unit: Any, xp: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """A step of Newton's method on the logit of a probability, within bounds that it narrows.
-
-    Returns the difference of the logits, whose square is the error of the step, and the new place
-    and bounds.
-    """
+    """A step of Newton's method on a logit: its size, the new place, and bounds that it narrows."""
     p = xp.low(xp.high(p, 1e-300), 1.0 - 1e-16)
     gap = xp.keep(goal - xp.log(p / (1.0 - p)))
     low, high = xp.where(gap > 0, t, low), xp.where(gap > 0, high, t)

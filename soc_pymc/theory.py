@@ -22,14 +22,10 @@ _TAIL = 1e-12  # probability that the counts of a bound leave out
 LogPmf = Callable[[Floats], ArrayLike]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 def poisson_moment(
     count: ArrayLike, exposure: ArrayLike, log_pmf: LogPmf, order: int = 1, *, rho: float = 0.0
 ) -> Floats:
-    """E(theta^k | y) of items with y ~ Poisson(theta N), from the marginal f alone.
+    """Return E(theta^k | y) of items with y ~ Poisson(theta N), from the marginal f alone.
 
     Robbins' formula (y + 1) ... (y + k) f(y + k) / (N^k f(y)). Regularised (the Appendix), it is
     w E(theta^k | y) + (1 - w) y (y - 1) ... (y - k + 1) / N^k with w = min(1, f / rho).
@@ -54,7 +50,6 @@ def poisson_moment(
 
     Examples
     --------
-    >>> import numpy as np
     >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)  # of rates Exponential of mean 2
     >>> poisson_moment([0, 5], 1.0, log_pmf)  # (y + 1) 2/3
     array([0.66666667, 4.        ])
@@ -75,7 +70,7 @@ def poisson_moment(
 def poisson_cumulants(
     count: ArrayLike, exposure: ArrayLike, log_pmf: LogPmf, order: int = 2
 ) -> Floats:
-    """Posterior mean, variance and further cumulants of theta, from the marginal alone.
+    """Return the posterior mean, variance and further cumulants of theta, from the marginal alone.
 
     Parameters
     ----------
@@ -89,7 +84,6 @@ def poisson_cumulants(
 
     Examples
     --------
-    >>> import numpy as np
     >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)
     >>> poisson_cumulants(5, 1.0, log_pmf)  # of Gamma(6, 3/2)
     array([4.        , 2.66666667])
@@ -103,7 +97,7 @@ def poisson_cumulants(
 def poisson_bound(
     true: LogPmf, estimate: LogPmf, exposure: float, order: int = 1, *, rho: float, highest: int
 ) -> dict[str, float]:
-    """Error of E(theta^k | y) by an estimated marginal, and its bound (Theorem 1, Lemma 1).
+    """Return the error of E(theta^k | y) by an estimated marginal, and its bound (Theorem 1).
 
     Parameters
     ----------
@@ -121,7 +115,6 @@ def poisson_bound(
 
     Examples
     --------
-    >>> import numpy as np
     >>> true, estimate = (lambda y, m=m: y * np.log(m / (1 + m)) - np.log(1 + m) for m in (1, 1.1))
     >>> found = poisson_bound(true, estimate, 1.0, rho=0.01, highest=60)
     >>> found["error"] <= found["bound"]
@@ -159,7 +152,7 @@ def poisson_bound(
 def nef_cumulants(
     base: ArrayLike, marginal: ArrayLike, *, log_density: ArrayLike | None = None, rho: float = 0.0
 ) -> Floats:
-    """Posterior cumulants of the natural parameter: derivatives of log(f_G / f_0).
+    """Return posterior cumulants of the natural parameter: derivatives of log(f_G / f_0).
 
     Regularised (the Appendix), derivatives of f_G are divided by max(f_G, rho) instead of f_G.
 
@@ -176,7 +169,6 @@ def nef_cumulants(
 
     Examples
     --------
-    >>> import numpy as np
     >>> marginal = np.array([-3 / 4, 3 / 16])  # of an Exponential time of 1 with Gamma(2, 3) rates
     >>> nef_cumulants(np.zeros(2), marginal)  # of minus the rate: Gamma(3, 4)
     array([-0.75  ,  0.1875])
@@ -184,13 +176,12 @@ def nef_cumulants(
     low, top = numbers_of(base, "base"), numbers_of(marginal, "marginal")
     if low.shape != top.shape or not top.size:
         raise FitError(f"base has the shape {low.shape}, marginal {top.shape}: they must be equal")
-    log_rho = _log_of(rho)
+    if rho and log_density is None:
+        raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
     if log_density is None:
-        if rho:
-            raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
         return np.asarray(top - low)
     log_f = numbers_of(log_density, "log_density")
-    trust = np.exp(log_f - np.maximum(log_f, log_rho))
+    trust = np.exp(log_f - np.maximum(log_f, _log_of(rho)))
     _refuse(np.isnan(trust), "log_density", "numbers (with rho above 0 it may be -inf)")
     return np.asarray(_converted(trust * _converted(top, 1), -1) - low)
 
@@ -203,9 +194,9 @@ def tweedie(
     log_density: ArrayLike | None = None,
     rho: float = 0.0,
 ) -> Floats:
-    """Posterior cumulants of theta for y ~ Normal(theta, s^2): y + s^2 f'/f, s^2 + s^4 (log f)''...
+    """Return posterior cumulants of theta for y ~ Normal(theta, s^2): y + s^2 f'/f, ...
 
-    Tweedie's formula (Robbins 1954, Efron 2011) and its higher orders.
+    Tweedie's formula (Robbins 1954, Efron 2011).
 
     Parameters
     ----------
@@ -219,7 +210,6 @@ def tweedie(
 
     Examples
     --------
-    >>> import numpy as np
     >>> tweedie(2.0, 1.0, np.array([-1.0, -0.5]))  # Normal(0, 2) marginal of a Normal(0, 1) prior
     array([1. , 0.5])
     """

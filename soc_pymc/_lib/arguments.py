@@ -1,8 +1,7 @@
 """Checks of arguments; an error names the argument, its value, and what it must be.
 
 A rule is a function of a value, its name, and the class of errors: it returns the value, perhaps
-converted (NumPy's 3 becomes Python's), or raises. `checked` applies rules to the arguments of a
-call; a body may also call one: ``SEED(seed, "seed")``.
+converted (NumPy's 3 becomes Python's), or raises.
 """
 
 import functools
@@ -11,7 +10,6 @@ import math
 import numbers
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -20,8 +18,7 @@ from numpy.typing import NDArray
 from .errors import FitError, SocError
 
 _LONGEST = 60  # characters of a value that an error shows
-MOST_DRAWS = 10_000_000
-"""Largest number of draws, iterations or sums in one call; more exceed any memory."""
+MOST_DRAWS = 10_000_000  # draws, iterations or sums in one call; more exceed any memory
 
 Refusal = type[SocError]
 Rule = Callable[..., Any]
@@ -64,9 +61,6 @@ def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) 
     return decorate
 
 
-# --- rules ---------------------------------------------------------------------------------------
-
-
 def Whole(least: int, most: int | None = None) -> Rule:
     """A whole number, of Python or NumPy, from `least` to `most`, but not a bool."""
 
@@ -95,19 +89,16 @@ def Real(above: float = -math.inf, below: float = math.inf) -> Rule:
     return rule
 
 
-@dataclass(frozen=True)
-class A:
+def A(types: Any, expected: str, refusal: Refusal | None = None) -> Rule:
     """An instance of one or several types; `expected` describes it in the error."""
 
-    types: Any
-    expected: str
-    error: Refusal | None = None
-
-    def __call__(self, value: Any, name: str, error: Refusal = FitError) -> Any:
-        if isinstance(value, self.types):
+    def rule(value: Any, name: str, error: Refusal = FitError) -> Any:
+        if isinstance(value, types):
             return value
         what = f"{value.__name__} itself" if isinstance(value, type) else type(value).__name__
-        raise (self.error or error)(f"{name} must be {self.expected}, not {what}")
+        raise (refusal or error)(f"{name} must be {expected}, not {what}")
+
+    return rule
 
 
 def OneOf(*options: str) -> Rule:
@@ -189,5 +180,5 @@ def refuse_beyond_memory(size: float, what: str, remedy: str, error: Refusal = F
     except (AttributeError, ValueError, OSError):  # Windows
         return
     if size > memory:
-        has = f"this machine has {memory / 1e9:,.0f} GB of memory"
-        raise error(f"{what} take {size / 1e9:,.0f} GB, and {has}: {remedy}")
+        needs = f"{what} take {size / 1e9:,.0f} GB"
+        raise error(f"{needs}, and this machine has {memory / 1e9:,.0f} GB of memory: {remedy}")

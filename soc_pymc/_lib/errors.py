@@ -1,7 +1,4 @@
-"""Errors and warnings of the package.
-
-Messages name the column, file or bin, the number of bad rows, and the remedy.
-"""
+"""Errors and warnings of the package."""
 
 import warnings
 from pathlib import Path
@@ -38,8 +35,5 @@ def warn_user(text: str, category: type[Warning]) -> None:
     warnings.warn(text, category, skip_file_prefixes=(_PACKAGE,))
 
 
-# tracebacks show the public name, soc_pymc.FitError
-for _class in (
-    SocError, ItemsError, StatisticsError, FitError, ItemsWarning, ConvergenceWarning
-):  # fmt: skip
-    _class.__module__ = "soc_pymc"
+for _class in (SocError, ItemsError, StatisticsError, FitError, ItemsWarning, ConvergenceWarning):
+    _class.__module__ = "soc_pymc"  # in tracebacks

@@ -1,8 +1,4 @@
-"""Atomic writing of files, and netCDF files that end with a checksum.
-
-A saved file is an HDF5 file plus one line with the SHA-256 of all bytes before it, which HDF5
-ignores. A file that was cut or changed by one bit is refused before HDF5 reads it.
-"""
+"""Atomic writing of files, and netCDF files that end with a SHA-256, checked before HDF5 reads."""
 
 import errno
 import hashlib
@@ -28,9 +24,8 @@ _SEAL_SIZE = len(_SEAL) + 65
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`; rename it to `path` if the block succeeds.
 
-    If the block fails, nothing is left half-written, nor after a loss of power. A killed process
-    leaves its temporary file, which the next one to write `path` takes over; a second writer waits
-    for the first. The target of a symbolic link is replaced, with its permissions.
+    A killed process leaves its temporary file, which the next one to write `path` takes over; a
+    second writer waits for the first. The target of a link is replaced, with its permissions.
     """
     target = check_target(path)
     name = target.name
@@ -136,9 +131,8 @@ def read_saved(
     except OSError as error:
         raise error_type(f"{path} cannot be read: {error.strerror}") from error
     if not content.startswith(_SIGNATURE):
-        raise error_type(
-            f"{path} does not hold {what}, as it does not begin as a netCDF4 file does: {again}"
-        )
+        begins = "it does not begin as a netCDF4 file does"
+        raise error_type(f"{path} does not hold {what}, as {begins}: {again}")
     if content[-_SEAL_SIZE:] != seal(memoryview(content)[:-_SEAL_SIZE]):
         raise error_type(
             f"{path} does not end with the checksum that .save(path) writes: it was cut or "

@@ -23,19 +23,14 @@ def html_table(
     title: str, rows: Iterable[Sequence[object]], head: Sequence[object] = (), note: str = ""
 ) -> str:
     """A titled table with names of columns, if it has some, and a text below it."""
-    cells = ("".join(f"<td{_style(x)}>{escape(visible(x))}</td>" for x in row) for row in rows)
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    style = {v: f' style="color: {colour}; font-weight: bold"' for v, colour in _COLOURS.items()}
+    cells = [[f"<td{style.get(str(x), '')}>{escape(visible(x))}</td>" for x in r] for r in rows]
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     names = "".join(f"<th>{escape(visible(name))}</th>" for name in head)
     top = f"<thead><tr>{names}</tr></thead>" if names else ""
     below = f"<p>{escape(visible(note))}</p>" if note else ""
     table = f"<table>{top}<tbody>{body}</tbody></table>"
     return f"<div><strong>{escape(visible(title))}</strong>{table}{below}</div>"
-
-
-def _style(cell: object) -> str:
-    """Colour of a verdict."""
-    colour = _COLOURS.get(str(cell))
-    return f' style="color: {colour}; font-weight: bold"' if colour else ""
 
 
 def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
@@ -54,15 +49,16 @@ def short(record: Any) -> str:
     return f"{type(record).__name__}({', '.join(shown)})"
 
 
-def of_statistics(stats: Any, sums: str) -> Rows:
-    """Rows of statistics, with the sums of their outcomes in words."""
+def of_statistics(stats: Any) -> Rows:
+    """Rows of statistics: first the items, then the sums of their outcomes."""
+    sums = {name: stats.data[name].sum() for name in stats._outcome.sums("part")}
     cells, days = stats.data.sizes, stats.days
     cell_counts = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
     if stats.coarse:
         cell_counts.append(f"{cells['joint']:,} joint in bins of {stats.coarse}")
     rows = [
         ("items", f"{stats.n_items:,}"),
-        ("outcomes", sums),
+        ("outcomes", stats._outcome.describe(stats.n_items, sums)),
         ("bins", f"{stats.bins:,}, {int((stats.data['n'] > 0).sum()):,} with items"),
         ("scores", score_range(stats.data) if stats.has_score else "none"),
         ("atoms", ", ".join(f"{n:,} items at {t:.6g}" for t, n in [*stats.atoms.items()][:_SHOWN])),
@@ -90,16 +86,11 @@ def of_items(items: Any) -> Rows:
 
 def groups_row(labels: Sequence[str]) -> Rows:
     """Row of groups, if there are any."""
-    if not labels:
-        return []
-    shown = ", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
-    return [("groups", f"{len(labels):,}: {shown}")]
+    shown = ", ".join(labels[:_SHOWN]) + ", ..." * (len(labels) > _SHOWN)
+    return [("groups", f"{len(labels):,}: {shown}")] if labels else []
 
 
 def score_range(data: xr.Dataset) -> str:
     """Smallest to largest score of the bins."""
-    ends = data["score_min"].to_numpy(), data["score_max"].to_numpy()
-    known = np.isfinite(ends[0]) & np.isfinite(ends[1])
-    if not known.any():
-        return "none"
-    return f"{ends[0][known].min():.4g} to {ends[1][known].max():.4g}"
+    low, high = float(data["score_min"].min()), float(data["score_max"].max())
+    return f"{low:.4g} to {high:.4g}" if np.isfinite(high - low) else "none"

@@ -12,7 +12,6 @@ from .._lib.errors import FitError
 from ..data.groups import Grouping
 from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family
-from ..families.priors import CURVES as NAMES
 from ..families.row_sums import RowSums, Weak
 from .laplace import CurveTarget, Laplace, best_start, find_mode
 from .levels import Levels, LevelSearch, integrated_grouping
@@ -124,7 +123,7 @@ def check_joint_cells(stats: Statistics, what: str) -> None:
 
 def _state_of(start: Start, curve: Curve) -> State:
     """An earlier fit's mean curve, on any knots and axis, as a state of this curve."""
-    values = start.data["posterior"][NAMES[start.prior.family][CURVES.index(curve.name)]]
+    values = start.data["posterior"][start.prior.curve_names[CURVES.index(curve.name)]]
     try:
         position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))
     except FitError as error:

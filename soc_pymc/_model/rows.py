@@ -15,10 +15,9 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..data.binning import stand_out
 from ..data.statistics import Statistics
-from ..families.cells import ZERO_EXPOSURE
 from ..families.family import Family
 from ..families.row_sums import Columns, RowSums
-from ..families.scales import RANK, SCALES, Scale
+from ..families.scales import RANK, SCALES, ZERO_EXPOSURE, Scale
 from .splines import Axis
 
 CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class

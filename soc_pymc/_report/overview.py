@@ -1,7 +1,4 @@
-"""One pass over the items: a random sample, and the items at the top of each list.
-
-Only a batch, the sample and the lists are in memory, however many items there are.
-"""
+"""One pass over the items, in batches: a random sample, and the items at the top of each list."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +12,12 @@ from .._lib.progress import phase
 from ..data.items import Items
 from ..data.sources import batches, kind_of, open_table
 from ..inference.results import Fit
-from ..posterior.extrapolation import Extrapolation
-from ..posterior.interface import Columns
-from ..posterior.item_columns import columns_of, posterior_roles
+from ..posterior.curves import Extrapolation
+from ..posterior.item_columns import Columns, columns_of, posterior_roles
 from ..posterior.predictive import posterior_of
 
+# lists of items, by what ranks them; the loss is that of not knowing theta at the threshold
 BY_MEAN, BY_LOW_QUANTILE, BY_LOSS = "mean", "low quantile", "loss"
-"""Lists of items, by what ranks them; the loss is that of not knowing theta at the threshold."""
-
 _SAMPLE = 20_000
 _SAMPLE_MIXTURE = 10_000  # predictive distributions of mixtures cost more
 _LIST = 200  # items kept for each list: all draws rank them again
@@ -69,11 +64,7 @@ class _Largest:
         import pyarrow as pa
 
         least = self._key.min() if len(self._key) == self._most else -np.inf
-        rows = np.flatnonzero(key > least)
-        # of equal keys the first rows stay, for batches of any size
-        rows = rows[np.argsort(-key[rows], kind="stable")[: self._most]]
-        if not len(rows):
-            return
+        rows = np.flatnonzero(key > least)  # of equal keys the first rows stay
         table = pa.Table.from_batches([batch.take(pa.array(rows))])
         table = table if self._rows is None else pa.concat_tables([self._rows, table])
         keys = np.concatenate([self._key, key[rows]])
@@ -87,10 +78,9 @@ class _Largest:
 
         order = np.argsort(self._place)
         place, rows = self._place[order], self._rows.take(pa.array(order)).combine_chunks()
-        kind, id_column = kind_of(items.source), items.roles.get("id")
-        names, heading = place.tolist(), "row, from 0"
-        if id_column:
-            names, heading = rows[id_column].to_pylist(), id_column
+        kind, names, heading = kind_of(items.source), place.tolist(), "row, from 0"
+        if items.id:
+            names, heading = rows[items.id].to_pylist(), items.id
         elif kind == "pandas":
             index = items.source.index
             names, heading = list(index[place]), str(index.name or "index")
@@ -105,7 +95,7 @@ def read_overview(
 ) -> Overview:  # fmt: skip
     """Read all `total` items, which are valid, once; `by` are further columns to keep."""
     posterior = posterior_of(fit)
-    roles = posterior_roles(fit, posterior, items)
+    roles = posterior_roles(fit, items)
     names = list(dict.fromkeys([*items.roles.values(), *by]))
     rng = np.random.default_rng(seed)
     sample = _Largest(_SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE)

@@ -20,7 +20,7 @@ from ..data.statistics import Statistics
 from ..families.family import reads_joint
 from ..inference.results import Fit
 from ..posterior.predictive import posterior_of
-from ..quantities.group_effects import ALL_LEVELS
+from ..quantities.comparisons import ALL_LEVELS
 from . import tables
 from .overview import Overview
 from .pictures import picture_of

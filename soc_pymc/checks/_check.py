@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
+from numpy.random import Generator
 from scipy import stats
 
 from .._lib.arguments import PROGRESS, SEED, Whole, checked, names_of
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
@@ -21,13 +21,13 @@ from ..data.sources import open_table, word_columns
 from ..data.statistics import Statistics
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, PARETO_K, Fit, Status
-from ..posterior.interface import Columns, select
+from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of
+from . import pit, results
 from .advice import Gains, advise
-from .comparison import LeaveOneOut, cdf_without, leave_one_out
+from .comparison import by_item, cdf_without, leave_one_out
 from .observations import (
     ITEMS_OR_STATISTICS,
-    Observations,
     clustered,
     even_draws,
     observe,
@@ -35,32 +35,8 @@ from .observations import (
     thin,
     totals_without_folds,
 )
-from .pit import (
-    ALL,
-    LEAST,
-    binned_dataset,
-    column_slices,
-    cut_columns,
-    judged,
-    pit_findings,
-    pit_tests,
-    replicated_distances,
-    slice_pits,
-    slices,
-    together,
-)
-from .results import (
-    FAIL,
-    OK,
-    VERDICTS,
-    WARN,
-    WARNS,
-    Result,
-    finding,
-    result_table,
-    two_sided,
-    with_verdicts,
-)
+from .pit import ALL
+from .results import FAIL, OK, WARN, Findings, finding
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
@@ -75,19 +51,18 @@ _OUTER = 20  # with fewer replicates than this beyond the observed value, their 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CheckResult(Result):
+class CheckResult(results.Result):
     """Findings of the checks of a fit.
 
     Attributes
     ----------
     table
-        One row per check and slice: ``what`` was checked, ``where``, on how many items ``n``, a
-        ``value``, its ``p`` (NaN where a fixed bound judges the value) and ``verdict``: ``"fail"``
-        where p < 0.01 after Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself,
-        else ``"ok"``. The value of the PIT is the largest difference from the uniform cdf; of
-        ``dispersion`` and ``zero counts`` observed over predicted; of ``noise`` and ``clusters``
-        how many times as wide intervals and bands should be; of ``leave-one-out`` the largest
-        Pareto k.
+        One row per check and slice: the ``verdict`` is ``"fail"`` where p < 0.01 after
+        Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself, else ``"ok"``; a fixed
+        bound judges values without ``p``. The ``value`` of the PIT is the largest difference from
+        the uniform cdf; of ``dispersion`` and ``zero counts`` observed over predicted; of ``noise``
+        and ``clusters`` how many times as wide intervals and bands should be; of ``leave-one-out``
+        the largest Pareto k.
     data
         `xarray.DataTree`, of items on a random subset, for ArviZ's own functions: ``posterior``,
         ``posterior_predictive``, ``observed_data``, ``log_likelihood``, ``constant_data``, and
@@ -106,18 +81,18 @@ class CheckResult(Result):
     ['what', 'where', 'n', 'value', 'low', 'high', 'p', 'verdict']
     """
 
-    loo: LeaveOneOut | None = None
+    loo: Any = None
 
     rows: ClassVar[int] = 5
 
-    @cached_property
+    @property
     def elpd(self) -> Any:
         """See the class."""
-        return self.loo and self.loo.record()
+        return self.loo and by_item(self.loo)
 
     def _repr_html_(self) -> str:
         from .._report.pictures import picture_of
-        from ..plots.pit import plot_pit
+        from ..plots.results import plot_pit
 
         picture = picture_of(plot_pit, self, height=3.2)
         image = f'<img src="{picture.source}" width="{picture.width}" alt="PIT of all items">'
@@ -125,12 +100,7 @@ class CheckResult(Result):
 
 
 @checked(
-    fit=FIT,
-    items=ITEMS_OR_STATISTICS,
-    by=names_of,
-    seed=SEED,
-    subset=Whole(1),
-    progress=PROGRESS,
+    fit=FIT, items=ITEMS_OR_STATISTICS, by=names_of, seed=SEED, subset=Whole(1), progress=PROGRESS
 )
 @one_blas_thread
 def check(
@@ -144,7 +114,7 @@ def check(
 ) -> CheckResult:
     """Test whether the outcomes look like those that the fitted model makes.
 
-    Every item's outcome is put through the cdf of its predictive distribution. If the model is
+    Every item's outcome is put through the cdf of its predictive distribution: if the model is
     right the results are uniform, except for the error of the curves, which the tests allow for.
     Slices are fifths of the score and of the exposure (noise sd, trials), exposures of at least 50,
     scores that many items share, and levels of the items' groups and of the columns `by`.
@@ -153,11 +123,9 @@ def check(
 
     Parameters
     ----------
-    fit
-        The fit.
-    items
-        Items to check it on: those that made it (tests are then conservative), or better others. Or
-        statistics with joint cells, of any number of items: PIT and leave-one-out use all of them.
+    fit, items
+        The fit, and items to check it on: those that made it (tests are then conservative), or
+        better others; or statistics with joint cells, of which all items are left out in turn.
     by
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent. Missing values are a level.
@@ -187,60 +155,56 @@ def check(
 
 
 def checks_of(
-    fit: Fit,
-    data: Items | Statistics,
-    by: Sequence[str],
-    seed: int,
-    subset: int,
-    progress: bool | None,
-    all_items: Items | None = None,
-) -> CheckResult:
+    fit: Fit, data: Items | Statistics, by: Sequence[str], seed: int, subset: int,
+    progress: bool | None, all_items: Items | None = None,
+) -> CheckResult:  # fmt: skip
     """Check a fit on `data`, some of `all_items`, which show the clusters."""
     if fit.mean_only:
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
         raise FitError("by= slices items, and statistics have no such columns: give the items")
     observed = observe(fit, data, [*by, *_label_columns(data, by)], progress)
-    shown = {*by, *group_roles(observed.roles).values()}
-    labels = {name: values for name, values in observed.labels.items() if name in shown}
+    sliced = {*by, *group_roles(observed.roles).values()}
+    labels = {name: values for name, values in observed.labels.items() if name in sliced}
     items = replace(observed, labels=labels)
-    n, number = items.n, int(items.n.sum())
+    posterior, n = posterior_of(fit), int(items.n.sum())
     seeds = np.random.SeedSequence(seed).spawn(4)
     rngs = [np.random.default_rng(s) for s in seeds]
-    tests = pit_tests(fit, items, _masks(fit, items), rngs[0], progress)
-    rows = [*pit_findings(tests.pits), *together(tests)]
+    ends = pit.cdf_ends(posterior, items.columns, progress)
+    pits, rows = pit.pit_tests(fit, items, pit.slices(fit, items), ends, rngs[0])
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
     bins_rng = np.random.default_rng(seeds[0])  # bins together have the randomisation of all items
-    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": tests.pits}
-    groups["pit_by_score"] = binned_dataset(tests.ends, n, items.columns["score"], bins_rng)
+    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pits}
+    groups["pit_by_score"] = pit.pits_by_score(ends, items.n, items.columns["score"], bins_rng)
     # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
     sample, where, thinned, loo = items, ALL, fit, None
     if not isinstance(data, Statistics):
-        chosen = items.sample(subset, rngs[1])
-        sample, thinned = items.rows(chosen), thin(fit, _DRAWS)
-        if len(chosen) < number:
+        chosen, sample = items.sample(subset, rngs[1])
+        thinned = thin(fit, _DRAWS)
+        if len(chosen) < n:
             where = f"{len(chosen):,} random items"
         with phase("draws for ArviZ", enabled=progress):
-            ends = tests.ends[:, chosen]
-            groups |= _arviz_groups(thinned, sample.columns, chosen, ends, rngs[1], exact_draws)
+            columns = sample.columns, chosen, ends[:, chosen]
+            groups |= _arviz_groups(thinned, *columns, rngs[1], exact_draws)
         if exact_draws:
-            values = groups["loo_pit"][posterior_of(fit).outcome.observed].to_numpy()
-            rows += _loo_pit(values, where, tests.shifts[:, :1], rngs[2])
+            values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
+            both_ends, mask = np.stack([values, values]), {where: sample.n > 0}
+            rows += pit.pit_tests(fit, sample, mask, both_ends, rngs[2], "LOO-PIT")[1]
     if not fit.one_draw:
         loo = leave_one_out(thinned, sample, progress)
         if exact_draws:
-            k, left_out = loo.pareto_k, int(loo.n.sum())
-            verdict = _judged(k, PARETO_K)
-            rows.append(finding("leave-one-out", where, k, verdict=verdict, n=left_out))
+            k = float(loo.pareto_k.max())
+            verdict = OK if k <= PARETO_K else WARN
+            rows.append(finding("leave-one-out", where, k, verdict=verdict, n=loo.n_data_points))
         rows += _cluster_findings(fit, all_items or data)
-    table = result_table([*rows, *_quality(fit.status)])
-    table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = number
-    table = with_verdicts(table)
+    table = results.result_table([*rows, *_quality(fit.status)])
+    table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
+    table = results.with_verdicts(table)
     counts = table["verdict"].value_counts()
     gains = Gains(fit, observed, np.random.default_rng(seeds[3]))
-    advice = (*advise(table, fit, gains, number), *cut_columns(items.labels))
-    title = f"check: {number:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
+    advice = (*advise(table, fit, gains, n), *pit.rare_levels(items.labels))
+    title = f"check: {n:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in results.VERDICTS)
     return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)
 
 
@@ -260,40 +224,21 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
     return columns
 
 
-def _masks(fit: Fit, items: Observations) -> dict[str, Bools]:
-    """All slices of enough items; a column that merely bears a role's name is called a column."""
-    outcome, n = posterior_of(fit).outcome, items.n
-    roles = {"score": items.roles["score"], outcome.words.size: items.roles[outcome.size]}
-    labels = {
-        f"column {name}" if roles.get(name, name) != name else name: values
-        for name, values in items.labels.items()
-    }
-    masks = dict([*slices(outcome, items.columns, fit.atoms, n), *column_slices(labels, n)])
-    fewest = min(LEAST, int(n.sum()))
-    return {name: mask for name, mask in masks.items() if n[mask].sum() >= fewest}
-
-
 def _outcome_findings(
-    fit: Fit,
-    data: Items | Statistics,
-    columns: Columns,
-    rng: np.random.Generator,
-    progress: bool | None,
-) -> list[dict[str, Any]]:
+    fit: Fit, data: Items | Statistics, columns: Columns, rng: Generator, progress: bool | None
+) -> Findings:
     """Summaries of outcomes against replicates, of items; and doubts about the noise."""
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
         return [_noise(fit, columns)] if outcome.forms.doubt(data.table) else []
-    rows = predictive_tests(fit, columns, rng, progress)
-    tight = any(row["value"] < 1 and row["p"] < WARNS for row in rows)
+    rows = _summaries(fit, columns, rng, progress)
+    tight = any(row["value"] < 1 and row["p"] < results.WARNS for row in rows)
     if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
         rows.append(_noise(fit, columns, tight))
     return rows
 
 
-def predictive_tests(
-    fit: Fit, columns: Columns, rng: np.random.Generator, progress: bool | None = None
-) -> list[dict[str, Any]]:
+def _summaries(fit: Fit, columns: Columns, rng: Generator, progress: bool | None) -> Findings:
     """Observed summaries of at most 50,000 items over the medians of their replicates."""
     posterior, draws_once = posterior_of(fit), even_draws(fit, _REPLICATES)
     outcome, middle = posterior.outcome, posterior_of(thin(fit, _MIDDLE))
@@ -306,53 +251,50 @@ def predictive_tests(
         part = select(columns, rows)
         size = part[outcome.size]
         # summaries are about the median curves: about its own draw, the outcomes of new items
-        # would scatter more than replicates of that draw, as the draw is not their truth
+        # would scatter more than replicates of that draw, as the draw is not their truth; items
+        # whose curve is hardly known weigh less, or the far draws of clusters would rule the sum
         curves = middle.curves(part["score"], part.get("group"), size)
-        moments = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
+        mean, variance = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
+        low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
+        centres = size, mean, variance + ((high - low) / 2) ** 2
         outcomes = np.vstack([posterior.simulate(part, rng, draws), part[outcome.observed]])
-        centres = (size, *moments)
         sums += [summary(outcomes, *centres) for summary in summaries.values()]
-    return [
-        finding(name, ALL, _ratio(x[:-1], x[-1]), tail_probability(x[:-1] - x[-1]))
-        for name, x in zip(summaries, sums, strict=True)
-    ]
-
-
-def _ratio(replicated: Floats, observed: float) -> float:
-    # widened curves have far draws; of rare zeros the median is 0
-    expected = float(np.median(replicated) or np.mean(replicated))
-    return observed / expected if expected > 0 else 1.0 if observed == 0 else float("inf")
+    findings = []
+    for name, (*replicated, observed) in zip(summaries, sums, strict=True):
+        # widened curves have far draws; of rare zeros the median is 0
+        expected = float(np.median(replicated) or np.mean(replicated))
+        ratio = observed / expected if expected > 0 else 1.0 if observed == 0 else np.inf
+        findings.append(finding(name, ALL, ratio, tail_probability(replicated - observed)))
+    return findings
 
 
 def tail_probability(excess: Floats) -> float:
     """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
-    tail, spread = float(two_sided(excess)) / 2.0, float(np.std(excess))
+    tail, spread = float(results.two_sided(excess)) / 2.0, float(np.std(excess))
     if tail * len(excess) < _OUTER and spread > 0:
         curve = stats.pearson3(float(stats.skew(excess)), loc=float(np.mean(excess)), scale=spread)
         tail = min(float(curve.cdf(0.0)), float(curve.sf(0.0)))
     return min(1.0, 2.0 * tail)
 
 
-def _judged(value: float, warn: float, fail: float = np.inf) -> str:
-    """Verdict on a value that should not exceed either bound."""
-    return OK if value <= warn else WARN if value <= fail else FAIL
+def _verdict(error: float, wrong: float) -> str:
+    """Verdict on a logarithm of widths: off by half of what counts as wrong, or by all of it."""
+    return OK if error <= np.log1p(wrong / 2) else WARN if error <= np.log1p(wrong) else FAIL
 
 
 def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     """Factor by which intervals of typical items would widen under the noise that is in doubt."""
     posterior, step = posterior_of(fit), max(1, len(columns["score"]) // _DOUBTED)
     outcome, typical = posterior.outcome, select(columns, slice(None, None, step))
-    size = typical[outcome.size]
+    y, size = typical[outcome.observed], typical[outcome.size]
     curves = posterior.curves(typical["score"], typical.get("group"), size)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
-    y = typical[outcome.observed]
     width = float(np.median(outcome.forms.other_width(y, size, mean, variance)))
-    warn = -1.0 if tight else np.log1p(_WRONG / 2)
-    verdict = _judged(abs(np.log(width)), warn, np.log1p(_WRONG))
-    return finding("noise", ALL, width, verdict=verdict)
+    verdict = _verdict(abs(np.log(width)), _WRONG)
+    return finding("noise", ALL, width, verdict=WARN if tight and verdict == OK else verdict)
 
 
-def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]]:
+def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
     """Factor by which clustering widens the bands, if the fit or the items have clusters."""
     from ..inference.clusters import cluster_factor  # which loads PyMC
 
@@ -361,33 +303,31 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[dict[str, Any]
     if not (fit.widened or isinstance(data, Statistics)):
         data = totals_without_folds(data, progress=False)
     factor = cluster_factor(fit, data)
-    error = 0.0 if fit.widened else abs(np.log(factor))
-    verdict = _judged(error, np.log1p(_NARROW / 2), np.log1p(_NARROW))
+    verdict = OK if fit.widened else _verdict(abs(np.log(factor)), _NARROW)
     n = data.n_items if isinstance(data, Statistics) else None
     return [finding("clusters", ALL, factor, verdict=verdict, n=n)]
 
 
-def _quality(status: Status) -> list[dict[str, Any]]:
+def _quality(status: Status) -> Findings:
     """Findings on the inference itself, by the fit's status."""
     k, share = status.pareto_k, status.ess_fraction
-    tests = [("converged", float(status.converged), _judged(-status.converged, -1, -1))]
-    if k is not None:
-        tests.append(("pareto_k", k, _judged(k, PARETO_K, PARETO_K)))
-    if share is not None:
-        tests.append(("ess_fraction", share, _judged(-share, -_ESS_FRACTION)))
-    return [finding(name, "inference", value, verdict=verdict) for name, value, verdict in tests]
+    tests = [
+        ("converged", float(status.converged), OK if status.converged else FAIL),
+        ("pareto_k", k, OK if k is None or k <= PARETO_K else FAIL),
+        ("ess_fraction", share, OK if share is None or share >= _ESS_FRACTION else WARN),
+    ]
+    return [
+        finding(name, "inference", value, verdict=verdict)
+        for name, value, verdict in tests
+        if value is not None
+    ]
 
 
 # --- a subset of the items, for ArviZ ------------------------------------------------------------
 
 
 def _arviz_groups(
-    fit: Fit,
-    columns: Columns,
-    item: Ints,
-    ends: Floats,
-    rng: np.random.Generator,
-    exact_draws: bool,
+    fit: Fit, columns: Columns, item: Ints, ends: Floats, rng: Generator, exact_draws: bool
 ) -> dict[str, xr.Dataset]:
     """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
     posterior, draws = posterior_of(fit), fit.data["posterior"].to_dataset()
@@ -397,28 +337,15 @@ def _arviz_groups(
     if exact_draws:
         values["loo_pit"] = cdf_without(fit, columns, density, ends)
     by_item = {"observed_data": columns[name].astype(outcome.dtype)}
-    by_item |= {pit: below + share * (upto - below) for pit, (below, upto) in values.items()}
+    by_item |= {group: below + share * (upto - below) for group, (below, upto) in values.items()}
     simulated = posterior.simulate(columns, rng).astype(outcome.dtype)
     by_draw = {"posterior_predictive": simulated, "log_likelihood": density}
-    dims = {name: draws[name] for name in ("chain", "draw")} | coords
+    dims = {dim: draws[dim] for dim in ("chain", "draw")} | coords
     shape = [len(values) for values in dims.values()]
     constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
-    return {
-        "posterior": draws,
-        "constant_data": xr.Dataset(constants, coords),
-        **{group: xr.Dataset({name: ("item", x)}, coords) for group, x in by_item.items()},
-        **{
-            group: xr.Dataset({name: (tuple(dims), x.reshape(shape))}, dims)
-            for group, x in by_draw.items()
-        },
-    }
-
-
-def _loo_pit(
-    values: Floats, where: str, shift: Floats, rng: np.random.Generator
-) -> list[dict[str, Any]]:
-    """Test of the PIT of items left out, which share the error of the curves too."""
-    n = np.ones(len(values), dtype=np.int64)
-    pits = slice_pits(np.stack([values, values]), n, {where: n > 0}, rng)
-    replicated = replicated_distances(shift, np.array([[float(len(n))]]), rng)
-    return pit_findings(judged(pits, replicated), "LOO-PIT")
+    groups = {"posterior": draws, "constant_data": xr.Dataset(constants, coords)}
+    for group, x in by_item.items():
+        groups[group] = xr.Dataset({name: ("item", x)}, coords)
+    for group, x in by_draw.items():
+        groups[group] = xr.Dataset({name: (tuple(dims), x.reshape(shape))}, dims)
+    return groups

@@ -1,8 +1,8 @@
 """Advice on a check: what to distrust, then remedies, the one that gains most first.
 
-A grouping gains what the best shifts of both curves add to the log density of each of its levels,
-about the average curves of the fit. A richer shape gains what a mixture of shifted curves adds to
-the density of the fit. Both approximate what `soc.compare` finds after the fit.
+A grouping gains what the best shifts of both average curves add to the log density of each of its
+levels. A richer shape gains what a mixture of shifted curves adds to the density of the fit. Both
+approximate what `soc.compare` finds after the fit.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.random import Generator
 
 from .._lib.arrays import Floats, Ints
 from .._lib.reprs import short
@@ -50,7 +51,7 @@ Remedy = tuple[float, str]
 
 
 def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Iterator[str]:
-    """Sentences on verdicts: doubts about the inference first, then remedies by their gain."""
+    """Yield sentences on verdicts: doubts about the inference, then remedies by their gain."""
 
     def values(what: str, *verdicts: str) -> list[float]:
         rows = table["what"].eq(what) & table["verdict"].isin(verdicts)
@@ -58,15 +59,22 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
 
     failed = bool(table["verdict"].eq(FAIL).any())
     tests = table[table["p"].notna() & (table["what"] != NUMBER)]
-    off = int(tests["verdict"].isin([WARN, FAIL]).sum())
+    departing = int(tests["verdict"].isin([WARN, FAIL]).sum())
     # wrong noise shows by size, in zeros and in shape
-    explained = bool(values("noise", FAIL)) and off > 0
-    gaining = [] if explained else remedies(fit, gains, failed, off > 0)
+    explained = bool(values("noise", FAIL)) and departing > 0
+    gaining = [] if explained else _remedies(fit, gains, failed, departing > 0)
     largest = tests.loc[tests["what"] == "PIT", "value"].max()
+    clusters = (
+        "Clusters matter: they make bands of the curves {:.2f} times as wide, as the fit allows "
+        "for. P-values here treat items as independent: they are too small."
+        if fit.widened
+        else "Clusters matter: bands of the curves should be {:.2f} times as wide. Fit statistics "
+        "that keep them: soc.summarize(items, cluster=...)."
+    )
     doubt = posterior_of(fit).outcome.words.doubt
     rules: list[tuple[Any, str]] = [
         *((True, doubt.format(width=width)) for width in values("noise", FAIL, WARN)),
-        *((c > _MATTERS, _clusters(c, fit.widened)) for c in values("clusters", OK, WARN, FAIL)),
+        *((c > _MATTERS, clusters.format(c)) for c in values("clusters", OK, WARN, FAIL)),
         (
             values("converged", FAIL) or values("pareto_k", FAIL),
             "The inference is not to be trusted (fit.status.reason says why): fit again with "
@@ -75,14 +83,14 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
         (explained, "Fix the noise model first: the other findings may follow from it."),
         *((True, f"{sentence} It gains about {nats:,.0f} nats.") for nats, sentence in gaining),
         (
-            failed and off and not (explained or gaining),
+            failed and departing and not (explained or gaining),
             "No single remedy stands out: see which slices are off, by soc.plots.plot_pit(result) "
             "and by columns, soc.check(..., by=).",
         ),
         (
-            off and not failed,
-            f"{off} of {len(tests)} tests {'has' if off == 1 else 'have'} p < 0.05, about "
-            f"{0.05 * len(tests):.1f} would by chance: nothing fails.",
+            departing and not failed,
+            f"{departing} of {len(tests)} tests {'has' if departing == 1 else 'have'} p < 0.05, "
+            f"about {0.05 * len(tests):.1f} would by chance: nothing fails.",
         ),
         (
             values(NUMBER, FAIL) and (table["verdict"] == FAIL).sum() == 1,
@@ -101,37 +109,26 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
             values("ess_fraction", WARN),
             "Few of the approximation's draws carry the weight: compare with method=soc.NUTS().",
         ),
-        *((True, _swayed(k)) for k in values("leave-one-out", WARN, FAIL)),
+        *(
+            (
+                True,
+                f"A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at "
+                "them by arviz.plot_khat, of result.elpd or of arviz.loo(result.data, "
+                "pointwise=True), and compare fits by soc.evaluate.held_out, which does not use "
+                "these weights.",
+            )
+            for k in values("leave-one-out", WARN, FAIL)
+        ),
     ]
     return (sentence for holds, sentence in rules if holds)
-
-
-def _clusters(factor: float, widened: bool) -> str:
-    if widened:
-        return (
-            f"Clusters matter: they make bands of the curves {factor:.2f} times as wide, as the "
-            "fit allows for. P-values here treat items as independent: they are too small."
-        )
-    return (
-        f"Clusters matter: bands of the curves should be {factor:.2f} times as wide. Fit "
-        "statistics that keep them: soc.summarize(items, cluster=...)."
-    )
-
-
-def _swayed(k: float) -> str:
-    return (
-        f"A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at them by "
-        "arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and compare "
-        "fits by soc.evaluate.held_out, which does not use these weights."
-    )
 
 
 # --- remedies ------------------------------------------------------------------------------------
 
 
-def remedies(fit: Fit, gains: "Gains", failed: bool, off: bool) -> list[Remedy]:
+def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
     """All remedies that gain more than chance: of columns alone if no test is off."""
-    remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or off else ())]
+    remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or departing else ())]
     if failed:  # new items stray a little as a whole, by the error of the curves
         again = "The curves are off for these items as a whole: if others made the fit, fit again."
         remedies.append((gains.overall(), again))
@@ -140,7 +137,7 @@ def remedies(fit: Fit, gains: "Gains", failed: bool, off: bool) -> list[Remedy]:
 
 def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     prior, outcome, atoms = fit.prior, posterior_of(fit).outcome, np.array(fit.atoms)
-    columns, n = gains.items.columns, gains.items.n
+    columns, n, word = gains.items.columns, gains.items.n, outcome.words.size
     mixture = 0.0 if prior.mixture else gains.mixture()
     # values may be zero effects too, which outcomes cannot tell from small ones
     zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
@@ -150,7 +147,15 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     if mixture:
         code = as_code(prior, family_of(prior).mixture)
         yield mixture, f"Theta given the score is not {prior.family}: fit {code} {_SUMMARIZED}."
-    yield _of_size(fit, gains)
+    remedy = (
+        f": fit {as_code(prior, exposure=Spline())} {_SUMMARIZED}, or give the score model the "
+        f"{word} as an input."
+    )
+    if prior.exposure:
+        code = as_code(prior, exposure=_more(prior.exposure))
+        remedy = f" and the term in it: give that more knots, {code}, or fit ranges apart."
+    beyond = f"Theta depends on {word} beyond what the score says{remedy}"
+    yield gains.by(equal_parts(columns[outcome.size], _PARTS, n)), beyond
     code = as_code(prior, mean=_more(prior.mean), variance=_more(prior.variance))
     stiff = f"The curves are too stiff: use more bins in soc.summarize and more knots, {code}."
     yield gains.by(equal_parts(columns["score"], _PARTS, n)), stiff
@@ -161,18 +166,6 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
         )
         atom = np.where(on_atom, 1 + np.searchsorted(atoms, columns["score"]), 0)
         yield gains.by(atom), several_kinds
-
-
-def _of_size(fit: Fit, gains: "Gains") -> Remedy:
-    prior, outcome, n = fit.prior, posterior_of(fit).outcome, gains.items.n
-    size, word = gains.items.columns[outcome.size], outcome.words.size
-    gain = gains.by(equal_parts(size, _PARTS, n))
-    off = f"Theta depends on {word} beyond what the score says"
-    if prior.exposure:
-        code = as_code(prior, exposure=_more(prior.exposure))
-        return gain, f"{off} and the term in it: give that more knots, {code}, or fit ranges apart."
-    code = as_code(prior, exposure=Spline())
-    return gain, f"{off}: fit {code} {_SUMMARIZED}, or give the score model the {word} as an input."
 
 
 def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
@@ -205,7 +198,7 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
 
 
 def as_code(prior: Any, kind: Any = None, **changes: Any) -> str:
-    """Code for a prior with its terms, with some of them changed, or of another class."""
+    """Return code for a prior with its terms, some of them changed, or of another class."""
     kind = kind or type(prior)
     names = {field.name for field in fields(kind)} & {field.name for field in fields(prior)}
     changed = kind(**{name: getattr(prior, name) for name in names} | changes)
@@ -222,29 +215,24 @@ def _more(spline: Spline) -> Spline:
 class Gains:
     """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them."""
 
-    def __init__(self, fit: Fit, items: Observations, rng: np.random.Generator) -> None:
-        self.items = items.rows(items.sample(_ROWS, rng))
+    def __init__(self, fit: Fit, items: Observations, rng: Generator) -> None:
+        _, self.items = items.sample(_ROWS, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
         self._fit, self._posterior = fit, posterior_of(fit)
         outcome, columns = self._posterior.outcome, self.items.columns
         self._outcomes = columns[outcome.observed], columns[outcome.size]
-
-    @cached_property
-    def _curves(self) -> tuple[Floats, Floats, Floats]:
-        """Average curves at the items, and the sd of theta in units of the first curve."""
-        columns, family = self.items.columns, self._posterior.family
-        places = columns["score"], columns.get("group"), self._outcomes[1]
-        location, dispersion = (curve[None] for curve in average_curves(self._fit, *places))
+        places = columns["score"], columns.get("group"), columns[outcome.size]
+        location, dispersion = (curve[None] for curve in average_curves(fit, *places))
         if "spread" in columns:
+            family = self._posterior.family
             location, dispersion = family.widened(location, dispersion, columns["spread"])
-        linear = self._posterior.outcome.theta is LINEAR
-        sd = np.exp(dispersion / 2) if linear else np.sqrt(np.log1p(np.exp(dispersion)))
-        return location, dispersion, sd
+        self._location, self._dispersion = location, dispersion
+        spread = np.exp(dispersion)
+        self._sd = np.sqrt(spread if outcome.theta is LINEAR else np.log1p(spread))
 
     def _density(self, place: float, spread: float) -> Floats:
-        """Log density of the items under shifts of both curves."""
-        location, dispersion, sd = self._curves
-        curves = location + place * sd, dispersion + spread
+        """Log density of the items under shifts of both curves, of the first in sds of theta."""
+        curves = self._location + place * self._sd, self._dispersion + spread
         return np.asarray(self._posterior.family.log_density(*self._outcomes, *curves))[0]
 
     @cached_property

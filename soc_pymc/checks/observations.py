@@ -10,11 +10,14 @@ sd wide, that makes a log density about 1/1500 nat too large at most, for all pr
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.random import Generator
 from numpy.typing import NDArray
+from scipy import sparse
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
@@ -29,10 +32,14 @@ from ..data.summaries import totals_of
 from ..families.family import family_of
 from ..families.row_sums import RowSums
 from ..inference.results import Fit, outcome_roles
-from ..posterior.curves import average_curves, items_at_once, with_posterior
-from ..posterior.extrapolation import warn_of_extrapolated_bins
-from ..posterior.interface import Columns, select
-from ..posterior.item_columns import bin_scores_of, read_items
+from ..posterior.calibration import bin_scores_of
+from ..posterior.curves import (
+    average_curves,
+    items_at_once,
+    warn_of_extrapolated_bins,
+    with_posterior,
+)
+from ..posterior.item_columns import Columns, read_items, select
 from ..posterior.predictive import posterior_of
 
 ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError)
@@ -47,15 +54,13 @@ class Observations:
     labels: Mapping[str, pd.Series]  # columns to slice on, by name
     roles: Mapping[str, str]
 
-    def sample(self, most: int, rng: np.random.Generator) -> Ints:
-        """Places of at most so many rows, at random and in order."""
+    def sample(self, most: int, rng: Generator) -> tuple[Ints, "Observations"]:
+        """Return the places of at most so many random rows, in order, and these rows."""
         number = len(self.n)
-        return np.sort(rng.choice(number, min(most, number), replace=False))
-
-    def rows(self, chosen: Ints) -> "Observations":
-        """Some of the rows."""
+        chosen = np.sort(rng.choice(number, min(most, number), replace=False))
         labels = {name: values.iloc[chosen] for name, values in self.labels.items()}
-        return Observations(select(self.columns, chosen), self.n[chosen], labels, self.roles)
+        columns = select(self.columns, chosen)
+        return chosen, Observations(columns, self.n[chosen], labels, self.roles)
 
 
 def observe(
@@ -65,42 +70,9 @@ def observe(
     if isinstance(data, Statistics):
         return _of_cells(fit, data)
     names = list(dict.fromkeys([*by, *group_roles(data.roles).values()]))
-    columns, labels = read_items(fit, posterior_of(fit), data, names, progress)
+    columns, labels = read_items(fit, data, names, progress)
     n = np.ones(len(columns["score"]), dtype=np.int64)
     return Observations(columns, n, labels, data.roles)
-
-
-def clustered(data: Items | Statistics) -> bool:
-    """True if items name clusters, or statistics keep them."""
-    return data.blocks > 0 if isinstance(data, Statistics) else data.cluster is not None
-
-
-def check_roles(fit: Fit, stats: Statistics) -> None:
-    """Refuse statistics of other columns than the fit's."""
-    fit_roles, roles = (outcome_roles(x.data.attrs) for x in (fit, stats))
-    if fit_roles != roles:
-        raise StatisticsError(
-            f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
-        )
-
-
-def check_rows(reference: Any, table: Any, words: Mapping[str, str], what: str) -> None:
-    """Refuse other rows, or rows in another order: columns, with their words, must be the same."""
-    for column, word in words.items():
-        expected, values = np.asarray(reference[column]), np.asarray(table[column])
-        n, problem = len(expected), f"{len(values):,} items, not {len(expected):,}"
-        if n == len(values):
-            wrong = int((values != expected).sum())
-            problem = f"another {word} in {wrong:,} of {n:,} rows" if wrong else ""
-        if problem:
-            raise ItemsError(f"{what} has {problem}: give the same rows in the same order")
-
-
-def totals_without_folds(items: Items, **options: Any) -> Statistics:
-    """Statistics of items in as many bins as they allow, without folds or warnings of bins."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        return totals_of(items, folds=0, on_leakage="ignore", **options)
 
 
 def _of_cells(fit: Fit, stats: Statistics) -> Observations:
@@ -116,7 +88,7 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     if stats.groups:
         cells = stats.table("joint")
         code = cells["group"]
-    bins = bin_scores_of(fit, posterior, stats, stats.coarse)
+    bins = bin_scores_of(fit, stats, stats.coarse)
     place = bins.place(code, cells["bin"])
     low, high = outcome.forms.cell_range(cells)
     columns: dict[str, NDArray[np.generic]] = {
@@ -151,31 +123,63 @@ class CurveRows:
 
 
 def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
-    """Rows of statistics, of every group's bins."""
-    family, by_size = family_of(fit.prior), fit.prior.exposure is not None
+    """Return rows of statistics, of every group's bins."""
+    family, by_size, size = family_of(fit.prior), fit.prior.exposure is not None, None
     if by_size:
         stats.cells("joint")  # says what to do where there are none
     coarse = max(stats.coarse, 1) if by_size else 1
-    bins = bin_scores_of(fit, posterior_of(fit), stats, coarse)
-    names = ("joint",) if by_size else ("part", *family.rows.margins)
-    tables = {name: stats.table(name) for name in names}
-    rows = {
-        name: bins.place(table["group"] * bool(stats.groups), table["bin"])
-        for name, table in tables.items()
-    }
-    first_table, place, size = tables[names[0]], np.arange(len(bins.score)), None
+    bins, tables = bin_scores_of(fit, stats, coarse), {}
+    for name in ("joint",) if by_size else ("part", *family.rows.margins):
+        table = stats.table(name)
+        row = bins.place(table["group"] * bool(stats.groups), table["bin"])
+        tables[name] = {**table, "row": row}
+    base, place = next(iter(tables.values())), np.arange(len(bins.score))
     if by_size:
-        key = np.stack([rows["joint"], first_table[family.rows.size_cell] >> CLASS])
-        (place, _), rows["joint"] = np.unique(key, axis=1, return_inverse=True)
-    n = np.bincount(rows[names[0]], first_table["n"], len(place))
+        key = np.stack([base["row"], base[family.rows.size_cell] >> CLASS])
+        (place, _), base["row"] = np.unique(key, axis=1, return_inverse=True)
+    n = np.bincount(base["row"], base["n"], len(place))
     if by_size:
-        sizes = first_table["n"] * family.outcome.forms.mean_size(first_table)
-        size = np.bincount(rows["joint"], sizes) / n
-    tables = {name: {**table, "row": rows[name]} for name, table in tables.items()}
+        size = np.bincount(base["row"], base["n"] * family.outcome.forms.mean_size(base)) / n
     sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
     labels = np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
     curves = average_curves(fit, bins.score[place], labels, size)
     return CurveRows(sums, bins.score[place], n, *curves)
+
+
+# --- the same items ------------------------------------------------------------------------------
+
+
+def clustered(data: Items | Statistics) -> bool:
+    """Return True if items name clusters, or statistics keep them."""
+    return data.blocks > 0 if isinstance(data, Statistics) else data.cluster is not None
+
+
+def check_roles(fit: Fit, stats: Statistics) -> None:
+    """Refuse statistics of other columns than the fit's."""
+    fit_roles, roles = (outcome_roles(x.data.attrs) for x in (fit, stats))
+    if fit_roles != roles:
+        raise StatisticsError(
+            f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
+        )
+
+
+def check_rows(reference: Any, table: Any, words: Mapping[str, str], what: str) -> None:
+    """Refuse other rows, or rows in another order: columns, with their words, must be the same."""
+    for column, word in words.items():
+        expected, values = np.asarray(reference[column]), np.asarray(table[column])
+        n, problem = len(expected), f"{len(values):,} items, not {len(expected):,}"
+        if n == len(values):
+            wrong = int((values != expected).sum())
+            problem = f"another {word} in {wrong:,} of {n:,} rows" if wrong else ""
+        if problem:
+            raise ItemsError(f"{what} has {problem}: give the same rows in the same order")
+
+
+def totals_without_folds(items: Items, **options: Any) -> Statistics:
+    """Return statistics of items in as many bins as they allow, without warnings of bins."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
+        return totals_of(items, folds=0, on_leakage="ignore", **options)
 
 
 # --- some items, and some draws, at a time -------------------------------------------------------
@@ -184,23 +188,12 @@ def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
 def parts(
     title: str, n: int, step: int, progress: bool | None, unit: str = "items"
 ) -> Iterator[slice]:
-    """Slices of `step` that make up n, with progress."""
+    """Yield slices of `step` that make up n, with progress."""
     with phase(title, total=n, unit=unit, enabled=progress) as bar:
         for start in range(0, n, step):
             stop = min(start + step, n)
             yield slice(start, stop)
             bar.advance(stop - start)
-
-
-def each_part[T](
-    title: str, n: int, step: int, progress: bool | None, function: Callable[[slice], T]
-) -> Iterator[T]:
-    """Results of a function of `step` of n items at a time: in threads, in order, with progress."""
-    slices = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-    with phase(title, total=n, unit="items", enabled=progress) as bar:
-        for rows, result in zip(slices, ordered_map(function, slices), strict=True):
-            yield result
-            bar.advance(rows.stop - rows.start)
 
 
 def in_batches(
@@ -210,12 +203,12 @@ def in_batches(
     progress: bool | None,
     values: Callable[[Columns], Sequence[Floats] | Floats],
 ) -> Floats:
-    """Values of all items, (values, n), `step` items at a time."""
+    """Return values of all items, (values, n), made in threads from `step` items at a time."""
 
     def of_batch(rows: slice) -> Floats:
         return np.asarray(values(select(columns, rows)))
 
-    batches = each_part(title, len(columns["score"]), step, progress, of_batch)
+    batches = ordered_map(of_batch, parts(title, len(columns["score"]), step, progress))
     return np.concatenate(list(batches), axis=-1)
 
 
@@ -227,32 +220,30 @@ def summed(
     values: Callable[[slice], Sequence[Floats]],
     progress: bool | None = False,
 ) -> list[Floats]:
-    """Weighted sums of values (draws, items) over the items of each of `size` targets."""
+    """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
 
-    def added(rows: slice) -> tuple[Ints, list[Floats]]:
-        sums, place = np.unique(target[rows], return_inverse=True)
-        share = np.zeros((len(place), len(sums)))
-        share[np.arange(len(place)), place] = weight[rows]
-        return sums, [x @ share for x in values(rows)]
+    def of_part(rows: slice) -> list[Floats]:
+        number = rows.stop - rows.start
+        pairs = np.arange(number), target[rows]
+        share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
+        return [x @ share for x in values(rows)]
 
-    totals: list[Floats] = []
-    step = items_at_once(fit)
-    for sums, arrays in each_part("sums over items", len(target), step, progress, added):
-        totals = totals or [np.zeros((len(x), size)) for x in arrays]
-        for total, x in zip(totals, arrays, strict=True):
-            total[:, sums] += x
-    return totals
+    def added(total: list[Floats], part: list[Floats]) -> list[Floats]:
+        return [a + b for a, b in zip(total, part, strict=True)]
+
+    blocks = parts("sums over items", len(target), items_at_once(fit), progress)
+    return reduce(added, ordered_map(of_part, blocks))
 
 
 def even_draws(fit: Fit, most: int) -> Ints:
-    """Indices of at most `most` draws, evenly spaced in every chain, chains one after the other."""
+    """Return indices of at most `most` draws, evenly spaced in each chain, chain after chain."""
     chains, draws = (fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
     number = min(max(1, most // chains), draws)
     return np.add.outer(np.arange(chains) * draws, np.arange(number) * draws // number).ravel()
 
 
 def thin(fit: Fit, most: int) -> Fit:
-    """The fit with its `even_draws`."""
+    """Return the fit with its `even_draws`."""
     posterior, draws = fit.data["posterior"].to_dataset(), even_draws(fit, most)
     per_chain = len(draws) // posterior.sizes["chain"]
     if per_chain == posterior.sizes["draw"]:

@@ -1,6 +1,6 @@
 """The one table of results: of checks, held-out outcomes, drift, sensitivity and quantities."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any, ClassVar
@@ -25,6 +25,11 @@ SIDES = float(special.ndtri((1 + PROB) / 2))
 OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 FAILS, WARNS = 0.01, 0.05  # p-values: after correction for many tests, and each by itself
 _SMALLEST = 1e-12  # p-value that is written
+_TYPES = {"n": "Int64"} | dict.fromkeys(("value", "low", "high", "p"), "float64")
+
+
+Findings = list[dict[str, Any]]
+"""Rows of a table."""
 
 
 def finding(
@@ -58,8 +63,7 @@ def two_sided(draws: Floats) -> Floats:
 def result_table(*parts: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
     """Return rows with the columns of a table of results; numbers that are missing are NaN."""
     frames = (part if isinstance(part, pd.DataFrame) else pd.DataFrame([*part]) for part in parts)
-    types: dict[str, Any] = {"n": "Int64", **dict.fromkeys(("value", "low", "high", "p"), float)}
-    types |= dict.fromkeys(("what", "where", "verdict"), object)
+    types: Any = dict.fromkeys(COLUMNS, object) | _TYPES
     tables = [frame.reindex(columns=list(COLUMNS)).astype(types) for frame in frames]
     table = pd.concat([part for part in tables if len(part)], ignore_index=True)
     return table.assign(verdict=table["verdict"].where(table["verdict"].notna(), None))
@@ -106,33 +110,28 @@ class Result:
     sentences: ClassVar[int] = 3
 
     def __repr__(self) -> str:
-        shown, notes = self._shown()
+        shown, notes, points = self._shown()
         text = pd.DataFrame([COLUMNS, *cells(shown)])
         padded = [text[k].str.ljust(text[k].str.len().max()) for k in text]
         rows = ("  ".join(row).rstrip() for row in zip(*padded, strict=True))
-        points = (f"- {sentence}" for sentence in self._advice())
-        return "\n".join(map(visible, [f"<soc_pymc {self.title}>", *rows, *notes, *points]))
+        lines = [f"<soc_pymc {self.title}>", *rows, *notes, *(f"- {point}" for point in points)]
+        return "\n".join(map(visible, lines))
 
     def _repr_html_(self) -> str:
-        shown, notes = self._shown()
-        items = "".join(f"<li>{escape(visible(point))}</li>" for point in self._advice())
+        shown, notes, points = self._shown()
+        items = "".join(f"<li>{escape(visible(point))}</li>" for point in points)
         table = html_table(f"soc_pymc {self.title}", cells(shown), COLUMNS, " ".join(notes))
         return table + (f"<ul>{items}</ul>" if items else "")
 
-    def _shown(self) -> tuple[pd.DataFrame, list[str]]:
-        """The worst rows, then the first, and a line on all others."""
+    def _shown(self) -> tuple[pd.DataFrame, list[str], list[str]]:
+        """The worst rows, a line on all others, and the first advice."""
         shown = worst_first(self.table)[: self.rows]
-        hidden = self.table.drop(shown.index)
-        if hidden.empty:
-            return shown, []
+        hidden, more = self.table.drop(shown.index), len(self.advice) - self.sentences
         counts = hidden.groupby("what", sort=False).size()
         names = (f"{what} ({n})" if n > 1 else str(what) for what, n in counts.items())
-        return shown, [f"{len(hidden):,} more rows in .table: {', '.join(names)}"]
-
-    def _advice(self) -> list[str]:
-        hidden = len(self.advice) - self.sentences
-        note = [f"{hidden} more in .advice"] if hidden > 0 else []
-        return [*self.advice[: self.sentences], *note]
+        notes = [f"{len(hidden):,} more rows in .table: {', '.join(names)}"] if len(hidden) else []
+        points = [f"{more} more in .advice"] if more > 0 else []
+        return shown, notes, [*self.advice[: self.sentences], *points]
 
 
 def worst_first(table: pd.DataFrame) -> pd.DataFrame:
@@ -141,9 +140,6 @@ def worst_first(table: pd.DataFrame) -> pd.DataFrame:
     p = table["p"].fillna(-1.0).where(rank < 2, 1.0)
     order = pd.DataFrame({"rank": rank, "p": p}).sort_values(["rank", "p"], kind="stable")
     return table.loc[order.index]
-
-
-# --- text ----------------------------------------------------------------------------------------
 
 
 def number(value: float) -> str:
@@ -162,10 +158,7 @@ def p_value(value: float) -> str:
 
 def cells(table: pd.DataFrame) -> list[tuple[str, ...]]:
     """Return the table's cells as text; what is missing is empty."""
-    formats: dict[str, Callable[[Any], str]] = dict.fromkeys(("value", "low", "high"), number)
+    formats = dict.fromkeys(COLUMNS, visible) | dict.fromkeys(("value", "low", "high"), number)
     formats |= {"n": "{:,}".format, "p": p_value}
-    columns = [
-        ["" if pd.isna(x) else formats.get(name, visible)(x) for x in table[name]]
-        for name in COLUMNS
-    ]
+    columns = [["" if pd.isna(x) else formats[name](x) for x in table[name]] for name in COLUMNS]
     return list(zip(*columns, strict=True))

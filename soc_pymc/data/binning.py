@@ -1,8 +1,4 @@
-"""Grids of scores, edges of bins of equal weight, and scores that many items share.
-
-A positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 2^k equal steps.
-This is exact in floating point, so every engine puts a number into the same cell.
-"""
+"""Grids of scores, edges of bins of equal weight, and scores that many items share."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,12 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
+from ..families.outcomes import Outcome
+from ..families.scales import LINEAR, SCALES
 from .formulas import FLOOR, score_cell
 
 Columns = Mapping[str, NDArray[Any]]
 
 EXTREMES: Mapping[str, np.ufunc] = {"score_min": np.fmin, "score_max": np.fmax}
 """Functions that combine columns that are not sums."""
+_WAITING = 1 << 20  # rows that are added up at once
 _MOST_STEPS = 36  # steps are wider than the error of any engine's logarithm
 _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
@@ -58,10 +57,10 @@ def _order(keys: Sequence[Ints]) -> NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Log-linear grid of scores of any sign; cell numbers increase with the score."""
+    """Grid of scores of any sign, in equal steps within octaves; cells increase with the score."""
 
     floor: int  # scores smaller in size than 2^floor are in cell 0
-    steps: int  # 2^steps equal steps per octave
+    steps: int  # 2^steps steps per octave
 
     def cell(self, score: ArrayLike) -> Ints:
         """Cell of each score."""
@@ -83,7 +82,6 @@ FIRST_GRID = Grid(FLOOR, steps=14)
 class Weights(NamedTuple):
     """Scores on a grid."""
 
-    n: int  # items
     score_min: float
     score_max: float
     cell: Ints  # occupied cells, increasing
@@ -126,9 +124,8 @@ def choose_edges(
     share = below[-1] / bins
     target = below[-1] * np.arange(1, bins) / bins
     if halve_ends:
-        target = np.concatenate(
-            [_halves(share, capped[0])[::-1], target, below[-1] - _halves(share, capped[-1])]
-        )
+        low, high = (_halves(share, capped[end]) for end in (0, -1))
+        target = np.concatenate([low[::-1], target, below[-1] - high])
     # the boundary before cell i has below[i - 1] on its left: take the nearer of the two
     after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
     before = np.where(after > 0, below[after - 1], 0.0)
@@ -165,12 +162,12 @@ def stand_out(items: Ints, single: Bools) -> Bools:
     """
     atoms = np.zeros(len(items), dtype=bool)
     occupied = np.flatnonzero(items > 0)
-    if len(occupied) <= _ATOM_NEAR:
+    number, last = items[occupied], len(occupied) - 1 - _ATOM_NEAR
+    if last < 0:
         return atoms
-    number = items[occupied]
     usual = np.where(single[occupied], number, 1)
     for k in np.flatnonzero(single[occupied] & (number >= fewest_in_atom(int(number.sum())))):
-        start = int(np.clip(k - _ATOM_NEAR // 2, 0, len(occupied) - 1 - _ATOM_NEAR))
+        start = int(np.clip(k - _ATOM_NEAR // 2, 0, last))
         near = np.delete(usual[start : start + _ATOM_NEAR + 1], k - start)
         atoms[occupied[k]] = number[k] >= _ATOM_TIMES * np.sort(near)[-1 - _ATOM_OTHERS]
     return atoms
@@ -189,11 +186,7 @@ def atom_edges(edges: Floats, atoms: Sequence[float], grid: Grid, cell: Ints) ->
 
 
 class Lookup(NamedTuple):
-    """Bins of scores by grid cell; a cell has at most a few edges.
-
-    The bin of a score t is ``below`` of its cell plus the number of the next `most` edges that are
-    at most t.
-    """
+    """Bins by grid cell: ``below`` of its cell, plus how many of the next `most` edges are <= t."""
 
     grid: Grid
     low: float  # the outermost edges; scores are clipped to them
@@ -205,7 +198,7 @@ class Lookup(NamedTuple):
 
 
 def make_lookup(edges: Floats) -> Lookup:
-    """Coarsest lookup with at most two edges per cell, or more if edges are very close."""
+    """Coarsest lookup with at most two edges in a cell, or more if edges are very close."""
     if not len(edges):
         return Lookup(Grid(0, 0), 1.0, 1.0, 1, np.zeros(1, dtype=np.int64), 0, edges)
     low, high = float(edges[0]), float(edges[-1])
@@ -227,3 +220,97 @@ class Joint(NamedTuple):
 
     most: int
     merges: bool = True  # beyond it bins are merged in pairs; else no joint cells are kept
+
+
+class Sums(NamedTuple):
+    """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
+
+    tables: Mapping[str, Columns]  # columns of keys and sums by table; "joint" may be empty
+    labels: tuple[str, ...]  # of the groups, by code
+    coarse: int  # bins per bin of the joint cells; 0 without joint cells
+    n: int  # items, counted independently of the sums
+
+
+class Pile:
+    """Rows of one table, which may repeat their keys until they are added up."""
+
+    def __init__(self, keys: Sequence[str], names: Sequence[str]) -> None:
+        self._keys, self._names = keys, names
+        self._parts: list[Columns] = []
+
+    def __len__(self) -> int:
+        return sum(len(part[self._keys[0]]) for part in self._parts)
+
+    def add(self, rows: Columns) -> None:
+        """Add rows, which may repeat keys."""
+        self._parts.append({name: rows[name] for name in (*self._keys, *self._names)})
+        total = len(self._parts[0][self._keys[0]])
+        if len(self) - total > max(total, _WAITING):
+            self.total()
+
+    def total(self, bins: int = 1) -> Columns:
+        """The rows with distinct keys, after putting so many `bins` together."""
+        if not self._parts:
+            return {}
+        rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
+        if bins > 1:
+            rows["bin"] //= bins
+        self._parts = [added(rows, self._keys, self._names)]
+        return self._parts[0]
+
+
+class Piles:
+    """All tables of one kind of outcome; joint cells are kept within their budget."""
+
+    def __init__(self, outcome: Outcome, joint: Joint, bins: int) -> None:
+        self._outcome, self._joint, self._bins = outcome, joint, bins
+        self.coarse = min(joint.most, 1)
+        """Bins per bin of the joint cells, 0 if none are kept."""
+        self._piles = {
+            name: Pile(table.keys, outcome.sums(name)) for name, table in outcome.tables.items()
+        }
+
+    def add(self, name: str, rows: Columns) -> None:
+        """Add rows of a table in bins, which may repeat their keys."""
+        if name != "joint":
+            self._piles[name].add(rows)
+        elif self.coarse:
+            self._piles[name].add({**rows, "bin": rows["bin"] // self.coarse})
+            self._keep_budget(self._piles[name], self._joint.most)
+
+    def _keep_budget(self, pile: Pile, most: int) -> None:
+        """Merge bins of joint cells in pairs, or drop joint cells, beyond their number."""
+        if len(pile) <= most or len(pile.total()["n"]) <= most:
+            return
+        if not self._joint.merges:
+            self.coarse = 0
+            return
+        while len(pile) > most and self.coarse < self._bins:
+            pile.total(bins=2)
+            self.coarse *= 2
+        self._outcome.check_joint(len(pile), most)
+
+    def sums(self, labels: Sequence[str], n: int) -> Sums:
+        """The tables of all `n` items, with groups in the order of their labels."""
+        order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
+        tables = {name: dict(pile.total()) for name, pile in self._piles.items()}
+        if not self.coarse:
+            tables["joint"] = {}
+        for table in filter(None, tables.values()):
+            table["group"] = order[table["group"]]
+        _fill_positions(tables["part"])
+        return Sums(tables, tuple(sorted(labels)), self.coarse, n)
+
+
+def _fill_positions(part: dict[str, NDArray[Any]]) -> None:
+    """Give bins of one score at an end of a scale, such as 0, the nearest position of others."""
+    low, high = part["score_min"], part["score_max"]
+    for scale in SCALES.values():
+        inside = scale.holds(low) & scale.holds(high)
+        if scale is LINEAR or scale.sums[0] not in part or not inside.any():
+            continue
+        nearest = scale.position(np.array([low[inside].min(), high[inside].max()]))
+        for end, position in zip((scale.low, scale.high), nearest, strict=True):
+            bins = (low == end) & (high == end)
+            for power, name in enumerate(scale.sums, 1):
+                part[name] = np.where(bins, part["n"] * position**power, part[name])

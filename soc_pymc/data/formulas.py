@@ -1,33 +1,41 @@
-"""Cells, positions, folds and other formulas of items, each written once.
+"""Cells, summands, folds and other formulas of items, each written once.
 
-As they stand they take NumPy arrays. `rebound` gives the same formulas with other functions in the
-place of NumPy's: those of an engine's columns (`columns`), or of numbers in compiled loops
-(`group_sum`). Cells are exact, so every engine puts an item into the same cell.
+They take NumPy arrays; `rebound` makes them formulas of an engine's columns (`functions`), or of
+numbers in compiled loops (`local`). Cells are exact, so that all engines agree on them.
 """
 
 import operator
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from types import FunctionType
 from typing import Any, Literal
 
 import numpy as np
 
 from .._lib.arrays import Ints
-from ..families.cells import EXACT_COUNTS, MOST_VALUE_CELL, STEPS, VALUE_OCTAVES, ZERO_EXPOSURE
 from ..families.outcomes import Outcome
-from ..families.scales import LINEAR, SCALES
-from ..families.validity import LARGEST_COUNT
+from ..families.scales import (
+    EXACT_COUNTS,
+    LARGEST,
+    LARGEST_COUNT,
+    LINEAR,
+    MIDDLE,
+    MOST_VALUE_CELL,
+    SCALES,
+    STEPS,
+    VALUE_OCTAVES,
+    ZERO_EXPOSURE,
+)
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
+_LOG2_E = 1.4426950408889634
 _NORMAL = 2.0**-1022  # smaller numbers are less precise
 _FAR_OCTAVES = 64
 _WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
 _MOST_VALUE = float(MOST_VALUE_CELL)
-_NAN = float("nan")
 _ROUNDING = 1e-9  # distance from a whole number that counts as rounding error
 MOST_FOLDS = 1000
 BLOCKS = 240  # blocks of clusters; most numbers of folds divide it
@@ -124,62 +132,38 @@ def without_small(number: Any, least: Any) -> Any:
     return where((number > -least) & (number < least), 0.0, number)
 
 
-def log_position(score: Any) -> Any:
-    """Logarithm of scores; NaN where it does not exist."""
-    return where(score > 0, log(where(score > 0, score, 1.0)), _NAN)
-
-
-def logit_position(score: Any) -> Any:
-    """Logit of scores; NaN where it does not exist."""
-    inside = (score > 0) & (score < 1)
-    share = where(inside, score, 0.5)
-    return where(inside, log(share) - log(1.0 - share), _NAN)
-
-
 def square(number: Any) -> Any:
     """Squares of numbers."""
     small = without_small(number, _TINY)
     return small * small
 
 
-def times_log(outcome: Any, size: Any) -> Any:
-    """Outcomes times the logarithm of their size, which may be 0 with the outcome."""
-    return real(outcome) * log(where(outcome > 0, size, 1.0))
-
-
 def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, Any]) -> Any:
-    """Term of each item in a column of sums, from columns by role."""
+    """Term of each item in a column of sums, from columns by role; NaN where it does not exist."""
     t, y, size = columns["score"], columns[outcome.observed], columns[outcome.size]
-    y, size = functions["real"](y), functions["real"](size)
+    where, without_small = functions["where"], functions["without_small"]
+    if name in outcome.integers:
+        return functions["whole"](y)
     term = outcome.sums_of.get(name)
-    if term is None:  # a sum of positions of the scores
+    if term is None:
         (scale,) = (scale for scale in SCALES.values() if name in scale.sums)
-        position = t if scale is LINEAR else functions[f"{scale.name}_position"](t)
-        return position if name == scale.sums[0] else functions["square"](position)
-    if term.form == "log":
-        return functions["times_log"](y, size)
+        if scale is not LINEAR:
+            inside = (t > scale.low) & (t < min(scale.high, 2.0 * LARGEST))
+            position = scale.formula(where(inside, t, MIDDLE), functions["log"])
+            t = where(inside, position, float("nan"))
+        return t if name == scale.sums[0] else functions["square"](t)
+    if term.form == "log":  # of sizes that may be 0 with the outcome
+        return y * functions["log"](where(y > 0, size, 1.0))
     if term.form == "above":
-        return functions["real"](functions["where"](y > size, 1, 0))
-    factors = [functions["without_small"](y, outcome.validity.outcome.negligible)] * term.outcome
+        return functions["real"](where(y > size, 1, 0))
+    factors = [without_small(y, outcome.validity.outcome.negligible)] * term.outcome
     if term.size:
         sized = size if outcome.size_power == 1 else functions["square"](size)
-        factors += [functions["without_small"](sized, _TINY)] * term.size
+        factors += [without_small(sized, _TINY)] * term.size
     return reduce(operator.mul, [*factors, *[size - y] * term.complement])
 
 
 # --- folds ---------------------------------------------------------------------------------------
-
-
-def scrambled(identity: Any) -> Any:
-    """Whole numbers, scrambled modulo a prime by arithmetic that is equal on every engine."""
-    x = modulo(identity, FOLD_PRIME)
-    x = x * ((x + _SHIFT) % FOLD_PRIME) % FOLD_PRIME
-    return x * _FACTOR % FOLD_PRIME
-
-
-def identity_of_item(score: Any, size: Any) -> Any:
-    """Number that stands for the id of an item without one: never from its outcome."""
-    return score_cell(score, FLOOR, _FINE) * _MIX + score_cell(size, FLOOR, _FINE)
 
 
 @dataclass(frozen=True)
@@ -193,12 +177,20 @@ class Folds:
 def fold_of(folds: Folds, columns: Any, size: str, functions: Mapping[str, Any]) -> Any:
     """Fold of each item, from columns by role; clusters are their blocks."""
     if folds.by in ("column", "cluster"):
-        return columns["fold" if folds.by == "column" else "cluster"]
-    if folds.by == "item":
-        identity = functions["identity_of_item"](columns["score"], columns[size])
-    else:
+        return functions["whole"](columns["fold" if folds.by == "column" else "cluster"])
+    if folds.by == "id":
         identity = columns["id"]
+    else:  # never from the outcome
+        cell = functions["score_cell"]
+        identity = cell(columns["score"], FLOOR, _FINE) * _MIX + cell(columns[size], FLOOR, _FINE)
     return functions["scrambled"](identity) % folds.number
+
+
+def scrambled(identity: Any) -> Any:
+    """Whole numbers, scrambled modulo a prime by arithmetic that is equal on every engine."""
+    x = modulo(identity, FOLD_PRIME)
+    x = x * ((x + _SHIFT) % FOLD_PRIME) % FOLD_PRIME
+    return x * _FACTOR % FOLD_PRIME
 
 
 def block_of_labels(labels: Sequence[str]) -> Ints:
@@ -211,7 +203,7 @@ def block_of_labels(labels: Sequence[str]) -> Ints:
 
 _FORMULAS = (
     log_linear, score_cell, exposure_cell, count_cell, noise_cell, value_cell, near_whole,
-    without_small, log_position, logit_position, square, times_log, scrambled, identity_of_item,
+    without_small, square, scrambled,
 )  # fmt: skip
 
 
@@ -225,3 +217,45 @@ def rebound(
         if name not in functions:
             names[name] = compiler(FunctionType(formula.__code__, names, name))
     return {formula.__name__: names[formula.__name__] for formula in _FORMULAS}
+
+
+@cache
+def functions() -> Mapping[str, Any]:
+    """The formulas for columns, by name, and the functions that they are made of."""
+    import ibis
+
+    names = {
+        "where": ibis.ifelse,
+        "low": ibis.least,
+        "high": ibis.greatest,
+        "log": lambda v: v.ln(),
+        "floor": lambda v: v.floor(),
+        "whole": lambda v: v.cast("int64"),
+        "real": lambda v: v.cast("float64"),
+        "literal": exact,
+        "modulo": lambda v, by: (v % by + by) % by,  # engines disagree for negative numbers
+        "power_of_two": lambda exponent: ibis.literal(2.0) ** exponent.cast("float64"),
+        "log_linear": _log_linear_column,
+    }
+    return names | rebound(names)
+
+
+def _log_linear_column(size: Any, steps: int) -> Any:
+    """2^steps times the octave of positive numbers, plus the step inside it."""
+    ops, unit = functions(), 1 << steps
+    # a logarithm may round to the wrong side of a power of two, where two octaves adjoin; some
+    # engines compute log2 and powers with whole exponents in decimal arithmetic
+    octave = ops["whole"]((size.ln() * _LOG2_E).floor())
+    step = (size / ops["power_of_two"](octave) - 1.0) * float(unit)
+    return octave * unit + ops["whole"](step.floor())
+
+
+def exact(number: float) -> Any:
+    """A literal that no engine rounds: an odd integer times 2^e."""
+    import ibis
+
+    numerator, denominator = float(number).as_integer_ratio()
+    shift = (numerator & -numerator).bit_length() - 1 if numerator else 0
+    exponent = shift - (denominator.bit_length() - 1)
+    odd = ibis.literal(numerator >> shift, type="int64").cast("float64")
+    return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")

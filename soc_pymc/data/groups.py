@@ -1,14 +1,13 @@
-"""Columns of groups: one, or several that are crossed; and the days of dated items.
+"""Columns of groups, which may be crossed, and of dates, which are the first column of groups.
 
-Statistics have one group for each combination of levels that occurs, with the levels' labels
-joined. A grouping is one of the columns, with the level of every group. Dates are one more column
-of groups, the first, so neither compiled loops nor engines know of days.
+Statistics have one group for each combination of levels that occurs, labelled by the levels.
 """
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,27 +17,21 @@ from .._lib.arguments import Refusal, shown
 from .._lib.arrays import Ints
 from .._lib.errors import StatisticsError
 
-NO_SCORE = "(no score)"
-"""Name of the column of scores of items without one: all have `ONE_SCORE`."""
-
-ONE_SCORE = 0.5
-"""A score on every axis."""
-
-MARK = "×"
-"""No label of crossed groups contains it; in place of a level it means none of them."""
-
-CROSS = f" {MARK} "
-"""Between the levels in the label of a combination."""
+NO_SCORE = "(no score)"  # name of the column of scores of items without one
+ONE_SCORE = 0.5  # their score, which has a position on every scale
+MARK = "×"  # in no label of crossed groups; in place of a level it means none of them
+CROSS = f" {MARK} "  # between the levels in the label of a combination
+MOST_DAYS = 4000
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """One column of groups."""
+    """One column of groups, with the level of every group of the statistics."""
 
     name: str  # its role, which names variables and dims: "group", or "group_1", "group_2"
     column: str
     levels: tuple[str, ...]  # sorted
-    code: Ints  # of the level of every group of the statistics
+    code: Ints  # of the level of each group
 
 
 def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
@@ -82,13 +75,12 @@ def roles_of_groups(group: Any) -> dict[str, Any]:
 
 def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of items with these roles."""
-    columns = tuple(group_roles(roles).values())
-    others: dict[str, Any] = {role: name for role, name in roles.items() if not is_group(role)}
-    if others.get("score") == NO_SCORE:
-        others["score"] = None
-    if not columns:
-        return others
-    return others | {"group": columns if len(columns) > 1 else columns[0]}
+    arguments: dict[str, Any] = {role: name for role, name in roles.items() if not is_group(role)}
+    if arguments.get("score") == NO_SCORE:
+        arguments["score"] = None
+    if columns := tuple(group_roles(roles).values()):
+        arguments["group"] = columns if len(columns) > 1 else columns[0]
+    return arguments
 
 
 def grouping_dims(names: Iterable[Any]) -> list[str]:
@@ -107,11 +99,10 @@ def joined(columns: Mapping[str, Any]) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     keys = key_roles(columns)
-    others = {role: column for role, column in columns.items() if role not in keys}
-    groups = list(keys.values())
-    if len(groups) > 1:
-        groups = [pc.binary_join_element_wise(*groups, CROSS)]
-    return others | ({"group": groups[0]} if groups else {})
+    read = {role: column for role, column in columns.items() if role not in keys}
+    if keys:
+        read["group"] = reduce(lambda a, b: pc.binary_join_element_wise(a, b, CROSS), keys.values())
+    return read
 
 
 def label_of(levels: Any) -> str:
@@ -134,25 +125,18 @@ def groupings_of(attrs: Mapping[Any, Any], labels: Sequence[str]) -> tuple[Group
     return tuple(groupings)
 
 
-# --- days -----------------------------------------------------------------------------------------
-
 Days = NDArray[np.datetime64]
-
-MOST_DAYS = 4000
-
 _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
 _SHORT, _LONG = r"02-(0[1-9]|1\d|2[0-8])", r"(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
 _MONTH = r"(0[469]|11)-(0[1-9]|[12]\d|30)"
 DAY = rf"^(\d{{4}}-({_SHORT}|{_MONTH}|{_LONG})|{_LEAP})$"
 """Pattern of a calendar day YYYY-MM-DD, as engines read it."""
-
-_LENGTH = re.compile(r"([1-9]\d*)d")
-_IS_DAY = re.compile(DAY)
+_LENGTH = r"([1-9]\d*)d"
 
 
 def is_day(text: str) -> bool:
     """True if a text is a calendar day."""
-    return bool(_IS_DAY.match(text)) and not text.endswith("\n")
+    return bool(re.match(DAY, text)) and not text.endswith("\n")
 
 
 def days_of(labels: Sequence[str]) -> Days:
@@ -167,7 +151,7 @@ def without_day(label: str) -> str:
 
 def days_in(length: Any, name: str, error: Refusal = StatisticsError) -> int:
     """Number of days of a length such as "28d" (as a rule of arguments)."""
-    matched = _LENGTH.fullmatch(length) if isinstance(length, str) else None
+    matched = re.fullmatch(_LENGTH, length) if isinstance(length, str) else None
     if not matched:
         raise error(f'{name}={shown(length)} must be a number of days, such as "28d"')
     return int(matched[1])

@@ -1,7 +1,4 @@
-"""Items: a table, and its columns of scores and noisy outcomes.
-
-Nothing is read here; `sources` opens and `validation` checks the table when it is first used.
-"""
+"""Items: a table, and its columns of scores and noisy outcomes, which are read when first used."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -33,15 +30,13 @@ class _Roles:
         if isinstance(self.group, list):
             object.__setattr__(self, "group", tuple(self.group))
         roles, outcome = self.roles, OUTCOMES[self.kind]
+        y, size = outcome.observed, outcome.size
         if list(roles.values()) == [NO_SCORE]:
+            raise ItemsError(f"items need columns: score=, or without a score {y}= and {size}=")
+        if y in roles and size not in roles:
             raise ItemsError(
-                f"items need columns: score=, or without a score {outcome.observed}= and "
-                f"{outcome.size}="
-            )
-        if outcome.observed in roles and outcome.size not in roles:
-            raise ItemsError(
-                f"{outcome.observed}= needs {outcome.size}=, the column of the "
-                f"{outcome.words.sizes}: name both, or for items without outcomes neither"
+                f"{y}= needs {size}=, the column of the {outcome.words.sizes}: name both, or for "
+                "items without outcomes neither"
             )
         role_of: dict[str, str] = {}
         for role, column in roles.items():
@@ -49,10 +44,8 @@ class _Roles:
             if not isinstance(column, str) or not column or "\0" in column:  # engines end it there
                 raise ItemsError(f"{name}={shown(column)} must be the name of a column")
             if column in role_of:
-                raise ItemsError(
-                    f"{role_of[column]} and {name} both name the column {column!r}: each needs its "
-                    "own"
-                )
+                both = f"{role_of[column]} and {name} both name the column {column!r}"
+                raise ItemsError(f"{both}: each needs its own")
             role_of[column] = name
         for role in ("id", "cluster"):
             if {role, "fold"} <= roles.keys():
@@ -73,11 +66,10 @@ class _Roles:
         return OUTCOMES[self.kind].observed in self.roles
 
     def __repr__(self) -> str:
-        arguments = arguments_of(self.roles)
-        names = ", ".join(f"{name}={columns!r}" for name, columns in arguments.items())
-        source = self.source
-        where = repr(source) if isinstance(source, str) else f"<{type(source).__name__}>"
-        return f"{type(self).__name__}({where}, {names})"
+        text = isinstance(self.source, str)
+        source = repr(self.source) if text else f"<{type(self.source).__name__}>"
+        names = (f"{name}={columns!r}" for name, columns in arguments_of(self.roles).items())
+        return f"{type(self).__name__}({', '.join([source, *names])})"
 
     def _repr_html_(self) -> str:
         return html_table(type(self).__name__, of_items(self))
@@ -104,20 +96,18 @@ class PoissonItems(_Roles):
         `count`; without it only a prior with a term in exposure reads them.
     group
         Column of labels (text, whole numbers or true/false) of groups with separate statistics, or
-        several such columns, ``("country", "device")``, whose effects add up. Optional.
+        several such columns, ``("country", "device")``, whose effects add up.
     id
-        Column of whole numbers or text that identify the items. Folds are made from whole numbers,
-        the same on every engine. An id of several rows (with `date`, of one day) is refused.
-        Optional.
+        Column of whole numbers or text that identify the items; whole numbers make folds, the same
+        on every engine. An id of several rows (with `date`, of one day) is refused.
     fold
-        Column of fold numbers, whole from 0 to 999, instead of folds made from ids. Optional.
+        Column of fold numbers, whole from 0 to 999, instead of folds made from ids.
     cluster
-        Column of labels of clusters: items of one cluster, such as the ads of one campaign, depend
-        on each other beyond their scores. `fit` then widens its bands. Folds never divide a
-        cluster. Optional.
+        Column of labels of clusters, such as campaigns, whose items depend on each other beyond
+        their scores: `fit` then widens its bands. Folds never divide a cluster.
     date
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
-        calendar day as stored, without conversion of time zones. Optional.
+        calendar day as stored, without conversion of time zones.
 
     Raises
     ------
@@ -127,10 +117,9 @@ class PoissonItems(_Roles):
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"t": [0.1, 0.2], "clicks": [0, 1], "views": [9, 8]})
-    >>> PoissonItems(frame, score="t", count="clicks", exposure="views").roles["count"]
-    'clicks'
+    >>> import soc_pymc as soc
+    >>> soc.PoissonItems("ads/*.parquet", score="t", count="clicks", exposure="views")
+    PoissonItems('ads/*.parquet', score='t', count='clicks', exposure='views')
     """
 
     _: KW_ONLY
@@ -157,10 +146,9 @@ class NormalItems(_Roles):
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"t": [0.1, -0.2], "effect": [0.4, -1.3], "se": [0.5, 0.8]})
-    >>> NormalItems(frame, score="t", value="effect", noise_sd="se").roles["noise_sd"]
-    'se'
+    >>> import soc_pymc as soc
+    >>> soc.NormalItems("studies.csv", score="t", value="effect", noise_sd="se")
+    NormalItems('studies.csv', score='t', value='effect', noise_sd='se')
     """
 
     _: KW_ONLY
@@ -186,10 +174,9 @@ class BinomialItems(_Roles):
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"p": [0.3, 0.2], "hits": [4, 1], "at_bats": [9, 8]})
-    >>> BinomialItems(frame, score="p", successes="hits", trials="at_bats").roles["trials"]
-    'at_bats'
+    >>> import soc_pymc as soc
+    >>> soc.BinomialItems("players.csv", score="p", successes="hits", trials="at_bats")
+    BinomialItems('players.csv', score='p', successes='hits', trials='at_bats')
     """
 
     _: KW_ONLY
@@ -204,10 +191,7 @@ Items = PoissonItems | NormalItems | BinomialItems
 ITEMS: Mapping[str, type[Items]] = {
     items.kind: items for items in (PoissonItems, NormalItems, BinomialItems)
 }
-"""Classes of items by kind."""
-
 ANY_ITEMS = " or ".join(f"soc.{items.__name__}(...)" for items in ITEMS.values())
-"""How items are made, for messages."""
 
 
 def check_items(value: Any, name: str = "items", error: Refusal = ItemsError) -> Items:

@@ -1,7 +1,6 @@
 """Open sources of items (tables in memory, files, Ibis tables) and read them in order.
 
-A private in-memory DuckDB is the engine for all sources except Ibis tables, which stay on their
-backend.
+An Ibis table stays on its backend; a private in-memory DuckDB reads all others.
 """
 
 import difflib
@@ -55,9 +54,6 @@ def kind_of(source: Any) -> Kind:
     )
 
 
-# --- columns by name -----------------------------------------------------------------------------
-
-
 def _types(source: Any) -> list[tuple[str, str]]:
     """Names and types of the columns of a source; no column of a table in memory is read."""
     kind = kind_of(source)
@@ -85,26 +81,21 @@ def word_columns(source: Any) -> list[str]:
 def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]:
     """The selected columns, each exactly once; all if none are named."""
     names = [str(name) for name in available]
-    selected = names if columns is None else list(columns)
-    if absent := [_absent(column, names) for column in selected if column not in names]:
-        raise ItemsError("\n".join(absent))
-    for column in selected:
-        if names.count(column) > 1:
-            raise ItemsError(
-                f"column {column!r} occurs {names.count(column)} times: rename or drop the others"
-            )
-    return selected
-
-
-def _absent(column: str, names: list[str]) -> str:
+    times, lower = Counter(names), {name.lower(): name for name in names}
     listed = ", ".join(map(repr, names[:_MOST_NAMES])) + ", ..." * (len(names) > _MOST_NAMES)
-    lower = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(column.lower(), list(lower), n=1)
-    hint = f": did you mean {lower[close[0]]!r}?" if close else ""
-    return f"column {column!r} is missing; the table has {listed or 'no columns'}{hint}"
-
-
-# --- tables --------------------------------------------------------------------------------------
+    problems = []
+    for column in names if columns is None else columns:
+        if not times[column]:
+            close = difflib.get_close_matches(column.lower(), list(lower), n=1)
+            hint = f": did you mean {lower[close[0]]!r}?" if close else ""
+            text = f"is missing; the table has {listed or 'no columns'}{hint}"
+            problems.append(f"column {column!r} {text}")
+        elif times[column] > 1:
+            text = f"occurs {times[column]} times: rename or drop the others"
+            problems.append(f"column {column!r} {text}")
+    if problems:
+        raise ItemsError("\n".join(dict.fromkeys(problems)))
+    return names if columns is None else list(columns)
 
 
 def connect() -> Any:
@@ -149,11 +140,12 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
     """Arrow table of the selected columns of a table in memory."""
     import pyarrow as pa
 
-    if kind_of(source) == "pandas":
+    kind = kind_of(source)
+    if kind == "pandas":
         frame = source[chosen(source.columns, columns)]
         return pa.Table.from_pandas(frame, preserve_index=False)
-    if kind_of(source) == "polars":  # before all columns become those of Arrow
-        source = source.select(chosen(source.columns, columns))
+    if kind == "polars":  # before all columns become those of Arrow
+        return pa.table(source.select(chosen(source.columns, columns)))
     table = pa.table(source)
     return table.select(chosen(table.column_names, columns))
 
@@ -177,12 +169,8 @@ def batches(
 
 def arrow_table(source: Any, columns: Sequence[str]) -> Any:
     """Arrow table of some columns of a source, in the order of its rows."""
-    import pyarrow as pa
-
-    table = open_table(source, columns)
     with readable(source):
-        reader = record_batches(table, 1_000_000)
-        return pa.Table.from_batches(list(reader), table.schema().to_pyarrow())
+        return open_table(source, columns).to_pyarrow()
 
 
 def record_batches(table: Any, size: int) -> Iterator[Any]:
@@ -193,9 +181,6 @@ def record_batches(table: Any, size: int) -> Iterator[Any]:
     # where Ibis calls a method that DuckDB has deprecated; older versions lack the other
     relation = backend._to_duckdb_relation(table)
     return iter(getattr(relation, "to_arrow_reader", relation.fetch_arrow_reader)(size))
-
-
-# --- files ---------------------------------------------------------------------------------------
 
 
 def paths_of(source: Any) -> list[str]:
@@ -228,7 +213,8 @@ def _open_files(paths: Sequence[str], columns: Sequence[str] | None) -> Any:
             "all *.csv or *.csv.gz"
         )
     for path in paths:
-        _check_whole(path)
+        if path.lower().endswith(".gz"):
+            _check_whole(path)
     # types are those of all lines of all files, as a fraction may come late
     options = {"sample_size": -1, "union_by_name": True, "hive_partitioning": False}
     return connection.read_csv(names, table_name="items", header=True, **options)
@@ -242,31 +228,26 @@ def _check_schemas(paths: Sequence[str], columns: Sequence[str] | None) -> None:
     for path in paths:
         with readable(path):
             schema = pq.read_schema(path)
-        if path == paths[0]:
-            types = {name: schema.field(name).type for name in chosen(schema.names, columns)}
-        for name, dtype in types.items():
+        names = types or chosen(schema.names, columns)
+        for name in names:
             if name not in schema.names:
                 raise ItemsError(f"{path} has no column {name!r}, but {paths[0]} has one")
-            if schema.field(name).type != dtype:
+            dtype = schema.field(name).type
+            if types.setdefault(name, dtype) != dtype:
                 raise ItemsError(
-                    f"{path} holds column {name!r} as {schema.field(name).type}, but {paths[0]} as "
-                    f"{dtype}: write the files with one type"
+                    f"{path} holds column {name!r} as {dtype}, but {paths[0]} as {types[name]}: "
+                    "write the files with one type"
                 )
 
 
 def _check_whole(path: str) -> None:
     """Refuse a compressed file whose end is missing, which engines read without an error."""
-    if not path.lower().endswith(".gz"):
-        return
     try:
         with gzip.open(path) as file:
             while file.read(1 << 20):
                 pass
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ItemsError(f"{path} is cut off or damaged ({error}): write it again") from error
-
-
-# --- errors of engines ---------------------------------------------------------------------------
 
 
 @contextmanager

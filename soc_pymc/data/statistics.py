@@ -1,10 +1,6 @@
-"""Sufficient statistics of items in bins of the score: small and additive; fits read only these.
+"""Sufficient statistics of items in bins of the score: small and additive; fits read only these."""
 
-A bin's items are counted in cells over exposures and in cells over counts, or in cells over noise
-sds: exact small cells, and cells of 1/16 octave that also keep sums. Joint cells are optional.
-Statistics of days, files or machines add up.
-"""
-
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,9 +16,9 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
-from ..families.cells import STEPS
 from ..families.outcomes import OUTCOMES, Outcome
-from .binning import EXTREMES, added, stand_out
+from ..families.scales import STEPS
+from .binning import EXTREMES, Columns, added, stand_out
 from .formulas import BLOCKS
 from .groups import (
     Days,
@@ -36,12 +32,14 @@ from .groups import (
     roles_of,
     without_day,
 )
-from .layout import FORMAT, dataset_of, sum_of, table_of, undated
 
 NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
     "statistics if all of them have some)"
 )
+_FORMAT = "soc_pymc-statistics-2"
+# attributes that statistics share to be added
+_SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds", "edges")
 _MOST_Z = 3.0  # cap of a bin's excess variation
 
 
@@ -58,19 +56,14 @@ class Statistics:
         counts ``sum_y_log_N`` and ``above``, the number of items with a count above their exposure.
         By ``part``: the same for every group, fold and bin. By the name of each other `table`:
         cells of every group, fold and bin with their items and sums of powers (w is the squared
-        noise sd). By ``joint``: cells over outcome and size together, without folds, in bins of
-        `coarse` bins. By ``edge``: the interior ``edges``; by ``label``: the groups, with dates
-        those of a day, whose labels begin with it.
+        noise sd). By ``edge``: the interior ``edges``; by ``label``: the groups (with dates those
+        of a day, whose labels begin with it).
 
     Examples
     --------
-    >>> import pandas as pd
     >>> import soc_pymc as soc
-    >>> frame = pd.DataFrame({"t": [0.1, 0.2, 0.3], "y": [0, 1, 1], "N": [9, 8, 7]})
-    >>> items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
-    >>> monday = soc.summarize(items, edges=[0.15])
-    >>> (monday + monday).n_items
-    6
+    >>> (stats + stats).n_items
+    8000
     """
 
     data: xr.Dataset
@@ -116,10 +109,10 @@ class Statistics:
 
     @property
     def atoms(self) -> dict[float, int]:
-        """Scores that many items share, such as a default score, with their numbers of items.
+        """Scores with a bin to themselves that many items share, with their numbers of items.
 
-        An atom has at least 50 items, 1% of all and 10 times those of each of the 20 nearest bins
-        (six of which may be atoms too), and a bin to itself.
+        An atom has at least 50 items, 1% of all, and 10 times those of each of the 20 nearest bins
+        (six of which may be atoms too).
         """
         n, score = (self.data[name].to_numpy() for name in ("n", "score_min"))
         return dict(zip(score[self.atom_bins].tolist(), n[self.atom_bins].tolist(), strict=True))
@@ -133,10 +126,7 @@ class Statistics:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Sorted labels of the groups; empty if the items have no group column.
-
-        Of several columns, labels of the combinations of levels that occur, as ``"FR × phone"``.
-        """
+        """Sorted labels of the groups, of several columns those that occur, as ``"FR × phone"``."""
         return self._label_codes[0] if group_roles(roles_of(self.data.attrs)) else ()
 
     @cached_property
@@ -176,11 +166,7 @@ class Statistics:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks that hold clusters, at most 240; 0 without clusters.
-
-        A cluster's label gives its block, so two clusters may share one. The column ``fold`` of
-        the tables is then the block.
-        """
+        """Number of blocks that hold clusters, at most 240, in the column ``fold``; else 0."""
         clustered = self.data.attrs["folds_by"] == "cluster"
         return len(np.unique(self.data["part_fold"])) if clustered else 0
 
@@ -189,13 +175,12 @@ class Statistics:
         """Bins per bin of the joint cells; 0 without joint cells."""
         return int(self.data.attrs["coarse"])
 
-    # --- tables ----------------------------------------------------------------------------------
-
     def table(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of one table of sums: its keys, then its sums.
 
-        Tables are ``"part"`` and ``"joint"``; ``"exposure"`` and ``"count"`` of counts; ``"noise"``
-        of values; ``"trials"``, ``"failures"`` and ``"successes"`` of successes.
+        Tables are ``"part"`` and ``"joint"`` (bins of `coarse` bins, without folds); ``"exposure"``
+        and ``"count"`` of counts; ``"noise"`` of values; ``"trials"``, ``"failures"`` and
+        ``"successes"`` of successes.
 
         >>> int(stats.table("count")["n"].sum())
         4000
@@ -206,13 +191,17 @@ class Statistics:
     @cached_property
     def _tables(self) -> dict[str, dict[str, NDArray[Any]]]:
         """Columns of all tables, of all days together."""
-        tables = {name: table_of(self.data, name) for name in self._outcome.tables}
+        tables = {name: self._stored(name) for name in self._outcome.tables}
         if len(self._day_of):
             for name, table in tables.items():
                 table["group"] = self._label_codes[1][table["group"]]
                 keys = self._outcome.tables[name].keys
                 tables[name] = added(table, keys, self._outcome.sums(name))
         return tables
+
+    def _stored(self, name: str) -> dict[str, NDArray[Any]]:
+        """Columns of a table as they are stored; with dates, groups are those of a day."""
+        return {key: self.data[f"{name}_{key}"].to_numpy() for key in self._outcome.columns(name)}
 
     def cells(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of a table with all groups and folds together; StatisticsError if not kept."""
@@ -222,21 +211,13 @@ class Statistics:
         keys = [key for key in self._outcome.tables[name].keys if key not in ("group", "fold")]
         return added(self.table(name), keys, self._outcome.sums(name))
 
-    # --- parts -----------------------------------------------------------------------------------
-
     def of_fold(self, fold: int) -> "Statistics":
-        """Statistics of one fold, from 0 to `folds` - 1, without joint cells, which have no folds.
-
-        >>> import soc_pymc as soc
-        >>> stats = soc.summarize(items, bins=20, folds=5)
-        >>> (stats.of_fold(0) + stats.without_fold(0)).n_items
-        4000
-        """
-        return self._selected("fold", self._in_fold(fold), {"coarse": 0})
+        """Statistics of one fold, from 0 to `folds` - 1, without joint cells."""
+        return self._selected("fold", self._in_fold(fold), coarse=0)
 
     def without_fold(self, fold: int) -> "Statistics":
         """Statistics of all folds except one, without joint cells."""
-        return self._selected("fold", ~self._in_fold(fold), {"coarse": 0})
+        return self._selected("fold", ~self._in_fold(fold), coarse=0)
 
     def _in_fold(self, fold: int) -> NDArray[np.bool_]:
         """Mask of the numbers of folds or blocks that are in a fold."""
@@ -246,41 +227,32 @@ class Statistics:
         # a fold is made of several blocks of clusters
         return np.arange(max(self.folds, BLOCKS)) % self.folds == fold
 
-    def _selected(
-        self, key: str, weight: NDArray[Any], attrs: Mapping[str, Any] | None = None
-    ) -> "Statistics":
-        """Statistics of the groups or folds with a weight, in which sums are multiplied by it.
-
-        Weights that are true or false leave whole numbers whole.
-        """
+    def _selected(self, key: str, weight: NDArray[Any], **attrs: Any) -> "Statistics":
+        """Statistics of the groups or folds with a weight; numbers multiply the sums."""
         labels = self.data["label"].to_numpy()
-        tables: dict[str, dict[str, NDArray[Any]]] = {}
+        tables: dict[str, Columns] = {}
         for name, layout in self._outcome.tables.items():
             if key not in layout.keys:
-                tables[name] = {}
                 continue
-            stored = table_of(self.data, name)
+            stored = self._stored(name)
             rows = np.flatnonzero(weight[stored[key]])
             table = {column: values[rows] for column, values in stored.items()}
             if weight.dtype != np.bool_:
-                sums = [column for column in self._outcome.sums(name) if column not in EXTREMES]
+                sums = set(self._outcome.sums(name)) - EXTREMES.keys()
                 table |= {column: table[column] * weight[table[key]] for column in sums}
             if key == "group":
                 table["group"] = (np.cumsum(weight > 0) - 1)[table["group"]]
             tables[name] = table
         if key == "group":
             labels = labels[weight > 0]
-        attrs = {**self.data.attrs, **(attrs or {})}
-        return Statistics(dataset_of(tables, labels, self.edges, attrs))
-
-    # --- days ------------------------------------------------------------------------------------
+        return from_tables(tables, labels, self.edges, {**self.data.attrs, **attrs})
 
     @checked(StatisticsError, length=days_in, end=OrNone(day))
     def window(self, length: str, end: Any = None) -> "Statistics":
         """Statistics of the last days, equal to the sum of those of the days.
 
         `length` is the number of calendar days, as ``"28d"``; `end` is the last, a date or text
-        YYYY-MM-DD, by default the last of `days`. StatisticsError if the window is empty.
+        YYYY-MM-DD, by default the last of `days`; StatisticsError if there are no items.
         """
         number: Any = length
         age, last = self._ages(end)
@@ -297,9 +269,9 @@ class Statistics:
         """Statistics of all days together in which items count less the older they are.
 
         An item's weight halves with every `half_life`, a number of days as ``"14d"``, up to `end`,
-        the day of weight 1, by default the last of `days`; later days are left out. A fit maximises
-        the weighted likelihood: its bands are those of as many items as the weights add up to.
-        Checks, comparisons and leave-one-out need whole items and refuse these statistics.
+        the day of weight 1, by default the last of `days`; later days are left out. The bands of a
+        fit are those of as many items as the weights add up to. Checks, comparisons and
+        leave-one-out need whole items and refuse these statistics.
         """
         number: Any = half_life
         age, last = self._ages(end)
@@ -307,11 +279,9 @@ class Statistics:
             raise StatisticsError(f"all days are after {last}: they begin on {self.days[0]}")
         words = f"half-life of {number} days, weight 1 on {last}"
         weight = np.where(age >= 0, np.exp2(-age / number), 0.0)
-        weighted = self._selected("group", weight, {"weights": words})
-        tables = {name: weighted.table(name) for name in self._outcome.tables}
-        labels = np.array(weighted._label_codes[0], dtype=object)
+        weighted = self._selected("group", weight, weights=words)
         attrs = undated(weighted.data.attrs)
-        return Statistics(dataset_of(tables, labels, self.edges, attrs))
+        return from_tables(weighted._tables, weighted._label_codes[0], self.edges, attrs)
 
     def by_day(self) -> "Iterator[tuple[np.datetime64, Statistics]]":
         """The days in order, each with its statistics, in the same bins."""
@@ -328,15 +298,12 @@ class Statistics:
         last = self.days[-1] if end is None else end
         return (last - self._day_of).astype(np.int64), last
 
-    # --- other methods ---------------------------------------------------------------------------
-
     @property
     def leakage_z(self) -> float:
         """Z score of the variation of outcomes in their bins: below 0 if noise explains more.
 
-        In each bin, items of one octave of exposure, or of the noise sd, get a mean of their own.
-        The excess of a bin is capped at 3, so that a few wide bins do not hide many in which
-        outcomes hardly vary.
+        In each bin, items of one octave of exposure, or of the noise sd, get a mean of their own; a
+        bin counts for at most 3, so that a few do not hide many in which outcomes hardly vary.
         """
         refuse_weights(self, "leakage_z")
         margin = self._outcome.margins[0]
@@ -352,7 +319,7 @@ class Statistics:
     def __add__(self, other: "Statistics") -> "Statistics":
         if not isinstance(other, Statistics):
             return NotImplemented
-        return Statistics(sum_of(self.data, other.data))
+        return _sum_of(self, other)
 
     def __radd__(self, other: object) -> "Statistics":
         """`sum` begins with 0."""
@@ -363,15 +330,11 @@ class Statistics:
         save_netcdf(self.data, path, StatisticsError)
 
     def __repr__(self) -> str:
-        head = f"Statistics: {self.n_items:,} items in {self.bins:,} bins, {self._sums()}"
-        return lines(f"<soc_pymc.{head}>", of_statistics(self, self._sums())[2:])
+        (_, items), (_, sums), *rows = of_statistics(self)
+        return lines(f"<soc_pymc.Statistics: {items} items in {self.bins:,} bins, {sums}>", rows)
 
     def _repr_html_(self) -> str:
-        return html_table("Statistics", of_statistics(self, self._sums()))
-
-    def _sums(self) -> str:
-        totals = {name: self.data[name].sum() for name in self._outcome.sums("part")}
-        return self._outcome.describe(self.n_items, totals)
+        return html_table("Statistics", of_statistics(self))
 
 
 def refuse_weights(stats: Statistics, what: str) -> None:
@@ -383,25 +346,78 @@ def refuse_weights(stats: Statistics, what: str) -> None:
         )
 
 
+def undated(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """The attributes of statistics without a column of dates."""
+    roles = {role: name for role, name in roles_of(attrs).items() if role != "date"}
+    return {**attrs, "roles": json.dumps(roles)}
+
+
+def from_tables(
+    tables: Mapping[str, Columns], labels: Any, edges: Floats, attrs: Mapping[str, Any]
+) -> Statistics:
+    """Statistics of tables of sums, whose rows may repeat their keys; missing ones are empty."""
+    outcome = OUTCOMES[attrs["kind"]]
+    variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
+    for name, layout in outcome.tables.items():
+        empty: Columns = dict.fromkeys((*layout.keys, *outcome.integers), np.empty(0, np.int64))
+        empty = {**empty, **dict.fromkeys(layout.reals, np.empty(0))}
+        rows = added(tables.get(name) or empty, layout.keys, outcome.sums(name))
+        variables |= {f"{name}_{column}": (name, values) for column, values in rows.items()}
+    part = {name: variables[f"part_{name}"][1] for name in outcome.columns("part")}
+    totals = added(part, ("bin",), outcome.sums("part"))
+    for name in outcome.sums("part"):
+        no_items = np.nan if name in EXTREMES else 0
+        values = np.full(len(edges) + 1, no_items, dtype=totals[name].dtype)
+        values[totals["bin"]] = totals[name]
+        variables[name] = ("bin", values)
+    for _, values in variables.values():
+        values.flags.writeable = False
+    coords = {"label": ("label", np.array(labels, dtype=object))}
+    return Statistics(xr.Dataset(variables, coords, {"format": _FORMAT, **attrs}))
+
+
+def _sum_of(stats: Statistics, other: Statistics) -> Statistics:
+    """Statistics of the items of two; joint cells of only some items are dropped."""
+    pair = stats, other
+    shared, others = ({**s.data.attrs, "edges": s.edges.tolist()} for s in pair)
+    for name in _SHARED:
+        mine, its = shared.get(name, "none"), others.get(name, "none")
+        if mine != its and (name != "folds" or shared["folds_by"] != "column"):
+            raise StatisticsError(
+                f"statistics of different {name} cannot be added ({shown(mine)} and {shown(its)}): "
+                "summarize both with the same options, the second with edges=first.edges"
+            )
+    coarse = max(stats.coarse, other.coarse) if stats.coarse and other.coarse else 0
+    labels = np.unique(np.concatenate([s.data["label"].to_numpy() for s in pair]))
+    tables: dict[str, Columns] = {}
+    for name in stats._outcome.tables:
+        if name == "joint" and not coarse:
+            continue
+        parts = [s._stored(name) for s in pair]
+        for part, s in zip(parts, pair, strict=True):
+            part["group"] = np.searchsorted(labels, s.data["label"].to_numpy())[part["group"]]
+            if name == "joint":
+                part["bin"] = part["bin"] // (coarse // s.coarse)
+        tables[name] = {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
+    attrs = {**stats.data.attrs, "coarse": coarse, "folds": max(stats.folds, other.folds)}
+    return from_tables(tables, labels, stats.edges, attrs)
+
+
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     """Read statistics that `Statistics.save` wrote; nothing in the file is executed.
 
-    Raises
-    ------
-    StatisticsError
-        If the file is missing, damaged, not saved statistics, or of another format version.
+    Raises StatisticsError if the file is missing, damaged, not saved statistics, or of another
+    format version.
 
-    Examples
-    --------
-    >>> import tempfile, pathlib
+    >>> import tempfile
     >>> import soc_pymc as soc
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     stats.save(pathlib.Path(folder) / "stats.nc")
-    ...     soc.load_statistics(pathlib.Path(folder) / "stats.nc").n_items
+    ...     stats.save(f"{folder}/stats.nc")
+    ...     soc.load_statistics(f"{folder}/stats.nc").n_items
     4000
     """
     data = read_saved(
-        path, xr.open_dataset, FORMAT, StatisticsError, "statistics", "soc-pymc summarize"
+        path, xr.open_dataset, _FORMAT, StatisticsError, "statistics", "soc-pymc summarize"
     )
     grid = OUTCOMES[data.attrs["kind"]].grid
     if data.attrs["cells"] != grid:

@@ -8,27 +8,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import (
-    PROGRESS,
-    A,
-    OneOf,
-    OrNone,
-    Refusal,
-    Whole,
-    checked,
-    digits,
-    numbers_of,
-    shown,
-)
+from .._lib import arguments
+from .._lib.arguments import OneOf, OrNone, Refusal, Whole, checked, digits, shown
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
-from .._lib.progress import is_shown, phase
-from ..families.cells import MOST_VALUE_CELL
+from .._lib.progress import is_shown
 from ..families.outcomes import OUTCOMES
+from ..families.scales import MOST_VALUE_CELL
 from .binning import (
     FIRST_GRID,
-    Grid,
     Joint,
+    Sums,
     Weights,
     added,
     atom_edges,
@@ -37,15 +27,14 @@ from .binning import (
     finer_grid,
     stand_out,
 )
-from .columns import repeated_scores
+from .engines import Grouped, repeated_scores
 from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .groups import MOST_DAYS
 from .items import Items, check_outcomes
-from .layout import FORMAT, Sums, dataset_of
-from .passes import Grouped, Local
+from .local import Local
 from .sources import kind_of, open_table
-from .statistics import Statistics
-from .validation import check_ids
+from .statistics import Statistics, from_tables
+from .validation import check_ids, scan
 
 _log = logging.getLogger(__name__)
 _SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
@@ -53,7 +42,7 @@ _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
 _OWN_GROUPS = 50  # items from which on not every one may be a group of its own
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
-_AUTO_BYTES = 64e6  # most memory for joint cells by default
+_AUTO_BYTES = 64_000_000  # most memory for joint cells by default
 _LEAKAGE = -6.0  # honest scores stay above this z
 _FEW = 10  # items of bins that are checked together
 _TOLD, _APART = 20, 10.0  # events that determine a rate; factor between rates and scores
@@ -61,7 +50,7 @@ _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's
 
 
 def _cut_points(edges: Any, name: str, error: Refusal = StatisticsError) -> Floats:
-    cuts = numbers_of(edges, name, error, "numbers, the interior cut points of the bins")
+    cuts = arguments.numbers_of(edges, name, error, "numbers, the interior cut points of the bins")
     if cuts.ndim != 1 or not np.isfinite(cuts).all():
         raise error("edges must be one row of numbers that must be finite: outer bins are open")
     falls = np.flatnonzero(np.diff(cuts) <= 0)
@@ -78,21 +67,20 @@ def _folds(folds: Any, name: str, error: Refusal = StatisticsError) -> int:
 
 
 def _joint(joint: Any, name: str, error: Refusal = StatisticsError) -> Any:
-    if isinstance(joint, bool) or (isinstance(joint, str) and joint == "auto"):
-        return joint
-    if isinstance(joint, str):
+    if isinstance(joint, str) and joint != "auto":
         raise error(f"{name}={shown(joint)} must be 'auto', True, False or a number of cells")
-    return Whole(1)(joint, name, error)
+    return joint if isinstance(joint, bool | str) else Whole(1)(joint, name, error)
 
 
 _EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
-_COLUMN = OrNone(A(str, "the name of a column", ItemsError))
+_COLUMN = OrNone(arguments.A(str, "the name of a column", ItemsError))
 
 
 @checked(
     StatisticsError, items=check_outcomes, bins=OrNone(Whole(1, 1_000_000)),
     equal=OrNone(OneOf(*_EQUAL)), edges=OrNone(_cut_points), folds=OrNone(_folds), joint=_joint,
-    cluster=_COLUMN, date=_COLUMN, on_leakage=OneOf("raise", "warn", "ignore"), progress=PROGRESS,
+    cluster=_COLUMN, date=_COLUMN, on_leakage=OneOf("raise", "warn", "ignore"),
+    progress=arguments.PROGRESS,
 )  # fmt: skip
 def summarize(
     items: Items, *, bins: int | None = None,
@@ -127,24 +115,16 @@ def summarize(
         one Gamma, Normal or Beta. ``"auto"`` keeps them if they take at most 64 MB. A number is the
         largest number of cells (True: 4 million); beyond it their bins are merged in pairs, and
         `Statistics.coarse` is the number of merged bins. They have no folds.
-    cluster
-        Column of labels of clusters, as ``cluster=`` of the items. Tables other than joint cells
-        then have rows for 240 blocks of clusters, from which `fit` learns how much wider bands must
-        be. A fold is made of whole blocks.
-    date
-        Column of dates, as ``date=`` of the items. The statistics then keep every day apart, at
-        most 4,000, for `Statistics.window`, `Statistics.decay` and `soc.drift`. Everything else
-        reads all days together.
+    cluster, date
+        Columns of clusters and of dates, as ``cluster=`` and ``date=`` of the items. With clusters,
+        tables other than joint cells have rows for 240 blocks of clusters, of which folds are made.
+        With dates, every day is kept apart, at most 4,000, for `Statistics.window`,
+        `Statistics.decay` and `soc.drift`; everything else reads all days together.
     on_leakage
         What to do if outcomes vary far less around their scores than noise allows, a sign of scores
         that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
     progress
         Whether long work shows its progress.
-
-    Returns
-    -------
-    Statistics
-        The statistics.
 
     Raises
     ------
@@ -163,19 +143,14 @@ def summarize(
 
     Examples
     --------
-    >>> import numpy as np, pandas as pd
     >>> import soc_pymc as soc
-    >>> t = np.linspace(0.1, 0.5, 100)
-    >>> frame = pd.DataFrame({"t": t, "y": np.arange(100) % 3, "N": 4.5})
-    >>> items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
-    >>> stats = soc.summarize(items, bins=4)
-    >>> stats.n_items, stats.total_count, stats.bins
-    (100, 99, 4)
+    >>> stats = soc.summarize(items, bins=40)
+    >>> stats.n_items, stats.bins
+    (4000, 40)
     """
     if edges is not None and (bins is not None or equal is not None):
         raise StatisticsError("give edges=, or bins= and equal=, not both")
-    columns = {"cluster": cluster, "date": date}
-    for role, column in columns.items():
+    for role, column in {"cluster": cluster, "date": date}.items():
         if column is not None and (name := getattr(items, role)) not in (None, column):
             raise ItemsError(
                 f"the items have {role}s in column {name!r}: leave out {role}={column!r}"
@@ -200,20 +175,15 @@ def totals_of(
         raise ItemsError(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
-    if joint == "auto":
-        cell_bytes = 8 * len(outcome.columns("joint"))
-        budget = Joint(int(_AUTO_BYTES / cell_bytes), merges=False)
-    else:
-        budget = Joint(_MOST_JOINT if joint is True else int(joint))
+    most = _AUTO_BYTES // (8 * len(outcome.columns("joint"))) if joint == "auto" else int(joint)
+    budget = Joint(_MOST_JOINT if joint is True else most, merges=joint != "auto")
     rule = _fold_rule(items, folds)
-    on_engine = kind_of(items.source) == "ibis"
     # ids and folds of any type are not read unless they are used
     unused = rule.by in ("none", "cluster")
     read = replace(items, id=None, fold=None) if unused else items
-    reader = (Grouped if on_engine else Local)(read, rule, progress)
-    cuts = _choose(reader, items, bins, equal, progress) if edges is None else np.asarray(edges)
-    with phase("summing cells", enabled=progress and on_engine):
-        sums = reader.tables(cuts, budget)
+    reader = (Grouped if kind_of(items.source) == "ibis" else Local)(read, rule, progress)
+    cuts = _choose(reader, bins, equal) if edges is None else np.asarray(edges)
+    sums = reader.tables(cuts, budget)
     if any(table["n"].sum() != sums.n for table in sums.tables.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
     stats = _collect(sums, cuts, items, rule, folds, must=budget.merges)
@@ -256,28 +226,26 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     return Folds("id", folds or _FOLDS)
 
 
-# --- edges ---------------------------------------------------------------------------------------
-
-
-def _choose(
-    reader: Grouped | Local, items: Items, asked: int | None, equal: str | None, progress: bool
-) -> Floats:
+def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
-    with phase("choosing bins", enabled=progress and isinstance(reader, Grouped)):
-        grid, scores = FIRST_GRID, reader.weights(FIRST_GRID, weight)
-        if scores.score_min == scores.score_max:
-            return np.empty(0)
-        _check_range(reader, items, scores, equal)
-        atoms = _atoms(reader, items, scores)
-        usual = max(_FEWEST_BINS, (scores.n - sum(atoms.values())) // _ITEMS_IN_BIN)
-        bins = asked or min(_MOST_BINS, usual)
-        weights = _beside(grid, scores, atoms)
-        # with few items per bin finer cells do not make bins more equal
-        finer = finer_grid(grid, scores.cell, weights, bins, coarse=1 / 16 if asked else 1 / 4)
-        if finer is not None:
-            grid, scores = finer, reader.weights(finer, weight)
-            weights = _beside(grid, scores, atoms)
+    grid, scores = FIRST_GRID, reader.weights(FIRST_GRID, weight)
+    if scores.score_min == scores.score_max:
+        return np.empty(0)
+    _check_range(reader, scores, equal)
+    atoms = _atoms(reader, scores)
+    usual = (int(scores.items.sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
+    bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, usual))
+
+    def without_atoms() -> Floats:  # these have bins of their own
+        return np.where(np.isin(scores.cell, grid.cell(list(atoms))), 0.0, scores.weight)
+
+    weights = without_atoms()
+    # with few items per bin finer cells do not make bins more equal
+    finer = finer_grid(grid, scores.cell, weights, bins, coarse=1 / 16 if asked else 1 / 4)
+    if finer is not None:
+        grid, scores = finer, reader.weights(finer, weight)
+        weights = without_atoms()
     occupied = weights > 0
     edges = choose_edges(grid, scores.cell[occupied], weights[occupied], bins, asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
@@ -290,49 +258,36 @@ def _choose(
     return atom_edges(edges, list(atoms), grid, scores.cell[occupied])
 
 
-def _check_range(reader: Grouped | Local, items: Items, scores: Weights, equal: str | None) -> None:
+def _check_range(reader: Grouped | Local, scores: Weights, equal: str | None) -> None:
     """Refuse scores that differ by rounding alone, and bins of equal amounts of nothing."""
     low, high = scores.score_min, scores.score_max
-    problem = ""
-    if high - low <= _SAME * max(abs(low), abs(high)):
-        problem = (
-            f"column {items.score!r}: scores differ by rounding alone, from {digits(low)} to "
-            f"{digits(high)}; round them to one score, or give scores that differ"
+    same = high - low <= _SAME * max(abs(low), abs(high))
+    if same or not scores.weight.sum() > 0:
+        scan(reader.items)  # first, as it names all problems of the items
+    if same:
+        raise ItemsError(
+            f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
+            f"to {digits(high)}; round them to one score, or give scores that differ"
         )
-    elif not scores.weight.sum() > 0:
-        problem = f"bins of equal {equal} are not possible: all of it is 0"
-    if problem:
-        reader.check()
-        raise ItemsError(problem)
+    if not scores.weight.sum() > 0:
+        raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
 
 
-def _atoms(reader: Grouped | Local, items: Items, scores: Weights) -> dict[float, int]:
+def _atoms(reader: Grouped | Local, scores: Weights) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
-    mask = stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
-    least = fewest_in_atom(scores.n)
-    cells = scores.cell[mask]
-    atoms = repeated_scores(reader.table, FIRST_GRID, cells, least) if len(cells) else {}
-    ends = np.array(OUTCOMES[items.kind].ends)
-    if len(at_ends := np.intersect1d(FIRST_GRID.cell(ends), scores.cell)):
-        near = repeated_scores(reader.table, FIRST_GRID, at_ends, 1)
-        atoms |= {score: n for score, n in near.items() if score in ends}
-    return atoms
-
-
-def _beside(grid: Grid, scores: Weights, atoms: dict[float, int]) -> Floats:
-    """Weights of cells without those of the atoms, which have bins of their own."""
-    at_atoms = np.isin(scores.cell, grid.cell(list(atoms)))
-    return np.where(at_atoms, 0.0, scores.weight)
-
-
-# --- the statistics ------------------------------------------------------------------------------
+    cells = scores.cell[stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))]
+    least, ends = fewest_in_atom(int(scores.items.sum())), OUTCOMES[reader.items.kind].ends
+    atoms = repeated_scores(reader.table, FIRST_GRID, cells, least)
+    at_ends = np.intersect1d(FIRST_GRID.cell(ends), scores.cell)
+    near = repeated_scores(reader.table, FIRST_GRID, at_ends, 1)
+    return atoms | {score: n for score, n in near.items() if score in ends}
 
 
 def _collect(
     sums: Sums, edges: Floats, items: Items, rule: Folds, folds: int | None, must: bool
 ) -> Statistics:
     """Statistics from the sums; joint cells only if no value is too far from 0 for them."""
-    outcome, tables, coarse = OUTCOMES[items.kind], dict(sums.tables), sums.coarse
+    outcome, tables, coarse = OUTCOMES[items.kind], sums.tables, sums.coarse
     if np.abs(tables["joint"].get("value_cell", [0])).max(initial=0) >= MOST_VALUE_CELL:
         if must:
             raise ItemsError(
@@ -340,22 +295,15 @@ def _collect(
                 f"a million {outcome.words.sizes} from 0, beyond all joint cells: subtract a "
                 f"constant from {outcome.words.outcomes} and scores alike, or leave out joint="
             )
-        tables["joint"], coarse = {}, 0
-    number = {
+        tables, coarse = {**tables, "joint": {}}, 0
+    attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
+    attrs |= {"cells": outcome.grid, "folds_by": rule.by, "coarse": coarse}
+    attrs["folds"] = {
         "none": 0,
         "column": int(tables["part"]["fold"].max(initial=-1)) + 1,
         "cluster": _FOLDS if folds is None else folds,
-    }
-    attrs = {
-        "format": FORMAT,
-        "kind": items.kind,
-        "roles": json.dumps(dict(items.roles)),
-        "cells": outcome.grid,
-        "folds_by": rule.by,
-        "folds": number.get(rule.by, rule.number),
-        "coarse": coarse,
-    }
-    return Statistics(dataset_of(tables, np.array(sums.labels, dtype=object), edges, attrs))
+    }.get(rule.by, rule.number)
+    return from_tables(tables, sums.labels, edges, attrs)
 
 
 def _check_groups(stats: Statistics) -> None:

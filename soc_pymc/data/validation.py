@@ -1,84 +1,88 @@
-"""Validate and total items in one pass; one error reports all problems of a table."""
+"""Columns of items by role, and their validity; one error reports all problems of a table."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
 from .._lib.arguments import digits
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.validity import LARGEST_COUNT
-from .columns import NUMBERS, crossed, numbers, typed
-from .groups import DAY, MARK, is_group, is_label, key_roles
+from ..families.scales import LARGEST_COUNT, Bounds
+from .formulas import FOLD_PRIME, MOST_FOLDS, functions
+from .groups import CROSS, DAY, MARK, is_group, is_label, key_roles
 from .items import Items
 from .sources import kind_of, open_table, readable
 
+NUMBERS: Mapping[str, Bounds] = {
+    "fold": Bounds(
+        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
+    ),
+    **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
+}  # fmt: skip
+"""Bounds of numbers by role; other roles have ids or labels."""
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
-_LABELS = "labels: text, whole numbers or true/false"
 _NEEDS = {
-    "group": f"groups must be {_LABELS}",
-    "cluster": f"clusters must be {_LABELS}",
+    "group": "groups must be labels: text, whole numbers or true/false",
+    "cluster": "clusters must be labels: text, whole numbers or true/false",
     "date": "dates must be dates, times without a time zone (their day is taken as stored), or "
     "text YYYY-MM-DD",
     "id": "ids must be whole numbers or text (folds may also be a column, fold=)",
 }
 
 
-class Scan(NamedTuple):
-    """Valid items: totals, and a table with columns by role."""
+def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns by role as read: numbers as float64, ids as int64, labels as text."""
+    return {role: _read(role, column) for role, column in columns.items()}
 
-    n: int
-    score_min: float
-    score_max: float
-    table: Any  # of Ibis: numbers as float64, whole ones and ids as int64, labels as text
+
+def _read(role: str, column: Any) -> Any:
+    dtype = column.type()
+    if role in NUMBERS:
+        value = column.cast("float64")
+        exact = dtype.is_integer() or dtype.is_boolean() or not NUMBERS[role].whole
+        return value if exact else functions()["near_whole"](value)
+    if role == "id":  # only the remainder matters for folds, so no id is too large
+        return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast("int64")
+    if dtype.is_boolean():
+        return column.ifelse("true", "false")  # engines spell true and false differently
+    return (column.cast("date") if dtype.is_temporal() else column).cast("string")
+
+
+def with_group(table: Any) -> Any:
+    """The table, with dates and columns of groups joined to one column, ``group``."""
+    labels = [table[role] for role in key_roles({name: name for name in table.columns})]
+    return table.mutate(group=reduce(lambda a, b: a + CROSS + b, labels)) if labels else table
 
 
 def read(items: Items) -> Any:
-    """Ibis table of items that are not yet valid, with columns by role as `numbers` reads them."""
+    """Ibis table of items, not yet valid, with columns by role as `numbers` reads them."""
     table = open_table(items.source, list(items.roles.values()))
     with readable(items.source):
         check_types(items, table)
-        columns = {role: table[name] for role, name in items.roles.items()}
-        return table.select(**crossed(numbers(columns)))
+        return table.select(**numbers({role: table[name] for role, name in items.roles.items()}))
 
 
-def scan(items: Items, progress: bool = True, *, folds: bool = False) -> Scan:
-    """Validate items and total them in one pass."""
-    items = items if folds else replace(items, id=None, fold=None, cluster=None, date=None)
-    outcome = OUTCOMES[items.kind]
-    table = open_table(items.source, list(items.roles.values()))
-    columns = {role: table[name] for role, name in items.roles.items()}
+def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
+    """Validate items in one pass; returns their number, and their table with labels joined."""
+    outcome, table = OUTCOMES[items.kind], read(items)
     with phase("checking items", enabled=progress), readable(items.source):
-        check_types(items, table)
-        raw = table.select(**numbers(columns))
-        defaults = {outcome.observed: 0.0, outcome.size: outcome.no_information}
-        raw = raw.mutate({role: x for role, x in defaults.items() if role not in columns})
-        problems = _problems_of(raw, items.roles, outcome)
-        y = raw[outcome.observed]
-        countable = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0)  # no null or NaN
-        totals = raw.aggregate(
-            n=raw.count(),
-            outcome=countable.sum(),
-            score_min=raw.score.min(),
-            score_max=raw.score.max(),
-            **{f"{i}": p.condition.sum().fill_null(0) for i, p in enumerate(problems)},
-        )
-        (sums,) = totals.to_pyarrow().to_pylist()
+        problems = list(_problems_of(table, items.roles, outcome))
+        totals = {f"{k}": p.condition.sum().fill_null(0) for k, p in enumerate(problems)}
+        if items.has_outcomes:
+            y = table[outcome.observed]
+            totals["y"] = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0).sum()
+        (sums,) = table.aggregate(n=table.count(), **totals).to_pyarrow().to_pylist()
         if not sums["n"]:
             raise ItemsError(_no_rows(items))
-        bad = [(problem, int(sums[f"{i}"])) for i, problem in enumerate(problems)]
+        bad = [(problem, int(sums[f"{k}"])) for k, problem in enumerate(problems)]
         if any(rows for _, rows in bad):
-            lines = [_describe(raw, problem, rows, sums["n"]) for problem, rows in bad if rows]
+            lines = [_describe(table, problem, rows, sums["n"]) for problem, rows in bad if rows]
             raise ItemsError("\n".join(lines))
-    check_total(items, float(sums["outcome"]))
-    ends = float(sums["score_min"]), float(sums["score_max"])
-    return Scan(sums["n"], *ends, table.select(**crossed(typed(columns))))
-
-
-# --- problems of rows ----------------------------------------------------------------------------
+    check_total(items, float(sums.get("y", 0.0)))
+    return sums["n"], with_group(table)
 
 
 class _Problem(NamedTuple):
@@ -87,52 +91,56 @@ class _Problem(NamedTuple):
     condition: Any  # Ibis expression, true on bad rows
     role: str
     column: str
-    what: str  # what the values are, such as "negative"
+    what: str  # description of the values, such as "negative"
     show: bool = True  # whether to show the bad values
 
 
-def _problems_of(raw: Any, roles: Mapping[str, str], outcome: Outcome) -> list[_Problem]:
+def _problems_of(table: Any, roles: Mapping[str, str], outcome: Outcome) -> Iterator[_Problem]:
     """All possible problems of a row; a value counts for the first that applies."""
-    problems: list[_Problem] = []
-    clean: dict[str, Any] = {}
-    usable: dict[str, Any] = {}
-    for role, name in roles.items():
-        value = raw[role]
-        if role not in NUMBERS:
-            problems.append(_Problem(value.isnull(), role, name, "missing (null)", show=False))
-            if role == "date":
-                wrong = ~value.fill_null("2000-01-01").re_search(DAY)
-                problems.append(_Problem(wrong, role, name, "not a day YYYY-MM-DD"))
-            if is_group(role) and len(key_roles(roles)) > 1:
-                what = f"labelled with {MARK!r}, which joins the levels of crossed groups"
-                problems.append(_Problem(value.contains(MARK), role, name, what, show=False))
-            continue
-        rule = NUMBERS[role]
-        missing = value.fill_null(float("nan")).isnan()
-        known = missing.ifelse(0.0, value)
-        infinite = known.abs() == float("inf")  # not every engine's isinf is right
-        clean[role] = number = infinite.ifelse(0.0, known)
-        usable[role] = ~(missing | infinite)
-        beyond = (number.abs() if rule.least is None else number) > rule.largest
-        problems += [
-            _Problem(missing, role, name, "missing (null or NaN)", show=False),
-            _Problem(infinite, role, name, "infinite"),
-            _Problem(beyond, role, name, rule.beyond),
-        ]
-        if rule.least is not None:
-            problems.append(_Problem(number < 0, role, name, "negative"))
-        if rule.least:
-            small = (number >= 0) & (number < rule.least) & usable[role]
-            problems.append(_Problem(small, role, name, f"0 or below {rule.least:g}"))
-        if rule.whole:
-            safe = (number.abs() > LARGEST_COUNT).ifelse(0.0, number)
-            problems.append(_Problem(safe != safe.floor(), role, name, "not whole"))
+    for role, column in roles.items():
+        conditions = _bad_numbers if role in NUMBERS else _bad_labels
+        for condition, what in conditions(role, table[role], len(key_roles(roles)) > 1):
+            show = not what.startswith(("missing", "labelled"))
+            yield _Problem(condition, role, column, what, show)
     pair, y, x = outcome.validity, outcome.observed, outcome.size
     if pair.conflict and y in roles:
-        conflict = pair.conflict(clean[y], clean[x]) & usable[x]
-        what = pair.conflict_words.format(size=roles[x])
-        problems.append(_Problem(conflict, y, roles[y], what))
-    return problems
+        (count, *_), (size, missing, infinite) = _finite(table[y]), _finite(table[x])
+        conflict = pair.conflict(count, size) & ~(missing | infinite)
+        yield _Problem(conflict, y, roles[y], pair.conflict_words.format(size=roles[x]))
+
+
+def _finite(value: Any) -> tuple[Any, Any, Any]:
+    """Numbers with 0 in place of missing and infinite ones, and the masks of these two."""
+    missing = value.fill_null(float("nan")).isnan()
+    known = missing.ifelse(0.0, value)
+    infinite = known.abs() == float("inf")  # not every engine's isinf is right
+    return infinite.ifelse(0.0, known), missing, infinite
+
+
+def _bad_numbers(role: str, value: Any, _: bool) -> Iterator[tuple[Any, str]]:
+    """Conditions of bad numbers, each with its description."""
+    rule, (number, missing, infinite) = NUMBERS[role], _finite(value)
+    yield missing, "missing (null or NaN)"
+    yield infinite, "infinite"
+    yield (number.abs() if rule.least is None else number) > rule.largest, rule.beyond
+    if rule.least is not None:
+        yield number < 0, "negative"
+    if rule.least:
+        small = (number >= 0) & (number < rule.least) & ~(missing | infinite)
+        yield small, f"0 or below {rule.least:g}"
+    if rule.whole:
+        exact = (number.abs() > LARGEST_COUNT).ifelse(0.0, number)
+        yield exact != exact.floor(), "not whole"
+
+
+def _bad_labels(role: str, label: Any, crossed: bool) -> Iterator[tuple[Any, str]]:
+    """Conditions of bad labels and ids, each with its description."""
+    yield label.isnull(), "missing (null)"
+    if role == "date":
+        yield ~label.fill_null("2000-01-01").re_search(DAY), "not a day YYYY-MM-DD"
+    elif is_group(role) and crossed:
+        joins = f"labelled with {MARK!r}, which joins the levels of crossed groups"
+        yield label.contains(MARK), joins
 
 
 def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
@@ -149,12 +157,17 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
     return f"{counted}; {_needs(problem.role)}: {remedy}"
 
 
+# pandas has floats where whole numbers are missing
+_FRACTIONS = "numbers with fractions (pandas: .astype('Int64') makes whole numbers)"
+_TYPES = {
+    "boolean": "true/false values", "string": "text", "temporal": "dates or times",
+    "integer": "numbers", "floating": _FRACTIONS, "decimal": _FRACTIONS,
+}  # fmt: skip
+
+
 def _needs(role: str) -> str:
     """The required contents of a role's column, in words."""
     return NUMBERS[role].needs if role in NUMBERS else _NEEDS["group" if is_group(role) else role]
-
-
-# --- problems of columns -------------------------------------------------------------------------
 
 
 def check_types(items: Items, table: Any) -> None:
@@ -184,17 +197,10 @@ def _wrong_type(role: str, dtype: Any) -> str:
         right = dtype.is_numeric() or dtype.is_null()
     if right:
         return ""
-    if dtype.is_boolean():
-        return "true/false values"
-    if dtype.is_string():
-        return "text"
-    if dtype.is_temporal():
-        return "times with a time zone" if role == "date" else "dates or times"
-    if integral:
-        return "numbers"
-    if dtype.is_floating() or dtype.is_decimal():  # pandas has floats where whole ones are missing
-        return "numbers with fractions (pandas: .astype('Int64') makes whole numbers)"
-    return f"values of type {dtype}"
+    if dtype.is_timestamp() and role == "date":
+        return "times with a time zone"
+    known = (words for test, words in _TYPES.items() if getattr(dtype, f"is_{test}")())
+    return next(known, f"values of type {dtype}")
 
 
 def check_total(items: Items, total: float) -> None:

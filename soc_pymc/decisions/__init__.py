@@ -3,14 +3,8 @@
 All keep the items' order and take the uncertainty of the curves into account, which items share.
 """
 
-from .choices import (
-    expected_loss,
-    probability_above,
-    probability_best,
-    thompson_draws,
-    value_of_exposure,
-)
-from .totals import total
+from .choices import expected_loss, probability_above, value_of_exposure
+from .joint import probability_best, thompson_draws, total
 
 __all__ = [
     "expected_loss",
@@ -20,7 +14,3 @@ __all__ = [
     "total",
     "value_of_exposure",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

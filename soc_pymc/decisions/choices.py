@@ -1,54 +1,124 @@
-"""Choices of items: against a threshold, for a further observation, and by rank.
+"""Decisions on items one by one: against a threshold, and for a further observation."""
 
-In each joint draw, an item's probability to be among the k given all but its own theta is the tail
-of its posterior beyond the k-th largest theta of the others. That is less noisy than counting how
-often it is among the k, and small probabilities are seen without being hit.
-"""
-
-from dataclasses import replace
-from operator import methodcaller
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import DRAWS, MOST_DRAWS, SEED, Real, Whole, checked, refuse_beyond_memory
+from .._lib.arguments import Real, checked, digits, numbers_of
 from .._lib.arrays import Floats, Ints
-from .._lib.progress import Phase, phase
-from .._lib.threads import ordered_map
-from ..data.items import Items
-from ..families.validity import LARGEST
+from .._lib.errors import FitError
+from ..checks.observations import in_batches
+from ..data.items import Items, check_outcomes
+from ..families.scales import LARGEST
 from ..inference.results import Fit
-from ..posterior.interface import Columns, ThetaMixture
-from .items import DecisionItems, blocks_of, curve_numbers, joint_draws, read_decision
+from ..posterior.curves import items_at_once
+from ..posterior.item_columns import Columns, ThetaMixture, read_items, select
+from ..posterior.predictive import Posterior, posterior_of
 
-_HELD = 4_000_000  # draws of items that are ranked at once
-_SCREENING = 100  # draws that screen items
-_NEGLIGIBLE = 1e-3  # sum of the probabilities, by these draws, of items that are left out
+_AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
 _FEW = 128  # draws of the curves in the search for a choice's cut-off
 _COST = Real(above=0.0, below=LARGEST)
+
+
+@dataclass(frozen=True)
+class DecisionItems:
+    """A fit, and items to decide on, with the index of the answer."""
+
+    fit: Fit
+    posterior: Posterior
+    columns: Columns
+    index: pd.Index
+    labels: Mapping[str, pd.Series]  # further columns of the table
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def draws(self) -> int:
+        """Number of draws of the curves."""
+        sizes = self.fit.data["posterior"].sizes
+        return int(sizes["chain"] * sizes["draw"])
+
+    def each(
+        self,
+        title: str,
+        answer: Callable[[Columns, ThetaMixture], Sequence[Floats]],
+        progress: bool | None,
+        **extra: Floats,
+    ) -> Floats:
+        """Return rows of an answer on each posterior, (rows, n); it reads `extra` columns too."""
+
+        def rows(part: Columns) -> Sequence[Floats]:
+            return answer(part, self.posterior.theta(part))
+
+        step = max(1, min(_AT_ONCE, items_at_once(self.fit)))
+        return in_batches(title, {**self.columns, **extra}, step, progress, rows)
+
+    def rows(self, chosen: Ints) -> "DecisionItems":
+        """Return some of the items."""
+        return replace(self, columns=select(self.columns, chosen), index=self.index[chosen])
+
+    def numbers(
+        self, values: ArrayLike, name: str, least: float = -np.inf, per_item: bool = False
+    ) -> Floats:
+        """Return numbers > `least`, (n,), from one for all items or (if `per_item`) for each."""
+        n = len(self)
+        array = numbers_of(values, name, expected="a number or an array of numbers")
+        if array.shape != (n,) and (per_item or array.shape != ()):
+            scalar = "" if per_item else "one number, or "
+            raise FitError(
+                f"{name} has the shape {array.shape}: give {scalar}one number for each of {n:,} "
+                "items"
+            )
+        # larger numbers leave none to compare with
+        bad = ~((np.abs(array) <= LARGEST) & (array > least))
+        if bad.any():
+            bound = "" if least == -np.inf else f" and > {least:g}"
+            raise FitError(
+                f"{name} must be finite{bound}, up to {LARGEST:g} in size, not "
+                f"{digits(array[bad].flat[0])}"
+            )
+        return np.array(np.broadcast_to(array, (n,)))
+
+
+def read_decision(
+    fit: Fit, items: Items, progress: bool | None, also: Sequence[str] = ()
+) -> DecisionItems:
+    """Read and check the items of a decision, and further columns of their table."""
+    posterior = posterior_of(fit)
+    check_outcomes(items)
+    name = items.roles.get("id")
+    names = [*([name] if name else []), *also]
+    columns, labels = read_items(fit, items, names, progress)
+    if name:
+        index = pd.Index(labels[name], name=name)
+    elif isinstance(items.source, pd.DataFrame):
+        index = items.source.index
+    else:
+        index = pd.RangeIndex(len(columns["score"]))
+    return DecisionItems(fit, posterior, columns, index, labels)
 
 
 def probability_above(
     fit: Fit, items: Items, threshold: ArrayLike, *, progress: bool | None = None
 ) -> pd.Series:
-    """P(theta > threshold | t, y) of every item, averaged over the draws of the curves.
+    """Return P(theta > threshold | t, y) of every item, averaged over the draws of the curves.
 
     Parameters
     ----------
     fit, items
         The fit, and items of its kind: those of the fit or others.
-    threshold
-        One number, or one for each item, in the unit of theta, up to 1e90 in size.
-    progress
-        Whether to show progress.
+    threshold, progress
+        One number, or one for each item, in the unit of theta; and whether to show progress.
 
     Returns
     -------
     pandas.Series
-        ``probability_above``, in the order of the items; indexed by their id, else by the index of
-        a pandas source, else by 0, ..., n - 1.
+        In the order of the items; indexed by their id, else by the index of a pandas source, else
+        by 0, ..., n - 1.
 
     Raises
     ------
@@ -84,7 +154,7 @@ def expected_loss(
     cost_below: float = 1.0,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Expected loss of choosing each item, and of not choosing it, against a threshold.
+    """Return the expected loss of choosing each item, and of not choosing it, against a threshold.
 
     Parameters
     ----------
@@ -139,27 +209,24 @@ def value_of_exposure(
     threshold: ArrayLike | None = None,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Expected value of a further observation of each item, before it is made.
+    """Return the expected value of a further observation of each item, before it is made.
 
     Parameters
     ----------
-    fit, items, progress
-        As in `probability_above`, with the same errors.
+    fit, items, threshold, progress
+        As in `probability_above`, with the same errors; the threshold may be None.
     more
-        Further exposure (counts) or trials (successes) of each item, or the noise sd of one further
-        value of each: a number > 0, or one for each item.
-    threshold
-        As in `probability_above`: an item is chosen where E(theta) is above it. Or None.
+        Further exposure (counts) or trials (successes), or the noise sd of one further value: a
+        number > 0, or one for each item.
 
     Returns
     -------
     pandas.DataFrame
         ``sd_now``, the posterior sd, and ``sd_after``, the root of the expected posterior variance
-        after the observation (for single families that of the best linear estimate, which with
-        1,500 items is 0.01% too large); with `threshold` also ``value``, the expected value of
-        sample information E[max(E(theta | t, y, y') - threshold, 0)] - max(E(theta | t, y) -
-        threshold, 0) of the further outcome y', in the unit of theta. Indexed as in
-        `probability_above`.
+        after the observation (for single families that of the best linear estimate); with
+        `threshold` also ``value``, the expected value of sample information E[max(E(theta | t, y,
+        y') - threshold, 0)] - max(E(theta | t, y) - threshold, 0) of the further outcome y', in the
+        unit of theta. Indexed as in `probability_above`.
 
     Examples
     --------
@@ -170,7 +237,8 @@ def value_of_exposure(
     (True, True)
     """
     decision = read_decision(fit, items, progress)
-    family, extra = decision.posterior.family, {"more": decision.numbers(more, "more", 0.0)}
+    family = decision.posterior.family
+    extra = {"more": decision.numbers(more, "more", 0.0)}
     if threshold is not None:
         extra["threshold"] = decision.numbers(threshold, "threshold")
 
@@ -183,143 +251,16 @@ def value_of_exposure(
         if theta.weight is None:
             after = variance / (1.0 + family.outcome.forms.response(more, mean, variance))
         else:
-            after = family.further.expected_variance(theta, more)
+            after = family.expected_variance(theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]
         if threshold is not None:
-            rows.append(family.further.value(theta, _few(theta), more, columns["threshold"]))
+            some = theta
+            if theta.weight is None and len(theta.a) > _FEW:
+                draws = np.arange(_FEW) * len(theta.a) // _FEW
+                some = ThetaMixture(theta.a[draws], theta.b[draws])
+            rows.append(family.value_of_outcome(theta, some, more, columns["threshold"]))
         return rows
 
     rows = decision.each("value of exposure", gains, progress, **extra)
     names = ["sd_now", "sd_after", "value"][: len(rows)]
     return pd.DataFrame(rows.T, decision.index, names)
-
-
-def _few(theta: ThetaMixture) -> ThetaMixture:
-    """Some of the draws, evenly spaced; all components of weighted mixtures."""
-    number = len(theta.a)
-    if theta.weight is not None or number <= _FEW:
-        return theta
-    draws = np.arange(_FEW) * number // _FEW
-    return replace(theta, a=theta.a[draws], b=theta.b[draws])
-
-
-# --- rankings ------------------------------------------------------------------------------------
-
-
-def thompson_draws(
-    fit: Fit, items: Items, draws: int = 1, *, seed: int = 0, progress: bool | None = None
-) -> xr.DataArray:
-    """Draws of every item's theta given score and outcome, for Thompson sampling.
-
-    To choose the items with the largest theta of a draw, one draw a round, is to choose each with
-    the probability that it is the best. Each draw takes one draw of the curves for all items.
-
-    Parameters
-    ----------
-    fit, items, progress
-        As in `probability_above`, with the same errors.
-    draws, seed
-        Number of draws, and seed: take another seed each round. Fewer draws are the first of more.
-
-    Returns
-    -------
-    xarray.DataArray
-        ``theta`` (draw, item) in the unit of theta, with coordinates ``item`` (as the index of
-        `probability_above`) and ``curve``, the number of the draw of the curves: all of them in
-        random order before any is taken twice.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> theta = soc.decisions.thompson_draws(fit, items, 3, seed=1)
-    >>> dict(theta.sizes), bool((theta > 0).all())
-    ({'draw': 3, 'item': 4000}, True)
-    """
-    number, key = DRAWS(draws, "draws"), SEED(seed, "seed")
-    decision = read_decision(fit, items, progress)
-    what = f"{number:,} draws of {len(decision):,} items"
-    refuse_beyond_memory(8.0 * number * len(decision), what, "ask for fewer of one of them")
-    curves = curve_numbers(decision.draws, number, key)
-    theta = joint_draws(decision, curves, key, progress)
-    draw, item = np.arange(number), decision.index.to_numpy()
-    coords = {"draw": draw, "curve": ("draw", curves), "item": item}
-    return xr.DataArray(theta, coords, ("draw", "item"), name="theta")
-
-
-def probability_best(
-    fit: Fit,
-    items: Items,
-    k: int = 1,
-    *,
-    draws: int = 4000,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> pd.DataFrame:
-    """Probability of every item to be among the k with the largest theta.
-
-    It is a mean over draws of P(theta_i > T_i), where T_i is the k-th largest theta of the others,
-    moved to the sum k. Of thousands of items, those that add up to less than about 1e-3 get 0.
-
-    Parameters
-    ----------
-    fit, items, seed, progress
-        As in `thompson_draws`, with the same errors; items are ranked among themselves.
-    k, draws
-        Size of the top, at least 1; and number of joint draws of all items, at least 2.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``probability``, whose sum is k, and ``error``, its Monte Carlo standard error: at most
-        0.5 / sqrt(draws), and 0 where k leaves no item out. Indexed as in `probability_above`.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> top = soc.decisions.probability_best(fit, items, 10, draws=200)
-    >>> float(top["probability"].sum().round(3))
-    10.0
-    """
-    size, number, key = Whole(1)(k, "k"), Whole(2, MOST_DRAWS)(draws, "draws"), SEED(seed, "seed")
-    decision = read_decision(fit, items, progress)
-    if size >= len(decision):
-        return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
-    curves = curve_numbers(decision.draws, number, key)
-    candidates = _candidates(decision, size, key, curves)
-    answer, total = np.zeros((2, len(decision))), number * len(candidates)
-    with phase("probability of being best", total=total, unit="draws", enabled=progress) as bar:
-        answer[:, candidates] = _top(decision.rows(candidates), size, key, curves, bar)
-    return pd.DataFrame({"probability": answer[0], "error": answer[1]}, index=decision.index)
-
-
-def _candidates(items: DecisionItems, size: int, seed: int, curves: Ints) -> Ints:
-    """Items that may be among the `size` largest, by some draws: the others hardly ever are."""
-    with phase("candidates", enabled=False) as bar:
-        probability, _ = _top(items, size, seed, curves[:_SCREENING], bar)
-    order = np.argsort(probability, kind="stable")
-    return np.sort(order[np.cumsum(probability[order]) > _NEGLIGIBLE])
-
-
-def _top(
-    items: DecisionItems, size: int, seed: int, curves: Ints, bar: Phase
-) -> tuple[Floats, Floats]:
-    """Probabilities to be among the `size` largest, which sum to `size`, and their errors."""
-    n, number, blocks = len(items), len(curves), blocks_of(items, seed)
-    sums = np.zeros((2, n))  # probabilities and their squares
-    step = max(1, _HELD // n)
-    for start in range(0, number, step):
-        draws = curves[start : start + step]
-        drawings = ordered_map(methodcaller("draw", draws), blocks)
-        drawn, a, b = (np.hstack(parts) for parts in zip(*drawings, strict=True))
-        # the k-th largest of the others: of an item among the k, it is the one that follows
-        order = np.partition(drawn, [n - size - 1, n - size], axis=1)
-        following, last = order[:, [n - size - 1]], order[:, [n - size]]
-        rivals = np.where(drawn >= last, following, last)
-        probability = items.posterior.family.above_drawn(rivals, a, b)
-        sums += probability.sum(axis=0), (probability**2).sum(axis=0)
-        bar.advance(probability.size)
-    mean = sums[0] / number
-    error = np.sqrt(np.maximum(sums[1] / number - mean**2, 0.0) / (number - 1))
-    # the sum is known: what is uncertain takes up the difference
-    unsure = mean * (1.0 - mean)
-    return mean + (size - mean.sum()) * unsure / max(unsure.sum(), 1e-300), error

@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats
-from .binomial_beta import a_b, log_beta_binomial
+from .binomial_beta import a_b
 from .components import STEP, WIDTH, Components, Frame, Relative, reciprocal
 from .mixture_weights import BETAS as BETA_LAW
 from .mixture_weights import Bounds
-from .special_functions import polygammas
+from .special_functions import log_beta_binomial, polygammas
 
 _LOGITS = 230.0  # largest logit of a mean
 _LOG_SPREADS = (-230.0, 2.7)  # bounds of the second curve: spreads of logit theta are at most 21

@@ -51,9 +51,6 @@ class _BinomialForms(OutcomeForms):
         value = value + choose - special.gammaln(size - y + 1.0)
         return np.where(inside, value, -np.inf)
 
-    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
-        return {"trials": size, "successes": y}
-
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return (score < 0) | (score > 1) | ((score == 0) & (y > 0))
 
@@ -77,12 +74,6 @@ class _BinomialForms(OutcomeForms):
 
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return size * variance / np.maximum(mean * (1.0 - mean) - variance, 1e-300)
-
-    def level(self, mean: Floats, variance: Floats) -> Floats:
-        return np.asarray(special.logit(mean))
-
-    def unit(self, mean: Floats, variance: Floats) -> Floats:
-        return (mean * (1.0 - mean)) ** 2
 
     # --- calibration of the score
 

@@ -1,4 +1,4 @@
-"""Successes y ~ Binomial(n, theta) with theta ~ Beta(a, b): the closed forms.
+"""Successes y ~ Binomial(n, theta) with theta ~ Beta(a, b).
 
 The prior is described by the logit f of its mean mu and by g = log(1/a + 1/b): to first order,
 exp(g) is the variance of logit theta and the squared coefficient of variation of its odds. Then
@@ -8,185 +8,356 @@ exp(g) is the variance of logit theta and the squared coefficient of variation o
 
 Successes and failures change places by f -> -f. For small rates a is exp(-g), and g is the log cv2
 of a Gamma. g -> -infinity (no overdispersion, a Binomial marginal) is an ordinary limit.
+
+With M = a + b, the log marginal of an item with y successes and z failures in n = y + z trials is
+
+    y log mu + z log(1 - mu) + R(a, y) + R(b, z) - R(M, n) + log n! - log y! - log z!,
+
+R(alpha, y) the sum of log1p(j/alpha) over j < y (`rising`): it needs one histogram each over
+successes, failures and trials. log a = log(1 + exp(f)) - g and log b = log(1 + exp(-f)) - g lose no
+digits at either end.
 """
 
-import math
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.random import Generator
+from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Floats
-from . import poisson_gamma
-from .special_functions import beta_kernel, beta_tail, compiled, negative_binomial
+from .._lib.arrays import Floats, Ints
+from .conjugate import REACH, Family, Generators, Pair, count_grid, grid_ends
+from .outcomes import OUTCOMES
+from .poisson_gamma import draw_log_gamma
+from .priors import Beta, BetaMixture
+from .rising import columns, make_rising, rising
+from .row_sums import Columns, RowSums, row_of
+from .scales import EXACT_COUNTS
+from .special_functions import beta_binomial_ends, beta_kernel, beta_tail, log_beta_binomial
 
 _LEAST = -230.0  # second curve below which all is Binomial to all digits, and squares overflow
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
-_SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
-_MOST = 1000  # numbers of successes that are added up one by one
-_REACH, _FALL = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
-_NODE, _SHARE = np.polynomial.legendre.leggauss(96)
+_NO_SPREAD = 1e15  # a + b beyond which theta does not vary
+_TAIL = 20.0  # extent of a grid of further successes, in Gamma tails
+_SUMS = {
+    "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
+    "failures": ("n", "sum_z", "sum_z2", "sum_z3"),
+    "trials": ("n", "sum_N", "sum_N2", "sum_N3"),
+}
 
 
-def log_parameters(logit_mean: Any, log_odds_cv2: Any) -> tuple[Floats, Floats]:
-    """Log a and log b: neither loses digits where the mean is near 0 or 1."""
-    up, down = np.logaddexp(0.0, logit_mean), np.logaddexp(0.0, -np.asarray(logit_mean))
-    return up - log_odds_cv2, down - log_odds_cv2
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def _softplus(xp: Any, x: Any) -> Any:
+    """log(1 + exp(x)), with correct derivatives at 0 too."""
+    return 0.5 * (x + abs(x)) + xp.log1p(xp.exp(-abs(x)))
+
+
+def _shares(xp: Any, location: Any) -> Pair:
+    """Mean of theta and its complement."""
+    return xp.exp(-_softplus(xp, -location)), xp.exp(-_softplus(xp, location))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _successes(rng, mean, size, n, items):  # type: ignore[no-untyped-def]
+    """Successes of so many items of n trials: one Beta-Binomial with their mean and variance.
+
+    `mean` and `size` are a / (a + b) and a + b of theta's Beta.
+    """
+    trials = max(np.rint(n * items), 1.0)
+    # the correlation of two trials falls from 1/(size + 1) to (n - 1)/(trials - 1) of it
+    ratio = (trials - 1.0) / (n - 1.0) if n > 1.0 else np.inf
+    total_size = max(ratio * size + ratio - 1.0, size)
+    theta = mean
+    if total_size < _NO_SPREAD:
+        x, y = rng.gamma(mean * total_size, 1.0), rng.gamma((1.0 - mean) * total_size, 1.0)
+        # both are 0 where the Beta is at its ends
+        theta = x / (x + y) if x + y > 0.0 else (1.0 if rng.random() < mean else 0.0)
+    return float(rng.binomial(int(trials), theta))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def draw_row(  # type: ignore[no-untyped-def]
+    rng, location, dispersion, y_step, y_over, y_excess, y_weight, z_step, z_over, z_excess,
+    z_weight, n_step, n_over, n_excess, n_weight, total, failures, constant, spread,
+):  # fmt: skip
+    """Successes of a row, from the items of each number of trials."""
+    mu, complement = 1.0 / (1.0 + np.exp(-location)), 1.0 / (1.0 + np.exp(location))
+    tilt, within = complement - mu, np.exp(dispersion)
+    f = location + 0.5 * spread * tilt
+    within += spread * (1.0 + tilt * tilt * within / (1.0 + mu * complement * within))
+    mean, size = 1.0 / (1.0 + np.exp(-f)), (1.0 + np.exp(f)) * (1.0 + np.exp(-f)) / within
+    successes = 0.0
+    for j in range(min(len(n_over), EXACT_COUNTS - 1)):  # with just 1, ..., 31 trials
+        items = n_over[j] - (n_over[j + 1] if j + 1 < len(n_over) else 0.0)
+        if items > 0.0:
+            successes += _successes(rng, mean, size, j + 1.0, items)
+    for i in range(len(n_excess)):
+        if n_weight[i] > 0.0:
+            successes += _successes(rng, mean, size, n_excess[i] + EXACT_COUNTS, n_weight[i])
+    return successes
+
+
+@dataclass(frozen=True)
+class BetaRows(RowSums):
+    """The three histograms of all rows: of successes y, failures z and trials n."""
+
+    y_step_start: Ints  # as in `Rising`
+    y_step: Floats
+    y_over: Floats
+    y_start: Ints
+    y_excess: Floats
+    y_weight: Floats
+    z_step_start: Ints
+    z_step: Floats
+    z_over: Floats
+    z_start: Ints
+    z_excess: Floats
+    z_weight: Floats
+    n_step_start: Ints
+    n_step: Floats
+    n_over: Floats
+    n_start: Ints
+    n_excess: Floats
+    n_weight: Floats
+    total: Floats  # (rows,): sum of successes
+    failures: Floats  # (rows,): and of failures
+    constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
+    spread: Floats  # (rows,): variance of the items' own logits of the mean around the row's
+
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        f"{letter}_{start}": (f"{letter}_{value}", f"{letter}_{number}")
+        for letter in "yzn"
+        for start, value, number in (("step_start", "step", "over"), ("start", "excess", "weight"))
+    }
+    draw_row = staticmethod(draw_row)
+    margins = ("trials", "failures", "successes")
+    size_cell = "trials_cell"
+    nothing = "all trials are 0"
+    natural_scales = ("logit", "log")  # scores that are probabilities, or small rates
+
+    @staticmethod
+    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> Pair:
+        """Curves of theta over rows whose items' logits of the mean vary."""
+        mu, complement = _shares(xp, location)
+        tilt, within = complement - mu, xp.exp(dispersion)
+        bent = tilt * tilt * within / (1.0 + mu * complement * within)
+        return location + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
+
+    @staticmethod
+    def log_probability(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
+        """Log marginal of rows without spread."""
+        total, failures, constant = cells[12:]
+        up, down = _softplus(xp, location), _softplus(xp, -location)  # -log(1 - mu), -log(mu)
+        value = constant - total * down - failures * up
+        value = value + rising(xp, xp.exp(dispersion - up), *cells[:4])
+        value = value + rising(xp, xp.exp(dispersion - down), *cells[4:8])
+        return value - rising(xp, xp.exp(dispersion - up - down), *cells[8:12])
+
+    @classmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BetaRows":
+        """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
+        joint = cells.get("joint")
+        sums = {name: columns(joint or cells[name], names) for name, names in _SUMS.items()}
+        (of_y, log_y), (of_z, log_z), (of_n, log_n) = (
+            make_rising(rows, table) for table in sums.values()
+        )
+        total, failures = (
+            np.bincount(sums[name][0], sums[name][2], rows) for name in ("successes", "failures")
+        )
+        constant = log_n - log_y - log_z
+        return cls(*of_y, *of_z, *of_n, total, failures, constant, np.zeros(rows))
+
+    @staticmethod
+    def events(sums: Mapping[str, float]) -> float:
+        """Successes or failures, whichever are fewer."""
+        return min(sums["sum_y"], sums["sum_N"] - sums["sum_y"])
+
+    @property
+    def tells_dispersion(self) -> NDArray[np.bool_]:
+        """Rows with an item of two trials or more: single trials say nothing of the variance."""
+        rows = row_of(self.n_step_start)[self.n_step == 1.0]
+        return np.bincount(rows, minlength=len(self.total)) > 0
+
+    def _sizes(self) -> tuple[Ints, Floats, Floats]:
+        """Row, trials and number of items of points that stand for the items."""
+        row = row_of(self.n_step_start)
+        later = np.append(self.n_over[1:], 0.0)
+        later[np.append(row[1:], -1) != row] = 0.0
+        fewer = self.n_step < EXACT_COUNTS - 1  # those with more are in the other table
+        return (
+            np.concatenate([row[fewer], row_of(self.n_start)]),
+            np.concatenate([self.n_step[fewer] + 1.0, self.n_excess + EXACT_COUNTS]),
+            np.concatenate([(self.n_over - later)[fewer], self.n_weight]),
+        )
+
+    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
+        """Lower bounds of the Fisher information of both curves, by row.
+
+        That of the logit is the information of the best linear function of the successes, n v times
+        (M + 1)/(M + n), and of the second curve that of the best quadratic one (Godambe 1985): (d
+        Var(y)/dg)^2 over the product of Var(y) and the second coefficient of the recurrence of
+        Hahn's polynomials, orthogonal under the Beta-Binomial.
+        """
+        row, n, items = self._sizes()
+        wide = self.widened(np, location, dispersion, self.spread)
+        f, g = (curve[row] for curve in wide)
+        a, b = a_b(f, g)
+        m, v = a + b, special.expit(f) * special.expit(-f)
+        of_location = n * v * ((m + 1.0) / (m + n))
+        extra = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + extra)
+        later = 2.0 * (n - 1.0) * ((a + 1.0) / (m + 2.0)) * ((b + 1.0) / (m + 2.0))
+        later = later * (m / (m + 1.0)) * ((m + n + 1.0) / (m + 3.0))
+        slope = n * v * extra * (m / (m + 1.0))
+        of_dispersion = slope**2 / np.where(n > 1, n * v * (1.0 + extra) * later, 1.0)
+        # derivative of the wider second curve in the one of the row's centre
+        mu, complement = _shares(np, location)
+        bend = (complement - mu) / (1.0 + mu * complement * np.exp(dispersion))
+        chain = np.exp(dispersion - wide[1]) * (1.0 + self.spread * bend**2)
+        rows = len(self.total)
+        return (
+            np.bincount(row, items * of_location, rows),
+            chain**2 * np.bincount(row, items * of_dispersion, rows),
+        )
+
+    def level(self) -> tuple[float, float]:
+        """Logit of the overall rate, and the prior's own level."""
+        successes, failures = self.total.sum() + 0.5, self.failures.sum() + 0.5
+        return float(np.log(successes) - np.log(failures)), self.dispersion_level[0]
+
+    @property
+    def can_fit(self) -> NDArray[np.bool_]:
+        """Rows with a success and a failure: without either the logit of the mean is infinite."""
+        return (self.total > 0) & (self.failures > 0)
+
+
+# --- the family ----------------------------------------------------------------------------------
 
 
 def a_b(logit_mean: Any, log_odds_cv2: Any) -> tuple[Floats, Floats]:
-    """Parameters of the Beta prior with these curves.
-
-    Examples
-    --------
-    >>> a, b = a_b(0.0, np.log(0.5))
-    >>> float(a.round(9)), float(b.round(9))
-    (4.0, 4.0)
-    """
-    log_a, log_b = log_parameters(logit_mean, np.maximum(log_odds_cv2, _LEAST))
-    return np.exp(log_a), np.exp(log_b)
+    """Conjugate parameters a and b: neither loses digits where the mean is near 0 or 1."""
+    g = np.maximum(log_odds_cv2, _LEAST)
+    up, down = np.logaddexp(0.0, logit_mean), np.logaddexp(0.0, -np.asarray(logit_mean))
+    return np.exp(up - g), np.exp(down - g)
 
 
-def to_curves(a: Any, b: Any) -> tuple[Floats, Floats]:
-    """Both curves of Beta(a, b)."""
-    log_a, log_b = np.log(a), np.log(b)
-    return log_a - log_b, np.logaddexp(-log_a, -log_b)
+class BinomialBeta(Family):
+    """Beta(a, b) priors of the probabilities of successes."""
 
+    name = "Beta"
+    outcome = OUTCOMES["binomial"]
+    prior, mixture, rows = Beta, BetaMixture, BetaRows
 
-def _parts(
-    logit_mean: ArrayLike, log_odds_cv2: ArrayLike, spread: ArrayLike
-) -> tuple[Floats, Floats, Floats]:
-    """Tilt 1 - 2 mu, exp(g), and exp(g) of theta over a variance of the mean's logit."""
-    mu, complement = special.expit(logit_mean), special.expit(-np.asarray(logit_mean))
-    tilt, odds_cv2 = complement - mu, np.exp(log_odds_cv2)
-    return (
-        tilt,
-        odds_cv2,
-        odds_cv2 + spread * (1.0 + tilt**2 * odds_cv2 / (1.0 + mu * complement * odds_cv2)),
-    )
+    def to_parameters(self, location: Any, dispersion: Any) -> Pair:
+        return a_b(location, dispersion)
 
+    def to_curves(self, a: Any, b: Any) -> Pair:
+        log_a, log_b = np.log(a), np.log(b)
+        return log_a - log_b, np.logaddexp(-log_a, -log_b)
 
-def widened(logit_mean: Floats, log_odds_cv2: Floats, spread: ArrayLike) -> tuple[Floats, Floats]:
-    """Curves averaged over a variance `spread` of the mean's logit, to second order."""
-    spread = np.asarray(spread, dtype=float)
-    tilt, _, widened_cv2 = _parts(logit_mean, log_odds_cv2, spread)
-    return logit_mean + 0.5 * spread * tilt, np.log(widened_cv2)
+    def curve_variables(self, location: Floats, dispersion: Floats) -> dict[str, Floats]:
+        a, b = a_b(location, dispersion)
+        mean, variance = self.natural_moments(location, np.exp(dispersion))
+        return {
+            "mean": mean,
+            "variance": variance,
+            "logit_mean": location,
+            "log_odds_cv2": dispersion,
+            "log_variance": np.log(variance),
+            "a": a,
+            "b": b,
+        }
 
+    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
+        mean = special.expit(location)
+        v = mean * special.expit(-np.asarray(location))
+        return mean, v * (v * dispersion / (1.0 + v * dispersion))
 
-def widening_slope(logit_mean: Floats, log_odds_cv2: Floats, spread: Floats) -> Floats:
-    """Derivative of the second curve of `widened` in the one before."""
-    tilt, odds_cv2, widened_cv2 = _parts(logit_mean, log_odds_cv2, spread)
-    v = special.expit(logit_mean) * special.expit(-logit_mean)
-    return np.asarray(
-        (odds_cv2 + spread * tilt**2 * odds_cv2 / (1.0 + v * odds_cv2) ** 2) / widened_cv2
-    )
+    def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
+        return a + y, b + (size - y)
 
+    def mean(self, a: Any, b: Any) -> Any:
+        return a / (a + b)
 
-def natural_moments(logit_mean: Any, odds_cv2: Any) -> tuple[Any, Any]:
-    """E(theta) and Var(theta) from the first curve and the second's exponential, 0 included."""
-    mean = special.expit(logit_mean)
-    v = mean * special.expit(-np.asarray(logit_mean))
-    return mean, v * (v * odds_cv2 / (1.0 + v * odds_cv2))
+    def variance(self, a: Any, b: Any) -> Any:
+        total = a + b
+        return (a / total) * (b / total) / (total + 1.0)
 
+    def third(self, a: Any, b: Any) -> Any:
+        total = a + b
+        return 2.0 * self.variance(a, b) * ((b - a) / total) / (total + 2.0)
 
-def curve_variables(logit_mean: Floats, log_odds_cv2: Floats) -> dict[str, Floats]:
-    """Variables of `soc.calibration_curves`."""
-    a, b = a_b(logit_mean, log_odds_cv2)
-    mean, variance = natural_moments(logit_mean, np.exp(log_odds_cv2))
-    return {
-        "mean": mean,
-        "variance": variance,
-        "logit_mean": logit_mean,
-        "log_odds_cv2": log_odds_cv2,
-        "log_variance": np.log(variance),
-        "a": a,
-        "b": b,
-    }
+    def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        inside = np.clip(cut, 0.0, 1.0)
+        return beta_tail(inside, 1.0 - inside, a, b)
 
+    def excess(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        inside = np.clip(cut, 0.0, 1.0)
+        return np.where(cut > 0, _excess(inside, 1.0 - inside, a, b), self.mean(a, b) - cut)
 
-def update(a: Any, b: Any, successes: Any, trials: Any) -> tuple[Any, Any]:
-    """Posterior a and b after `successes` in `trials`."""
-    return a + successes, b + (trials - successes)
+    def shortfall(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        # that of failures in excess of 1 - cut
+        inside = np.clip(cut, 0.0, 1.0)
+        return np.where(cut < 1, _excess(1.0 - inside, inside, b, a), cut - self.mean(a, b))
 
+    def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
+        others = tuple(rng.spawn(1)[0] for rng in rngs)  # the same for any number of rows
+        return draw_log_gamma(a, rngs) - draw_log_gamma(b, others)
 
-def mean(a: Any, b: Any) -> Any:
-    """Mean of Beta(a, b)."""
-    return a / (a + b)
+    def natural(self, drawn: Floats) -> Floats:
+        return np.asarray(special.expit(drawn))
 
+    def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
+        logit, a, b = np.broadcast_arrays(drawn, a, b)
+        tail = beta_tail(special.expit(logit), special.expit(-logit), a, b)
+        far = np.abs(logit) > _FAR
+        if far.any():  # odds below all numbers
+            low, logit, a, b = logit[far] < 0, logit[far], a[far], b[far]
+            shape = np.where(low, a, b)
+            log_tail = -shape * np.abs(logit) - np.log(shape) - special.betaln(a, b)
+            tail[far] = np.where(low, -np.expm1(np.minimum(log_tail, 0.0)), np.exp(log_tail))
+        return np.asarray(tail)
 
-def variance(a: Any, b: Any) -> Any:
-    """Variance of Beta(a, b)."""
-    total = a + b
-    return (a / total) * (b / total) / (total + 1.0)
+    def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
+        return log_beta_binomial(y, size, *a_b(location, dispersion))
 
+    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
+        return beta_binomial_ends(y, size, *a_b(location, dispersion))
 
-def third(a: Any, b: Any) -> Any:
-    """Third central moment of Beta(a, b)."""
-    total = a + b
-    return 2.0 * variance(a, b) * ((b - a) / total) / (total + 2.0)
+    def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
+        theta = special.expit(self.draw(*a_b(location, dispersion), (rng, rng)))
+        return rng.binomial(np.asarray(size).astype(np.int64), theta).astype(float)
 
+    def possible_size(self, size: Floats) -> Floats:
+        return np.rint(size)
 
-def log_pmf(
-    successes: ArrayLike, trials: ArrayLike, logit_mean: ArrayLike, log_odds_cv2: ArrayLike
-) -> Floats:
-    """Log marginal probability of successes in trials: Beta-Binomial, Binomial in the limit.
+    def grid(self, weight: Floats, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats]:
+        # what is rare is counted: the grid is finer near 0
+        swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
+        a, b = np.where(swap, b, a), np.where(swap, a, b)
+        total = a + b
+        mean = size * (a / total)
+        reach = np.sqrt(mean * (b / total) * ((total + size) / (total + 1.0)))
+        reach = REACH * reach + _TAIL * (1.0 + size / total)
+        low, high = grid_ends(weight, mean - reach, mean + reach)
+        low, high = np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, size))
+        count, width = count_grid(low, high)
+        count = np.minimum(count, size)  # those beyond the grid's end have no weight
+        return np.where(swap, size - count, count), width
 
-    successes, trials: Successes seen, and in how many trials; 0 trials give probability 1 to 0.
-    logit_mean, log_odds_cv2: The two curves.
-    Returns numpy.ndarray: Log probabilities, broadcast over the arguments.
+    def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
+        return log_beta_binomial(y, size, a, b)
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> bool(np.isclose(log_pmf(1, 3, 0.0, np.log(2.0)), np.log(0.25)))
-    True
-    """
-    y, n, f, g = (np.asarray(v, dtype=float) for v in (successes, trials, logit_mean, log_odds_cv2))
-    return log_beta_binomial(y, n, *a_b(f, g))
+    def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
+        return np.clip(np.floor(cut * (a + b + size) - a) + 1.0, 0.0, size + 1.0)
 
-
-def cdf_interval(
-    successes: Floats, trials: Floats, logit_mean: Floats, log_odds_cv2: Floats
-) -> tuple[Floats, Floats]:
-    """P(Y <= successes - 1) and P(Y <= successes) under many curves.
-
-    successes, trials: Shape (n,).
-    logit_mean, log_odds_cv2: Shape (curves, n).
-    Returns tuple of numpy.ndarray: Two arrays (curves, n).
-    """
-    a, b = a_b(logit_mean, log_odds_cv2)
-    return beta_binomial_ends(successes, trials, a, b)
-
-
-def simulate(
-    logit_mean: Floats, log_odds_cv2: Floats, trials: Floats, rng: np.random.Generator
-) -> Floats:
-    """Successes of new items: theta from its prior, the successes given theta."""
-    theta = special.expit(draw_theta(*a_b(logit_mean, log_odds_cv2), (rng, rng)))
-    return rng.binomial(np.asarray(trials).astype(np.int64), theta).astype(float)
-
-
-# --- tails and draws of Beta(a, b) ---------------------------------------------------------------
-
-
-def above(cut: Floats, a: Floats, b: Floats) -> Floats:
-    """P(theta > cut)."""
-    inside = np.clip(cut, 0.0, 1.0)
-    return beta_tail(inside, 1.0 - inside, a, b)
-
-
-def excess(cut: Floats, a: Floats, b: Floats) -> Floats:
-    """E[(theta - cut)+]: for cuts below 0 the distance of the mean from the cut."""
-    inside = np.clip(cut, 0.0, 1.0)
-    return np.where(cut > 0, _excess(inside, 1.0 - inside, a, b), mean(a, b) - cut)
-
-
-def shortfall(cut: Floats, a: Floats, b: Floats) -> Floats:
-    """E[(cut - theta)+]: that of failures in excess of 1 - cut."""
-    inside = np.clip(cut, 0.0, 1.0)
-    return np.where(cut < 1, _excess(1.0 - inside, inside, b, a), cut - mean(a, b))
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        tail = beta_binomial_ends(np.clip(y, 0.0, size), size, a, b)[0]
+        return np.where(y > size, 1.0, np.where(y <= 0, 0.0, tail))
 
 
 def _excess(cut: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
@@ -194,126 +365,3 @@ def _excess(cut: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     gap = np.where(cut < 0.5, a - (a + b) * cut, (a + b) * complement - b)
     tail = beta_tail(cut, complement, a, b)
     return np.maximum(gap * tail + beta_kernel(cut, complement, a, b), 0.0) / (a + b)
-
-
-def draw_theta(a: Floats, b: Floats, rngs: tuple[np.random.Generator, ...]) -> Floats:
-    """Draws of logit theta, one for each element, row by row."""
-    unit = np.ones_like(a)
-    second_rngs = tuple(rng.spawn(1)[0] for rng in rngs)  # the same for any number of rows
-    return poisson_gamma.draw_theta(a, unit, rngs) - poisson_gamma.draw_theta(b, unit, second_rngs)
-
-
-def above_drawn(logit: Floats, a: Floats, b: Floats) -> Floats:
-    """P(theta > a draw of `draw_theta`)."""
-    logit, a, b = np.broadcast_arrays(logit, a, b)
-    tail = beta_tail(special.expit(logit), special.expit(-logit), a, b)
-    far = np.abs(logit) > _FAR
-    if far.any():  # odds below all numbers
-        side = logit[far] < 0
-        shape_of_side = np.where(side, a[far], b[far])
-        log_tail = (
-            -shape_of_side * np.abs(logit[far])
-            - np.log(shape_of_side)
-            - special.betaln(a[far], b[far])
-        )
-        tail[far] = np.where(side, -np.expm1(np.minimum(log_tail, 0.0)), np.exp(log_tail))
-    return np.asarray(tail)
-
-
-# --- probabilities and cdf of the Beta-Binomial ---------------------------------------------------
-
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-
-
-@_jit
-def _log_pmf(y, n, a, b):  # type: ignore[no-untyped-def]
-    """Log probability of y successes in n trials; y may lie between whole numbers.
-
-    Given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial.
-    """
-    m = a + b
-    log_ratio = negative_binomial(y, a, n * (a / m)) + negative_binomial(n - y, b, n * (b / m))
-    return log_ratio - negative_binomial(n, m, n)
-
-
-@_jit
-def _pmf(y, n, a, b):  # type: ignore[no-untyped-def]
-    return math.exp(_log_pmf(y, n, a, b))
-
-
-@numba.vectorize(cache=True)
-def _log_beta_binomial(y, n, a, b):  # type: ignore[no-untyped-def]
-    return _log_pmf(y, n, a, b)
-
-
-def log_beta_binomial(y: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
-    """Log probability of y successes in n trials, theta ~ Beta(a, b)."""
-    return compiled(_log_beta_binomial, y, n, a, b)
-
-
-@_jit
-def _added(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
-    """Sum of probabilities from `low` to y, given that of y, from y downwards."""
-    total, term = 0.0, at_y
-    k = y
-    while k >= low:
-        total += term
-        if term < 1e-18 * total and a >= 1.0:  # the rest falls further
-            break
-        term *= k * (b + (n - k)) / ((n - k + 1.0) * (a + k - 1.0))
-        k -= 1.0
-    return total
-
-
-@_jit
-def _tail(y, n, a, b):  # type: ignore[no-untyped-def]
-    """P(Y <= y) for y at most about the mean.
-
-    Where numbers are many it is an integral over the root of y, by Gauss and Legendre, with the
-    first term of Euler and Maclaurin at its ends.
-    """
-    if y < 0.0:
-        return 0.0
-    m = a + b
-    sd = math.sqrt(n * (a / m) * (b / m) * ((m + n) / (m + 1.0)))
-    low = max(0.0, math.floor(y - _REACH * sd - _FALL * (1.0 + n / m)))
-    at_y = _pmf(y, n, a, b)
-    if y - low < _MOST:
-        return _added(y, low, at_y, n, a, b)
-    total, begin = 0.0, low - 0.5
-    if low == 0.0:
-        high_root = _SINGLE - 1.0
-        at_last = _pmf(high_root, n, a, b)
-        total = _added(high_root, 0.0, at_last, n, a, b)
-        begin = high_root + 0.5
-        total += (_pmf(high_root + 1.0, n, a, b) - at_last) / 24.0
-    total -= (_pmf(y + 1.0, n, a, b) - at_y) / 24.0
-    low_root, high_root = math.sqrt(max(begin, 0.0)), math.sqrt(y + 0.5)
-    half = 0.5 * (high_root - low_root)
-    for i in range(len(_NODE)):
-        root = low_root + half * (1.0 + _NODE[i])
-        total += 2.0 * half * _SHARE[i] * root * _pmf(root * root, n, a, b)
-    return total
-
-
-@_jit
-def _fill_ends(y, n, a, b, below, upto):  # type: ignore[no-untyped-def]
-    """Fill both ends, (curves, items)."""
-    for s in range(a.shape[0]):
-        for i in range(len(y)):
-            p, q = a[s, i], b[s, i]
-            pmf = _pmf(y[i], n[i], p, q)
-            if y[i] * q <= (n[i] - y[i]) * p:  # at most the mean
-                upto[s, i] = _tail(y[i], n[i], p, q)
-                below[s, i] = upto[s, i] - pmf
-            else:
-                below[s, i] = 1.0 - _tail(n[i] - y[i], n[i], q, p)
-                upto[s, i] = below[s, i] + pmf
-
-
-def beta_binomial_ends(y: Floats, n: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """P(Y <= y - 1) and P(Y <= y) of y successes in n trials, (curves, items)."""
-    below, upto = np.empty(a.shape), np.empty(a.shape)
-    numbers = (np.ascontiguousarray(v, dtype=float) for v in (y, n, a, b))
-    _fill_ends(*numbers, below, upto)
-    return np.clip(below, 0.0, 1.0), np.clip(upto, 0.0, 1.0)

@@ -66,9 +66,6 @@ class OutcomeForms(Protocol):
         """Base of percentages of gains in log likelihood, (n,), >= 0."""
         return -self.log_likelihood(y, size, theta)
 
-    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
-        """Further columns to add up with gains, by name."""
-
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         """Mask of scores that cannot be estimates of theta, given the outcomes."""
 
@@ -95,12 +92,6 @@ class OutcomeForms(Protocol):
 
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         """Derivative of the posterior mean in the outcome's own estimate of theta."""
-
-    def level(self, mean: Floats, variance: Floats) -> Floats:
-        """E(theta) on the scale for comparing bins."""
-
-    def unit(self, mean: Floats, variance: Floats) -> Floats:
-        """Unit of squared errors of E(theta)."""
 
     # --- calibration of the score
 

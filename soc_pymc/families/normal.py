@@ -72,9 +72,6 @@ class _NormalForms(OutcomeForms):
     def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
         return np.asarray(0.5 * ((y - theta) / size) ** 2)
 
-    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
-        return {"precision": size**-2.0}
-
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return np.zeros(len(score), dtype=bool)
 
@@ -100,12 +97,6 @@ class _NormalForms(OutcomeForms):
 
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return variance / size**2
-
-    def level(self, mean: Floats, variance: Floats) -> Floats:
-        return mean / np.sqrt(variance)
-
-    def unit(self, mean: Floats, variance: Floats) -> Floats:
-        return variance
 
     # --- calibration of the score
 

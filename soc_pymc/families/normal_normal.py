@@ -1,60 +1,291 @@
-"""Values y ~ Normal(theta, s^2), s known, with theta ~ Normal(mean, variance): the closed forms.
+"""Values y ~ Normal(theta, s^2), s known, with theta ~ Normal(mean, variance).
 
-`update` and `moments` use only + - * /, so they work for numpy, xarray, PyTensor and SQL
-expressions. The prior is described by its mean and the logarithm of its variance: their information
-is orthogonal, and variance -> 0 (theta a function of the score) is a regular limit.
+The prior is described by its mean and the logarithm of its variance: their information is
+orthogonal, and variance -> 0 (theta a function of the score) is a regular limit.
+
+With w = s^2, y is Normal(mean, variance + w): a row's log marginal needs, for every cell of nearly
+equal w, the sums of 1, y and y^2. Within a cell w varies by a few percent; the cell's moments up to
+the third of w - mean(w), plain and with y and y^2, leave an error of fourth order.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+import numba
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Bools, Floats, Ints
+from .conjugate import GRID, REACH, Family, Generators, Pair, grid_ends
+from .outcomes import OUTCOMES
+from .priors import Normal, NormalMixture
+from .row_sums import Columns, RowSums, Weak, row_of, weak_dispersion
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 _LOG_ROOT_2PI = 0.5 * _LOG_2PI
+_FAR = 40.0  # predictive sd beyond which no further value comes
+_VARIANCE_SHARE = 0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
+_LEVEL_SD = 3.0
+_NOISE_SUMS = (
+    ("n", "sum_w", "sum_w2", "sum_w3"),
+    ("sum_y", "sum_yw", "sum_yw2", "sum_yw3"),
+    ("sum_y2", "sum_y2w", "sum_y2w2", "sum_y2w3"),
+)
 
 
-def mean_variance(mean: Floats, log_variance: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of a prior with the given curves."""
-    return mean, np.exp(log_variance)
+# --- rows ----------------------------------------------------------------------------------------
 
 
-def mean_log_variance(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Curves of a prior with this mean and variance."""
-    return mean, np.log(variance)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def draw_row(rng, location, dispersion, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
+    """Mean value of a row."""
+    n = moments[:, 0, 0]
+    variance = (n * (np.exp(dispersion) + spread + noise)).sum()
+    return location + rng.normal() * np.sqrt(variance) / n.sum()
 
 
-def widened(mean: Floats, log_variance: Floats, spread: ArrayLike) -> tuple[Floats, Floats]:
-    """Curves averaged over a variance `spread` of the mean."""
-    # single items have a spread of 0, whose logarithm is intended
-    with np.errstate(divide="ignore"):
-        return mean, np.logaddexp(log_variance, np.log(spread))
+@dataclass(frozen=True)
+class NormalRows(RowSums):
+    """Cells over the noise of all rows, rows one after the other."""
+
+    start: Ints  # (rows + 1,): offsets of the rows' cells
+    noise: Floats  # mean noise variance of each cell
+    # (cells, 3, 4): sums over the items of (w - noise)^k times 1, r and r^2, with r the value minus
+    # the row's centre, for k = 0 to 3
+    moments: Floats
+    centre: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
+    spread: Floats  # (rows,): variance of the items' means around that of the row's position
+
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"start": ("noise", "moments")}
+    draw_row = staticmethod(draw_row)
+    most = (np.inf, 600.0)
+    farthest = (np.inf, 3.0)
+    reach = float(np.inf)  # in the mean the log marginal is a parabola
+    most_spread = float(np.inf)
+    margins = ("noise",)
+    size_cell = "noise_cell"
+
+    @staticmethod
+    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> Pair:
+        """Curves of theta over a row."""
+        return location, xp.log(xp.exp(dispersion) + spread)
+
+    @staticmethod
+    def log_probability(
+        xp: Any, location: Any, dispersion: Any, noise: Any, moments: Any, centre: Any
+    ) -> Any:
+        """Log marginal of rows without spread."""
+        inverse = 1.0 / (xp.exp(dispersion)[..., None] + noise)
+        gap = (location - centre)[..., None]
+        n, plain, square = (moments[..., k, :] for k in range(3))
+        value = n[..., 0] * xp.log(2.0 * np.pi / inverse)
+        value = value - inverse * inverse * (0.5 * n[..., 2] - inverse * n[..., 3] / 3.0)
+        for k in range(4):
+            scatter = square[..., k] - gap * (2.0 * plain[..., k] - gap * n[..., k])
+            value = value + (-1.0) ** k * inverse ** (k + 1) * scatter
+        return -0.5 * value.sum(axis=-1)
+
+    @classmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalRows":
+        """Build from tables of cells with a column ``row``: joint cells, or those of the noise.
+
+        Every row has at least one cell.
+        """
+        table, make = (
+            (cells["joint"], _joint_sums) if "joint" in cells else (cells["noise"], _noise_sums)
+        )
+        order = np.argsort(table["row"], kind="stable")
+        row, sums = table["row"][order], make(table)[order]
+        ends = np.cumsum(np.bincount(row, minlength=rows))
+        start = np.concatenate([[0], ends]).astype(np.int64)
+        n, total = (np.add.reduceat(sums[:, k, 0], start[:-1]) for k in (0, 1))
+        noise = sums[:, 0, 1] / sums[:, 0, 0]
+        moments = _shifted(sums, noise)
+        # with equal noise the moments are only rounding
+        equal = moments[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
+        moments[equal, :, 1:] = 0.0
+        centre = (total / n)[row][:, None]
+        moments[:, 2] += centre * (centre * moments[:, 0] - 2.0 * moments[:, 1])
+        moments[:, 1] -= centre * moments[:, 0]
+        return cls(start, noise, np.ascontiguousarray(moments), total / n, np.zeros(rows))
+
+    @classmethod
+    def weak(cls, sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
+        """Weak priors of both curves, in units of the values."""
+        n = sums["n"]
+        mean = sums["sum_t"] / n
+        scatter = max(sums["sum_t2"] / n - mean**2, 0.0)
+        unit2 = scatter + sums["sum_s2"] / n
+        unit = float(np.sqrt(unit2))
+        return (
+            Weak((mean, 10.0 * unit + abs(mean)), (0.0, 3.0 * unit), unit),
+            weak_dispersion(float(np.log(_VARIANCE_SHARE * unit2)), _LEVEL_SD),
+        )
+
+    @property
+    def total(self) -> Floats:
+        """(rows,): mean value of the row's items."""
+        return self.centre
+
+    @property
+    def items(self) -> Floats:
+        """(rows,): number of items."""
+        return np.add.reduceat(self.moments[:, 0, 0], self.start[:-1])
+
+    def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
+        """Sd of an item's value."""
+        items = self.moments[:, 0, 0]
+        noise = np.add.reduceat(items * self.noise, self.start[:-1]) / self.items
+        return np.sqrt(np.exp(dispersion) + (noise if rows is None else noise[rows]))
+
+    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
+        """Fisher information of mean and of log variance by row; the two are orthogonal."""
+        row, number = row_of(self.start), len(self.centre)
+        variance = np.exp(dispersion)[row]
+        total = variance + self.spread[row] + self.noise
+        n = self.moments[:, 0, 0]
+        of_variance = 0.5 * n * (variance / total) ** 2
+        return np.bincount(row, n / total, number), np.bincount(row, of_variance, number)
+
+    def level(self) -> tuple[float, float]:
+        """Overall mean, and the log of the variance less the noise."""
+        n = self.items
+        level = float(np.average(self.centre, weights=n))
+        squares = float(self.moments[:, 2, 0].sum() + n @ (self.centre - level) ** 2)
+        noise = float(np.average(self.noise, weights=self.moments[:, 0, 0]))
+        return level, float(np.log(max(squares / n.sum() - noise, 0.1 * noise)))
 
 
-def curve_variables(mean: Floats, log_variance: Floats) -> dict[str, Floats]:
-    """Variables of `soc.calibration_curves`."""
-    return {"mean": mean, "variance": np.exp(log_variance), "log_variance": log_variance}
+def _noise_sums(table: Columns) -> Floats:
+    """Sums of cells of the noise, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3."""
+    sums = np.array([[table[name] for name in names] for names in _NOISE_SUMS], dtype=float)
+    return np.moveaxis(sums, -1, 0)
 
 
-def update(mean: Any, variance: Any, value: Any, noise_variance: Any) -> tuple[Any, Any]:
-    """Posterior mean and variance of theta after one value with noise of a known variance.
-
-    Examples
-    --------
-    >>> update(0.0, 4.0, 1.0, 4.0)
-    (0.5, 2.0)
-    """
-    total = variance + noise_variance
-    noise_share = noise_variance / total  # a product of both variances could overflow
-    return value * (variance / total) + mean * noise_share, variance * noise_share
+def _joint_sums(table: Columns) -> Floats:
+    """The same sums of joint cells, in which values and noise hardly vary."""
+    n = table["n"].astype(float)
+    w1, w2 = table["sum_w"] / n, table["sum_w2"] / n
+    # the third moment of a narrow cell about its mean is negligible
+    powers = np.stack([np.ones(len(n)), w1, w2, w1 * (3.0 * w2 - 2.0 * w1**2)], axis=1)
+    names = np.stack([n, table["sum_y"], table["sum_y2"]], axis=1)
+    return np.asarray(names[:, :, None] * powers[:, None, :])
 
 
-def moments(mean: Any, variance: Any, noise_variance: Any) -> tuple[Any, Any]:
-    """Mean and variance of a value before it is seen."""
-    return mean, variance + noise_variance
+def _shifted(sums: Floats, noise: Floats) -> Floats:
+    """Sums of powers of w - noise from sums of powers of w."""
+    s0, s1, s2, s3 = (sums[:, :, k] for k in range(4))
+    a = noise[:, None]
+    shifted = [
+        s0,
+        s1 - a * s0,
+        s2 - a * (2 * s1 - a * s0),
+        s3 - a * (3 * s2 - a * (3 * s1 - a * s0)),
+    ]
+    return np.stack(shifted, axis=2)
+
+
+# --- the family ----------------------------------------------------------------------------------
+
+
+class NormalNormal(Family):
+    """Normal priors of values: `a` is the mean, `b` the variance."""
+
+    name = "Normal"
+    outcome = OUTCOMES["normal"]
+    prior, mixture, rows = Normal, NormalMixture, NormalRows
+
+    def to_parameters(self, location: Any, dispersion: Any) -> Pair:
+        return location, np.exp(dispersion)
+
+    def to_curves(self, a: Any, b: Any) -> Pair:
+        return a, np.log(b)
+
+    def curve_variables(self, location: Floats, dispersion: Floats) -> dict[str, Floats]:
+        return {"mean": location, "variance": np.exp(dispersion), "log_variance": dispersion}
+
+    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
+        return location, dispersion
+
+    def unit(self, dispersion: Floats) -> Floats:
+        return np.exp(0.5 * dispersion)
+
+    def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
+        noise = size**2
+        total = b + noise
+        noise_share = noise / total  # a product of both variances could overflow
+        return y * (b / total) + a * noise_share, b * noise_share
+
+    def mean(self, a: Any, b: Any) -> Any:
+        return a
+
+    def variance(self, a: Any, b: Any) -> Any:
+        return b
+
+    def third(self, a: Any, b: Any) -> Any:
+        return np.zeros_like(b)
+
+    def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        return np.asarray(special.ndtr((a - cut) / np.sqrt(b)))
+
+    def excess(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        sd = np.sqrt(b)
+        return sd * _standard_excess((cut - a) / sd)
+
+    def shortfall(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        sd = np.sqrt(b)
+        return sd * _standard_excess((a - cut) / sd)
+
+    def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
+        return a + np.sqrt(b) * rngs[0].standard_normal(np.shape(a))
+
+    def natural(self, drawn: Floats) -> Floats:
+        return drawn
+
+    def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
+        return self.above(drawn, a, b)
+
+    def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
+        log_total = _log_total(size, dispersion)
+        z = (np.asarray(y, dtype=float) - location) * np.exp(-0.5 * log_total)
+        return -0.5 * (z * z + _LOG_2PI + log_total)
+
+    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
+        z = (y - location) * np.exp(-0.5 * _log_total(size, dispersion))
+        upto = special.ndtr(z)
+        return upto, upto
+
+    def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
+        sd = np.sqrt(np.exp(dispersion) + size**2)
+        return location + sd * rng.standard_normal(location.shape)
+
+    def grid(self, weight: Floats, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats]:
+        reach = REACH * np.sqrt(b + size**2)
+        low, high = grid_ends(weight, a - reach, a + reach)
+        return low + (high - low) * (np.arange(GRID)[:, None] / (GRID - 1.0)), np.ones(1)
+
+    def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
+        total = b + size**2
+        return -0.5 * ((y - a) ** 2 / total + np.log(total))
+
+    def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
+        far = _FAR * np.sqrt(b + size**2).max(axis=0)
+        # a posterior without variance moves with no value: its cut-off is at infinity, and is cut
+        with np.errstate(divide="ignore", over="ignore"):
+            values = cut + (cut - a) * (size**2 / b)
+        return np.clip(values, a.min(axis=0) - far, a.max(axis=0) + far)
+
+    def gained(
+        self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
+    ) -> Floats:
+        # integral over the further values that change the choice
+        sd, gap = np.sqrt(b + size**2), a - cut
+        z = (a - least) / sd
+        bell = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (b / sd)
+        return np.where(above, bell - gap * special.ndtr(-z), bell + gap * special.ndtr(z))
 
 
 def _log_total(noise_sd: ArrayLike, log_variance: ArrayLike) -> Floats:
@@ -65,85 +296,10 @@ def _log_total(noise_sd: ArrayLike, log_variance: ArrayLike) -> Floats:
     return np.asarray(np.logaddexp(np.asarray(log_variance, dtype=float), log_noise))
 
 
-def standardised(
-    value: ArrayLike, noise_sd: ArrayLike, mean: ArrayLike, log_variance: ArrayLike
-) -> Floats:
-    """Departure of a value from the prior's mean in sd of its marginal distribution."""
-    gap = np.asarray(value, dtype=float) - np.asarray(mean, dtype=float)
-    return gap * np.exp(-0.5 * _log_total(noise_sd, log_variance))
-
-
-def log_density(
-    value: ArrayLike, noise_sd: ArrayLike, mean: ArrayLike, log_variance: ArrayLike
-) -> Floats:
-    """Log marginal density of a value: Normal(mean, variance + noise_sd^2).
-
-    value, noise_sd: Value seen and the sd of its noise.
-    mean, log_variance: The prior's mean and the logarithm of its variance.
-    Returns numpy.ndarray: Log densities per unit of value, broadcast over the arguments.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> bool(np.isclose(log_density(0.0, 3.0, 0.0, np.log(16.0)), -np.log(5 * np.sqrt(2 * np.pi))))
-    True
-    """
-    z = standardised(value, noise_sd, mean, log_variance)
-    return -0.5 * (z * z + _LOG_2PI + _log_total(noise_sd, log_variance))
-
-
-def cdf(value: ArrayLike, noise_sd: ArrayLike, mean: ArrayLike, log_variance: ArrayLike) -> Floats:
-    """P(Y <= value) under the marginal of `log_density`."""
-    return np.asarray(special.ndtr(standardised(value, noise_sd, mean, log_variance)))
-
-
-def cdf_interval(
-    value: Floats, noise_sd: Floats, mean: Floats, log_variance: Floats
-) -> tuple[Floats, Floats]:
-    """P(Y < value) and P(Y <= value), which are equal."""
-    upto = cdf(value, noise_sd, mean, log_variance)
-    return upto, upto
-
-
-def simulate(
-    mean: Floats, log_variance: Floats, noise_sd: Floats, rng: np.random.Generator
-) -> Floats:
-    """Values of new items."""
-    sd = np.sqrt(np.exp(log_variance) + noise_sd**2)
-    return mean + sd * rng.standard_normal(mean.shape)
-
-
-# --- tails and draws of Normal(mean, variance) ---------------------------------------------------
-
-
-def above(cut: Floats, mean: Floats, variance: Floats) -> Floats:
-    """P(theta > cut)."""
-    return np.asarray(special.ndtr((mean - cut) / np.sqrt(variance)))
-
-
-def excess(cut: Floats, mean: Floats, variance: Floats) -> Floats:
-    """E[(theta - cut)+]: sd times phi(z) - z Phi(-z), for z = (cut - mean) / sd."""
-    sd = np.sqrt(variance)
-    return sd * _standard_excess((cut - mean) / sd)
-
-
-def shortfall(cut: Floats, mean: Floats, variance: Floats) -> Floats:
-    """E[(cut - theta)+]."""
-    sd = np.sqrt(variance)
-    return sd * _standard_excess((mean - cut) / sd)
-
-
 def _standard_excess(z: Floats) -> Floats:
     """phi(z) - z Phi(-z), by the scaled complement above 0, because both terms underflow."""
-    up = np.maximum(z, 0.0)
-    density = np.exp(-0.5 * up * up - _LOG_ROOT_2PI)
+    up, down = np.maximum(z, 0.0), np.minimum(z, 0.0)
     scaled = np.sqrt(0.5 * np.pi) * special.erfcx(up / np.sqrt(2.0))
+    density = np.exp(-0.5 * z * z - _LOG_ROOT_2PI)
     above = density * np.maximum(1.0 - up * scaled, 0.0)
-    down = np.minimum(z, 0.0)
-    below = np.exp(-0.5 * down * down - _LOG_ROOT_2PI) - down * special.ndtr(-down)
-    return np.asarray(np.where(z > 0, above, below))
-
-
-def draw_theta(mean: Floats, variance: Floats, rngs: tuple[np.random.Generator, ...]) -> Floats:
-    """Draws of theta, one for each element, row by row."""
-    return mean + np.sqrt(variance) * rngs[0].standard_normal(np.shape(mean))
+    return np.asarray(np.where(z > 0, above, density - down * special.ndtr(-down)))

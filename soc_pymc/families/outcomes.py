@@ -5,6 +5,8 @@ Kernels, engines, `Statistics`, checks, pictures and the report all use these re
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,20 +15,21 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .binomial import BINOMIAL_FORMS
-from .cells import EXACT_COUNTS, STEPS
 from .forms import OutcomeForms
 from .normal import NORMAL_FORMS
 from .poisson import POISSON_FORMS
 from .row_sums import Powers
-from .scales import LINEAR, LOG, LOGIT, Scale
-from .validity import (
+from .scales import (
+    EXACT_COUNTS,
     LARGEST_COUNT,
     LARGEST_VALUE,
     LEAST_SD,
+    LINEAR,
+    LOG,
+    LOGIT,
+    STEPS,
     Bounds,
-    Validity,
-    more_than_size,
-    positive_without_size,
+    Scale,
 )
 
 _ALIKE = 3.0  # scores within this factor of the outcomes count as estimates of theta
@@ -34,11 +37,31 @@ _PART_KEYS = ("group", "fold", "bin")
 _SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
 
 
-class Sum(NamedTuple):
-    """Summand of a column: a power, or y log x, or 1 where y exceeds x.
+_SCORE_BOUNDS = Bounds("scores must be finite numbers")
 
-    Powers are y^outcome x^size (x - y)^rest. x is the size to the power of `Outcome.size_power`.
-    """
+
+@dataclass(frozen=True)
+class Validity:
+    """Rules for valid items of one kind."""
+
+    outcome: Bounds
+    size: Bounds
+    # f(y, x), true if outcome and size exclude each other, in operators for arrays and for columns
+    # of engines
+    conflict: Callable[[Any, Any], Any] | None = None
+    conflict_words: str = ""  # description of such an outcome; {size} is the size's column
+    score: Bounds = _SCORE_BOUNDS
+
+    def are_valid(self, score: Floats, outcome: Floats, size: Floats) -> bool:
+        """Return True if all items (at least one) are valid."""
+        pairs = ((self.score, score), (self.outcome, outcome), (self.size, size))
+        return all(bounds.hold(numbers) for bounds, numbers in pairs) and not (
+            self.conflict and np.any(self.conflict(outcome, size))
+        )
+
+
+class Sum(NamedTuple):
+    """Summand of a column: y^outcome x^size (x - y)^complement, y log x, or 1 where y exceeds x."""
 
     outcome: int
     size: int
@@ -73,48 +96,47 @@ class Words:
     events: str  # name of unnamed outcomes in units and totals
     noise: str  # noise of outcomes about theta
     leak: str  # meaning of too little variation of outcomes around their scores, {z}
-    columns: tuple[str, str]  # what the columns of outcome and size hold
-    zeros: str = ""  # items whose outcome is 0; empty if these are not special
     doubt: str = ""  # what a check says of doubts about the noise, {width} of intervals without it
     unfit: str = "an event"  # what a bin without an estimate lacks
 
 
-@dataclass(frozen=True, eq=False)
+def _rate(y: Floats, size: Floats) -> Floats:
+    return np.divide(y, size, out=np.full(len(y), np.nan), where=size > 0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
-    """One kind of outcome, with its tables of sums."""
+    """One kind of outcome, with its tables of sums; defaults are those of counts and successes."""
 
     kind: str
     observed: str  # role of the outcome
     size: str  # role of the size
-    whole: bool  # outcomes are whole numbers, with step functions as predictive cdfs
     theta: Scale  # on which theta and its mean are compared, averaged and banded
-    positive: bool  # theta is positive, with logarithmic curves and pictures
     words: Words
     validity: Validity
-    exact: int  # outcomes below this have their own cells, which need only numbers of items
-    size_power: int  # of the size in sums: N of counts, s^2 of values
-    integers: tuple[str, ...]  # columns of whole numbers of every table
     sums_of: Mapping[str, Sum]  # terms of columns, except those only of scores
     tables: Mapping[str, Table]  # first "part", last "joint", which is optional
-    grid: str  # widths of cells; statistics with other cells cannot be added
-    few_joint: bool  # one bin always has few joint cells, so merging bins is always enough
     amounts: Mapping[str, str]  # roles for bins of equal amounts, with the column of their sum
     describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
-    # (outcome, size) -> each item's own estimate of theta; NaN without information
-    estimate: Callable[[Floats, Floats], Floats]
-    # for reports: name, role of the summed column (empty for a ratio), and its
-    # value from the sums of the table "part"
-    totals: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any]], ...]
-    # sums of the table "part" -> size and outcome that represent each bin
-    of_bins: Callable[[Mapping[str, Any]], tuple[Floats, Floats]]
-    usual_size: float | None  # default size of an outcome; None if it must be given
-    no_information: float  # size of an uninformative outcome
-    ends: tuple[float, ...]  # scores that are atoms however few items have them
     # (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
     # errors from noise alone, by group
     pooled: Callable[[Floats, Floats, Floats, Ints], tuple[Floats, Floats]]
-    sizes_add: bool  # a larger size is more informative, and means are over units of size
     forms: OutcomeForms  # functions only of outcomes
+    whole: bool = True  # outcomes are whole numbers, with step functions as predictive cdfs
+    positive: bool = True  # theta is positive, with logarithmic curves and pictures
+    sizes_add: bool = True  # a larger size is more informative, and means are over units of size
+    few_joint: bool = True  # one bin always has few joint cells: merging bins is always enough
+    size_power: int = 1  # of the size in sums: N of counts, s^2 of values
+    integers: tuple[str, ...] = ("n", "sum_y")  # columns of whole numbers of every table
+    # widths of cells; statistics with other cells cannot be added
+    grid: str = f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
+    usual_size: float | None = 1.0  # default size of an outcome; None if it must be given
+    no_information: float = 0.0  # size of an uninformative outcome
+    ends: tuple[float, ...] = ()  # scores that are atoms however few items have them
+    # (outcome, size) -> each item's own estimate of theta; NaN without information
+    estimate: Callable[[Floats, Floats], Floats] = _rate
+    # sums of the table "part" -> size and outcome that represent each bin
+    of_bins: Callable[[Mapping[str, Any]], tuple[Floats, Floats]] = itemgetter("sum_N", "sum_y")
 
     @property
     def relative(self) -> bool:
@@ -203,12 +225,9 @@ def _margin(cell: str, reals: Mapping[str, Sum]) -> Table:
     return Table((*_PART_KEYS, "cell"), tuple(reals), {"cell": cell})
 
 
-def _joint(size_cell: str, outcome_cell: str, reals: Mapping[str, Sum]) -> Table:
-    cells = {name: name for name in (size_cell, outcome_cell)}
-    return Table(("group", "bin", *cells), tuple(reals), cells)
+def _joint(*cells: str, reals: Mapping[str, Sum]) -> Table:
+    return Table(("group", "bin", *cells), tuple(reals), {name: name for name in cells})
 
-
-_SCORE_BOUNDS = Bounds("scores must be finite numbers")
 
 # --- counts y ~ Poisson(theta N) -----------------------------------------------------------------
 
@@ -217,28 +236,20 @@ _COUNT = _powers("N", (2, 0), (3, 0))
 _JOINT_COUNT = _EXPOSURE | _powers("N", (3, 0))
 
 
-def _rate(count: Floats, exposure: Floats) -> Floats:
-    return np.divide(count, exposure, out=np.full(len(count), np.nan), where=exposure > 0)
-
-
 def _pooled_rates(
-    count: Floats, exposure: Floats, items: Floats, group: Ints
+    y: Floats, size: Floats, items: Floats, group: Ints, trials: bool = False
 ) -> tuple[Floats, Floats]:
-    counts, exposures = np.bincount(group, count), np.bincount(group, exposure)
-    return _rate(counts, exposures), _rate(np.sqrt(counts), exposures)
-
-
-def _describe_counts(_n: int, sums: Mapping[str, Any]) -> str:
-    return f"{int(sums['sum_y']):,} counts in exposure {float(sums['sum_N']):,.6g}"
+    total, amount = np.bincount(group, y), np.bincount(group, size)
+    rate = _rate(total, amount)
+    variance = total * (1.0 - rate) if trials else total
+    return rate, _rate(np.sqrt(variance), amount)
 
 
 _POISSON = Outcome(
     kind="poisson",
     observed="count",
     size="exposure",
-    whole=True,
     theta=LOG,
-    positive=True,
     words=Words(
         "counts in exposures",
         "count",
@@ -252,9 +263,7 @@ _POISSON = Outcome(
         further="{amount} more units of {size}",
         worth="Items that deserve more exposure",
         events="events",
-        columns=("outcome: number of events", "exposure: in what the events were counted"),
         noise="Poisson noise",
-        zeros="Items without events",
         doubt="These counts look like successes in trials, whose noise is smaller than Poisson "
         "noise: item intervals should be {width:.2f} times as wide. Use soc.BinomialItems("
         "..., successes=, trials=), or ignore this if counts can exceed their exposures.",
@@ -263,15 +272,11 @@ _POISSON = Outcome(
         "are not counts of independent events).",
     ),
     validity=Validity(
-        _SCORE_BOUNDS,
-        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, True, "2^53 or more"),
+        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
-        positive_without_size,
+        lambda y, size: (y > 0) & (size == 0),
         "positive where column {size!r} is 0",
     ),
-    exact=EXACT_COUNTS,
-    size_power=1,
-    integers=("n", "sum_y"),
     sums_of={
         "n": Sum(0, 0),
         **_powers("N", (1, 0)),
@@ -283,26 +288,15 @@ _POISSON = Outcome(
         "part": Table(_PART_KEYS, ("sum_N", *_SCORES, "sum_y_log_N", "above"), {}),
         "exposure": _margin("exposure_cell", _EXPOSURE),
         "count": _margin("count_cell", _COUNT),
-        "joint": _joint("exposure_cell", "count_cell", _JOINT_COUNT),
+        "joint": _joint("exposure_cell", "count_cell", reals=_JOINT_COUNT),
     },
-    grid=f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
-    few_joint=True,
     amounts={"count": "sum_y", "exposure": "sum_N"},
-    estimate=_rate,
-    totals=(
-        ("Events", "count", lambda sums: sums["sum_y"]),
-        ("Exposure", "exposure", lambda sums: sums["sum_N"]),
-        ("Events per unit of exposure", "", lambda sums: sums["sum_y"] / sums["sum_N"]),
-    ),
-    of_bins=lambda sums: (sums["sum_N"], sums["sum_y"]),
-    usual_size=1.0,
-    no_information=0.0,
-    ends=(),
     pooled=_pooled_rates,
-    sizes_add=True,
     forms=POISSON_FORMS,
-    describe=_describe_counts,
-)  # fmt: skip
+    describe=lambda _, sums: (
+        f"{int(sums['sum_y']):,} counts in exposure {float(sums['sum_N']):,.6g}"
+    ),
+)
 
 # --- values y ~ Normal(theta, s^2), w = s^2 ------------------------------------------------------
 
@@ -316,11 +310,6 @@ def _pooled_values(
     n = np.bincount(group, items)
     noise = np.sqrt(np.bincount(group, items * noise_sd**2))
     return np.bincount(group, items * value) / n, noise / n
-
-
-def _describe_values(n: int, sums: Mapping[str, Any]) -> str:
-    mean, square = (float(sums[name]) / max(n, 1) for name in ("sum_y", "sum_s2"))
-    return f"values of mean {mean:,.6g} with noise sd {square**0.5:,.6g}"
 
 
 _NORMAL = Outcome(
@@ -343,7 +332,6 @@ _NORMAL = Outcome(
         further="one further value with a noise sd of {amount}",
         worth="Items worth another look",
         events="the values",
-        columns=("outcome: a noisy value of theta", "standard deviation of that noise"),
         noise="noise",
         doubt="The noise sds seem to be computed from the values themselves, as those of shares "
         "or rates often are: a value that is too low by chance then counts for too much, and a "
@@ -355,36 +343,32 @@ _NORMAL = Outcome(
         "are too large).",
     ),
     validity=Validity(
-        _SCORE_BOUNDS,
         Bounds("values must be finite numbers", LARGEST_VALUE, negligible=LEAST_SD),
         Bounds("noise sds must be finite numbers > 0", LARGEST_VALUE, LEAST_SD),
     ),
-    exact=0,
     size_power=2,
     integers=("n",),
     sums_of={"n": Sum(0, 0), "sum_s2": Sum(0, 1), **_NOISE, **_VALUE},
     tables={
         "part": Table(_PART_KEYS, ("sum_y", "sum_y2", "sum_s2", *_SCORES), {}),
         "noise": _margin("noise_cell", _NOISE),
-        "joint": _joint("noise_cell", "value_cell", _VALUE),
+        "joint": _joint("noise_cell", "value_cell", reals=_VALUE),
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
     few_joint=False,
     amounts={},
     estimate=lambda value, noise_sd: value,
-    totals=(
-        ("Mean value", "", lambda sums: sums["sum_y"] / sums["n"]),
-        ("Noise sd, root mean square", "", lambda sums: np.sqrt(sums["sum_s2"] / sums["n"])),
-    ),
     of_bins=lambda sums: (np.sqrt(sums["sum_s2"] / sums["n"]), sums["sum_y"] / sums["n"]),
     usual_size=None,
     no_information=LARGEST_VALUE,
-    ends=(),
     pooled=_pooled_values,
     sizes_add=False,
     forms=NORMAL_FORMS,
-    describe=_describe_values,
-)  # fmt: skip
+    describe=lambda n, sums: (
+        f"values of mean {float(sums['sum_y']) / max(n, 1):,.6g} with noise sd "
+        f"{(float(sums['sum_s2']) / max(n, 1)) ** 0.5:,.6g}"
+    ),
+)
 
 # --- successes y ~ Binomial(n, theta) in n trials, z = n - y failures -----------------------------
 
@@ -393,25 +377,11 @@ _FAILURES = {f"sum_z{c if c > 1 else ''}": Sum(0, 0, complement=c) for c in (1, 
 _SUCCESSES = _powers("N", (2, 0), (3, 0))
 
 
-def _shares_of_trials(
-    successes: Floats, trials: Floats, items: Floats, group: Ints
-) -> tuple[Floats, Floats]:
-    y, n = np.bincount(group, successes), np.bincount(group, trials)
-    rate = _rate(y, n)
-    return rate, _rate(np.sqrt(n * rate * (1.0 - rate)), n)
-
-
-def _describe_successes(_n: int, sums: Mapping[str, Any]) -> str:
-    return f"{int(sums['sum_y']):,} successes in {float(sums['sum_N']):,.15g} trials"
-
-
 _BINOMIAL = Outcome(
     kind="binomial",
     observed="successes",
     size="trials",
-    whole=True,
     theta=LOGIT,
-    positive=True,
     words=Words(
         "successes in trials",
         "number of successes",
@@ -426,31 +396,24 @@ _BINOMIAL = Outcome(
         further="{amount} more trials ({size})",
         worth="Items that deserve more trials",
         events="successes",
-        columns=("outcome: number of successes", "number of trials"),
         noise="Binomial noise",
-        zeros="Items without successes",
         unfit="both a success and a failure",
         leak="successes vary far less around their scores than Binomial noise allows "
         "(z = {z:.1f}): the scores probably saw the very outcomes they are to be calibrated with "
         "(or the trials of an item are not independent).",
     ),
     validity=Validity(
-        _SCORE_BOUNDS,
         Bounds(
             "successes must be whole numbers from 0 to the item's trials (true/false are 1 and 0)",
             LARGEST_COUNT,
             0.0,
             True,
-            "2^53 or more",
             labels=True,
         ),
-        Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, True, "2^53 or more"),
-        more_than_size,
+        Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
+        lambda y, size: (y > size) & (size >= 0),  # a negative size is wrong by itself
         "above the trials of column {size!r}",
     ),
-    exact=EXACT_COUNTS,
-    size_power=1,
-    integers=("n", "sum_y"),
     sums_of={
         "n": Sum(0, 0),
         **_powers("N", (1, 0)),
@@ -463,30 +426,22 @@ _BINOMIAL = Outcome(
         "trials": _margin("trials_cell", _TRIALS),
         "failures": _margin("failures_cell", _FAILURES),
         "successes": _margin("successes_cell", _SUCCESSES),
-        "joint": Table(
-            ("group", "bin", "trials_cell", "failures_cell", "successes_cell"),
-            tuple(_TRIALS | _FAILURES | _SUCCESSES),
-            {name: name for name in ("trials_cell", "failures_cell", "successes_cell")},
+        "joint": _joint(
+            "trials_cell",
+            "failures_cell",
+            "successes_cell",
+            reals=_TRIALS | _FAILURES | _SUCCESSES,
         ),
     },
     grid=f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
-    few_joint=True,
     amounts={"successes": "sum_y", "trials": "sum_N"},
-    estimate=_rate,
-    totals=(
-        ("Successes", "successes", lambda sums: sums["sum_y"]),
-        ("Trials", "trials", lambda sums: sums["sum_N"]),
-        ("Successes per trial", "", lambda sums: sums["sum_y"] / sums["sum_N"]),
-    ),
-    of_bins=lambda sums: (sums["sum_N"], sums["sum_y"]),
-    usual_size=1.0,
-    no_information=0.0,
     ends=(0.0, 1.0),  # where the logit is infinite: forests vote as one
-    pooled=_shares_of_trials,
-    sizes_add=True,
+    pooled=partial(_pooled_rates, trials=True),
     forms=BINOMIAL_FORMS,
-    describe=_describe_successes,
-)  # fmt: skip
+    describe=lambda _, sums: (
+        f"{int(sums['sum_y']):,} successes in {float(sums['sum_N']):,.15g} trials"
+    ),
+)
 
 OUTCOMES: Mapping[str, Outcome] = {
     outcome.kind: outcome for outcome in (_POISSON, _NORMAL, _BINOMIAL)

@@ -8,9 +8,9 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
-from .cells import count_cell_range
 from .forms import OutcomeForms, fitted_line
 from .row_sums import Columns
+from .scales import count_cell_range
 
 _SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
 _FEW, _MANY = 0.1, 5.0  # expected counts above exposures; in between, none is not evidence
@@ -86,9 +86,6 @@ class _PoissonForms(OutcomeForms):
         value = special.xlogy(y, known) - known - special.gammaln(y + 1.0)
         return np.where(finite, value, -np.inf)
 
-    def held_out_sums(self, y: Floats, size: Floats) -> dict[str, Floats]:
-        return {"exposure": size, "events": y}
-
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return (score < 0) | ((score == 0) & (y > 0))
 
@@ -109,12 +106,6 @@ class _PoissonForms(OutcomeForms):
 
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return size * variance / mean
-
-    def level(self, mean: Floats, variance: Floats) -> Floats:
-        return np.log(mean)
-
-    def unit(self, mean: Floats, variance: Floats) -> Floats:
-        return mean**2
 
     # --- calibration of the score
 

@@ -7,19 +7,10 @@ from .._lib.arguments import POSITIVE, OneOf, Real, Whole, shown
 from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
-CURVES = {
-    "Gamma": ("log_mean", "log_cv2"),
-    "Normal": ("mean", "log_variance"),
-    "Beta": ("logit_mean", "log_odds_cv2"),
-}
-"""Names of a prior's two curves in the posterior."""
-CURVES_BY_BIN = {"Gamma": ("shape", "rate"), "Normal": ("mean", "variance"), "Beta": ("a", "b")}
-"""The same where curves are steps, a number for each bin (``soc.FiveSteps(smooth=False)``)."""
 COMPONENTS = ("weight", "component_place", "component_sd")
 """Names of what five-step mixtures keep of each bin's components, dims bin and component.
 
-Their places are those of E(log theta) minus log E(theta | t), of E(logit theta) minus the logit of
-E(theta | t), or of E(theta) minus E(theta | t)."""
+Places are relative to the mean: on the scale of log theta, of logit theta, or of theta."""
 
 _SCALES = (*SCALES, RANK)
 _MOST_KNOTS = 10_000
@@ -123,17 +114,15 @@ class _Single:
     atoms: bool = field(default=True, kw_only=True)
 
     family: ClassVar[str]  # name of its family, or of its components'
+    curve_names: ClassVar[tuple[str, str]]  # of the two curves in the posterior
+    # of numbers for each bin, where curves are steps (``soc.FiveSteps(smooth=False)``)
+    parameter_names: ClassVar[tuple[str, str]]
     mixture: ClassVar[bool] = False
 
     @property
     def gridded(self) -> bool:
         """True if theta has components on a grid: mixtures, and shares of zeros."""
         return self.mixture or self.zero
-
-    @property
-    def curve_names(self) -> tuple[str, str]:
-        """Names of the two curves in the posterior."""
-        return CURVES[self.family]
 
     def __post_init__(self) -> None:
         for name in ("mean", "variance"):
@@ -160,7 +149,7 @@ class _Single:
 
 
 @dataclass(frozen=True)
-class _Mixture(_Single):
+class _Mixture:
     """Further fields and checks of mixtures."""
 
     functions: int = 9
@@ -171,7 +160,7 @@ class _Mixture(_Single):
     mixture: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        super().__post_init__()  # type: ignore[misc]
         rules = {"functions": Whole(4, _MOST_KNOTS), "knots": Whole(1, _MOST_KNOTS)}
         for option, rule in (rules | {"shape": POSITIVE, "drift": POSITIVE}).items():
             number = rule(getattr(self, option), f"{type(self).__name__}: {option}")
@@ -226,6 +215,8 @@ class Gamma(_Single):
     """
 
     family: ClassVar[str] = "Gamma"
+    curve_names: ClassVar[tuple[str, str]] = ("log_mean", "log_cv2")
+    parameter_names: ClassVar[tuple[str, str]] = ("shape", "rate")
 
 
 @dataclass(frozen=True)
@@ -238,10 +229,8 @@ class Normal(_Single):
         Curve of E(theta | t), in the unit of the values.
     variance
         Curve of log Var(theta | t).
-    exposure
-        A smooth term in the log of the noise's sd, added to both curves; as in `Gamma`.
-    monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`; bins deviate in the mean itself.
+    exposure, monotone, bin_effects, groups, zero, atoms
+        As in `Gamma`, with the noise's sd for the exposure; bins deviate in the mean itself.
 
     Raises
     ------
@@ -255,6 +244,8 @@ class Normal(_Single):
     """
 
     family: ClassVar[str] = "Normal"
+    curve_names: ClassVar[tuple[str, str]] = ("mean", "log_variance")
+    parameter_names: ClassVar[tuple[str, str]] = ("mean", "variance")
     mean: Spline = Spline(scale="linear")
     variance: Spline = Spline(scale="linear")
 
@@ -272,10 +263,8 @@ class Beta(_Single):
         Curve of g = log(1/a + 1/b): exp(g) is, to first order, the variance of logit theta and the
         squared coefficient of variation of its odds. With v = E(theta | t) (1 - E(theta | t)),
         Var(theta | t) = v^2 exp(g) / (1 + v exp(g)). For small rates it is the log cv2 of `Gamma`.
-    exposure
-        A smooth term in the log of the number of trials, added to both curves; as in `Gamma`.
-    monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`; bins deviate in the logit of the mean.
+    exposure, monotone, bin_effects, groups, zero, atoms
+        As in `Gamma`, with trials for the exposure; bins deviate in the logit of the mean.
 
     Raises
     ------
@@ -289,12 +278,14 @@ class Beta(_Single):
     """
 
     family: ClassVar[str] = "Beta"
+    curve_names: ClassVar[tuple[str, str]] = ("logit_mean", "log_odds_cv2")
+    parameter_names: ClassVar[tuple[str, str]] = ("a", "b")
     mean: Spline = Spline(scale="logit")
     variance: Spline = Spline(scale="logit")
 
 
 @dataclass(frozen=True)
-class GammaMixture(_Mixture):
+class GammaMixture(_Mixture, Gamma):
     """theta given the score t is a mixture of Gammas on a grid, with weights smooth in t.
 
     E(theta | t) and Var(theta | t) are those of the curves, as in `Gamma`; the data determine how
@@ -302,12 +293,8 @@ class GammaMixture(_Mixture):
 
     Parameters
     ----------
-    mean, variance
-        Curves of log E(theta | t) and log cv2(t), as in `Gamma`.
-    exposure, monotone, groups
-        Terms of these curves, as in `Gamma`. All groups and exposures share the shape.
-    bin_effects
-        As in `Gamma`, with at most 40 effects.
+    mean, variance, exposure, monotone, bin_effects, groups, zero, atoms
+        As in `Gamma`, with at most 40 effects of bins; all groups and exposures share the shape.
     functions
         Knots of the splines over components in the log weights.
     knots
@@ -315,8 +302,6 @@ class GammaMixture(_Mixture):
     shape, drift
         Standard deviations of the Normal priors of coefficients of the log weights: of the shape
         shared by all scores, and of its drift.
-    zero, atoms
-        As in `Gamma`.
 
     Raises
     ------
@@ -329,23 +314,16 @@ class GammaMixture(_Mixture):
     9
     """
 
-    family: ClassVar[str] = "Gamma"
-
 
 @dataclass(frozen=True)
-class NormalMixture(_Mixture):
-    """theta given the score t is a mixture of Normals on a grid, with weights smooth in t.
-
-    E(theta | t) and Var(theta | t) are those of the curves, as in `Normal`; the data determine how
-    far the rest of the shape departs from a Normal. It needs statistics with joint cells.
+class NormalMixture(_Mixture, Normal):
+    """theta given the score t is a mixture of Normals on a grid: `GammaMixture` for values.
 
     Parameters
     ----------
     mean, variance
         Curves of E(theta | t) and log Var(theta | t), as in `Normal`.
-    exposure, monotone, groups
-        Terms of these curves, as in `Normal`. All groups and noise sds share the shape.
-    bin_effects, functions, knots, shape, drift, zero, atoms
+    exposure, monotone, bin_effects, groups, zero, atoms, functions, knots, shape, drift
         As in `GammaMixture`.
 
     Raises
@@ -359,26 +337,18 @@ class NormalMixture(_Mixture):
     'linear'
     """
 
-    family: ClassVar[str] = "Normal"
-    mean: Spline = Spline(scale="linear")
-    variance: Spline = Spline(scale="linear")
-
 
 @dataclass(frozen=True)
-class BetaMixture(_Mixture):
-    """theta given the score t is a mixture of Betas on a grid, with weights smooth in t.
+class BetaMixture(_Mixture, Beta):
+    """theta given the score t is a mixture of Betas on a grid: `GammaMixture` for successes.
 
-    E(theta | t) and Var(theta | t) are those of the curves, as in `Beta`; the data determine how
-    far the rest of the shape departs from that Beta. The grid holds positions of logit theta. It
-    needs statistics with joint cells.
+    The grid holds positions of logit theta.
 
     Parameters
     ----------
     mean, variance
         Curves of the logit of E(theta | t) and of g, as in `Beta`.
-    exposure, monotone, groups
-        Terms of these curves, as in `Beta`. All groups and numbers of trials share the shape.
-    bin_effects, functions, knots, shape, drift, zero, atoms
+    exposure, monotone, bin_effects, groups, zero, atoms, functions, knots, shape, drift
         As in `GammaMixture`.
 
     Raises
@@ -392,12 +362,7 @@ class BetaMixture(_Mixture):
     'logit'
     """
 
-    family: ClassVar[str] = "Beta"
-    mean: Spline = Spline(scale="logit")
-    variance: Spline = Spline(scale="logit")
 
-
-SinglePrior = Gamma | Normal | Beta
-"""Priors of one family."""
-
-Prior = SinglePrior | GammaMixture | NormalMixture | BetaMixture
+PRIORS = Gamma, Normal, Beta, GammaMixture, NormalMixture, BetaMixture
+Prior = Gamma | Normal | Beta
+"""Priors, mixtures included."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from .._lib.arrays import Floats, Ints
-from .cells import EXACT_COUNTS
 from .row_sums import Columns, by_row
+from .scales import EXACT_COUNTS
 
 
 def _stirling(x: Any) -> Any:
@@ -77,6 +77,8 @@ class Rising(NamedTuple):
 def make_rising(rows: int, cells: Sequence[NDArray[Any]]) -> tuple[Rising, Floats]:
     """Build from cells (row, n, sums of y, y^2, y^3); also returns each row's sum of log y!."""
     point_row, y, weight = two_points(*cells)
+    nearest = np.rint(y)  # weighted sums of one count are its multiples except for rounding
+    y = np.where(np.abs(y - nearest) <= 1e-12 * nearest, nearest, y)
     above = np.zeros((rows, EXACT_COUNTS))
     for j in range(EXACT_COUNTS):
         over = y > j

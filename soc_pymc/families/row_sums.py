@@ -1,4 +1,4 @@
-"""Sums of rows of items, and the log marginal of a row from them.
+"""Sums of rows of items, the log marginal of a row from them, and polynomials that stand for it.
 
 A row is a set of items with one prior, such as a bin. Its location and dispersion are the log mean
 and log cv2 of a Gamma prior, or the mean and log variance of a Normal one. Each family writes the
@@ -7,11 +7,12 @@ and their differences, PyTensor differentiates and samples.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,10 +32,8 @@ MEAN_ONLY = (
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
 )
 _AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
-_DISPERSION_SLOPE, _DISPERSION_WIGGLE = (
-    0.5,
-    0.3,
-)  # sd per sd of the position, and in the curve's unit
+_DISPERSION_SLOPE = 0.5  # sd per sd of the position
+_DISPERSION_WIGGLE = 0.3  # in the curve's unit
 _STEP = 4e-3  # step of differences, in units of both parameters
 # where values give all derivatives up to the second, in steps
 _AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
@@ -78,26 +77,43 @@ class RowSums(ABC):
     """
 
     tables: ClassVar[Mapping[str, tuple[str, ...]]]  # columns of each table, by its offsets' field
-    most_spread: ClassVar[float] = np.inf  # largest spread of items within a row
     margins: ClassVar[tuple[str, ...]]  # tables of cells for rows without classes of sizes
     size_cell: ClassVar[str]  # column of joint cells with an item's size
-    most: ClassVar[tuple[float, float]]  # largest parameters that cells can resolve
-    farthest: ClassVar[tuple[float, float]]  # largest step of the curves in Fisher scoring
-    reach: ClassVar[float]  # largest Newton step of the first parameter in a row
+    nothing: ClassVar[str] = ""  # why there is nothing to fit if the sum of sizes is 0
+    # scores on these scales are estimates of theta on the scale of the mean's curve
+    natural_scales: ClassVar[tuple[str, ...]] = ("log",)
+    # mean and sd of the second curve's level: log cv2 is between 0.02 and 5 with probability 0.95
+    dispersion_level: ClassVar[tuple[float, float]] = (float(np.log(0.3)), 1.4)
+    most_spread: ClassVar[float] = 1.0  # variance in a row, which second-order terms can describe
+    most: ClassVar[tuple[float, float]] = (300.0, 60.0)  # largest parameters that cells can resolve
+    farthest: ClassVar[tuple[float, float]] = (3.0, 3.0)  # longest step of curves in Fisher scoring
+    reach: ClassVar[float] = 1.0  # longest Newton step of the first parameter in a row
     draw_row: ClassVar[Any]  # compiled: the total of one row at random
 
     if TYPE_CHECKING:
         total: Any  # (rows,): observed total of each row
-        spread: Any  # (rows,): variance of the items' locations around the row's
+        spread: Any  # (rows,): variance of the items' locations around the row's; the last field
 
     @staticmethod
     @abstractmethod
-    def log_marginal(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> tuple[Any, Any]:
+        """Curves averaged over a variance `spread` of the first, to second order."""
+
+    @staticmethod
+    @abstractmethod
+    def log_probability(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
+        """Log marginal of rows (..., k) whose items have the same parameters (..., k)."""
+
+    @classmethod
+    def log_marginal(cls, xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
         """Log marginal of rows (..., k) at their parameters (..., k).
 
         `cells` are those of `cells`, with one more axis for tables; `xp` is ``numpy`` or
         ``pytensor.tensor``.
         """
+        *others, spread = cells
+        curves = cls.widened(xp, location, dispersion, spread)
+        return cls.log_probability(xp, *curves, *others)
 
     def cells(self, rows: Ints | None = None) -> tuple[NDArray[Any], ...]:
         """All arrays of some rows; those of tables are padded with zeros to (k, most cells)."""
@@ -152,32 +168,30 @@ class RowSums(ABC):
                 draws = max(1, _AT_ONCE // (most * len(part)))
                 yield part, draws, self.cells(rows[part])
 
-    def evaluate(
-        self,
-        function: Callable[..., Floats],
-        location: Floats,
-        dispersion: Floats,
-        rows: Ints | None = None,
-    ) -> Floats:
-        """Values (draws, k) of a function of both parameters (draws, k) and the rows' cells."""
+    def values(self, location: Floats, dispersion: Floats, rows: Ints | None = None) -> Floats:
+        """Log marginal of some rows, by default all, at parameters (draws, k)."""
         result = np.empty(location.shape)
         parts = self._every_part if rows is None else self._parts(rows)
         for part, draws, cells in parts:
             for begin in range(0, len(location), draws):
                 chunk = slice(begin, begin + draws)
-                result[chunk, part] = function(
-                    location[chunk, part], dispersion[chunk, part], *cells
-                )
+                curves = location[chunk, part], dispersion[chunk, part]
+                with np.errstate(all="ignore"):
+                    result[chunk, part] = self.log_marginal(np, *curves, *cells)
         return result
 
-    def values(self, location: Floats, dispersion: Floats, rows: Ints | None = None) -> Floats:
-        """Log marginal of some rows, by default all, at parameters (draws, k)."""
-
-        def function(*inputs: Any) -> Floats:
-            return self.log_marginal(np, *inputs)
-
-        with np.errstate(all="ignore"):
-            return self.evaluate(function, location, dispersion, rows)
+    def _around(
+        self, number: int, location: Floats, dispersion: Floats, rows: Ints | None = None
+    ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+        """Values (number, draws, k) at the first of `_AROUND`, steps and slopes of the location."""
+        u, v = (np.array(shifts)[:, None, None] for shifts in zip(*_AROUND[:number], strict=True))
+        step = _STEP * self.unit(dispersion, rows)
+        points = location + u * step, dispersion + v * _STEP
+        locations, dispersions = (x.reshape(-1, location.shape[-1]) for x in points)
+        values = self.values(locations, dispersions, rows).reshape(points[0].shape)
+        with np.errstate(invalid="ignore"):  # where a draw is too far for a finite value
+            slopes = (values[1] - values[2]) / (2.0 * step), (values[3] - values[4]) / (2.0 * _STEP)
+        return values, step, slopes
 
     def value_and_gradient(
         self, location: Floats, dispersion: Floats, rows: Ints | None = None
@@ -186,30 +200,21 @@ class RowSums(ABC):
 
         Slopes are central differences of values, with relative errors of about 1e-5.
         """
-        draws = len(location)
-        step = _STEP * self.unit(dispersion, rows)
-        locations = np.concatenate([location, location + step, location - step, location, location])
-        dispersions = np.concatenate([dispersion] * 3 + [dispersion + _STEP, dispersion - _STEP])
-        value, *around = self.values(locations, dispersions, rows).reshape(5, draws, -1)
-        with np.errstate(invalid="ignore"):  # where a draw is too far for a finite value
-            by_first, by_second = around[0] - around[1], around[2] - around[3]
-        return np.stack([value, by_first / (2.0 * step), by_second / (2.0 * _STEP)])
+        values, _, slopes = self._around(5, location, dispersion, rows)
+        return np.stack([values[0], *slopes])
 
     def expansion(self, location: Floats, dispersion: Floats) -> "Expansion":
         """Log marginals of all rows with first and second derivatives, at parameters (rows,)."""
-        unit = self.unit(dispersion)
-        u, v = (_STEP * np.array(shifts)[:, None] for shifts in zip(*_AROUND, strict=True))
-        middle, ahead, behind, up, down, corner, neither = self.values(
-            location + unit * u, dispersion + v
-        )
-        twice = ahead + behind, up + down
-        mixed = corner + neither - twice[0] - twice[1] + 2.0 * middle
+        values, step, slopes = self._around(7, location[None], dispersion[None])
+        middle, ahead, behind, up, down, corner, opposite = values[:, 0]
+        across, along = ahead + behind, up + down
+        mixed = corner + opposite - across - along + 2.0 * middle
         return Expansion(
             middle,
-            ((ahead - behind) / (2.0 * _STEP * unit), (up - down) / (2.0 * _STEP)),
-            (twice[0] - 2.0 * middle) / (_STEP * unit) ** 2,
-            mixed / (2.0 * _STEP**2 * unit),
-            (twice[1] - 2.0 * middle) / _STEP**2,
+            (slopes[0][0], slopes[1][0]),
+            (across - 2.0 * middle) / step[0] ** 2,
+            mixed / (2.0 * _STEP * step[0]),
+            (along - 2.0 * middle) / _STEP**2,
         )
 
     def draw(self, location: Floats, dispersion: Floats, rng: np.random.Generator) -> Floats:
@@ -230,19 +235,25 @@ class RowSums(ABC):
         """Scale of the first parameter of rows, which sets the steps of differences."""
         return np.ones_like(dispersion)
 
-    @staticmethod  # noqa: B027
-    def check(part: Columns) -> None:
-        """Refuse statistics that cannot be fitted."""
+    @classmethod
+    def check(cls, part: Columns) -> None:
+        """Refuse statistics without anything to fit."""
+        if cls.nothing and not float(part["sum_N"].sum()) > 0:
+            raise FitError(f"{cls.nothing}: nothing was observed, so nothing can be fitted")
 
     @classmethod
     @abstractmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "RowSums":
         """Build from tables of cells with a column ``row``: joint cells, or all margins."""
 
-    @staticmethod
-    @abstractmethod
-    def weak(sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
+    @classmethod
+    def weak(cls, sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
         """Weak priors of both curves, from sums over all items and the mean's axis."""
+        if scale in cls.natural_scales:
+            location = Weak((centre, 5.0), (1.0, 1.0))
+        else:
+            location = Weak((0.0, 10.0), (0.0, 2.0))
+        return location, weak_dispersion(*cls.dispersion_level)
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
@@ -288,3 +299,121 @@ def by_row(rows: int, row_of_cell: Ints, *columns: Floats) -> tuple[Ints, list[F
     order = np.argsort(row_of_cell, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(row_of_cell, minlength=rows))])
     return start.astype(np.int64), [np.ascontiguousarray(c[order], dtype=float) for c in columns]
+
+
+# --- polynomials that stand for log marginals in the region that draws visit ----------------------
+
+DEGREE = 6
+"""In each curve: (DEGREE + 1)^2 values at Chebyshev's nodes give all coefficients."""
+_TESTS = 12
+ERROR = 1e-3
+"""Nats, allowed for all rows together as independent errors."""
+
+
+@dataclass(frozen=True)
+class Surrogates:
+    """One polynomial for each row, in units of reach from the centre of its region."""
+
+    centre: Floats  # (2, rows): middle of the regions in both parameters
+    reach: Floats  # (2, rows): half-widths; 0 means that the row has no polynomial
+    coefficients: Floats  # (rows, i, j): of u^i v^j
+    degree: Ints  # (rows,): in each curve
+
+
+def make_surrogates(
+    data: RowSums,
+    low: Floats,
+    high: Floats,
+    allowed: float = ERROR,
+    degrees: tuple[int, ...] = (DEGREE,),
+) -> Surrogates:
+    """Polynomials for all rows over boxes of both parameters, from `low` to `high` (2, rows).
+
+    Each has the first of the rising `degrees` whose error is allowed.
+    """
+    centre, reach = 0.5 * (low + high), 0.5 * (high - low)
+    number, most = reach.shape[1], degrees[-1] + 1
+    coefficients, degree = np.zeros((number, most, most)), np.zeros(number, dtype=np.int64)
+    rows = np.arange(number)
+    for tried in degrees:
+        terms, error = _fitted(data, centre[:, rows], reach[:, rows], rows, tried)
+        good = error <= allowed / np.sqrt(number)  # false where it is not a number
+        coefficients[rows, : tried + 1, : tried + 1] = terms
+        degree[rows], rows = tried, rows[~good]
+        if not len(rows):
+            break
+    reach[:, rows] = 0.0
+    return Surrogates(centre, reach, coefficients, degree)
+
+
+def _fitted(
+    data: RowSums, centre: Floats, reach: Floats, rows: Ints, degree: int
+) -> tuple[Floats, Floats]:
+    """Coefficients (rows, i, j) of polynomials, and their largest errors at random points."""
+
+    def exact(u: Floats, v: Floats) -> Floats:
+        m = centre[0] + u[:, None] * reach[0]
+        c = centre[1] + v[:, None] * reach[1]
+        return data.values(m, c, rows)
+
+    node = np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
+    to_powers = np.linalg.inv(np.vander(node, increasing=True))
+    u, v = (x.ravel() for x in np.meshgrid(node, node, indexing="ij"))
+    values = exact(u, v).reshape(len(node), len(node), -1)
+    with np.errstate(invalid="ignore"):  # where values are not finite, the error is NaN
+        terms = np.einsum("iu,jv,uvb->bij", to_powers, to_powers, values, optimize=True)
+    u, v = np.random.default_rng(0).uniform(-1.0, 1.0, (2, _TESTS))
+    powers = (x[:, None] ** np.arange(degree + 1) for x in (u, v))
+    near = np.einsum("ti,tj,bij->tb", *powers, terms, optimize=True)
+    return terms, np.abs(near - exact(u, v)).max(axis=0)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _polynomial(u, v, terms, inner, value):  # type: ignore[no-untyped-def]
+    """Fill `value` (draws,) by Horner's scheme in both variables."""
+    value[:] = 0.0
+    for i in range(len(terms) - 1, -1, -1):
+        inner[:] = 0.0
+        for j in range(terms.shape[1] - 1, -1, -1):
+            term = terms[i, j]
+            for s in range(len(u)):
+                inner[s] = inner[s] * v[s] + term
+        for s in range(len(u)):
+            value[s] = value[s] * u[s] + inner[s]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def polynomial_sums(  # type: ignore[no-untyped-def]
+    m, c, rows, value, slopes, outside, centre, reach, coefficients, degree
+):
+    """Sums over rows of their polynomials at many parameters (k, draws); returns what is left out.
+
+    Fills `value` (draws,), and (2, k, draws) `slopes` unless they are empty. Rows and draws outside
+    the regions are marked in `outside`, add nothing and count in the number returned. Innermost
+    loops are over draws, so that they are vector instructions.
+    """
+    draws, outside_number = m.shape[1], 0
+    u, v, row_value, inner = np.empty(draws), np.empty(draws), np.empty(draws), np.empty(draws)
+    power = np.arange(coefficients.shape[1])
+    value[:] = 0.0
+    for k in range(len(rows)):
+        b = rows[k]
+        if not reach[0, b] > 0.0 or not reach[1, b] > 0.0:
+            outside[k] = True
+            outside_number += draws
+            continue
+        per_u, per_v = 1.0 / reach[0, b], 1.0 / reach[1, b]
+        for s in range(draws):
+            u[s] = (m[k, s] - centre[0, b]) * per_u
+            v[s] = (c[k, s] - centre[1, b]) * per_v
+            outside[k, s] = not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0)
+            outside_number += outside[k, s]
+        terms = coefficients[b, : degree[b] + 1, : degree[b] + 1]
+        _polynomial(u, v, terms, inner, row_value)
+        for s in range(draws):
+            value[s] += 0.0 if outside[k, s] else row_value[s]
+        if slopes.size:
+            rising = power[1 : degree[b] + 1]
+            _polynomial(u, v, terms[1:] * rising[:, None] * per_u, inner, slopes[0, k])
+            _polynomial(u, v, terms[:, 1:] * rising * per_v, inner, slopes[1, k])
+    return outside_number

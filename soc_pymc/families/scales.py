@@ -1,14 +1,18 @@
-"""Scales of scores on which curves are smooth, one record each.
+"""Scales of scores on which curves are smooth, cells of outcomes and sizes, bounds of numbers.
 
 On the scale ``"rank"`` a position is the share of items with a smaller score, which depends on the
 statistics; local quantities, such as the width of a bin, use the linear scale.
+
+For cells, a positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 16
+equal steps. This is exact in floating point, so every engine puts a number into the same cell.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arguments import digits
@@ -76,3 +80,90 @@ def common_scale(*names: str) -> Scale:
     """The scale of a table for curves on these scales: the first that is not linear."""
     curved = [name for name in names if name in SCALES and name != LINEAR.name]
     return SCALES[curved[0]] if curved else LINEAR
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+STEPS = 4  # cells of counts and sizes: 2^4 = 16 per octave
+EXACT_COUNTS = 32  # counts below this have cells of their own
+ZERO_EXPOSURE = -(1 << 15)  # below the cell of every positive number, 16 * -1074
+VALUE_OCTAVES = 3  # a value cell is 2^-3 of the octave of its noise cell
+MOST_VALUE_CELL = (1 << 25) - 1
+_EXACT_OCTAVE = 5  # 2^5 = 32
+
+
+def count_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
+    """Lower end and width of count cells; cells of one count have width 0."""
+    c = np.asarray(cell, dtype=np.int64)
+    octave, step = np.divmod(np.maximum(c - EXACT_COUNTS, 0), 16)
+    wide = c >= EXACT_COUNTS
+    unit = np.ldexp(1.0, octave + _EXACT_OCTAVE - STEPS)
+    return np.where(wide, (16 + step) * unit, c), np.where(wide, unit, 0.0)
+
+
+def exposure_cell_range(cell: ArrayLike) -> tuple[Floats, Floats]:
+    """Lower end and width of exposure cells; both 0 for the cell of 0."""
+    c = np.asarray(cell, dtype=np.int64)
+    octave, step = np.divmod(c, 16)
+    positive = c != ZERO_EXPOSURE
+    # widths of the smallest exposures' cells are rounded to a subnormal number or 0
+    with np.errstate(under="ignore"):
+        unit = np.where(positive, np.ldexp(1.0, np.maximum(octave, -1074) - STEPS), 0.0)
+    return (16 + step) * unit, unit
+
+
+class Cell(NamedTuple):
+    """Content of one column of cells."""
+
+    role: Literal["outcome", "size", "rest"]  # the rest is the size less the outcome
+    grid: Literal["count", "exposure", "noise", "value"]
+    bits: int  # of a cell in packed keys
+    low: int  # the lowest cell
+    # lower ends and widths of cells; those of values also depend on the noise cell
+    ends: Callable[[ArrayLike], tuple[Floats, Floats]] | None
+
+
+CELLS: Mapping[str, Cell] = {
+    "exposure_cell": Cell("size", "exposure", 16, ZERO_EXPOSURE, exposure_cell_range),
+    "count_cell": Cell("outcome", "count", 11, 0, count_cell_range),
+    "trials_cell": Cell("size", "exposure", 16, ZERO_EXPOSURE, exposure_cell_range),
+    "failures_cell": Cell("rest", "count", 11, 0, count_cell_range),
+    "successes_cell": Cell("outcome", "count", 11, 0, count_cell_range),
+    "noise_cell": Cell("size", "noise", 12, -(1 << 11), exposure_cell_range),
+    "value_cell": Cell("outcome", "value", 26, -(1 << 25), None),
+}
+"""Cells by their column."""
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+LARGEST_COUNT = 2.0**53 - 1.0  # exact in float64, and no larger number is rounded to it
+LARGEST = 1e90  # score or exposure: third powers, times a count, must stay finite
+LARGEST_VALUE = 1e35  # value or noise sd: y^2 s^6, summed over all items, must stay finite
+LEAST_SD = 1e-35  # noise sd: y^2 s^6 must not vanish for y of at least this size
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds on the numbers of one role; missing and infinite ones are never valid."""
+
+    needs: str  # the rule, as in errors
+    largest: float = LARGEST  # in size
+    least: float | None = None  # None: numbers of either sign
+    whole: bool = False
+    labels: bool = False  # true and false are valid too, as 1 and 0
+    negligible: float = 0.0  # smaller numbers count as 0 in powers and products
+
+    @property
+    def beyond(self) -> str:
+        """Description of numbers larger than the largest."""
+        if self.largest == LARGEST_COUNT:
+            return "2^53 or more"
+        return f"larger than {self.largest:g}" if self.whole else f"beyond {self.largest:g} in size"
+
+    def hold(self, numbers: Floats) -> bool:
+        """Return True if all numbers (at least one) are valid."""
+        least = -self.largest if self.least is None else self.least
+        # comparisons with NaN, which extremes pass on, are false
+        inside = numbers.min() >= least and numbers.max() <= self.largest
+        return bool(inside and (not self.whole or (numbers == np.floor(numbers)).all()))

@@ -1,4 +1,4 @@
-"""Special functions that SciPy lacks: compiled, without cancellation at large arguments.
+"""Special functions that SciPy lacks, or that take it ten times as long, and Gauss rules of draws.
 
 Differences of log Gamma functions cancel. Loader's saddle-point form (2000) of probabilities has
 terms that do not: deviances, and the remainders of Stirling's formula.
@@ -21,6 +21,13 @@ _LEAST_POLYGAMMA = 10.0  # and of those of polygamma functions
 _NEAR = 0.3  # largest argument of a series about 0
 _ERROR, _MOST_TERMS = 2e-15, 10_000  # for the continued fraction of a Beta's tail
 _LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
+_NO_SPREAD = 1e100  # shape of a Gamma without visible spread
+_SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
+_MOST_SUMMED = 1000  # numbers of successes that are added up one by one
+_SDS, _TAILS = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
+_NODE, _SHARE = np.polynomial.legendre.leggauss(96)
+_ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
+_LEAST_NORM = 1e-7  # of a polynomial of standardised draws, unless they take few values
 _COMPILING = Lock()
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -107,14 +114,6 @@ def _negative_binomials(count, shape, expected):  # type: ignore[no-untyped-def]
     return negative_binomial(count, shape, expected)
 
 
-@numba.vectorize(cache=True)
-def _gamma_kernels(shape, x):  # type: ignore[no-untyped-def]
-    if not x > 0.0:
-        return 0.0
-    remainder = 0.5 * math.log(shape) + _HALF_LOG_2PI + stirling(shape)
-    return math.exp(-deviance(shape, x - shape, x) - remainder)
-
-
 @_jit
 def _beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
     if not (x > 0.0 and complement > 0.0):
@@ -166,6 +165,87 @@ def _beta_tails(x, complement, a, b):  # type: ignore[no-untyped-def]
     return min(kernel * _beta_fraction(complement, x, b, a), 1.0) if complement > 0.0 else 0.0
 
 
+@_jit
+def _log_pmf(y, n, a, b):  # type: ignore[no-untyped-def]
+    """Log probability of y successes in n trials; y may lie between whole numbers.
+
+    Given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial.
+    """
+    m = a + b
+    log_ratio = negative_binomial(y, a, n * (a / m)) + negative_binomial(n - y, b, n * (b / m))
+    return log_ratio - negative_binomial(n, m, n)
+
+
+@_jit
+def _pmf(y, n, a, b):  # type: ignore[no-untyped-def]
+    return math.exp(_log_pmf(y, n, a, b))
+
+
+@numba.vectorize(cache=True)
+def _log_beta_binomial(y, n, a, b):  # type: ignore[no-untyped-def]
+    return _log_pmf(y, n, a, b)
+
+
+@_jit
+def _added(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
+    """Sum of probabilities from `low` to y, given that of y, from y downwards."""
+    total, term = 0.0, at_y
+    k = y
+    while k >= low:
+        total += term
+        if term < 1e-18 * total and a >= 1.0:  # the rest falls further
+            break
+        term *= k * (b + (n - k)) / ((n - k + 1.0) * (a + k - 1.0))
+        k -= 1.0
+    return total
+
+
+@_jit
+def _tail(y, n, a, b):  # type: ignore[no-untyped-def]
+    """P(Y <= y) for y at most about the mean.
+
+    Where numbers are many it is an integral over the root of y, by Gauss and Legendre, with the
+    first term of Euler and Maclaurin at its ends.
+    """
+    if y < 0.0:
+        return 0.0
+    m = a + b
+    sd = math.sqrt(n * (a / m) * (b / m) * ((m + n) / (m + 1.0)))
+    low = max(0.0, math.floor(y - _SDS * sd - _TAILS * (1.0 + n / m)))
+    at_y = _pmf(y, n, a, b)
+    if y - low < _MOST_SUMMED:
+        return _added(y, low, at_y, n, a, b)
+    total, begin = 0.0, low - 0.5
+    if low == 0.0:
+        high_root = _SINGLE - 1.0
+        at_last = _pmf(high_root, n, a, b)
+        total = _added(high_root, 0.0, at_last, n, a, b)
+        begin = high_root + 0.5
+        total += (_pmf(high_root + 1.0, n, a, b) - at_last) / 24.0
+    total -= (_pmf(y + 1.0, n, a, b) - at_y) / 24.0
+    low_root, high_root = math.sqrt(max(begin, 0.0)), math.sqrt(y + 0.5)
+    half = 0.5 * (high_root - low_root)
+    for i in range(len(_NODE)):
+        root = low_root + half * (1.0 + _NODE[i])
+        total += 2.0 * half * _SHARE[i] * root * _pmf(root * root, n, a, b)
+    return total
+
+
+@_jit
+def _fill_ends(y, n, a, b, below, upto):  # type: ignore[no-untyped-def]
+    """Fill both ends, (curves, items)."""
+    for s in range(a.shape[0]):
+        for i in range(len(y)):
+            p, q = a[s, i], b[s, i]
+            pmf = _pmf(y[i], n[i], p, q)
+            if y[i] * q <= (n[i] - y[i]) * p:  # at most the mean
+                upto[s, i] = _tail(y[i], n[i], p, q)
+                below[s, i] = upto[s, i] - pmf
+            else:
+                below[s, i] = 1.0 - _tail(n[i] - y[i], n[i], q, p)
+                upto[s, i] = below[s, i] + pmf
+
+
 def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
     """Log probability of a negative binomial count with this mean and Gamma shape."""
     return compiled(_negative_binomials, count, shape, expected)
@@ -173,7 +253,7 @@ def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLik
 
 def gamma_kernel(shape: ArrayLike, x: ArrayLike) -> Floats:
     """x^a e^-x / Gamma(a + 1), with a relative error that does not grow with the shape."""
-    return compiled(_gamma_kernels, shape, x)
+    return np.exp(log_negative_binomial(shape, _NO_SPREAD, x))  # a Poisson probability
 
 
 def beta_kernel(x: ArrayLike, complement: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
@@ -182,29 +262,89 @@ def beta_kernel(x: ArrayLike, complement: ArrayLike, a: ArrayLike, b: ArrayLike)
 
 
 def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
-    """P(theta > x), given also the complement 1 - x to full precision.
-
-    SciPy's takes ten times as long where a and b are moderate, and serves where both are large.
-    """
+    """P(theta > x), given also the complement 1 - x to full precision; large ones are SciPy's."""
     large = np.minimum(a, b) > _LARGE
     tail = compiled(_beta_tails, x, complement, np.where(large, 1.0, a), np.where(large, 1.0, b))
     return np.where(large, special.betaincc(a, b, x), tail) if large.any() else tail
 
 
-def negative_binomial_tail(
-    count: Floats, shape: Floats, ratio: Floats, above: bool = False
-) -> Floats:
-    """P(Y <= count), or P(Y > count), of counts of mean shape times ratio and this Gamma shape.
+def negative_binomial_tail(count: Floats, shape: Floats, ratio: Floats) -> Floats:
+    """P(Y <= count) of counts of mean shape times ratio and this Gamma shape."""
+    return beta_tail(ratio / (1.0 + ratio), 1.0 / (1.0 + ratio), count + 1.0, shape)
 
-    An incomplete beta function at ratio / (1 + ratio), or at its complement if that is smaller.
+
+def log_beta_binomial(y: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
+    """Log probability of y successes in n trials, theta ~ Beta(a, b)."""
+    return compiled(_log_beta_binomial, y, n, a, b)
+
+
+def beta_binomial_ends(y: Floats, n: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """P(Y <= y - 1) and P(Y <= y) of y successes in n trials, (n,), under a and b (curves, n)."""
+    below, upto = np.empty(a.shape), np.empty(a.shape)
+    numbers = (np.ascontiguousarray(v, dtype=float) for v in (y, n, a, b))
+    _fill_ends(*numbers, below, upto)
+    return np.clip(below, 0.0, 1.0), np.clip(upto, 0.0, 1.0)
+
+
+# --- Gauss rules: few nodes with the moments of draws ---------------------------------------------
+
+
+def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """Centred draws over their sd, and this sd, (n, 1): 0 if it is rounding of a `size`."""
+    sd = np.sqrt((x * x).mean(axis=1, keepdims=True))
+    sd = np.where(sd <= _ROUNDING * size, 0.0, sd)
+    return _over(x, sd), sd
+
+
+def _over(x: Floats, divisor: Floats) -> Floats:
+    return x * np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0.0)
+
+
+def _recurrence(x: Floats, number: int) -> tuple[Floats, Floats]:
+    """Orthonormal polynomials (n, number, draws) by Stieltjes' procedure, and their Jacobi matrix.
+
+    Draws of fewer values than polynomials give polynomials of 0 and nodes of weight 0.
     """
-    direct, mirrored = (
-        (special.betainc, special.betaincc) if above else (special.betaincc, special.betainc)
-    )
-    below = ratio <= 1.0
-    low, high = np.where(below, ratio, 1.0), np.where(below, 1.0, ratio)
-    return np.where(
-        below,
-        direct(count + 1.0, shape, low / (1.0 + low)),
-        mirrored(shape, count + 1.0, 1.0 / (1.0 + high)),
-    )
+    poly, jacobi = np.ones((len(x), number, x.shape[1])), np.zeros((len(x), number, number))
+    for k in range(number):
+        current = poly[:, k]
+        alpha = (x * current**2).mean(axis=1, keepdims=True)
+        jacobi[:, k, k] = alpha[:, 0]
+        if k == number - 1:
+            break
+        following = (x - alpha) * current
+        if k:
+            following -= jacobi[:, k, k - 1, None] * poly[:, k - 1]
+        norm = np.sqrt((following**2).mean(axis=1, keepdims=True))
+        beta = np.where(norm > _LEAST_NORM, norm, 0.0)
+        poly[:, k + 1] = _over(following, beta)
+        jacobi[:, k, k + 1] = jacobi[:, k + 1, k] = beta[:, 0]
+    return poly, jacobi
+
+
+def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
+    """Nodes and weights that average smooth functions of two curves over their draws (n, draws).
+
+    For K nodes a curve, rules are (n, 3, K^2): weights and both curves. Polynomials in the first
+    curve of degree 2K - 1, and products of degree K - 1 in each, are averaged exactly. Weights sum
+    to 1 and may be negative.
+
+    Examples
+    --------
+    >>> weight, x, z = gauss_rules(np.array([[-1.0, 1.0]]), np.array([[0.0, 2.0]]), 2)[0]
+    >>> float((weight * x * z).sum().round(12))
+    1.0
+    """
+    centre, other = (x.mean(axis=1, keepdims=True) for x in (location, dispersion))
+    x, sd = _standardised(location - centre, np.abs(location).max(axis=1, keepdims=True))
+    z = dispersion - other
+    slope = (x * z).mean(axis=1, keepdims=True)
+    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(other))  # a logarithm
+    (poly_x, jacobi_x), (poly_z, jacobi_z) = _recurrence(x, number), _recurrence(z, number)
+    joint = poly_x @ poly_z.swapaxes(1, 2) / x.shape[1]
+    (at_x, vector_x), (at_z, vector_z) = np.linalg.eigh(jacobi_x), np.linalg.eigh(jacobi_z)
+    # Lagrange's polynomials at Gauss nodes are sums of the orthonormal ones
+    weight = (vector_x * vector_x[:, :1]).swapaxes(1, 2) @ joint @ (vector_z * vector_z[:, :1])
+    first = np.broadcast_to((centre + sd * at_x)[:, :, None], weight.shape)
+    second = (other + slope * at_x)[:, :, None] + (remaining_sd * at_z)[:, None]
+    return np.stack([weight, first, second], axis=1).reshape(len(x), 3, number**2)

@@ -1,8 +1,4 @@
-"""The command line `soc-pymc`: start and end of a command; every error is one line.
-
-Only the standard library is imported here, because signals must be handled while a command loads,
-which takes a second or two.
-"""
+"""The command line `soc-pymc`: start and end of a command; every error is one line."""
 
 import os
 import signal
@@ -19,11 +15,9 @@ _FOR_DEVELOPERS = DeprecationWarning, PendingDeprecationWarning, FutureWarning, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0 on success and 2 on an error.
+    """Run one command, by default of the process's own words; returns the exit status.
 
-    It is 130 after Ctrl-C, 143 after SIGTERM and 141 if the reader of a pipe has closed it.
-
-    arguments: Words of the command line; None takes the process's own.
+    It is 0, 2 on an error, 130 after Ctrl-C, 143 after SIGTERM and 141 if a pipe was closed.
     """
     if sys.stderr is None:  # closed: print would write to standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # of the process, to its end
@@ -72,7 +66,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     from .._lib.errors import SocError
     from .commands import make_parser, sql
 
-    chosen = make_parser().parse_args(arguments)
+    chosen, unknown = make_parser().parse_known_args(arguments)
+    if unknown:
+        chosen.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     if hasattr(sys.stdout, "reconfigure"):
         # characters that cannot be shown become escapes, except in SQL
         sys.stdout.reconfigure(errors="strict" if chosen.run is sql else "backslashreplace")

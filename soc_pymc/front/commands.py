@@ -1,8 +1,4 @@
-"""The commands of `soc-pymc`: a table of options, and for each command a call of one function.
-
-An option whose name is a parameter of the function is passed on to it. `soc.fit` and others are
-imported when a command first uses them.
-"""
+"""The commands of `soc-pymc`, each a call of the function whose parameters its options name."""
 
 import argparse
 import inspect
@@ -32,17 +28,15 @@ from .arguments import (
 )
 
 Run = Callable[[Chosen], None]
-
-Option = tuple[str, dict[str, Any]]
-"""A name, and settings for argparse."""
+Option = tuple[str, dict[str, Any]]  # a name, and settings for argparse
 
 
 def _option(name: str, text: str, **settings: Any) -> Option:
     return name, {"help": text, **settings}
 
 
-def _switch(name: str, text: str, action: str = "store_true", **settings: Any) -> Option:
-    return _option(name, text, action=action, **settings)
+def _switch(name: str, text: str, **settings: Any) -> Option:
+    return _option(name, text, **{"action": "store_true", **settings})
 
 
 def _by_kind(text: Callable[[Family], str]) -> str:
@@ -57,12 +51,9 @@ _COLUMNS = (
     _option("--score", "column of the scores (default: as in the fit, where one is read)"),
     _switch("--no-score", "items have no score: fit one level and one spread"),
     *(
-        option
+        _option(flag_of(role), f"column of the {words}")
         for kind in KINDS
-        for option in (
-            _option(flag_of(kind.observed), f"column of the {kind.words.outcomes}"),
-            _option(flag_of(kind.size), f"column of the {kind.words.sizes}"),
-        )
+        for role, words in ((kind.observed, kind.words.outcomes), (kind.size, kind.words.sizes))
     ),
     _option("--group", "column of groups (default: as in a fit with groups); of several: "
             "--group country --group device", action="append"),
@@ -97,8 +88,8 @@ _SCORING = (
 )  # fmt: skip
 
 
+# functions, arguments of an example, and options by name
 COMMANDS: dict[str, tuple[Run, str, tuple[Option, ...]]] = {}
-"""Functions, arguments of an example, and options by name."""
 
 
 def _command(example: str, *options: Option) -> Callable[[Run], Run]:
@@ -129,7 +120,7 @@ def make_parser() -> argparse.ArgumentParser:
     for name, (run, example, options) in COMMANDS.items():
         about, epilog = run.__doc__, f"example: soc-pymc {name} {example}"
         command = commands.add_parser(name, help=about, description=about, epilog=epilog)
-        command.set_defaults(run=run, command=name)
+        command.set_defaults(run=run, command=name, refuse=command.error)
         command.add_argument("--quiet", action="store_const", const=False, dest="progress",
                              help="show no progress")  # fmt: skip
         for flag, settings in options:
@@ -151,9 +142,6 @@ def _write_csv(table: Any, out: str) -> None:
         table.to_csv(temporary, index=False)
 
 
-# --- commands ------------------------------------------------------------------------------------
-
-
 @_command(
     "'ads/*.parquet' --score t --count clicks --exposure impressions --out posteriors.parquet",
     _ITEMS, *_COLUMNS, _ID, _CLUSTER, _BINS, _JOINT, *_PRIOR, _SEED, *_SCORING,
@@ -161,7 +149,7 @@ def _write_csv(table: Any, out: str) -> None:
 )  # fmt: skip
 def run(chosen: Chosen) -> None:
     """Fit items, check the fit and write their posteriors in one command."""
-    from ..posterior.scored_files import is_folder
+    from ..posterior.files import is_folder
 
     items = items_of(chosen)
     if not is_folder(chosen.out):

@@ -26,10 +26,8 @@ from ..families.scales import common_scale
 from ..inference.methods import Method
 from ..inference.results import Fit
 from ..posterior.calibration import curves_of
-from ..posterior.curves import items_at_once
-from ..posterior.extrapolation import warn_of_extrapolation
-from ..posterior.interface import in_chunks
-from ..posterior.item_columns import columns_of
+from ..posterior.curves import items_at_once, warn_of_extrapolation
+from ..posterior.item_columns import columns_of, in_chunks
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
 
@@ -79,8 +77,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     --------
     >>> import soc_pymc as soc
     >>> ads = soc.simulation.s1(2000, seed=0)
-    >>> soc.SecondOrderCalibrator().fit(ads[["score"]], ads["count"], exposure=ads["exposure"])
-    SecondOrderCalibrator()
+    >>> calibrator = soc.SecondOrderCalibrator(method=soc.FiveSteps())
+    >>> _ = calibrator.fit(ads["score"], ads["count"], exposure=ads["exposure"])
+    >>> after = calibrator.predict([0.05], [0], exposure=[1000])   # no event in 1,000
+    >>> bool(after[0] < 0.3 * calibrator.predict([0.05])[0])
+    True
     """
 
     # passed on by routing, if they are given
@@ -100,15 +101,14 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: one column, positive on log scales; `score` is not R-squared."""
-        tags, counts = super().__sklearn_tags__(), self.noise_sd is None
-        curves = (getattr(self.prior, name, None) for name in ("mean", "variance"))
-        scale = common_scale(*(getattr(curve, "scale", "") for curve in curves))
+        tags, positive = super().__sklearn_tags__(), self.noise_sd is None
+        if isinstance(self.prior, Prior):
+            curves = self.prior.mean, self.prior.variance
+            positive = common_scale(*(curve.scale for curve in curves)).low >= 0
         tags.input_tags.one_d_array = True
-        tags.input_tags.positive_only = (
-            not isinstance(self.prior, Prior) and counts
-        ) or scale.low >= 0
+        tags.input_tags.positive_only = positive
         tags.regressor_tags.poor_score = True
-        tags.target_tags.positive_only = counts
+        tags.target_tags.positive_only = self.noise_sd is None
         return tags
 
     def fit(
@@ -179,16 +179,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         -------
         numpy.ndarray
             Shape (n,), in events per unit of exposure or the unit of the values.
-
-        Examples
-        --------
-        >>> import soc_pymc as soc
-        >>> ads = soc.simulation.s1(2000, seed=0)
-        >>> calibrator = soc.SecondOrderCalibrator(method=soc.FiveSteps())
-        >>> _ = calibrator.fit(ads["score"], ads["count"], ads["exposure"])
-        >>> after = calibrator.predict([0.05], [0], exposure=[1000])   # no event in 1,000
-        >>> bool(after[0] < 0.3 * calibrator.predict([0.05])[0])
-        True
         """
         check_is_fitted(self, "fit_")
         if y is None and self.fit_.mean_only:
@@ -216,12 +206,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """Central interval of theta given t, or given t and y, with the curves' uncertainty.
 
         Arguments are those of `predict`; a fit with a term in exposure needs sizes also without
-        `y`. `prob` is the probability of the interval, between equal tails.
-
-        Returns
-        -------
-        numpy.ndarray
-            Shape (n, 2), the lower and upper ends in the unit of `predict`.
+        `y`. `prob` is the probability of the interval, between equal tails. Returns the lower and
+        upper ends, shape (n, 2), in the unit of `predict`.
         """
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
@@ -254,10 +240,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         return float(np.average(log_density, weights=weight))
 
     def _scores(self, X: Any, y: Any = None, *, reset: bool) -> tuple[Floats, Floats]:
-        """Scores and outcomes, checked by scikit-learn's rules; NaN without outcomes.
-
-        Objects that are not numbers raise TypeError, as scikit-learn requires of its estimators.
-        """
+        """Scores and outcomes, checked by scikit-learn's rules; NaN without outcomes."""
         alone = y is None and not reset
         if self.pos_label is not None and y is not None:
             y = _successes(y, self.pos_label)
@@ -268,13 +251,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             if alone:
                 return checked[:, 0], np.full(len(checked), np.nan)
             scores, observed = checked[0], np.asarray(checked[1], dtype=np.float64)
-        except (ValueError, OverflowError) as error:
+        except (ValueError, OverflowError) as error:  # others are TypeErrors, as it requires
             text = " ".join(str(error).split())
             if "could not convert" in text or isinstance(error, OverflowError):
-                text = (
-                    f"X and y must be numbers ({text}): convert them first, or say which label is "
-                    "pos_label="
-                )
+                remedy = "convert them first, or say which label is pos_label="
+                text = f"X and y must be numbers ({text}): {remedy}"
             raise ItemsError(text) from error
         if scores.shape[1] != 1:
             raise ItemsError(f"X has {scores.shape[1]} columns: give one, the items' scores")
@@ -343,16 +324,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         return np.array([scored[name].to_numpy() for name in names])
 
 
-# --- columns of items -----------------------------------------------------------------------------
-
-
 def _as_column(X: Any) -> Any:
     """A vector of scores as a column; anything else unchanged."""
     try:
-        vector = getattr(X, "ndim", None) == 1 or (isinstance(X, list | tuple) and np.ndim(X) == 1)
+        dims = np.ndim(X) if isinstance(X, list | tuple) else getattr(X, "ndim", None)
     except ValueError:
         raise ItemsError(f"X={shown(X)} must be numbers, one for each item") from None
-    return np.asarray(X).reshape(-1, 1) if vector else X
+    return np.asarray(X).reshape(-1, 1) if dims == 1 else X
 
 
 def _successes(y: Any, pos_label: object) -> Floats:
@@ -360,10 +338,8 @@ def _successes(y: Any, pos_label: object) -> Floats:
     labels = pd.Series(np.asarray(y).ravel())
     others = pd.unique(labels[(labels != pos_label).to_numpy()])
     if len(others) > 1 or labels.isna().any():
-        raise ItemsError(
-            f"y has the labels {shown(others.tolist())} besides pos_label={shown(pos_label)}: give "
-            "two labels, none missing"
-        )
+        text = f"y has the labels {shown(others.tolist())} besides pos_label={shown(pos_label)}"
+        raise ItemsError(f"{text}: give two labels, none missing")
     return np.asarray(labels == pos_label, dtype=np.float64)
 
 
@@ -371,10 +347,9 @@ def _as_items(outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str,
     """Items in an Arrow table with a column for each role."""
     import pyarrow as pa
 
-    names = {"score": "t", outcome.observed: "y", outcome.size: outcome.size}
-    roles = {role: names[role] for role in columns} | {name: name for name in labels}
-    values = {names[role]: column for role, column in columns.items()} | dict(labels)
-    items: Items = ITEMS[outcome.kind](pa.table(values), **arguments_of(roles))
+    table = pa.table({**columns, **labels})
+    roles = {role: role for role in table.column_names}
+    items: Items = ITEMS[outcome.kind](table, **arguments_of(roles))
     return items
 
 

@@ -31,8 +31,7 @@ from .._model.levels import Levels
 from .._model.problem import Problem, build
 from .._model.rows import rows_of
 from .._model.splines import knots_in, spline_matrix
-from ..data.layout import dataset_of, undated
-from ..data.statistics import Statistics
+from ..data.statistics import Statistics, from_tables, undated
 from ..families.family import FAMILIES
 from ..families.priors import Prior
 from ..families.scales import Scale
@@ -139,7 +138,7 @@ def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]
         for table in [stats.table(name)]
     }
     attrs = undated(stats.data.attrs) | {"coarse": 0}
-    apart = Statistics(dataset_of(tables, keys.astype(str), stats.edges, attrs))
+    apart = from_tables(tables, keys.astype(str), stats.edges, attrs)
     group, block = np.divmod(keys, number)
     return apart, group, block
 

@@ -29,8 +29,7 @@ from scipy import linalg, sparse
 from .._lib.arrays import Floats, Ints
 from .._model.likelihood import mode, shared
 from .._model.problem import Problem
-from ..families.row_sums import RowSums
-from ..families.surrogates import Surrogates, make_surrogates, polynomial_sums
+from ..families.row_sums import RowSums, Surrogates, make_surrogates, polynomial_sums
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""

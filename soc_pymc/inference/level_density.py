@@ -24,7 +24,7 @@ from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
 from .._model.likelihood import mode
 from .._model.problem import Problem
-from ..families.surrogates import make_surrogates
+from ..families.row_sums import make_surrogates
 from .density import (
     NO_SLOPES,
     Evaluate,

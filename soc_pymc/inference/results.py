@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
 from .._model.splines import Axis
 from ..data.groups import grouping_dims, has_score, is_label, roles_of
-from ..families.priors import Prior, Spline
+from ..families.priors import PRIORS, Prior, Spline
 from ..families.scales import RANK
 from .methods import NUTS, VI, FiveSteps, Method
 
@@ -337,7 +337,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         raise FitError(f"{path} is a damaged fit ({text}); fit again and save") from error
 
 
-_RECORDS = {kind.__name__: kind for kind in (VI, NUTS, FiveSteps, Status, *get_args(Prior))}
+_RECORDS: dict[str, Any] = {kind.__name__: kind for kind in (VI, NUTS, FiveSteps, Status, *PRIORS)}
 
 
 def _read(tree: xr.DataTree) -> Fit:

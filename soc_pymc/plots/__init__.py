@@ -3,12 +3,9 @@
 An argument that is not as its function says raises `soc.FitError`.
 """
 
-from .calibration import CalibrationDisplay, plot_calibration
-from .curves import plot_curves
-from .intervals import plot_intervals
-from .pit import plot_pit
-from .prior import plot_prior, plot_prior_predictive
-from .shrinkage import plot_shrinkage
+from .curves import plot_curves, plot_prior, plot_prior_predictive
+from .items import CalibrationDisplay, plot_calibration, plot_shrinkage
+from .results import plot_intervals, plot_pit
 
 __all__ = [
     "CalibrationDisplay",
@@ -20,7 +17,3 @@ __all__ = [
     "plot_prior_predictive",
     "plot_shrinkage",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

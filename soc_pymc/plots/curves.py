@@ -1,4 +1,4 @@
-"""The calibration curves with their bands, over the outcomes of bins."""
+"""Pictures of a fit's curves, of theta given the score, and of a prior before any outcome."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,19 +6,49 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import PROBABILITY, checked, shown, switch
+from .._lib.arguments import (
+    POSITIVE,
+    PROBABILITY,
+    A,
+    OrNone,
+    Whole,
+    checked,
+    numbers_of,
+    shown,
+    switch,
+)
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..families.scales import LOG
+from ..data.groups import has_score
+from ..families.family import FAMILIES
+from ..families.row_sums import MEAN_ONLY
+from ..families.scales import LINEAR, LOG
 from ..inference.results import FIT, Fit, outcome_roles
-from ..posterior.calibration import bands, default_scores
+from ..posterior.calibration import bands, calibration_curves, default_scores
+from ..posterior.predictive import posterior_of
+from ..quantities.variance import SHARES, score_quantiles
 from . import fit_data, style
-from .prior import plot_prior
+from .style import AX
 
+_PRIOR_GROUPS = "prior", "prior_predictive"
 _LEVEL_BINS = 30  # of the histogram of a level
 _SIZES = "share", "share_log_size"
+_TAIL = np.array([1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 7e-3])
+_LEVELS = np.concatenate([_TAIL, np.linspace(0.01, 0.99, 99), 1.0 - _TAIL[::-1]])
+_REACH = 0.02  # share of the highest density below which values are off the axis
+_SHOWN = (0.01, 0.99)  # quantiles of the curves shown on a positive scale
+_SHARES = np.linspace(0.0, 1.0, 201)  # quantile levels of the outcomes' distributions
+_FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
+_LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
+_DOTS: dict[str, Any] = {"fmt": "o", "color": style.OBSERVED, "elinewidth": 0.8, "zorder": 3}
+_DOTS["markersize"] = 3.5
+_ATOMS: dict[str, Any] = {"fmt": "D", "color": style.CURVE, "elinewidth": 1.2, "zorder": 4}
+_ATOMS |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}  # short bars: caps beyond the marker
+
+
+# --- curves --------------------------------------------------------------------------------------
 
 
 @checked(fit=FIT, prob=PROBABILITY, simultaneous=switch)
@@ -33,24 +63,20 @@ def plot_curves(
     """Draw E(theta | t) over the binned data, and below it how widely theta varies given the score.
 
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
-    successes in trials. A dot is what the items of some neighbouring bins show of theta together.
-    With a term in exposure curve and dots weigh items by exposure (trials), and the legend says so.
-    Scores with a mean and variance of their own (`Fit.atoms`) are points with bars. If all items
-    have the same score, or no score, there is no curve: the upper panel then shows the distribution
-    of theta, and the lower panel the posterior of its mean.
+    successes in trials. A dot is what the items of some neighbouring bins show of theta together;
+    scores with a mean and variance of their own (`Fit.atoms`) are points with bars. If all items
+    have the same score, or none, the upper panel shows the distribution of theta, and the lower
+    panel the posterior of its mean.
 
     Parameters
     ----------
-    fit
-        The fit. One with a single draw, such as those of `soc.FiveSteps`, has no bands.
-    prob, simultaneous
-        Probability of the bands at each score (dark), and whether to add those that hold whole
-        curves (light).
-    axes
-        Two axes to draw in; None makes a figure.
-    group
-        Label of a group (of crossed groups a tuple), or up to seven in a list: a line and a
-        pointwise band for each, without dots. None draws the curve that groups share.
+    fit, prob, simultaneous
+        The fit; probability of the bands at each score (dark), and whether to add those that hold
+        whole curves (light). A fit with a single draw has none.
+    axes, group
+        Two axes to draw in, None makes a figure. Label of a group (of crossed groups a tuple), or
+        up to seven in a list: a line and a pointwise band for each, without dots; None draws the
+        curve that groups share.
 
     Returns
     -------
@@ -63,33 +89,35 @@ def plot_curves(
     >>> len(soc.plots.plot_curves(fit))
     2
     """
-    groups = _groups(group)
+    groups = group if isinstance(group, list) else [] if group is None else [group]
+    if len(groups) > len(style.PALETTE) or (group is not None and not groups):
+        raise FitError(f"group={shown(group)} must be 1 to {len(style.PALETTE)} labels of groups")
     panels = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
     if fit.one_score and not fit.mean_only:
         return _draw_level(fit, panels, prob, groups)
+    outcome = fit_data.outcome_of(fit)
     if groups:
         at_score = "" if fit.one_draw else f" ({prob:.0%} band at each score)"
         for label, color in zip(groups, style.PALETTE, strict=False):
             curves = _mean_and_spread(fit, group=label)
             words = ", ".join(map(str, label)) if isinstance(label, tuple) else label
             name = f"{style.escaped(words, 28)}{at_score}"
-            _draw(fit, panels, curves, prob, color, name, [(False, 0.15, None)])
+            _draw(panels, curves, prob, color, name, {False: (0.15, None)}, fit.one_draw)
     else:
         curves = _mean_and_spread(fit)
-        weighted = fit_data.weighs_by_size(fit)
         name = "estimate" if fit.one_draw else "posterior median"
-        name = f"{name}, {weighted}" if weighted else name
+        if fit_data.weighs_by_size(fit):
+            name += f", items weighted by their {outcome.words.size}"
         shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
-        kinds = [(False, 0.35, f"{prob:.0%} band{shared} at each score (pointwise)")]
+        kinds: dict[bool, tuple[float, str | None]] = {}
         if simultaneous:
-            held = shared or " of whole curves"
-            kinds.insert(0, (True, 0.15, f"{prob:.0%} band{held} (simultaneous)"))
-        _draw(fit, panels, curves, prob, style.CURVE, name, kinds)
+            kinds[True] = 0.15, f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
+        kinds[False] = 0.35, f"{prob:.0%} band{shared} at each score (pointwise)"
+        _draw(panels, curves, prob, style.CURVE, name, kinds, fit.one_draw)
         if fit.atoms:
             _atom_points(fit, panels, prob)
         _data_points(fit, panels[0])
     score = curves["score"].to_numpy()
-    outcome = fit_data.outcome_of(fit)
     if outcome.reads_theta(*fit_data.bins_of(fit)[:3]):
         panels[0].plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     _label_curves(fit, panels, score, " by group" if groups else "")
@@ -97,7 +125,7 @@ def plot_curves(
 
 
 def _draw_level(fit: Fit, panels: NDArray[Any], prob: float, groups: list[object]) -> NDArray[Any]:
-    """Draw the distribution of theta (above) and the posterior of its mean, for all or by group."""
+    """Draw the distribution of theta and the posterior of its mean, for all items or by group."""
     scale, exposure = fit_data.outcome_of(fit).theta, None
     if fit.prior.exposure is not None:  # the typical one
         share, log_size = (fit.data["constant_data"][name].to_numpy() for name in _SIZES)
@@ -110,22 +138,15 @@ def _draw_level(fit: Fit, panels: NDArray[Any], prob: float, groups: list[object
         name = "all items" if label is None else style.escaped(label, 28)
         text = f"{name}: {low:.4g} to {high:.4g} with {prob:.0%}"
         panels[1].stairs(density, scale.score(ends), fill=True, alpha=0.4, color=color, label=text)
-    unit = fit_data.theta_unit(fit)
+    unit = fit_data.theta_words(fit)[0]
     style.finish(panels[1], "Posterior of the mean of theta", f"theta, {unit}", "density")
     return panels
-
-
-def _groups(group: object) -> list[object]:
-    labels = group if isinstance(group, list) else [] if group is None else [group]
-    if len(labels) > len(style.PALETTE) or (group is not None and not labels):
-        raise FitError(f"group={shown(group)} must be 1 to {len(style.PALETTE)} labels of groups")
-    return labels
 
 
 def _mean_and_spread(
     fit: Fit, score: Sequence[float] | None = None, group: object = None
 ) -> xr.Dataset:
-    """Draws of E(theta | t), and of the sd of theta, for rates as a share of E(theta | t)."""
+    """Return draws of E(theta | t), and of the sd of theta, for rates relative to E(theta | t)."""
     curves = fit_data.fitted_curves(fit, score, group)
     spread = curves["variance"] ** 0.5
     if fit_data.outcome_of(fit).relative:
@@ -134,60 +155,45 @@ def _mean_and_spread(
 
 
 def _banded(curves: xr.Dataset, prob: float, simultaneous: bool = False) -> list[Floats]:
-    """Lower ends, medians and upper ends of both curves, (3, scores) each."""
+    """Return lower ends, medians and upper ends of both curves, (3, scores) each."""
     banded = bands(curves, prob, simultaneous=simultaneous)
     return [banded[name].transpose("bound", "score").to_numpy() for name in curves.data_vars]
 
 
 def _draw(
-    fit: Fit, axes: NDArray[Any], curves: xr.Dataset, prob: float, color: str, name: str,
-    kinds: Sequence[tuple[bool, float, str | None]],
+    axes: NDArray[Any], curves: xr.Dataset, prob: float, color: str, name: str,
+    kinds: dict[bool, tuple[float, str | None]], one_draw: bool,
 ) -> None:  # fmt: skip
-    """Draw both curves with their bands: simultaneous or not, opacity, label."""
-    score, steps = curves["score"].to_numpy(), fit_data.has_steps(fit)
-    for simultaneous, alpha, label in [] if fit.one_draw else kinds:
-        look: dict[str, Any] = {"color": color, "alpha": alpha, "label": label}
+    """Draw both curves with bands: opacity and label of those that are simultaneous, or not."""
+    score = curves["score"].to_numpy()
+    for simultaneous, (alpha, label) in {} if one_draw else kinds.items():
         for ax, (low, _, high) in zip(axes, _banded(curves, prob, simultaneous), strict=True):
-            if len(score) == 1:
-                ax.vlines(score, low, high, linewidth=6, **look)
-            else:
-                step = "mid" if steps else None
-                ax.fill_between(score, low, high, linewidth=0, step=step, **look)
-    look = {"color": color, "label": name, "linewidth": 1.0 if steps else 1.6}
-    look |= {"marker": "o"} if len(score) == 1 else {"drawstyle": "steps-mid" if steps else None}
+            ax.fill_between(score, low, high, color=color, alpha=alpha, label=label, linewidth=0)
     for ax, (_, middle, _) in zip(axes, _banded(curves, prob), strict=True):
-        ax.plot(score, middle, **look)
+        ax.plot(score, middle, color=color, label=name, linewidth=1.6)
 
 
 def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
-    look: dict[str, Any] = {"color": style.CURVE, "elinewidth": 1.2, "zorder": 4, "fmt": "D"}
-    # bars of many items are short: their caps are wider than the marker, which is small
-    look |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}
-    look["label"] = f"a score of many items, by itself (bars: {prob:.0%})"
-    score = curves["score"].to_numpy()
+    score, label = curves["score"].to_numpy(), "a score of many items, by itself"
     places = fit_data.drawn_at(fit, score)
+    label += f" (bars: {prob:.0%})"
     if ends := [f"{t:g}" for t in score[places != score]]:
-        look["label"] += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
+        label += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
         bars = None if fit.one_draw else (middle - low, high - middle)
-        ax.errorbar(places, middle, bars, **look)
+        ax.errorbar(places, middle, bars, label=label, **_ATOMS)
 
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draw the outcomes of merged bins."""
-    outcome, scale = fit_data.outcome_of(fit), fit_data.outcome_of(fit).theta
-    centre, estimate, error = fit_data.merged_outcomes(fit)
-    centre = fit_data.drawn_at(fit, centre)
-    inside = scale.holds(estimate)
-    centre, estimate, error = centre[inside], estimate[inside], error[inside]
+    outcome, (centre, estimate, error) = fit_data.outcome_of(fit), fit_data.merged_outcomes(fit)
     # whiskers must stay on the axis
-    rooms = estimate - scale.low, scale.high - estimate
+    rooms = estimate - outcome.theta.low, outcome.theta.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
-    label = f"items: {fit_data.own_estimate(fit)} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
-    look: dict[str, Any] = {"color": style.OBSERVED, "elinewidth": 0.8, "zorder": 3}
-    ax.errorbar(centre, estimate, yerr=ends, fmt="o", markersize=3.5, label=label, **look)
+    label = f"items: {fit_data.theta_words(fit)[1]} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
+    ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
 
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
@@ -200,10 +206,165 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     for ax, name in ((top, outcome.theta.name), (bottom, LOG.name if relative else "")):
         if ax.dataLim.y0 > 0:
             style.scaled_axis(ax.yaxis, name, ax.dataLim.y0, ax.dataLim.y1)
-    mean = f"E(theta | score)\n{fit_data.theta_unit(fit)}"
+    mean = f"E(theta | score)\n{fit_data.theta_words(fit)[0]}"
     style.finish(top, f"Calibration curves{what}\n{fit_data.total(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
     score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
     style.finish(bottom, "", score_name, spread, legend=False)  # the upper panel has one
     if not relative:
         bottom.set_ylim(bottom=0.0)
+
+
+# --- theta given the score -----------------------------------------------------------------------
+
+
+@checked(fit=FIT, exposure=OrNone(POSITIVE), ax=AX)
+def plot_prior(
+    fit: Fit,
+    score: ArrayLike | None = None,
+    exposure: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the predictive distribution of theta given the score, at a few scores.
+
+    It is averaged over the draws of the curves (those that groups share). A dot is E(theta | t). A
+    spike of theta at 0 is not drawn: the legend has its share.
+
+    Parameters
+    ----------
+    fit, score
+        The fit, and up to seven scores; None takes five: 5, 25, 50, 75 and 95% of the items lie
+        below.
+    exposure, ax
+        Exposure (noise sd) of the prior of a fit with a term in it, else None. Axes to draw in;
+        None makes a figure.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> ax = soc.plots.plot_prior(fit, [0.02, 0.05])
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['score 0.02', 'score 0.05']
+    """
+    if fit.mean_only:
+        raise FitError(f"there is no distribution of theta to draw: {MEAN_ONLY}")
+    if (fit.prior.exposure is None) != (exposure is None):
+        raise FitError(
+            f"exposure={shown(exposure)}: give one for a fit with a term in exposure (noise sd), "
+            "and for no other"
+        )
+    scores = score_quantiles(fit, SHARES) if score is None else numbers_of(score, "score")
+    scores = np.atleast_1d(scores)
+    if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
+        raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
+    calibration_curves(fit, scores, exposure=exposure)  # refuses scores without a place
+    outcome, columns = fit_data.outcome_of(fit), {"score": scores}
+    if exposure is not None:
+        columns[outcome.size] = np.full(len(scores), exposure)
+    rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")(columns)
+    quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
+    scale, ax = outcome.theta, style.panels(ax, (7, 4.5))[0]
+    lines = []
+    for t, mean, theta, color in zip(scores, rows[0], quantiles.T, style.PALETTE, strict=False):
+        # equal quantiles are a spike at 0, and have no density
+        rises = np.diff(theta) > 0
+        position = scale.position(np.where(scale.holds(theta), theta, np.nan))
+        density = np.diff(_LEVELS)[rises] / np.diff(position)[rises]
+        middle = (0.5 * (theta[1:] + theta[:-1]))[rises]
+        spike = 0.0 if rises.all() else float(_LEVELS[1:][~rises].max())
+        name = f"score {t:.4g}" if has_score(fit.data.attrs) else "all items"
+        label = name + (f" ({spike:.0%} at 0)" if spike else "")
+        ax.plot(middle, density, color=color, label=label, linewidth=1.6)
+        ax.plot(mean, 0.0, "o", color=color, markersize=5, clip_on=False, zorder=3)
+        lines.append((middle, density))
+    highest = max(float(np.nanmax(density)) for _, density in lines)
+    drawn = np.concatenate([theta[density > _REACH * highest] for theta, density in lines])
+    low, high = float(drawn.min()), float(drawn.max())
+    style.scaled_axis(ax.xaxis, scale.name, low, high)
+    pad = 0.03 * np.ptp(scale.position(drawn))
+    ax.set_xlim(*scale.score(scale.position(np.array([low, high])) + np.array([-pad, pad])))
+    ax.set_ylim(0.0, 1.05 * highest)
+    where = "" if exposure is None else f" and {outcome.words.size} {style.plain(exposure)}"
+    what = "Theta given the score" if has_score(fit.data.attrs) else "Theta of all items"
+    title = f"{what}{where}\n{fit_data.total(fit)}"
+    density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
+    style.finish(ax, title, f"theta, {fit_data.theta_words(fit)[0]}", density)
+    return ax
+
+
+@checked(result=A(xr.DataTree, "what soc.prior_predictive(prior, stats) returned"), lines=Whole(1))
+def plot_prior_predictive(
+    result: xr.DataTree,
+    lines: int = 40,
+    axes: Sequence[Axes] | NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Draw E(theta | t) (left) and the distribution of the items' outcomes (right) under a prior.
+
+    Each thin line is one draw from the prior; the thick line is the median over all draws, the band
+    holds the central 90% of them.
+
+    Parameters
+    ----------
+    result, lines, axes
+        From `soc.prior_predictive`; the number of draws with a thin line; and two axes to draw in,
+        None makes a figure.
+
+    Returns
+    -------
+    numpy.ndarray
+        The two axes.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> result = soc.prior_predictive(soc.Gamma(), stats)
+    >>> len(soc.plots.plot_prior_predictive(result))
+    2
+    """
+    groups = (result.children.get(name, xr.DataTree()) for name in _PRIOR_GROUPS)
+    curves, drawn = (group.to_dataset() for group in groups)
+    outcomes = [f.outcome for f in FAMILIES.values() if f.outcome.observed in drawn]
+    if "mean" not in curves or not outcomes or "item" not in drawn.dims:
+        raise FitError("result must be what soc.prior_predictive(prior, stats) returned")
+    outcome = outcomes[0]
+    panels = style.panels(axes, (8, 4), 1, 2)
+    mean, score = _by_draw(curves["mean"]), curves["mean"]["score"].to_numpy()
+    _draw_lines(panels[0], score, mean, lines, along_x=True)
+    if style.is_rate(score):
+        style.scaled_axis(panels[0].xaxis, LOG.name, score[0], score[-1])
+    if outcome.theta is not LINEAR:
+        low, high = map(float, np.quantile(mean, _SHOWN))
+        style.scaled_axis(panels[0].yaxis, outcome.theta.name, low, high)
+        panels[0].set_ylim(low, high)
+    style.finish(panels[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
+    values = _by_draw(drawn[outcome.observed])
+    sorted_outcomes = np.quantile(values, _SHARES, axis=1, method="inverted_cdf").T
+    _draw_lines(panels[1], _SHARES, sorted_outcomes, lines, along_x=False)
+    if outcome.positive:
+        panels[1].set_xscale("symlog", linthresh=_FEW)
+        panels[1].set_xlim(0.0, None)
+    words = f"{outcome.words.outcome} of an item"
+    items = style.number_of(drawn.sizes["item"], "item")
+    style.finish(panels[1], f"Outcomes of {items}", words, "share of items at or below")
+    return panels
+
+
+def _by_draw(values: xr.DataArray) -> Floats:
+    array = values.transpose("chain", "draw", ...).to_numpy()
+    return np.asarray(array.reshape(-1, array.shape[-1]), dtype=float)
+
+
+def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: bool) -> None:
+    """Draw lines of some draws, and the median and band of all, over or next to `across`."""
+    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
+    number = min(lines, len(values))
+    drawn = values[np.arange(number) * len(values) // number]
+
+    def plot(line: Floats, **look: Any) -> None:
+        ax.plot(*((across, line) if along_x else (line, across)), **look)
+
+    for k, line in enumerate(drawn):
+        plot(line, label=None if k else "draws from the prior", **_LINE)
+    fill = ax.fill_between if along_x else ax.fill_betweenx
+    fill(across, low, high, color=style.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
+    plot(middle, color=style.CURVE, linewidth=2.6, label="median")

@@ -1,6 +1,5 @@
 """Colours, axes, labels and argument rules shared by all pictures."""
 
-from collections.abc import Callable
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -21,13 +20,9 @@ PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)  # for groups and score
 CURVE, OBSERVED, REFERENCE = BLUE, ORANGE, GREY  # what the fit says, outcomes, no difference
 VERDICTS = {"ok": BLUE, "warn": ORANGE, "fail": RED}
 FRAMELESS: dict[str, Any] = {"frameon": False, "fontsize": 8}
-_DIGITS = (  # labelled digits, up to so many decades
-    (0.8, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)),
-    (2.0, (1.0, 2.0, 5.0)),
-    (3.5, (1.0, 3.0)),
-    (np.inf, (1.0,)),
-)
-
+# labelled digits of logarithmic axes of at most so many decades, and of more
+_DECADES = (0.8, 2.0, 3.5)
+_DIGITS = ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
 _MOST_SHARES = 7  # labels of a logit axis
 
 AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
@@ -47,30 +42,31 @@ def panels(
     return row
 
 
-def tidy(ax: Axes) -> None:
-    """Draw a light grid behind the data, and no box."""
+def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
+    """Set title, labels, a legend without a frame, a light grid behind the data, and no box."""
+    ax.set_title(title, fontsize=10, loc="left")
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    if legend:
+        ax.legend(**FRAMELESS)
     ax.set_axisbelow(True)
     ax.grid(True, color="#e6e6e6", linewidth=0.6)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
 
 
-def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
-    """Set the title at the left and the labels, and draw a legend without a frame."""
-    ax.set_title(title, fontsize=10, loc="left")
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
-    if legend:
-        ax.legend(**FRAMELESS)
-    tidy(ax)
-
-
 def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
     """Make an axis (``ax.xaxis``) logarithmic or logit by the name of its scale, or leave it."""
-    if scale in _TICKS:
-        set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
-        set_scale(scale)
-        _TICKS[scale](axis, low, high)
+    if scale not in (LOG.name, LOGIT.name):
+        return
+    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    set_scale(scale)
+    if scale == LOG.name:
+        plain_ticks(axis, low, high)
+    else:
+        axis.set_major_locator(ticker.LogitLocator(nbins=_MOST_SHARES))
+        axis.set_major_formatter(plain)
+        axis.set_minor_locator(ticker.NullLocator())
 
 
 def plain_ticks(axis: Any, low: float, high: float) -> None:
@@ -79,23 +75,10 @@ def plain_ticks(axis: Any, low: float, high: float) -> None:
     if decades < 0.5:
         axis.set_major_locator(ticker.MaxNLocator(5))
     else:
-        digits = next(subs for most, subs in _DIGITS if decades <= most)
+        digits = _DIGITS[np.searchsorted(_DECADES, decades)]
         axis.set_major_locator(ticker.LogLocator(base=10, subs=digits, numticks=12))
-    axis.set_major_formatter(ticker.FuncFormatter(plain))
+    axis.set_major_formatter(plain)
     axis.set_minor_formatter(ticker.NullFormatter())
-
-
-def _share_ticks(axis: Any, low: float, high: float) -> None:
-    """Label a logit axis with shares."""
-    axis.set_major_locator(ticker.LogitLocator(nbins=_MOST_SHARES))
-    axis.set_major_formatter(ticker.FuncFormatter(plain))
-    axis.set_minor_locator(ticker.NullLocator())
-
-
-_TICKS: dict[str, Callable[[Any, float, float], None]] = {
-    LOG.name: plain_ticks,
-    LOGIT.name: _share_ticks,
-}
 
 
 def is_rate(value: ArrayLike) -> bool:

@@ -1,25 +1,35 @@
-"""Draws of E(theta | t) and Var(theta | t), and their bands."""
+"""Draws of E(theta | t) and Var(theta | t), at scores and at bins, and their bands."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import PROBABILITY, A, numbers_of, shown, switch
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from ..data.groups import CROSS, MARK, column_of, label_of, roles_of
+from ..data.statistics import Statistics
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..inference.results import FIT, Fit
-from .curves import P_ZERO, atom_of, moment_variables, place_of
-from .extrapolation import warn_of_extrapolation
+from .curves import (
+    P_ZERO,
+    atom_of,
+    items_at_once,
+    moment_variables,
+    place_of,
+    warn_of_extrapolation,
+)
+from .item_columns import check_groups
 from .predictive import posterior_of
-from .scoring import Posterior
 
 _POINTS = 200
 _LABEL = str | int | np.integer | np.bool_ | None
 _POSITIVE = ("variance", "shape", "rate", "a", "b")  # banded on the log scale
+_LEAST = 1e-12  # a variance below this share of the square is rounding
 
 
 def calibration_curves(
@@ -35,14 +45,12 @@ def calibration_curves(
     fit
         The fit.
     score
-        Scores, shape (n,); None takes 200 points between the centres of the first and the last bin,
-        evenly on the axis of the mean. Beyond the data curves are straight lines on their axis,
-        kept between 1e-100 and 1e100.
+        Scores, shape (n,); None takes 200 points between the centres of the first and the last
+        bin. Beyond the data curves are straight lines on their axis, between 1e-100 and 1e100.
     group
-        For a fit with groups: the label of a group; None gives the shared curves. A group that the
-        fit never saw gets the shared curves with deviations drawn from their prior, hence wider
-        bands. For crossed groups: a level of each, ``("FR", "phone")``, or ``("FR", None)`` for the
-        curves with the effects of only one.
+        For a fit with groups: the label of a group, or of crossed groups a level of each,
+        ``("FR", "phone")`` or ``("FR", None)``; None gives the shared curves. A group that the fit
+        never saw gets the shared curves with deviations drawn from their prior.
     exposure
         For a fit with a term in exposure (or noise sd): a number > 0, or one for each score; None
         averages over the exposures of items with similar scores.
@@ -50,10 +58,9 @@ def calibration_curves(
     Returns
     -------
     xarray.Dataset
-        Dims (chain, draw, score). ``mean`` = E(theta | t) in events per unit of exposure (in the
-        unit of the values), ``variance`` = Var(theta | t) in its square, ``log_variance``; for a
-        Gamma prior ``log_mean``, ``shape`` (no unit) and ``rate`` (exposure). With ``zero=True``
-        these describe all theta, zeros included, and ``p_zero`` = P(theta = 0 | t).
+        Dims (chain, draw, score). ``mean`` = E(theta | t) in the unit of theta, ``variance`` =
+        Var(theta | t) in its square, ``log_variance``, and conjugate parameters of the prior. With
+        ``zero=True`` these describe all theta, zeros included, and ``p_zero`` = P(theta = 0 | t).
 
     Raises
     ------
@@ -97,7 +104,7 @@ def curves_of(
     """
     posterior = posterior_of(fit)
     if sizes is None and fit.prior.exposure is not None:
-        variables = _over_sizes(fit, posterior, scores, labels, by_size)
+        variables = _over_sizes(fit, scores, labels, by_size)
     else:
         variables = posterior.curves(scores, labels, sizes)
     draws, dims = fit.data["posterior"], ("chain", "draw", "score")
@@ -155,16 +162,15 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
     return np.broadcast_to(sizes, n)
 
 
-def _over_sizes(
-    fit: Fit, posterior: Posterior, score: Floats, labels: Any, by_size: bool
-) -> dict[str, Floats]:
+def _over_sizes(fit: Fit, score: Floats, labels: Any, by_size: bool) -> dict[str, Floats]:
     """Curves averaged over the exposures (noise sds) of items with similar scores."""
     data, atom = fit.data["constant_data"], atom_of(fit, score)
     middle, sizes = data["share_position"].to_numpy(), np.exp(data["share_log_size"].to_numpy())
     shares = [data[name].to_numpy() for name in ("share", "atom_share") if name in data]
     if by_size:
         shares = [share * sizes / (share @ sizes)[:, None] for share in shares]
-    position, mean, square, zero = place_of(fit, "mean", score), 0.0, 0.0, 0.0
+    posterior, position = posterior_of(fit), place_of(fit, "mean", score)
+    mean, square, zero = 0.0, 0.0, 0.0
     for k, size in enumerate(sizes):
         weight = np.interp(position, middle, shares[0][:, k])
         if atom.any():
@@ -195,14 +201,13 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     Parameters
     ----------
     curves
-        From `calibration_curves`, all variables or some, ``curves[["mean"]]``.
+        From `calibration_curves`, all variables or some.
     prob
         Probability of the bands, between 0 and 1.
     simultaneous
-        False: at each score, the central interval with a share `prob` of the draws. True: wider, so
-        that a share `prob` of curves lies inside at all scores; pointwise half-widths are
-        multiplied by the smallest factor that achieves this (Montiel Olea and Plagborg-Moller
-        2019).
+        False: at each score, the central interval with a share `prob` of the draws. True: wider by
+        one factor, so that a share `prob` of curves lies inside at all scores (Montiel Olea and
+        Plagborg-Moller 2019).
 
     Returns
     -------
@@ -245,3 +250,55 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
         low, high = middle - factor * (middle - low), middle + factor * (high - middle)
     coords = {"bound": ["lower", "median", "upper"]} | dict(draws["score"].coords)
     return xr.DataArray(scale.score(np.array([low, middle, high])), coords, ("bound", "score"))
+
+
+# --- bins ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BinScores:
+    """Occupied bins, by group if the statistics have groups."""
+
+    group: Ints  # codes of groups; 0 if they are pooled
+    bin: Ints  # numbers of bins, increasing within a group
+    score: Floats  # mean scores
+    spread: Floats  # variances of the mean curve (log E(theta | t) for counts) over a bin's items
+
+    def place(self, group: Ints, number: Ints) -> NDArray[np.intp]:
+        """Positions of bins of groups among these."""
+        bins = int(self.bin.max()) + 1
+        return np.searchsorted(self.group * bins + self.bin, group * bins + number)
+
+
+def bin_scores_of(fit: Fit, stats: Statistics, coarse: int = 1) -> BinScores:
+    """Mean scores of bins, merged by `coarse`, and the variance of theta by their spread."""
+    check_groups(fit, stats)
+    part, labels = stats.table("part"), np.array(stats.groups, dtype=object)
+    scale, bins = fit.axis("mean").local, -(-stats.bins // coarse)
+    key = part["group"] * bool(len(labels)) * bins + part["bin"] // coarse
+    rows = pd.DataFrame({name: part[name] for name in ("n", *scale.sums)}).groupby(key).sum()
+    group, number = np.divmod(rows.index.to_numpy(), bins)
+    mean, square = (rows[name].to_numpy() / rows["n"].to_numpy() for name in scale.sums)
+    variance = square - mean**2
+    half_sd = 0.5 * np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
+    label = labels[group] if fit.groups else None
+    below, above = (
+        _mean_curve(fit, scale.score(end), label) for end in (mean - half_sd, mean + half_sd)
+    )
+    # where all items of a bin have the score of an atom, the mean score is not rounded
+    ends = pd.DataFrame({"low": part["score_min"], "high": part["score_max"]}).groupby(key)
+    low, high = ends["low"].min().to_numpy(), ends["high"].max().to_numpy()
+    score = np.where((low == high) & (atom_of(fit, low) > 0), low, scale.score(mean))
+    return BinScores(group, number, score, (above - below) ** 2)
+
+
+def _mean_curve(fit: Fit, score: Floats, label: NDArray[Any] | None) -> Floats:
+    """Average over the draws of the position of E(theta | t) on its scale, (n,)."""
+    posterior, positions, step = posterior_of(fit), [], items_at_once(fit)
+    for start in range(0, len(score), step):
+        chunk = slice(start, start + step)
+        # a term in exposure shifts the whole curve of a bin, so any exposure will do
+        size = np.ones(len(score[chunk]))
+        curves = posterior.curves(score[chunk], None if label is None else label[chunk], size)
+        positions.append(posterior.outcome.theta.position(curves["mean"]).mean(axis=0))
+    return np.concatenate(positions)

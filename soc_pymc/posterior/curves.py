@@ -1,7 +1,9 @@
-"""Draws of a fit's two curves at scores, groups and exposures, from their values at knots."""
+"""Draws of a fit's two curves at scores, groups and exposures, and warnings of extrapolation."""
 
+import warnings
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +13,13 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints
+from .._lib.errors import ItemsWarning, warn_user
 from .._model.splines import knots_in, spline_matrix
 from ..data.groups import CROSS, MARK
+from ..data.statistics import Statistics
 from ..families.family import family_of
 from ..families.monotone import project_monotone
-from ..families.scales import MIDDLE
+from ..families.scales import MIDDLE, RANK
 from ..inference.results import Fit
 
 P_ZERO = "p_zero"
@@ -26,6 +30,8 @@ SIZE_WIDTH = 1e-9
 """Largest difference of an exposure from an atom's, relative to it."""
 _NUMBERS = 2_000_000  # numbers in one array of draws x items
 _LARGEST_LOG = 230.0  # log of 1e100, for means, cv2 and variances: products and squares stay finite
+_MARGIN = 0.1  # allowed distance of scores, as a share of the range of the fit's on the mean's axis
+_FAR = "far outside those that the fit saw"
 
 
 def chosen(draws: Ints | None) -> Reduce:
@@ -40,15 +46,12 @@ def curve_draws(
     exposure: ArrayLike | None = None,
     reduce: Reduce | None = None,
 ) -> tuple[Floats, Floats]:
-    """Draws of both curves at scores: log mean and log cv2, or mean and log variance.
+    """Draws (draws, n) of log mean and log cv2, or of mean and log variance, at scores.
 
-    Both are (draws, n), chains one after the other, with logarithms within 230 of 0. `group` has
-    the label of each score's group; None is the shared curve, and a new group gets it plus
-    deviations drawn from their prior, the same wherever its label occurs. Of crossed groups, labels
-    join their levels, and a level may be left open (`MARK`). Exposures (noise sds) are clipped to
-    the range of the fit's. Groups and exposures are ignored if the fit has no such terms.
-
-    Raises `FitError` if a score has no position on a curve's axis.
+    `group` has labels, in which crossed levels are joined and may be left open (`MARK`); None is
+    the shared curve, and a new group gets it plus deviations drawn from their prior, the same
+    wherever its label occurs. Exposures (noise sds) are clipped to the range of the fit's. Terms
+    that the fit has not are ignored. Raises `FitError` if a score has no position on an axis.
     """
     score, family = np.asarray(score, dtype=float), family_of(fit.prior)
     reduce = reduce or chosen(None)
@@ -57,8 +60,11 @@ def curve_draws(
         bins = bin_of(fit, score)
         curves = family.to_curves(*(_draws(fit, name)[:, bins] for name in family.parameters))
         return reduce(curves[0]), reduce(curves[1])
-    terms = own_terms(fit, group, exposure)
-    location, dispersion = (_curve(fit, k, score, terms, reduce) for k in ("mean", "variance"))
+    group = group if fit.groups else None
+    exposure = exposure if fit.prior.exposure is not None else None
+    location, dispersion = (
+        _curve(fit, curve, score, group, exposure, reduce) for curve in ("mean", "variance")
+    )
     if family.outcome.positive:  # the first curve is a logarithm too
         location = np.clip(location, -_LARGEST_LOG, _LARGEST_LOG)
     return location, np.clip(dispersion, -_LARGEST_LOG, _LARGEST_LOG)
@@ -71,11 +77,6 @@ def average_curves(
     terms = group, exposure, lambda draws: draws.mean(axis=0, keepdims=True)
     location, dispersion = curve_draws(fit, score, *terms)
     return location[0], dispersion[0]
-
-
-def own_terms(fit: Fit, group: Any, exposure: Any) -> tuple[Any, Any]:
-    """Groups and exposures, each None if the fit has no such terms."""
-    return group if fit.groups else None, exposure if fit.prior.exposure is not None else None
 
 
 def items_at_once(fit: Fit) -> int:
@@ -136,8 +137,9 @@ def size_knots(fit: Fit) -> Floats:
     """Knots of the terms in log exposure (noise sd) of both curves; empty without such a term."""
     posterior = fit.data["posterior"]
     names = (f"{curve}_exposure_knot" for curve in ("mean", "variance"))
-    knots = [_knots(fit, name) for name in names if name in posterior.coords]
-    return np.unique(np.concatenate([np.empty(0), *knots]))
+    return np.unique(
+        [knot for name in names if name in posterior.coords for knot in _knots(fit, name)]
+    )
 
 
 def size_atoms(fit: Fit) -> Floats:
@@ -168,9 +170,10 @@ def _name(fit: Fit, curve: str) -> str:
     return family_of(fit.prior).curves[("mean", "variance").index(curve)]
 
 
-def _curve(fit: Fit, curve: str, score: Floats, terms: tuple[Any, Any], reduce: Reduce) -> Floats:
+def _curve(
+    fit: Fit, curve: str, score: Floats, group: Any, exposure: Any, reduce: Reduce
+) -> Floats:
     """Draws of one curve with all its terms."""
-    group, exposure = terms
     name, posterior = _name(fit, curve), fit.data["posterior"]
     basis = spline_matrix(place_of(fit, curve, score), _knots(fit, f"{curve}_knot"))
     if group is None:
@@ -242,3 +245,85 @@ def _bin_effects(fit: Fit, name: str, score: Floats, reduce: Reduce) -> Floats:
         scale, rng = _draws(fit, f"{name}_bin_effect_sd"), np.random.default_rng(bins[i])
         effects[:, i] = scale * rng.normal(size=len(scale))
     return np.asarray(reduce(effects)[:, code])
+
+
+# --- scores far outside those of the fit ---------------------------------------------------------
+
+
+class Extrapolation:
+    """Counts scores far outside those of a fit, batch by batch."""
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit, self._total, self._far = fit, 0, 0
+        self._outer = np.array([np.inf, -np.inf])  # of the scores that are far
+        self._range = self._allowed = np.array([-np.inf, np.inf])
+        bins = fit.data.children.get("constant_data")
+        if bins is None or "score_min" not in bins:  # curves without a range of scores
+            return
+        not_atoms = atom_of(fit, bins["score"].to_numpy()) == 0
+        low, high = (bins[name].to_numpy()[not_atoms] for name in ("score_min", "score_max"))
+        self._range = np.array([low.min(), high.max()])
+        # ranks end at the fit's scores, so distances are measured on the scores' own scale
+        scale = fit.axis("mean").local
+        low, high = scale.checked(self._range)
+        margin = _MARGIN * (high - low)
+        self._allowed = scale.score(np.array([low - margin, high + margin]))
+
+    def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
+        """Count further scores, or ranges of scores."""
+        low = np.asarray(score, dtype=float)
+        high = low if highest is None else np.asarray(highest, dtype=float)
+        self._total += low.size
+        outside = (low < self._allowed[0]) | (high > self._allowed[1])
+        if self._fit.atoms:  # the fit knows these, however far they are
+            outside &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
+        self._far += int(outside.sum())
+        self._outer[0] = low.min(where=outside, initial=self._outer[0])
+        self._outer[1] = high.max(where=outside, initial=self._outer[1])
+
+    def message(self, what: str = "items have scores") -> str | None:
+        """The warning's text, where `what` includes the verb; None if no scores are far."""
+        if not self._far:
+            return None
+        if self._fit.by_bin:
+            rule = "they count as scores of the outermost bins"
+        elif {self._fit.prior.mean.scale, self._fit.prior.variance.scale} == {RANK}:
+            rule = "they count as the outermost scores of the fit"
+        else:
+            rule = "the curves continue as straight lines there, kept between 1e-100 and 1e100"
+        least, most = (f"{score:.6g}" for score in self._outer)
+        low, high = (f"{score:.6g}" for score in self._range)
+        span = least if self._outer[0] == self._outer[1] else f"{least} to {most}"
+        return (
+            f"{self._far:,} of {self._total:,} {what} {_FAR} ({low} to {high}; these: {span}): "
+            f"{rule}, which no item supports; fit items with such scores too, or leave these out"
+        )
+
+    def warn(self, what: str = "items have scores") -> None:
+        """Warn if any scores are far; `what` includes the verb."""
+        if text := self.message(what):
+            warn_user(text, ItemsWarning)
+
+
+@contextmanager
+def extrapolation_reported() -> Iterator[None]:
+    """Leave reports of extrapolation inside this block to the caller, once for all items."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", f".* {_FAR} ", ItemsWarning)
+        yield
+
+
+def warn_of_extrapolation(
+    fit: Fit, score: ArrayLike, what: str = "items have scores", highest: ArrayLike | None = None
+) -> None:
+    """Warn of scores (or ranges) far outside those of a fit; `what` includes the verb."""
+    far = Extrapolation(fit)
+    far.count(score, highest)
+    far.warn(what)
+
+
+def warn_of_extrapolated_bins(fit: Fit, stats: Statistics) -> None:
+    """Warn of bins with scores far outside those of a fit."""
+    low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
+    filled = ~np.isnan(low)  # bins without items have no scores
+    warn_of_extrapolation(fit, low[filled], "bins of the statistics hold scores", high[filled])

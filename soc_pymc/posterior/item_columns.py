@@ -1,7 +1,7 @@
-"""Items, and bins that represent items, as columns for a posterior."""
+"""Columns of items by role, read for a fit, and theta of items as finite mixtures."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,35 +9,97 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from .._lib.arguments import Rule
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown
-from ..data.columns import near_whole
+from .._lib.threads import ordered_map
+from ..data.formulas import near_whole
 from ..data.groups import group_roles, has_score, is_group, joined, roles_of
 from ..data.items import Items, check_outcomes
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..data.validation import scan
-from ..families.outcomes import OUTCOMES
+from ..data.validation import NUMBERS, scan
+from ..families.family import Family, family_of, with_zero
+from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit
-from .curves import atom_of, items_at_once
-from .extrapolation import warn_of_extrapolation
-from .interface import Columns
-from .scoring import Posterior
+from .curves import warn_of_extrapolation
 
-_LEAST = 1e-12  # a variance below this share of the square is rounding
+Columns = Mapping[str, NDArray[Any]]
+"""Columns of items by role, arrays of one length.
+
+``score``, the outcome (``count`` or ``value``), its size (``exposure`` or ``noise_sd``), and
+``group`` (labels as str) if the fit has groups. Without the outcome, theta is as given the score,
+the group and, for a prior that depends on it, the size. Where an item stands for several whose
+scores differ, ``spread`` is the variance of the mean curve (of log E(theta | t) for counts) over
+them.
+"""
+
+Scorer = Callable[[Columns], Floats]
+"""From items to posterior mean, sd, variance and quantiles of theta, (3 + probabilities, n).
+
+A last row is P(theta = 0 | t, y) if theta may be 0.
+"""
 
 
-def posterior_roles(
-    fit: Fit, posterior: Posterior, items: Items, check: Rule = check_outcomes
-) -> dict[str, str]:
+@dataclass(frozen=True)
+class ThetaMixture:
+    """Theta of n items given score and outcome, as mixtures of K members of a family."""
+
+    a: Floats  # (K, n): conjugate parameters, shape and rate or mean and variance
+    b: Floats
+    weight: Floats | None = None  # (K, n), with sum 1 over the components; None for equal weights
+    zero: Floats | None = None  # (n,): share of theta that is 0 and none of the members; None: 0
+
+    def average(self, values: Floats, at_zero: Floats | float = 0.0) -> Floats:
+        """Mean of `values` (K, n) of the components and of those where theta is 0, shape (n,)."""
+        if self.weight is None:
+            return np.asarray(values.mean(axis=0))
+        total = np.asarray(np.einsum("kn,kn->n", self.weight, values))
+        if self.zero is None:
+            return total
+        return np.asarray((1.0 - self.zero) * total + self.zero * at_zero)
+
+    def listed(self, family: Family) -> "ThetaMixture":
+        """Append theta = 0 as a last component, so near 0 that no outcome can tell."""
+        if self.zero is None or self.weight is None:
+            return self
+        a, b = with_zero(family, self.a.T, self.b.T)
+        weight = np.vstack([(1.0 - self.zero) * self.weight, self.zero])
+        return ThetaMixture(a.T, b.T, weight)
+
+
+def select(columns: Columns, items: slice | NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Some of the items."""
+    return {name: values[items] for name, values in columns.items()}
+
+
+def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
+    """Outcomes and their sizes, uninformative ones for items without outcomes."""
+    if outcome.observed in columns:
+        return columns[outcome.observed], columns[outcome.size]
+    n = len(columns["score"])
+    return np.zeros(n), np.full(n, outcome.no_information)
+
+
+def in_chunks(one_chunk: Scorer, step: int, columns: Columns) -> Floats:
+    """Process chunks in threads, because scipy's functions release the lock."""
+    parts = [slice(begin, begin + step) for begin in range(0, len(columns["score"]), step)]
+    rows = ordered_map(lambda part: one_chunk(select(columns, part)), parts)
+    return np.concatenate(list(rows), axis=-1)
+
+
+# --- tables of items -----------------------------------------------------------------------------
+
+
+def posterior_roles(fit: Fit, items: Items, check: Rule = check_outcomes) -> dict[str, str]:
     """Columns of score, outcome and size, in this order, and of groups if the fit has groups.
 
     Refuses items of another kind, or without the groups that a fit has. With the rule `check_items`
     they need no outcomes, and may have no size.
     """
     check(items, "items")
-    roles, outcome, items_outcome = items.roles, posterior.outcome, OUTCOMES[items.kind]
+    roles, items_outcome = items.roles, OUTCOMES[items.kind]
+    outcome = family_of(fit.prior).outcome
     if items_outcome is not outcome:
         raise ItemsError(
             f"the fit's items have {outcome.observed}= and {outcome.size}=, these "
@@ -85,26 +147,27 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     for role, name in roles.items():
         if not is_group(role):
             numbers = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
-            columns[role] = near_whole(role, numbers)
+            columns[role] = near_whole(numbers) if NUMBERS[role].whole else numbers
             columns[role].flags.writeable = False  # as Arrow's arrays are, for one compilation
     return columns
 
 
-def frame_columns(fit: Fit, posterior: Posterior, items: Items) -> Columns:
-    """Columns of items in a pandas table, which are valid, for a fit."""
-    roles = posterior_roles(fit, posterior, items)
+def frame_columns(fit: Fit, items: Items) -> Columns:
+    """Columns of valid items in a pandas table for a fit."""
+    roles = posterior_roles(fit, items)
     return columns_of(arrow_table(items.source, list(roles.values())), roles)
 
 
 def read_items(
-    fit: Fit, posterior: Posterior, items: Items, by: Sequence[str], progress: bool | None
+    fit: Fit, items: Items, by: Sequence[str], progress: bool | None
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items for a fit, and the columns `by` unchanged.
 
     Warns of scores far outside the fit's.
     """
-    roles = posterior_roles(fit, posterior, items)
-    scan(items, progress=is_shown(progress))
+    roles = posterior_roles(fit, items)
+    read = replace(items, id=None, fold=None, cluster=None, date=None)
+    scan(read, progress=is_shown(progress))
     names = list(dict.fromkeys([*roles.values(), *by]))
     table = arrow_table(items.source, names)
     columns = columns_of(table, roles)
@@ -117,49 +180,3 @@ def check_groups(fit: Fit, stats: Statistics) -> None:
     if fit.groups:
         remedy = "the statistics have none: summarize the items with group="
         _check_groupings(fit, roles_of(stats.data.attrs), remedy, StatisticsError)
-
-
-@dataclass(frozen=True)
-class BinScores:
-    """Occupied bins, by group if the statistics have groups."""
-
-    group: Ints  # codes of groups; 0 if they are pooled
-    bin: Ints  # numbers of bins, increasing within a group
-    score: Floats  # mean scores
-    spread: Floats  # variances of the mean curve (log E(theta | t) for counts) over a bin's items
-
-    def place(self, group: Ints, number: Ints) -> NDArray[np.intp]:
-        """Positions of bins of groups among these."""
-        wide = int(self.bin.max()) + 1
-        return np.searchsorted(self.group * wide + self.bin, group * wide + number)
-
-
-def bin_scores_of(fit: Fit, posterior: Posterior, stats: Statistics, coarse: int = 1) -> BinScores:
-    """Mean scores of bins, merged by `coarse`, and the variance of theta by their spread."""
-    check_groups(fit, stats)
-    part, labels = stats.table("part"), np.array(stats.groups, dtype=object)
-    scale, group = fit.axis("mean").local, part["group"] * bool(len(labels))
-    bins = -(-stats.bins // coarse)
-    key, place = np.unique(group * bins + part["bin"] // coarse, return_inverse=True)
-    total = {name: np.bincount(place, part[name], len(key)) for name in ("n", *scale.sums)}
-    mean, square = (total[name] / total["n"] for name in scale.sums)
-    variance = square - mean**2
-    half_sd = 0.5 * np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
-    groups, step = key // bins, items_at_once(fit)
-
-    def mean_curve(score: Floats) -> Floats:
-        positions = []
-        for start in range(0, len(score), step):
-            chunk = slice(start, start + step)
-            group = labels[groups[chunk]] if fit.groups else None
-            # a term in exposure shifts the whole curve of a bin, so any exposure will do
-            curves = posterior.curves(score[chunk], group, np.ones(len(score[chunk])))
-            positions.append(posterior.outcome.theta.position(curves["mean"]).mean(axis=0))
-        return np.concatenate(positions)
-
-    below, above = (mean_curve(scale.score(end)) for end in (mean - half_sd, mean + half_sd))
-    # where all items of a bin have the score of an atom, the mean score is not rounded
-    ends = pd.DataFrame({"low": part["score_min"], "high": part["score_max"]}).groupby(place)
-    low, high = ends["low"].min().to_numpy(), ends["high"].max().to_numpy()
-    score = np.where((low == high) & (atom_of(fit, low) > 0), low, scale.score(mean))
-    return BinScores(groups, key % bins, score, (above - below) ** 2)

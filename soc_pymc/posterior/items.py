@@ -26,20 +26,18 @@ from ..data.validation import check_types, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from ..prior_table import quantile_name
-from .curves import P_ZERO
-from .extrapolation import Extrapolation
-from .interface import Columns, Scorer, own_outcomes
-from .item_columns import columns_of, posterior_roles
-from .predictive import posterior_of
-from .scored_files import (
+from .curves import P_ZERO, Extrapolation
+from .files import (
     file_record,
-    fit_digest,
     is_finished,
     is_folder,
     targets_in_folder,
     the_target,
     write_scored,
 )
+from .item_columns import Columns, Scorer, columns_of, own_outcomes, posterior_roles
+from .predictive import posterior_of
+from .prior_build import fit_digest
 
 _log = logging.getLogger(__name__)
 _BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and with few nodes
@@ -66,16 +64,14 @@ def item_posteriors(
     items
         Items to score: those of the fit or others of the same kind. Without a column of outcomes
         they get theta given the score alone (and the group, and the exposure or noise sd if the
-        prior depends on it). An item of a new group is scored with the shared curves and the
-        uncertainty of a new group, a new combination of known levels with the effects of both.
+        prior depends on it). A new group gets the shared curves with the uncertainty of a group.
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
         ``"all"`` uses every draw of the curves for every item. ``"auto"`` scores by the prior table
         of `export_prior`, and over all draws where the table flags an item and for quantiles beyond
-        0.005 and 0.995. Mean, sd and quantiles are within 2e-3 posterior sd of ``"all"`` for 99 of
-        100 items (for mixtures and terms 5e-3, quantiles 1e-2). With ``zero=True`` a quantile whose
-        probability is within 1e-3 of ``p_zero`` may be farther off, as it jumps there.
+        0.005 and 0.995: within 2e-3 posterior sd of ``"all"`` for 99 of 100 items (for mixtures and
+        terms 5e-3, quantiles 1e-2), except quantiles that are about to jump to a spike at zero.
     out
         Parquet file (``*.parquet``) to stream to; it appears under its name when it is complete. Or
         a folder (an existing one, or a name that ends with a slash): each file of items gets a file
@@ -88,16 +84,15 @@ def item_posteriors(
     -------
     table or pathlib.Path
         The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var`` and, by percent,
-        ``theta_q05``, ``theta_q97_5``, in events per unit of exposure or the unit of the values;
-        for a prior with ``zero=True`` also ``p_zero`` = P(theta = 0 | t, y). A pandas, Polars,
-        Arrow or Ibis table comes back as its kind, others as an Arrow table; with `out`, the path.
+        ``theta_q05``, ``theta_q97_5``, in the unit of theta; for a prior with ``zero=True`` also
+        ``p_zero`` = P(theta = 0 | t, y). A pandas, Polars, Arrow or Ibis table comes back as its
+        kind, others as an Arrow table; with `out`, the path.
 
     Raises
     ------
     ItemsError
-        If the items are not valid, are of another kind than the fit's, lack groups for a fit with
-        groups, or have one of the new columns. For a folder the error names the file, and finished
-        files stay.
+        If the items are not valid or not of the fit's kind, lack its groups, or have one of the
+        new columns. For a folder the error names the file, and finished files stay.
     FitError
         If a quantile is not between 0 and 1, a score has no position on the fit's axis, or items
         without outcomes name no exposure (noise sd) although the prior depends on it.
@@ -120,7 +115,7 @@ def item_posteriors(
         path_of(out, "out", ItemsError)
     PROGRESS(progress, "progress")
     posterior = posterior_of(fit)
-    roles = posterior_roles(fit, posterior, items, check_items)
+    roles = posterior_roles(fit, items, check_items)
     size = posterior.outcome.size
     if fit.prior.exposure is not None and size not in roles:
         raise FitError(

@@ -5,27 +5,29 @@ the draws give Gauss rules, or a mixture's components with the mean and covarian
 polynomials in the cell follow these. A group's cells are made when an item first needs them.
 """
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._model.splines import knots_in
 from ..data.groups import ONE_SCORE, has_score
-from ..families.family import Family, family_of
+from ..families.family import family_of
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
-from ..families.rules import gauss_rules
 from ..families.scales import RANK
+from ..families.special_functions import gauss_rules
 from ..inference.results import Fit
-from ..prior_table import FORMAT, Block, PriorTable
+from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
 from .curves import SIZE_WIDTH, curve_draws, items_at_once, size_atoms, size_knots
-from .interface import Columns, select
-from .scored_files import fit_digest
+from .item_columns import Columns, select
 from .weights import SmoothWeights
 
 _CELLS, _SIZES = 32, 14  # least numbers of cells along score and size
@@ -37,9 +39,13 @@ _X = 0.5 + 0.5 * np.cos(np.pi * (np.arange(5) + 0.5) / 5)  # points of a cell al
 _W = 0.5 + 0.5 * np.cos(np.pi * (np.arange(4) + 0.5) / 4)  # and along the size
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
 _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score and size
-_DRAWS = 512  # draws of a mixture, with the moments of all
+# draws of a mixture, with the moments of all, and for means of weights at many sizes
+_DRAWS, _FEWER_DRAWS = 512, 192
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
+
+type Nodes = dict[str, NDArray[Any]]
+"""Columns of nodes, cell by cell, as in a file."""
 
 
 def table_of(fit: Fit) -> PriorTable:
@@ -49,7 +55,7 @@ def table_of(fit: Fit) -> PriorTable:
         if refusal := why_no_table(fit):
             raise FitError(refusal)
         edges, sizes = _edges(fit), _size_edges(fit)
-        return PriorTable(_meta(fit, edges, sizes), _Blocks(fit, edges, sizes))
+        return PriorTable(_meta(fit, edges, sizes), _Nodes(fit, edges, sizes))
 
     return fit._once("prior table", make)
 
@@ -91,21 +97,35 @@ def _meta(fit: Fit, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "groups": list(fit.groups),
         "sizes": sizes.tolist(),
         "size_edges": np.exp(sizes).tolist(),
-        "terms": [list(term) for term in (_PLANE if len(sizes) else _LINE)],
+        "terms": [list(term) for term in _terms(sizes)],
     }
 
 
-class _Blocks(dict[str, Block]):
-    """Cells by group, made when first asked for."""
+class _Nodes(dict[str, Nodes]):
+    """Nodes by group, made when first asked for."""
 
     def __init__(self, fit: Fit, edges: Floats, sizes: Floats) -> None:
-        self._lock, self._fit, self._edges, self._sizes = threading.Lock(), fit, edges, sizes
+        self._lock, self._arguments = threading.Lock(), (fit, edges, sizes)
 
-    def __missing__(self, label: str) -> Block:
+    def __missing__(self, label: str) -> Nodes:
         with self._lock:
             if label not in self:
-                self[label] = _block(self._fit, self._edges, self._sizes, label)
+                self[label] = _nodes(*self._arguments, label)
             return self[label]
+
+
+def fit_digest(fit: Fit) -> str:
+    """Digest of all that scoring uses of a fit: prior, draws, bins and axes."""
+    digest = hashlib.sha256(f"{type(fit.prior).__name__} {fit.prior!r}".encode())
+    for group in ("posterior", "constant_data"):
+        variables = fit.data[group].to_dataset().variables if group in fit.data else {}
+        for name in sorted(variables, key=str):
+            values = variables[name].to_numpy()
+            text = values.tolist() if values.dtype.kind in "OUST" else None
+            place = [group, str(name), variables[name].dims, values.shape, text]
+            digest.update(json.dumps(place).encode())
+            digest.update(b"" if text is not None else values.tobytes())
+    return digest.hexdigest()
 
 
 # --- cells ---------------------------------------------------------------------------------------
@@ -142,13 +162,13 @@ def _edges(fit: Fit) -> Floats:
 
 
 def _size_edges(fit: Fit) -> Floats:
-    knots = size_knots(fit)
-    number = _SIZES // 2 if fit.prior.gridded else _SIZES  # weights are costly to solve for
+    """Edges of cells on the log size; none if the prior does not depend on it."""
     if fit.prior.exposure is None:
         return np.empty(0)
-    # items of one size have one knot: its cell has some width
-    if len(knots) == 1:
+    knots = size_knots(fit)
+    if len(knots) == 1:  # of items of one size, whose cell has some width
         return knots + np.array([-0.5, 0.5])
+    number = _SIZES // 2 if fit.prior.gridded else _SIZES  # weights are costly to solve for
     edges, atoms = _divided(knots, number), np.log(size_atoms(fit))
     # an atom has a cell of its own, and sizes beyond the outermost one a further cell
     ends = (atoms + SIZE_WIDTH * np.array([[-2.0], [-1.0], [1.0], [2.0]])).ravel()
@@ -156,53 +176,50 @@ def _size_edges(fit: Fit) -> Floats:
     return np.union1d(edges[~inside], ends)
 
 
-def _columns(fit: Fit, score: Floats, label: str, size: Floats | None) -> Columns:
-    """Columns of points, as for items without outcomes."""
-    columns: dict[str, Any] = {"score": score}
-    if fit.groups:
-        columns["group"] = np.full(len(score), label, dtype=object)
-    if size is not None:
-        columns[family_of(fit.prior).outcome.size] = np.exp(size)
-    return columns
-
-
-def _block(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Block:
-    """Polynomials of all cells of a group, those of atoms last."""
-    axis, number, atoms = fit.axis("mean"), max(len(sizes) - 1, 1), np.array(fit.atoms)
-    w = _W if len(sizes) else np.zeros(1)
-    v = sizes[:-1, None] + np.diff(sizes)[:, None] * _W if len(sizes) else np.zeros((1, 1))
+def _nodes(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Nodes:
+    """Columns of the nodes in all cells of a group, those of atoms last."""
+    axis, outcome, atoms = fit.axis("mean"), family_of(fit.prior).outcome, np.array(fit.atoms)
+    number, w = (len(sizes) - 1, _W) if len(sizes) else (1, np.zeros(1))
+    v = sizes[:-1, None] + np.diff(sizes)[:, None] * w if len(sizes) else np.zeros((1, 1))
     inner = axis.inverse(edges[:-1, None] + np.diff(edges)[:, None] * _X)
     nodes_of_cells = _components if fit.prior.gridded else _rules
-    polynomials, ways, wide = [], [], []
+    coefficients, ways, wide = [], [], []
     for x, score in ((_X, inner), (np.zeros(1), atoms[:, None])):  # scores are (cells, points)
+        if not len(score):
+            continue
         shape = (len(score), len(v), score.shape[1], v.shape[1])
-        scores = np.broadcast_to(score[:, None, :, None], shape).ravel()
-        size = np.broadcast_to(v[:, None], shape).ravel() if len(sizes) else None
-        columns = _columns(fit, scores, label, size)
-        cells = nodes_of_cells(fit, columns, len(score) * number) if len(score) else ()
+        points = {"score": np.broadcast_to(score[:, None, :, None], shape).ravel()}
+        points["group"] = np.full(points["score"].shape, label, dtype=object)
+        points[outcome.size] = np.exp(np.broadcast_to(v[:, None], shape).ravel())
         is_open = len(x) > 1 and axis.scale != RANK
-        for k, (values, way, unknown) in enumerate(cells):
+        for k, cell in enumerate(nodes_of_cells(fit, points, len(score) * number)):
+            values, way, unknown = cell
             outermost = is_open and k // number in (0, len(score) - 1)
-            polynomials.append(_polynomials(values, x, w, min(len(x) - 1, 1 if outermost else 3)))
+            coefficients.append(_polynomials(values, x, w, min(len(x) - 1, 1 if outermost else 3)))
             ways.append(np.pad(way, ((0, 0), (0, _MOST_WAYS * fit.prior.gridded - way.shape[1]))))
             wide.append(unknown)
-    coefficients = np.concatenate(polynomials).transpose(1, 2, 0)
-    rounded = _rounded(coefficients)
-    rounded[1:, 0] = coefficients[1:, 0]  # values of both curves may be far from 0
-    number_of_nodes = np.array([len(values) for values in polynomials])
-    return Block(number_of_nodes, rounded, _rounded(np.concatenate(ways).T), np.array(wide))
+    number_of_nodes = [len(values) for values in coefficients]
+    columns = {
+        "node": np.concatenate([np.arange(k, dtype=np.int32) for k in number_of_nodes]),
+        "wide": np.repeat(np.array(wide, dtype=np.int32), number_of_nodes),
+    }
+    terms = [f"{name}_{i}{j}" for name in POLYNOMIALS for i, j in _terms(sizes)]
+    values = np.concatenate(coefficients).reshape(len(columns["node"]), -1).T
+    columns |= dict(zip(terms, values.astype(np.float32), strict=True))
+    for k in (1, 2):  # values of both curves, which may be far from 0, keep all digits
+        columns[f"{POLYNOMIALS[k]}_00"] = values[k * len(terms) // 3]
+    ways_of_nodes = np.concatenate(ways).astype(np.float32).T
+    return columns | {f"way_{k}": way for k, way in enumerate(ways_of_nodes)}
 
 
-def _rounded(values: Floats) -> Floats:
-    """Numbers as stored in a file."""
-    return values.astype(np.float32).astype(float)
+def _terms(sizes: Floats) -> tuple[tuple[int, int], ...]:
+    """Powers of the polynomials' terms along score and size."""
+    return _PLANE if len(sizes) else _LINE
 
 
 def _polynomials(nodes: Floats, x: Floats, w: Floats, degree: int) -> Floats:
-    """Coefficients (nodes, 3, terms) of values (points, 3, nodes), of a degree along the score.
-
-    A line goes on beyond the outermost cells; weights stay the same there.
-    """
+    """Coefficients (nodes, 3, terms) of values (points, 3, nodes), of a degree along the score."""
+    # beyond the outermost cells a line goes on, and weights stay the same
     terms = np.array(_PLANE if len(w) > 1 else _LINE)
     x, w = (places.ravel() for places in np.meshgrid(x, w, indexing="ij"))
     out = np.zeros((nodes.shape[2], 3, len(terms)))
@@ -229,26 +246,24 @@ def _rules(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Flo
         terms = part.get("group"), part.get(family.outcome.size)
         curves = curve_draws(fit, part["score"], *terms)
         values = [np.ascontiguousarray(v.T).reshape(-1, points, len(v)) for v in curves]
-        spread = _curve_spread(family, *curves).reshape(-1, points).max(axis=1)
+        location, dispersion = (curve.std(axis=0) for curve in curves)
+        unit = family.unit(curves[1].mean(axis=0))
+        spread = np.maximum(_MEAN_SPREAD * location / unit, dispersion)
+        spread = spread.reshape(-1, points).max(axis=1)
         number = np.minimum(np.array(numbers)[np.searchsorted(tops, spread)], len(curves[0]))
         for a, b, k, sd in zip(*values, number.tolist(), spread, strict=True):
             yield gauss_rules(a, b, k), np.zeros((k**2, 0)), bool(sd > _WIDEST)
-
-
-def _curve_spread(family: Family, location: Floats, dispersion: Floats) -> Floats:
-    """Sd of draws (draws, n) of the second curve, or the weighted sd of the first if larger."""
-    scaled = _MEAN_SPREAD * location.std(axis=0) / family.unit(dispersion.mean(axis=0))
-    return np.asarray(np.maximum(scaled, dispersion.std(axis=0)))
 
 
 def _components(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:
     """Components of a mixture, with mean and covariance of their weights over the draws."""
     weights, points = SmoothWeights(fit), len(columns["score"]) // cells
     curves = np.broadcast_arrays(*family_of(fit.prior).to_curves(*weights.parameters(columns)))
-    draws = weights.few(columns, _DRAWS)  # (draws, n, R)
-    values = np.stack([draws.mean(axis=0), *curves], axis=1).reshape(cells, points, 3, -1)
-    middle = draws[:, points // 2 :: points].transpose(1, 0, 2)
-    yield from zip(values, map(_ways, middle), repeat(False), strict=False)
+    number = _DRAWS if fit.prior.exposure is None else _FEWER_DRAWS
+    mean = weights.few(columns, number).mean(axis=0)
+    values = np.stack([mean, *curves], axis=1).reshape(cells, points, 3, -1)
+    middle = weights.few(select(columns, slice(points // 2, None, points)), _DRAWS)
+    yield from zip(values, map(_ways, middle.transpose(1, 0, 2)), repeat(False), strict=False)
 
 
 def _ways(weights: Floats) -> Floats:

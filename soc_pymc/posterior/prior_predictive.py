@@ -6,16 +6,15 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arguments import DRAWS, SEED, A, checked, refuse_beyond_memory
-from .._model.problem import Problem, build, check_prior, prior_draws
+from .._model.problem import build, check_prior, prior_draws
 from ..data.statistics import Statistics
 from ..families.family import family_of, family_of_kind
 from ..families.priors import Prior
 from ..inference.fit_tree import conventional, tree_of_draws
 from ..inference.methods import VI
 from ..inference.results import Fit, Status
-from .calibration import curves_of, default_scores
-from .interface import Columns
-from .item_columns import bin_scores_of
+from .calibration import bin_scores_of, curves_of, default_scores
+from .item_columns import Columns
 from .predictive import posterior_of
 
 
@@ -35,8 +34,8 @@ def prior_predictive(
 ) -> xr.DataTree:
     """Draw curves and outcomes of items from a prior, before outcomes are seen.
 
-    Only scores and sizes (exposures, noise sds, trials) of the statistics matter; but a mixture
-    has its components where the outcomes call for them.
+    Only scores and sizes of the statistics matter; but a mixture has its components where the
+    outcomes call for them.
 
     Parameters
     ----------
@@ -76,41 +75,33 @@ def prior_predictive(
         "take fewer draws or items",
     )
     rng = np.random.default_rng(seed)
-    fit = _fit_of_prior(build(stats, prior), stats, prior, draws, rng)
+    built, outcome = build(stats, prior), family_of(prior).outcome
+    groups = {"posterior": prior_draws(built, draws, rng)}
+    tree = tree_of_draws(built, stats, groups, prior.monotone)
+    fit = Fit(tree, prior, VI(), Status(True, "draws from the prior", None, None, 0.0))
     columns = _some_items(fit, stats, items, rng)
-    outcome = family_of(prior).outcome
     curves, dims = curves_of(fit, default_scores(fit)), ("chain", "draw", "item")
     outcomes = posterior_of(fit).simulate(columns, rng).astype(outcome.dtype)
     sampled = {dim: curves[dim] for dim in dims[:2]}
-    groups = {
+    tree_groups = {
         "prior": curves,
         "prior_predictive": xr.Dataset({outcome.observed: (dims, outcomes[None])}, sampled),
         "constant_data": xr.Dataset({name: ("item", x) for name, x in columns.items()}),
     }
-    return conventional(xr.DataTree.from_dict(groups))
-
-
-def _fit_of_prior(
-    built: Problem, stats: Statistics, prior: Any, draws: int, rng: np.random.Generator
-) -> Fit:
-    """A fit whose draws are those of the prior."""
-    posterior = prior_draws(built, draws, rng)
-    tree = tree_of_draws(built, stats, {"posterior": posterior}, prior.monotone)
-    return Fit(tree, prior, VI(), Status(True, "draws from the prior", None, None, 0.0))
+    return conventional(xr.DataTree.from_dict(tree_groups))
 
 
 def _some_items(fit: Fit, stats: Statistics, number: int, rng: np.random.Generator) -> Columns:
     """Items drawn with replacement from the cells of sizes, without outcomes."""
-    posterior = posterior_of(fit)
-    family = posterior.family
-    cells = stats.table(family.outcome.margins[0])
+    outcome = family_of(fit.prior).outcome
+    cells = stats.table(outcome.margins[0])
     row = rng.choice(len(cells["n"]), number, p=cells["n"] / cells["n"].sum())
-    chosen = {name: values[row] for name, values in cells.items()}
-    group = chosen["group"] if stats.groups else np.zeros(number, dtype=np.int64)
-    bins = bin_scores_of(fit, posterior, stats)
+    sampled = {name: values[row] for name, values in cells.items()}
+    group = sampled["group"] if stats.groups else np.zeros(number, dtype=np.int64)
+    bins = bin_scores_of(fit, stats)
     columns: dict[str, Any] = {
-        "score": bins.score[bins.place(group, chosen["bin"])],
-        family.outcome.size: family.outcome.forms.mean_size(chosen),
+        "score": bins.score[bins.place(group, sampled["bin"])],
+        outcome.size: outcome.forms.mean_size(sampled),
     }
     if fit.groups:
         columns["group"] = np.array(stats.groups, dtype=object)[group]

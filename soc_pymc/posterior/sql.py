@@ -4,21 +4,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .._lib.arguments import A, names_of, shown
 from .._lib.errors import FitError, ItemsError
 from ..data.groups import NO_SCORE, arguments_of, group_roles, roles_of, roles_of_groups
 from ..data.items import ANY_ITEMS, ITEMS, Items
-from ..data.sources import kind_of, to_ibis
+from ..data.sources import kind_of
 from ..families.family import family_of
 from ..inference.results import FIT, Fit
 from .item_columns import posterior_roles
-from .predictive import posterior_of
-from .sql_expression import PRIOR, Prior, expression, prior_of
+from .sql_expression import Prior, expression, prior_of, small_table
 
-_ITEMS = "soc_items"
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 _MOST_TEXT = 1_000_000  # characters of a SELECT
@@ -29,7 +24,7 @@ _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 def posterior_expression(
     fit: Fit, items: Items, *, quantiles: Sequence[float] = (0.05, 0.95)
 ) -> Any:
-    """Posterior of every item as an Ibis expression, which is not executed.
+    """Build the posterior of every item as an Ibis expression, which is not executed.
 
     Parameters
     ----------
@@ -43,12 +38,11 @@ def posterior_expression(
     Returns
     -------
     ibis.Table
-        On the same backend: the user's columns and ``theta_mean``, ``theta_sd``, ``theta_var``, in
-        the unit of theta, quantiles such as ``theta_q05``, ``p_zero`` if theta may be 0, and
+        The user's columns, in any order of rows, and ``theta_mean``, ``theta_sd``, ``theta_var``,
+        in the unit of theta, quantiles such as ``theta_q05``, ``p_zero`` if theta may be 0, and
         ``flagged``. `item_posteriors` gives the same numbers, except for flagged items, which it
         scores over all draws. They are NULL for items that `item_posteriors` would refuse, and for
-        groups that the fit does not know. The order of rows is not defined. Nothing is read, so
-        there is no warning of scores far outside the fit's.
+        groups that the fit does not know. There is no warning of scores far outside the fit's.
 
     Raises
     ------
@@ -63,12 +57,9 @@ def posterior_expression(
     >>> import ibis, soc_pymc as soc
     >>> table = ibis.memtable(items.source)
     >>> ads = soc.PoissonItems(table, score="score", count="count", exposure="exposure")
-    >>> scored = soc.posterior_expression(fit, ads)
-    >>> "theta_mean" in scored.columns and "theta_q95" in scored.columns
+    >>> "theta_q95" in soc.posterior_expression(fit, ads).columns
     True
     """
-    import pyarrow as pa
-
     FIT(fit, "fit")
     A(Items, f"{ANY_ITEMS} of an Ibis table")(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
@@ -76,11 +67,11 @@ def posterior_expression(
             "an expression needs items over an Ibis table: use soc.item_posteriors, or pass "
             'ibis.duckdb.connect().read_parquet("items.parquet")'
         )
-    roles = posterior_roles(fit, posterior_of(fit), items)
+    roles = posterior_roles(fit, items)
     prior = prior_of(fit, quantiles)
     _check_columns(items.source.columns, roles, prior)
-    lookups = {name: to_ibis(pa.table(dict(v))) for name, v in prior.tables.items()}
-    return expression(items.source, roles, prior, lookups, _backend(items.source))
+    engine = items.source.get_backend().name
+    return expression(items.source, roles, prior, small_table(**prior.columns), engine)
 
 
 def posterior_sql(
@@ -90,7 +81,7 @@ def posterior_sql(
     group: str | Sequence[str] | None = None, columns: Sequence[str] = (),
     quantiles: Sequence[float] = (0.05, 0.95), prior: str | None = None, dialect: str = "duckdb",
 ) -> str:  # fmt: skip
-    """Posterior of every item as the text of one SELECT.
+    """Write the posterior of every item as the text of one SELECT.
 
     Parameters
     ----------
@@ -137,41 +128,34 @@ def posterior_sql(
     """
     columns = names_of(columns, "columns", ItemsError)
     FIT(fit, "fit")
-    _check_name(table, "table")
-    if prior is not None:
-        _check_name(prior, "prior")
+    tables = {"table": table} | ({} if prior is None else {"prior": prior})
+    for argument, name in tables.items():
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise ItemsError(
+                f"{argument}={shown(name)} must be the name of a table: parts of letters, digits "
+                "and underscores, or in double quotes, with dots between them"
+            )
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
     outcome, known = family_of(fit.prior).outcome, roles_of(fit.data.attrs)
     arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
     arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
-    own_roles = ("score", outcome.observed, outcome.size)
-    for role, name in arguments.items():
-        if name is not None and role not in own_roles:
-            raise ItemsError(
-                f"{role}= is not a column of the fit's items, which have {outcome.observed}= and "
-                f"{outcome.size}="
-            )
+    named = {role: column for role, column in arguments.items() if column is not None}
+    roles_of_fit = ("score", outcome.observed, outcome.size)
+    if unknown := [role for role in named if role not in roles_of_fit]:
+        raise ItemsError(
+            f"{unknown[0]}= is not a column of the fit's items, which have {outcome.observed}= and "
+            f"{outcome.size}="
+        )
+    by_role: dict[str, Any] = {role: known.get(role, role) for role in roles_of_fit} | named
     if group is not None and not fit.groups:
         raise ItemsError("group= is for fits with curves for each group: this one has none")
-    by_role: dict[str, Any] = {
-        role: known.get(role, role) if arguments[role] is None else arguments[role]
-        for role in own_roles
-    }
     if fit.groups:
         by_role |= group_roles(known) if group is None else roles_of_groups(group)
     items = ITEMS[outcome.kind](table, **arguments_of(by_role))
-    roles = posterior_roles(fit, posterior_of(fit), items)
-    return _scoring_sql(table, roles, columns, prior_of(fit, quantiles), prior, dialect)
-
-
-def _check_name(name: Any, argument: str) -> None:
-    """Refuse what is not the name of a table, such as a call of a function."""
-    if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        raise ItemsError(
-            f"{argument}={shown(name)} must be the name of a table: parts of letters, digits and "
-            "underscores, or in double quotes, with dots between them"
-        )
+    roles = posterior_roles(fit, items)
+    users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
+    return _scoring_sql(users, roles, prior_of(fit, quantiles), tables, dialect)
 
 
 def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prior) -> None:
@@ -187,56 +171,45 @@ def _check_columns(columns: Sequence[str], roles: Mapping[str, str], prior: Prio
         raise ItemsError(f"columns named soc_... are reserved: rename {reserved[0]!r}")
 
 
-def _backend(table: Any) -> str:
-    import ibis
-
-    try:
-        return str(table.get_backend().name)
-    except ibis.common.exceptions.IbisError:
-        return ""
-
-
 # --- SQL text ------------------------------------------------------------------------------------
 
 
 def _scoring_sql(
-    table: str,
+    users: Sequence[str],
     roles: Mapping[str, str],
-    columns: Sequence[str],
     prior: Prior,
-    prior_name: str | None,
+    tables: Mapping[str, str],
     dialect: str,
 ) -> str:
-    """A SELECT that scores a named table, with the small tables in it, or the prior's by name."""
+    """A SELECT over named tables: the items', and the prior's, whose numbers it has otherwise."""
     import ibis
     import sqlglot
+    from ibis.expr.operations import InMemoryTable
 
-    users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
     _check_columns(users, roles, prior)
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
-    lookups = {name: _unbound(name, values) for name, values in prior.tables.items()}
-    if prior_name:
-        digest = {"fit": np.array([], dtype=object)}
-        lookups[PRIOR] = _unbound(PRIOR, {**prior.tables[PRIOR], **digest})
+    nodes = small_table(**prior.columns)
+    if "prior" in tables:
+        nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
-    scored = expression(ibis.table(kinds, name=_ITEMS), roles, prior, lookups, dialect)
+    scored = expression(ibis.table(kinds, name="soc_table"), roles, prior, nodes, dialect)
     try:
         tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
-        sources = {_ITEMS: _named(table)} | ({PRIOR: _named(prior_name)} if prior_name else {})
+        sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
     except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
-        raise ItemsError(f"table {table!r} in dialect {dialect!r}: {error}") from error
+        text = f"table {tables['table']!r} in dialect {dialect!r}: {error}"
+        raise ItemsError(text) from error
+    small = {f"soc_table_{k}": v for k, v in enumerate(scored.op().find(InMemoryTable))}
+    sources |= {table.name: _named(name) for name, table in small.items()}
     for node in list(tree.find_all(sqlglot.exp.Table)):
         if node.name in sources:
             source = sources[node.name].copy()
             source.set("alias", node.args.get("alias"))
             node.replace(source)
-    for name, values in prior.tables.items():
-        if name not in sources:
-            tree.with_(name, as_=_values(values), copy=False)
-    definitions = tree.find(sqlglot.exp.With)  # others use the small tables, which come first
-    ordered = sorted(definitions.expressions, key=lambda part: part.alias not in prior.tables)
-    definitions.set("expressions", ordered)
+    definitions = tree.find(sqlglot.exp.With)
+    values = [_values(name, v.data.to_pyarrow(v.schema)) for name, v in small.items()]
+    definitions.set("expressions", [*values, *definitions.expressions])
     text = str(tree.sql(dialect=written, copy=False))
     if len(text) > _MOST_TEXT:
         raise FitError(
@@ -257,26 +230,19 @@ def _named(name: str) -> Any:
     return exp.Table(**dict(zip(("this", "db", "catalog"), reversed(names), strict=False)))
 
 
-def _unbound(name: str, columns: Mapping[str, NDArray[Any]]) -> Any:
-    import ibis
-
-    kinds = {"O": "string", "i": "int64", "f": "float64"}
-    return ibis.table({c: kinds[values.dtype.kind] for c, values in columns.items()}, name=name)
-
-
-def _values(columns: Mapping[str, NDArray[Any]]) -> Any:
-    """A SELECT of rows of numbers as text, the only form that all engines read exactly."""
+def _values(name: str, table: Any) -> Any:
+    """A named SELECT of rows of numbers as text, the only form that all engines read exactly."""
     from sqlglot import exp
 
-    texts = (
-        [repr(float(v)) if isinstance(v, np.floating) else str(v) for v in values]
-        for values in columns.values()
-    )
-    names: Any = [exp.to_identifier(name, quoted=True) for name in columns]
-    values = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
-    kinds = {"O": "TEXT", "i": "BIGINT", "f": "DOUBLE"}
+    columns = {column: table[column].to_pylist() for column in table.column_names}
+    texts = [[str(value) for value in values] for values in columns.values()]
+    names: Any = [exp.to_identifier(column, quoted=True) for column in columns]
+    kinds = {str: "TEXT", int: "BIGINT", float: "DOUBLE"}
     typed = [
-        exp.cast(exp.column(name.copy()), kinds[numbers.dtype.kind]).as_(name.copy())
-        for name, numbers in zip(names, columns.values(), strict=True)
+        exp.cast(exp.column(column.copy()), kinds[type(values[0])]).as_(column.copy())
+        for column, values in zip(names, columns.values(), strict=True)
     ]
-    return exp.select(*typed).from_(values)
+    rows = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
+    return exp.CTE(
+        this=exp.select(*typed).from_(rows), alias=exp.TableAlias(this=exp.to_identifier(name))
+    )

@@ -4,122 +4,62 @@ The formulas are those of `soc_pymc.prior_table`, on columns of an engine. Compa
 of distinct items; they are joined to its nodes, and sums over the nodes give their posteriors.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
-from operator import mul
+from operator import and_, mul
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import prior_table
-from .._lib.arrays import Floats
-from ..data.columns import exact, lookup_rows, numbers, with_bins
+from ..data.engines import total, with_bins
+from ..data.formulas import exact
 from ..data.groups import CROSS, NO_SCORE, ONE_SCORE, group_roles
+from ..data.validation import numbers
 from ..families.family import family_of
 from ..families.outcomes import Outcome
-from ..families.scales import LINEAR, MIDDLE, RANK, SCALES, Scale
-from ..families.validity import LARGEST, Bounds
+from ..families.scales import LINEAR, MIDDLE, RANK, SCALES
 from ..inference.results import Fit
-from ..prior_table import FARTHEST, LARGEST_LOG, quantile_name
-from .prior_export import described
+from .files import described
 
-PRIOR, _PLACES, _BINS = "soc_prior", "soc_places", "soc_bins"
-_GROUPS, _LEVELS = "soc_groups", "soc_levels"
 # engines that inline every use of a column, unless there is a LIMIT
-_FENCED = ("postgres",)
-_ALL = 2**62
+_FENCED, _ALL = ("postgres",), 2**62
 _FAINT, _LEAST_LOG = 1e-30, -300.0  # places and log shares that count as 0: engines fail on 1e-310
 _STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
 
 
-# --- the prior and its small tables --------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Prior:
+class Prior(NamedTuple):
     """A prior table, and what an expression needs to use it."""
 
     meta: Mapping[str, Any]
+    columns: Mapping[str, NDArray[Any]]
+    family: Any  # its formulas
     outcome: Outcome
-    scale: Scale  # on which places are straight lines
-    inner: Floats  # scores where an item's place follows another line
-    quantiles: tuple[str, ...]  # their columns
-    tables: Mapping[str, Mapping[str, NDArray[Any]]]
-
-    @property
-    def family(self) -> Any:
-        """Formulas of the family."""
-        return prior_table.FAMILIES[self.meta["family"]]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """New columns."""
-        zero = ("p_zero",) * self.meta["zero"]
-        return ("theta_mean", "theta_sd", "theta_var", *self.quantiles, *zero, "flagged")
-
-    @property
-    def ways(self) -> list[str]:
-        """Columns of the ways in which weights vary."""
-        return [name for name in self.tables[PRIOR] if name.startswith("way_")]
+    ways: list[str]  # columns of the ways in which weights vary
+    levels: Sequence[float]
+    quantiles: list[str]  # their columns
+    names: list[str]  # new columns
 
 
 def prior_of(fit: Fit, levels: Sequence[float]) -> Prior:
     """The fit's prior table, if it is accurate enough."""
     meta, columns = described(fit)
-    axis, inner = fit.axis("mean"), np.array(meta["score_edges"])[1:-1]
-    if axis.scale == RANK:  # ranks are known at these scores, and straight between them
-        inner = np.union1d(inner, axis.score)
-    labels = np.array(meta["groups"], dtype=object)
-    tables: dict[str, dict[str, NDArray[Any]]] = {
-        PRIOR: {name: columns[name] for name, _ in meta["columns"]},
-        _BINS: lookup_rows(inner, "soc_"),
-        _PLACES: _places(meta, inner),
-        _GROUPS: {"soc_label": labels, "soc_code": np.arange(len(labels))},
-        _LEVELS: {"soc_number": np.arange(len(levels)), "soc_level": np.array(levels)},
-    }
-    return Prior(
-        meta,
-        family_of(fit.prior).outcome,
-        SCALES.get(axis.scale, LINEAR),
-        inner,
-        tuple(map(quantile_name, levels)),
-        {name: table for name, table in tables.items() if any(map(len, table.values()))},
-    )
-
-
-def _places(meta: Mapping[str, Any], inner: Floats) -> dict[str, NDArray[Any]]:
-    """Cell of each bin of the inner edges, and the line that gives the place from 0 to 1 in it."""
-    edges, axis = np.array(meta["edges"]), meta["axis"]
-    if axis["scale"] == RANK:
-        start, end = np.append(inner[0] - 1.0, inner), np.append(inner, inner[-1] + 1.0)
-        low, high = (np.interp(t, axis["score"], axis["rank"]) for t in (start, end))
-        cell = np.searchsorted(meta["score_edges"][1:-1], start, side="right")
-        cell, slope = cell.clip(0, len(edges) - 2), (high - low) / (end - start)
-    else:
-        cell = np.arange(len(edges) - 1)
-        start, low, slope = edges[:-1], edges[:-1], np.ones(len(cell))
-    width = np.diff(edges)[cell]
-    return {
-        "soc_bin": np.arange(len(cell)),
-        "soc_column": cell,
-        "soc_from": start,
-        "soc_start": (low - edges[cell]) / width,
-        "soc_slope": slope / width,
-    }
+    family, outcome = prior_table.FAMILIES[meta["family"]], family_of(fit.prior).outcome
+    ways = [name for name in columns if name.startswith("way_")]
+    quantiles = list(map(prior_table.quantile_name, levels))
+    moments, zero = ["theta_mean", "theta_sd", "theta_var"], ["p_zero"] * meta["zero"]
+    names = [*moments, *quantiles, *zero, "flagged"]
+    return Prior(meta, columns, family, outcome, ways, levels, quantiles, names)
 
 
 # --- the expression ------------------------------------------------------------------------------
 
 
 class _Sheet:
-    """Rows of an engine, to which columns soc_... are added one after the other.
-
-    `keys` tell items apart. `functions` serves the formulas of `prior_table`.
-    """
+    """Rows of items with `keys`, to which columns soc_... are added one after the other."""
 
     def __init__(self, rows: Any, keys: Sequence[str], fenced: bool) -> None:
         import ibis
@@ -127,7 +67,7 @@ class _Sheet:
         self.rows, self.keys, self._fenced, self._number = rows, keys, fenced, 0
         self.functions = SimpleNamespace(
             log=lambda v: v.ln(), exp=lambda v: v.exp(), sqrt=lambda v: v.sqrt(), low=ibis.least,
-            high=ibis.greatest, where=ibis.ifelse, never=-1e300, keep=self.keep)  # fmt: skip
+            high=ibis.greatest, where=ibis.ifelse, keep=self.keep)  # fmt: skip
 
     def __getitem__(self, name: str) -> Any:
         return self.rows[f"soc_{name}"]
@@ -159,73 +99,62 @@ class _Sheet:
         return self.like(self.rows.group_by(by).aggregate(**aggregates))
 
     def join(self, items: "_Sheet") -> "_Sheet":
-        """Add columns of the rows' items."""
-        self.rows = self.rows.inner_join(items.rows, list(self.keys))
-        return self
+        """The rows with columns of their items."""
+        return self.like(self.rows.inner_join(items.rows, list(self.keys)))
 
     def average(self, value: Any) -> Any:
         """Mean over an item's nodes where theta is not 0."""
         return (self["u"] * value).sum() / self.functions.high(self["u"].sum(), 1e-290)
 
 
-def expression(
-    table: Any, roles: Mapping[str, str], prior: Prior, lookups: Mapping[str, Any], engine: str
-) -> Any:
-    """The user's columns and the new ones."""
+def expression(table: Any, roles: Mapping[str, str], prior: Prior, nodes: Any, engine: str) -> Any:
+    """The user's columns and the new ones, given a table of the prior's columns."""
     import ibis
 
     keys = [f"soc_{key}" for key in ("t", "y", "n", *(["code"] if prior.meta["groups"] else []))]
-    rows = _inputs(_Sheet(table, keys, engine in _FENCED), roles, prior, lookups)
-    items = rows.like(rows.rows.select(keys).distinct())
-    nodes = _nodes(_with_cells(items, prior, lookups), prior, lookups[PRIOR])
-    scored = _with_quantiles(nodes, prior, lookups[_LEVELS])
+    rows = _inputs(_Sheet(table, keys, engine in _FENCED), roles, prior)
+    items = _with_cells(rows.like(rows.rows.select(keys).distinct()), prior)
+    scored = _with_quantiles(_nodes(items, prior, nodes), prior)
     # bad items have harmless keys; no item is left if the prior's table belongs to another fit
-    joined = rows.join(scored).rows
-    null = ibis.null("float64")
-    new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in prior.names[:-1]}
-    new["flagged"] = joined.soc_good.ifelse(joined.soc_flagged > 0, ibis.null("boolean"))
-    return joined.select(*table.columns, **new)
+    joined = rows.join(scored)
+    good, null = joined["good"], ibis.null("float64")
+    new = {name: good.ifelse(joined[name], null) for name in prior.names[:-1]}
+    new["flagged"] = good.ifelse(joined["flagged"] > 0, ibis.null("boolean"))
+    return joined.rows.select(*table.columns, **new)
 
 
-def _inputs(
-    sheet: _Sheet, roles: Mapping[str, str], prior: Prior, lookups: Mapping[str, Any]
-) -> _Sheet:
-    """Score, outcome and size as floats, replaced by harmless ones if any is bad; the group's code.
-
-    Comparisons detect NaN and infinities: engines order NaN above all numbers or not at all, and
-    both fail one of two bounds.
-    """
-    scale, rule, table = prior.scale, prior.outcome.validity, sheet.rows
-    names = ("score", prior.outcome.observed, prior.outcome.size)
-    one_score = {"score": exact(ONE_SCORE)} if roles["score"] == NO_SCORE else {}
-    columns = {role: table[roles[role]] for role in names if role not in one_score}
-    t, y, n = numbers(one_score | columns).values()
-    low = t > scale.low if scale.low > -LARGEST else t >= -LARGEST
-    high = t < scale.high if scale.high < LARGEST else t <= LARGEST
-    placed = (low & high) | _is_atom(t, prior)  # these need no position
-    good = placed & _within(y, rule.outcome) & _within(n, rule.size)
+def _inputs(sheet: _Sheet, roles: Mapping[str, str], prior: Prior) -> _Sheet:
+    """Score, outcome and size as floats, harmless ones if any is bad; the group's code."""
+    # engines order NaN above all numbers or not at all: both fail one of two bounds
+    axis, rule, table = prior.meta["axis"], prior.outcome.validity, sheet.rows
+    columns = {
+        role: exact(ONE_SCORE) if roles[role] == NO_SCORE else table[roles[role]]
+        for role in ("score", prior.outcome.observed, prior.outcome.size)
+    }
+    t, y, n = values = numbers(columns).values()
+    good = (t > axis["low"]) & (t < axis["high"]) | _is_atom(t, prior)  # these need no position
+    bounds = rule.score, rule.outcome, rule.size
+    for value, bound in zip(values, bounds, strict=True):
+        good &= value >= (-bound.largest if bound.least is None else bound.least)
+        good &= value <= bound.largest
     if rule.conflict is not None:
         good &= ~rule.conflict(y, n)
     if prior.meta["groups"]:
         labels = [table[column].cast("string") for column in group_roles(roles).values()]
         label = reduce(lambda left, right: left + CROSS + right, labels)
-        sheet.rows = table.left_join(lookups[_GROUPS], label == lookups[_GROUPS].soc_label)
+        known = np.array(prior.meta["groups"], dtype=object)
+        codes = small_table(soc_label=known, soc_code=np.arange(len(known)))
+        sheet.rows = table.left_join(codes, label == codes.soc_label)
         good &= sheet["code"].notnull()
+        sheet.add(good=good, code=sheet["code"].fill_null(0))
+        good = sheet["good"]
     good = sheet.add(good=good.fill_null(False))["good"]
-    for value, bounds in ((y, rule.outcome), (n, rule.size)):
-        if bounds.whole:
-            known = sheet["good"].ifelse(value, 0.0)  # floors of NaN differ by engine
-            good &= known == known.floor()
-    good = sheet.add(good=good)["good"]
     # adding 0 makes one key of 0 and -0
     usual = {"t": (t, MIDDLE), "y": (y, 0.0), "n": (n, 1.0)}
     sheet.add(**{name: good.ifelse(value, other) + 0.0 for name, (value, other) in usual.items()})
-    return sheet.add(code=sheet["code"].fill_null(0)) if prior.meta["groups"] else sheet
-
-
-def _within(value: Any, bounds: Bounds) -> Any:
-    least = -bounds.largest if bounds.least is None else bounds.least
-    return (value >= least) & (value <= bounds.largest)
+    keys = zip(("t", "y", "n"), bounds, strict=True)
+    whole = [sheet[key] == sheet[key].floor() for key, bound in keys if bound.whole]
+    return sheet.add(good=reduce(and_, whole, sheet["good"]))
 
 
 def _is_atom(score: Any, prior: Prior) -> Any:
@@ -235,17 +164,44 @@ def _is_atom(score: Any, prior: Prior) -> Any:
     return score.isin(atoms) if atoms else ibis.literal(False)
 
 
-def _with_cells(items: _Sheet, prior: Prior, lookups: Mapping[str, Any]) -> _Sheet:
+def small_table(**columns: NDArray[Any]) -> Any:
+    """A table of an expression's own."""
+    import ibis
+    import pyarrow as pa
+
+    return ibis.memtable(pa.table(columns))
+
+
+def _with_bins(items: _Sheet, meta: Mapping[str, Any]) -> _Sheet:
+    """Items with the cell of their score, and the line that gives the place from 0 to 1 in it."""
+    edges, inner, axis = np.array(meta["edges"]), np.array(meta["score_edges"][1:-1]), meta["axis"]
+    cell, start, low, slope = np.arange(len(edges) - 1), edges[:-1], edges[:-1], 1.0
+    if axis["scale"] == RANK:  # ranks are known at some scores, and straight between them
+        cuts = np.union1d(inner, axis["score"])
+        start, end = np.append(cuts[0] - 1.0, cuts), np.append(cuts, cuts[-1] + 1.0)
+        low, high = (np.interp(t, axis["score"], axis["rank"]) for t in (start, end))
+        cell = np.searchsorted(inner, start, side="right").clip(0, len(edges) - 2)
+        inner, slope = cuts, (high - low) / (end - start)
+    width = np.diff(edges)[cell]
+    places = small_table(
+        soc_bin=np.arange(len(cell)),
+        soc_column=cell,
+        soc_from=start,
+        soc_start=(low - edges[cell]) / width,
+        soc_slope=slope / width,
+    )
+    return items.like(with_bins(items.rows, inner, "soc_", "soc_t").inner_join(places, "soc_bin"))
+
+
+def _with_cells(items: _Sheet, prior: Prior) -> _Sheet:
     """The number of an item's cell, and its places x and w along score and size there."""
     import ibis
 
-    meta, xp, cells = prior.meta, items.functions, len(prior.meta["edges"]) - 1
-    rows = with_bins(items.rows, prior.inner, "soc_", lookups.get(_BINS), score="soc_t")
-    sheet = items.like(rows.inner_join(lookups[_PLACES], "soc_bin"))
-    is_atom = _is_atom(sheet["t"], prior)
-    u = prior.scale.formula(is_atom.ifelse(MIDDLE, sheet["t"]), xp.log)
+    meta, sheet, cells = prior.meta, _with_bins(items, prior.meta), len(prior.meta["edges"]) - 1
+    xp, scale, is_atom = sheet.functions, meta["axis"]["scale"], _is_atom(sheet["t"], prior)
+    u = SCALES.get(scale, LINEAR).formula(is_atom.ifelse(MIDDLE, sheet["t"]), xp.log)
     x = sheet["start"] + (u - sheet["from"]) * sheet["slope"]
-    sheet.add(x=xp.low(xp.high(x, -FARTHEST), FARTHEST))
+    sheet.add(x=xp.low(xp.high(x, -prior_table.FARTHEST), prior_table.FARTHEST))
     x = (is_atom | (sheet["x"].abs() < _FAINT)).ifelse(0.0, sheet["x"])
     cell = sheet["column"].cast("int64")
     for k, atom in enumerate(meta["atoms"]):
@@ -253,81 +209,76 @@ def _with_cells(items: _Sheet, prior: Prior, lookups: Mapping[str, Any]) -> _She
         cell = (sheet["t"] == exact(atom)).ifelse(number, cell)
     if meta["groups"]:
         cell = cell + sheet["code"] * (cells + len(meta["atoms"]))
-    sheet.add(at=cell, x=x)
+    sheet.add(cell=cell, x=x)
     if not meta["sizes"]:
-        return sheet.only("at", "x")
+        return sheet.only("cell", "x")
     edges, inner = meta["sizes"], map(exact, meta["size_edges"][1:-1])
-    column = sheet.keep(_total((sheet["n"] >= edge).cast("int64") for edge in inner))
+    column = sheet.keep(total((sheet["n"] >= edge).cast("int64") for edge in inner))
     v = xp.low(xp.high(xp.log(xp.high(sheet["n"], 1e-300)), edges[0]), edges[-1])
     parts = [(v - low) / (high - low) for low, high in pairwise(edges)]
     w = ibis.cases(*((column == k, part) for k, part in enumerate(parts)), else_=0.0)
-    sheet.add(w=w, at=sheet["at"] * (len(edges) - 1) + column)
-    return sheet.only("at", "x", "w")
+    return sheet.add(w=w, cell=sheet["cell"] * (len(edges) - 1) + column).only("cell", "x", "w")
 
 
 def _nodes(items: _Sheet, prior: Prior, table: Any) -> _Sheet:
-    """Nodes of items given their outcomes: weights u, up to a factor of an item, a, b and norm.
-
-    The weight `zero` is that of theta = 0, and `doubt` is more than 0 where an item is flagged.
-    """
-    family, meta, mixture = prior.family, prior.meta, prior.meta["mixture"]
+    """Nodes of items given their outcomes: weights u, up to a factor of an item, a, b and norm."""
+    family, meta = prior.family, prior.meta
     if "fit" in table.columns:
         table = table.filter(table.fit == meta["fit"])
-    typed = {f"soc_{c}": table[c].cast("float64") for c in prior.tables[PRIOR] if c != "cell"}
-    table = table.select(soc_cell=table.cell.cast("int64"), **typed)
-    sheet = items.like(items.rows.inner_join(table, items["at"] == table.soc_cell))
+    kinds = {name: "int64" if name == "cell" else "float64" for name in prior.columns}
+    table = table.select(**{f"soc_{name}": table[name].cast(kind) for name, kind in kinds.items()})
+    sheet = items.like(items.rows.inner_join(table, "soc_cell"))
     beyond = (sheet["x"] < 0.0) | (sheet["x"] > 1.0)
     doubt = sheet["wide"] if "score" in meta["axis"] else beyond.ifelse(1.0, sheet["wide"])
-    values = {name: _polynomial(sheet, name, meta["terms"]) for name in ("first", "second")}
-    sheet.add(doubt=doubt, u=_polynomial(sheet, "weight", meta["terms"]), **values)
-    xp = sheet.only("node", "doubt", "u", *values, *prior.ways).functions
-    location, dispersion = (xp.low(xp.high(sheet[c], -LARGEST_LOG), LARGEST_LOG) for c in values)
-    sheet.add(first=location if family.positive else sheet["first"], second=dispersion)
-    a, b = family.parameters(sheet["first"], sheet["second"], xp)
-    sheet.add(a=a, b=b)
-    if mixture:
-        _reweight(sheet, prior)
-    a, b = family.update(sheet["a"], sheet["b"], sheet["y"], sheet["n"])
-    sheet.add(a=a, b=b).only("u", "doubt", "a", "b", *["apart"] * mixture, *["zero"] * meta["zero"])
-    return sheet.add(norm=family.norm(sheet["a"], sheet["b"], xp))
-
-
-def _polynomial(sheet: _Sheet, name: str, powers: Sequence[Sequence[int]]) -> Any:
-    terms = []
-    for i, j in powers:
+    polynomials: dict[str, list[Any]] = {name: [] for name in prior_table.POLYNOMIALS}
+    for i, j in meta["terms"]:
         power = [sheet["x"]] * i + ([sheet["w"]] * j if j else [])
-        terms.append(reduce(mul, power, sheet[f"{name}_{i}{j}"]))
-    return _total(terms)
+        for name, terms in polynomials.items():
+            terms.append(reduce(mul, power, sheet[f"{name}_{i}{j}"]))
+    sheet.add(doubt=doubt, **{name: total(terms) for name, terms in polynomials.items()})
+    sheet.only("node", "doubt", *polynomials, *prior.ways)
+    xp, names = sheet.functions, ("first", "second")
+    bounds = zip(names, family.bounds, strict=True)
+    curves = [sheet.keep(xp.low(xp.high(sheet[name], -most), most)) for name, most in bounds]
+    a, b = family.parameters(*curves, xp)
+    if meta["zero"]:  # the last node of the fullest cell
+        last = sheet["node"] == int(prior.columns["node"].max())
+        a, b = (last.ifelse(*v) for v in zip(family.spike, (a, b), strict=True))
+        sheet.add(spike=last)
+    sheet.add(a=a, b=b, u=sheet["weight"])
+    sheet = _reweighted(sheet, prior) if meta["mixture"] else sheet
+    a, b = family.update(sheet["a"], sheet["b"], sheet["y"], sheet["n"])
+    further = ["apart"] * meta["mixture"] + ["zero"] * meta["zero"]
+    sheet.add(a=a, b=b).only("u", "doubt", "a", "b", *further)
+    return sheet.add(norm=family.norm(sheet["a"], sheet["b"], sheet.functions))
 
 
-def _reweight(nodes: _Sheet, prior: Prior) -> None:
-    """Weights given the outcome, as in `prior_table`."""
-    import ibis
-
-    xp, zero, ways = nodes.functions, prior.meta["zero"], prior.ways
-    y, n = nodes["y"], nodes["n"]
-    nodes.add(u=xp.high(nodes["u"], 0.0))
-    log_p = prior.family.log_density(nodes["a"], nodes["b"], y, n, xp)
-    if zero:  # the last node of the fullest cell
-        last = nodes["node"] == int(prior.tables[PRIOR]["node"].max())
-        log_p = ibis.ifelse(last, prior.family.at_zero(y, n, xp), log_p)
+def _reweighted(nodes: _Sheet, prior: Prior) -> _Sheet:
+    """Nodes with weights given the outcome, as in `prior_table`."""
+    zero, ways, y, n = prior.meta["zero"], prior.ways, nodes["y"], nodes["n"]
+    nodes.add(u=nodes.functions.high(nodes["u"], 0.0))
+    log_p = prior.family.log_density(nodes["a"], nodes["b"], y, n, nodes.functions)
     nodes.add(log_p=log_p)
-    nodes.join(nodes.sums(top=nodes["log_p"].max()))
+    nodes = nodes.join(nodes.sums(top=nodes["log_p"].max()))
+    xp = nodes.functions
     # smaller exponentials are 0, which some engines refuse
     nodes.add(p=xp.exp(xp.high(nodes["log_p"] - nodes["top"], _LEAST_LOG)))
     moves = {f"sum_{way}": (nodes["p"] * nodes[way]).sum() for way in ways}
     items = nodes.sums(total=(nodes["u"] * nodes["p"]).sum(), **moves)
     items.add(**{name: items[name] / items["total"] for name in moves})
-    items.add(moved=_total(items[name] * items[name] for name in moves))
-    nodes.join(items)
-    change = _total(nodes[way] * nodes[f"sum_{way}"] for way in ways)
+    items.add(moved=total(items[name] * items[name] for name in moves))
+    nodes = nodes.join(items)
+    change = total(nodes[way] * nodes[f"sum_{way}"] for way in ways)
     change = nodes.keep(change / xp.high(nodes["u"], 1e-100))
     apart = nodes["u"] * nodes["p"] / nodes["total"] * change * change
     u = nodes["u"] * nodes["p"] * (1.0 + nodes["moved"]) / xp.high(1.0 + change, 0.1)
-    u = nodes.add(u=u, apart=apart)["u"]
+    nodes.add(u=u, apart=apart)
     if zero:
-        last = nodes["node"] == int(prior.tables[PRIOR]["node"].max())
-        nodes.add(zero=last.ifelse(u, 0.0), u=last.ifelse(0.0, u))
+        u, spike = nodes["u"], nodes["spike"]
+        # without weight from here on; its own parameters would overflow in quantiles
+        harmless = {name: spike.ifelse(1.0, nodes[name]) for name in ("a", "b")}
+        nodes.add(zero=spike.ifelse(u, 0.0), u=spike.ifelse(0.0, u), **harmless)
+    return nodes
 
 
 def _with_moments(nodes: _Sheet, prior: Prior) -> _Sheet:
@@ -339,7 +290,7 @@ def _with_moments(nodes: _Sheet, prior: Prior) -> _Sheet:
     if meta["zero"]:
         none = nodes["zero"].sum()
         sums["p_zero"] = none / (none + nodes["u"].sum())
-    sheet = nodes.like(nodes.rows).join(nodes.sums(**sums))
+    sheet = nodes.join(nodes.sums(**sums))
     variance = sheet.keep(family.variance(sheet["a"], sheet["b"]))
     centred = sheet.keep(family.mean(sheet["a"], sheet["b"]) - sheet["mean"])
     spreads = {"within": sheet.average(variance), "between": sheet.average(centred * centred)}
@@ -350,50 +301,41 @@ def _with_moments(nodes: _Sheet, prior: Prior) -> _Sheet:
     if not meta["mixture"]:
         close = items["between"] <= prior_table.MOST_APART * items["within"]
         flagged = close.ifelse(flagged, 1.0)
-    items.add(middle=items["within"] + items["between"], flagged=flagged)
-    zero = ["p_zero", "below"] if meta["zero"] else []
-    return items.only("mean", "middle", "flagged", *zero)
+    return items.add(middle=items["within"] + items["between"], flagged=flagged)
 
 
 def _law(nodes: _Sheet, family: Any, t: Any) -> tuple[Any, Any]:
     return family.law(nodes["a"], nodes["b"], nodes["norm"], t, nodes.functions)
 
 
-def _with_quantiles(nodes: _Sheet, prior: Prior, levels: Any) -> _Sheet:
+def _with_quantiles(nodes: _Sheet, prior: Prior) -> _Sheet:
     """Moments and quantiles of items, by steps of Newton's method on the nodes' distribution."""
     import ibis
 
     family, zero, items = prior.family, prior.meta["zero"], _with_moments(nodes, prior)
-    sheet = items.like(items.rows.cross_join(levels))
+    numbers, levels = np.arange(len(prior.levels)), np.array(prior.levels)
+    sheet = items.like(items.rows.cross_join(small_table(soc_number=numbers, soc_level=levels)))
     xp, share, at_zero = sheet.functions, sheet["level"], ibis.literal(False)
     if zero:
         share, at_zero = prior_table.split_level(share, sheet["p_zero"], sheet["below"], xp)
-    sheet.add(share=share, at_zero=at_zero)
-    a, b = family.matched(sheet["mean"], sheet["middle"])
-    a, b = sheet.add(a=a, b=b)["a"], sheet["b"]
-    start, unit = prior_table.start(family.cumulants(a, b, xp), sheet["share"], xp)
-    goal, norm = xp.log(sheet["share"] / (1.0 - sheet["share"])), family.norm(a, b, xp)
-    sheet.add(q=start, unit=unit, low=-1e300, high=1e300, goal=goal, norm=norm)
-    # a step towards the quantile of the member with these moments
-    p, density = _law(sheet, family, sheet["q"])
-    _step(sheet.add(p=p, density=density))
-    sheet.add(low=-1e300, high=1e300)
-    fixed = ["mean", "middle", "flagged", *["p_zero"] * zero, "number", "goal", "at_zero", "unit"]
+    share = sheet.add(share=share, at_zero=at_zero)["share"]
+    q, unit = prior_table.start(family, sheet["mean"], sheet["middle"], share, xp)
+    goal = xp.log(share / (1.0 - share))
+    sheet.add(q=q, unit=unit, low=-1e300, high=1e300, goal=goal)
+    moments = ["mean", "middle", *["p_zero"] * zero]
+    state = [*moments, "flagged", "number", "goal", "at_zero", "unit", "q", "low", "high"]
     for _ in range(_MIXTURE_STEPS if prior.meta["mixture"] else _STEPS):
-        state = [*fixed, "q", "low", "high"]
-        pairs = nodes.like(nodes.rows).join(sheet.only(*state))
+        pairs = nodes.join(sheet.only(*state))
         p, density = map(pairs.average, _law(pairs, family, pairs["q"]))
-        sheet = pairs.sums(*state, p=p, density=density)
-        _step(sheet)
+        sheet = _step(pairs.sums(*state, p=p, density=density))
     close = sheet["at_zero"] | (sheet["gap"].abs() < prior_table.CLOSE)
-    sheet.add(flagged=close.ifelse(sheet["flagged"], 1.0))
     theta = close.ifelse(family.theta(sheet["q"], sheet.functions), ibis.null("float64"))
-    sheet.add(theta=sheet["at_zero"].ifelse(0.0, theta))
+    theta = sheet["at_zero"].ifelse(0.0, theta)
+    sheet.add(theta=theta, flagged=close.ifelse(sheet["flagged"], 1.0))
     quantiles = {
         name: sheet["theta"].max(where=sheet["number"] == k)
         for k, name in enumerate(prior.quantiles)
     }
-    moments = ["mean", "middle", *["p_zero"] * zero]
     summary = sheet.sums(*moments, **quantiles, flagged=sheet["flagged"].max())
     mean, variance = summary["mean"], summary["middle"]
     if zero:
@@ -402,17 +344,10 @@ def _with_quantiles(nodes: _Sheet, prior: Prior, levels: Any) -> _Sheet:
     return summary.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt())
 
 
-def _step(sheet: _Sheet) -> None:
+def _step(sheet: _Sheet) -> _Sheet:
     """Take a step of Newton's method from q; `gap` is the difference of the logits before it."""
     names = ("goal", "p", "density", "q", "low", "high", "unit")
-    values = [sheet[name] for name in names]
-    step = prior_table.newton(*values, sheet.functions)  # type: ignore[call-arg]
-    sheet.add(**dict(zip(("gap", "q", "low", "high"), step, strict=True)))
-
-
-def _total(terms: Iterable[Any]) -> Any:
-    """Sum as a tree, for engines that limit an expression's depth."""
-    sums = list(terms) or [0.0]
-    while len(sums) > 1:
-        sums = [sum(sums[i + 1 : i + 2], sums[i]) for i in range(0, len(sums), 2)]
-    return sums[0]
+    goal, p, density, q, low, high, unit = map(sheet.__getitem__, names)
+    step = prior_table.newton(goal, p, density, q, low, high, unit, sheet.functions)
+    gap, q, low, high = step
+    return sheet.add(gap=gap, q=q, low=low, high=high)

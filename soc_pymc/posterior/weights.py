@@ -5,13 +5,10 @@ distribution, weights by draw), or from five steps (the components of the score'
 the curve of the mean; one draw).
 """
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import xarray as xr
 from numpy.typing import NDArray
 from scipy import special
 
@@ -31,8 +28,9 @@ from .curves import (
     curve_draws,
     moment_variables,
     place_of,
+    with_posterior,
 )
-from .interface import Columns, select
+from .item_columns import Columns, select
 
 _GRID = 150  # positions at which weights are solved for; others are interpolated
 _BEYOND = 0.25  # how far the grid extends beyond the outer knots, as a share of their range
@@ -45,9 +43,9 @@ class BinWeights:
     draws = 1
 
     def __init__(self, fit: Fit) -> None:
-        self._fit, posterior = fit, fit.data["posterior"]
+        self._fit, self._family, posterior = fit, family_of(fit.prior), fit.data["posterior"]
         self._weight, self._place, sd = (posterior[k].to_numpy()[0, 0] for k in COMPONENTS)
-        self._variance = sd**2
+        self._variance, self.number = sd**2, self._weight.shape[1]
 
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
         """Components as in `SmoothWeights`."""
@@ -57,6 +55,10 @@ class BinWeights:
         extra = np.broadcast_to(columns.get("spread", 0.0), len(score))[:, None]
         return middle[:, None] + self._place[bins], self._variance[bins] + extra
 
+    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Conjugate parameters as in `SmoothWeights`."""
+        return self._family.components.parameters(*self.components(columns))
+
     def by_draw(self, columns: Columns, draws: Ints) -> Floats:
         """Weights by draw as in `SmoothWeights`."""
         weight = self._weight[bin_of(self._fit, columns["score"])]
@@ -64,8 +66,8 @@ class BinWeights:
 
     def curves(self, columns: Columns) -> dict[str, Floats]:
         """Curves as in `SmoothWeights`."""
-        family, weight = family_of(self._fit.prior), self.by_draw(columns, np.zeros(1, int))[0]
-        theta = family.components.parameters(*self.components(columns))
+        family, weight = self._family, self._weight[bin_of(self._fit, columns["score"])]
+        theta = self.parameters(columns)
         means, variances = family.mean(*theta), family.variance(*theta)
         mean = np.einsum("nr,nr->n", weight, means)
         variance = np.einsum("nr,nr->n", weight, (means - mean[:, None]) ** 2 + variances)
@@ -75,79 +77,28 @@ class BinWeights:
         return {name: values[None] for name, values in curves.items()}
 
 
-# --- weights that are smooth in the score --------------------------------------------------------
-
-
-def _pilot(fit: Fit) -> Fit:
-    """The pilot's curves, which place the components, as a fit with one draw."""
-    data = fit.data["constant_data"].to_dataset()
-    names = {name: name.removeprefix("pilot_") for name in map(str, data) if "pilot_" in name}
-    posterior = data[list(names)].rename(names).expand_dims(("chain", "draw"))
-    # a group that the fit does not know gets the shared curve
-    scales = [name for name in fit.data["posterior"] if str(name).endswith("_sd")]
-    posterior = posterior.assign({name: (("chain", "draw"), np.zeros((1, 1))) for name in scales})
-    if fit.groups:
-        posterior = posterior.assign_coords(group=list(fit.groups))
-    tree = xr.DataTree.from_dict({"posterior": posterior, "constant_data": data})
-    tree.attrs = dict(fit.data.attrs)
-    return replace(fit, data=tree)
-
-
-def _with_moments(thinned: Floats, draws: Floats) -> Floats:
-    """Draws (k, n, P) moved to have the means and covariances of others (draws, n, P)."""
-    samples = [values.transpose(1, 0, 2) for values in (thinned, draws)]
-    means = [values.mean(axis=1, keepdims=True) for values in samples]
-    roots = []
-    for values, mean in zip(samples, means, strict=True):
-        square = np.einsum("nda,ndb->nab", values - mean, values - mean) / values.shape[1]
-        size = np.einsum("naa->na", square)[..., None]  # some may not vary
-        roots.append(np.linalg.cholesky(square + (1e-12 * size + 1e-300) * np.eye(size.shape[1])))
-    standard = np.linalg.solve(roots[0], (samples[0] - means[0]).transpose(0, 2, 1))
-    return (means[1] + (roots[1] @ standard).transpose(0, 2, 1)).transpose(1, 0, 2)
-
-
-def _interpolated(position: Floats, grid: Floats, log_weight: NDArray[np.float32]) -> Floats:
-    """Weights (draws, n, R) at positions (n,), from logarithms (K, draws, R) at an even grid.
-
-    The logarithms are cubic between four neighbours.
-    """
-    place = (position - grid[0]) / (grid[1] - grid[0])
-    start = np.clip(place.astype(int) - 1, 0, len(grid) - 4)
-    x = place - start
-    cubics = (
-        -(x - 1.0) * (x - 2.0) * (x - 3.0) / 6.0,
-        x * (x - 2.0) * (x - 3.0) / 2.0,
-        -x * (x - 1.0) * (x - 3.0) / 2.0,
-        x * (x - 1.0) * (x - 2.0) / 6.0,
-    )
-    log = sum(c[:, None, None] * log_weight[start + k] for k, c in enumerate(cubics))
-    weight = np.exp(np.clip(log, LOWEST, 0.0))
-    weight /= weight.sum(axis=2, keepdims=True)
-    return np.asarray(weight.swapaxes(0, 1))
-
-
 class SmoothWeights:
     """Components on a fixed grid, with weights by draw; theta = 0, if it may be, is the last."""
 
     def __init__(self, fit: Fit) -> None:
-        self._fit, self._pilot = fit, _pilot(fit)
-        self._family, data = family_of(fit.prior), fit.data["constant_data"]
-        values = fit.data["posterior"]["weight_coefficient"]
+        self._fit, self._pilot, self._family = fit, _pilot(fit), family_of(fit.prior)
+        data, values = fit.data["constant_data"], fit.data["posterior"]["weight_coefficient"]
         values = values.transpose("chain", "draw", "weight_knot", "weight_function")
         self._z = data["component_z"].to_numpy()
         self._functions = data["component_function"].to_numpy()
         self._raise = data["grid_raise"].to_numpy()
         self._knots = knots_in(fit.data, "weight_knot")
         self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
-        self.draws = len(self._coefficients)
+        self.draws, self.number = len(self._coefficients), len(self._z) + fit.prior.zero
 
-    def _place(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
+    def _terms(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
+        """Scores, groups and sizes, as `curve_draws` takes them."""
         size = columns.get(self._family.outcome.size, np.ones(len(columns["score"])))
         return np.asarray(columns["score"], dtype=float), columns.get("group"), size
 
     def _base(self, columns: Columns) -> tuple[Frame, Floats]:
         """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
-        location, dispersion = (x[0] for x in curve_draws(self._pilot, *self._place(columns)))
+        location, dispersion = (x[0] for x in curve_draws(self._pilot, *self._terms(columns)))
         position = place_of(self._fit, "variance", columns["score"])
         raised = spline_matrix(position, knots_in(self._fit.data, "variance_knot")) @ self._raise
         base = self._family.components.base(location, dispersion + raised)
@@ -158,7 +109,7 @@ class SmoothWeights:
         return self._family.components.forms(base, self._functions, start, self._fit.prior.mixture)
 
     def components(self, columns: Columns) -> tuple[Floats, Floats]:
-        """Locations (n, R) and variances (n, 1), with the items' ``spread``."""
+        """Locations (n, R) and variances (n, 1) without theta = 0, with the items' ``spread``."""
         base = self._base(columns)[0]
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
         if np.any(spread):  # that of the first curve
@@ -172,7 +123,7 @@ class SmoothWeights:
 
     def curves(self, columns: Columns) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (draws, n)."""
-        curves = curve_draws(self._fit, *self._place(columns))
+        curves = curve_draws(self._fit, *self._terms(columns))
         curves = self._forms(columns).bounds.represented(*curves)
         variables = dict(self._family.curve_variables(*curves))
         if not self._fit.prior.zero:
@@ -190,7 +141,7 @@ class SmoothWeights:
 
     def _predictors(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Both curves and the further predictors at items, (draws, n, 2 + F)."""
-        curves = curve_draws(self._fit, *self._place(columns), chosen(draws))
+        curves = curve_draws(self._fit, *self._terms(columns), chosen(draws))
         further = self._further(columns, draws)
         return np.concatenate([np.stack(curves, axis=-1), further], axis=-1)
 
@@ -209,49 +160,34 @@ class SmoothWeights:
         return self._solve(columns, _with_moments(predictors[even], predictors))
 
     def by_draw(self, columns: Columns, draws: Ints) -> Floats:
-        """Weights of items under some draws, (draws, n, R)."""
-        labels, position = self._labels(columns), place_of(self._fit, "mean", columns["score"])
-        codes, names = pd.factorize(labels)  # None has the code -1
-        places, weights = [], []
-        for code in np.unique(codes).tolist():
-            items = np.flatnonzero(codes == code)
-            if code < 0:
-                part = select(columns, items)
-                weight = self._solve(part, self._predictors(part, draws))
-            else:
-                table = self._table(names[code])
-                weight = _interpolated(position[items], self._grid, table[:, draws])
-            places.append(items)
-            weights.append(weight)
-        if len(weights) == 1:
-            return weights[0]
-        return np.concatenate(weights, axis=1)[:, np.argsort(np.concatenate(places))]
-
-    def _labels(self, columns: Columns) -> NDArray[np.object_]:
-        """Groups of items whose weights are interpolated along the score, "" without groups.
-
-        None where they are solved for: at atoms and scores beyond the grid, if bins or sizes matter
-        too, or if there are more groups than memory for them.
-        """
-        score, group, prior = columns["score"], columns.get("group"), self._fit.prior
-        position = place_of(self._fit, "mean", score)
-        label = np.full(len(score), "", dtype=object)
-        if self._fit.groups and group is not None:
-            label[:] = group
+        """Weights of items under some draws, (draws, n, R), interpolated where that is possible."""
+        position, prior = place_of(self._fit, "mean", columns["score"]), self._fit.prior
+        out = np.empty((len(draws), len(position), self.number))
+        inside = (position >= self._grid[0]) & (position <= self._grid[-1])
+        inside &= atom_of(self._fit, columns["score"]) == 0
+        # bins and sizes matter too, or there are too many groups for tables in memory
         if prior.exposure is not None or prior.bin_effects or len(self._fit.groups) > _MOST_GROUPS:
-            label[:] = None
-        beyond = (position < self._grid[0]) | (position > self._grid[-1])
-        label[beyond | (atom_of(self._fit, score) > 0)] = None
-        return label
+            inside[:] = False
+        if not inside.all():
+            part = select(columns, ~inside)
+            out[:, ~inside] = self._solve(part, self._predictors(part, draws))
+        labels = np.full(len(position), "", dtype=object)
+        if self._fit.groups and "group" in columns:
+            labels[:] = columns["group"]
+        for label in set(labels[inside].tolist()):
+            items = np.flatnonzero(inside & (labels == label))
+            table = self._table(label)[:, draws]
+            out[:, items] = _interpolated(position[items], self._grid, table)
+        return out
 
     @cached_property
     def _grid(self) -> Floats:
         """Positions on the mean's axis, reaching beyond the outer knots on both sides."""
         low, high = self._knots[0], self._knots[-1]
-        reach = _BEYOND * (high - low) or 1e-9
-        ranks = self._fit.axis("mean").scale == RANK
-        ends = (0.0, 1.0) if ranks else (float(low - reach), float(high + reach))
-        return np.linspace(ends[0], ends[1], _GRID)
+        reach = _BEYOND * (high - low) or 1e-9  # one score
+        if self._fit.axis("mean").scale == RANK:
+            return np.linspace(0.0, 1.0, _GRID)
+        return np.linspace(float(low - reach), float(high + reach), _GRID)
 
     def _table(self, label: str) -> NDArray[np.float32]:
         """Log weights at the grid's positions, (positions, draws, R), of one group or all."""
@@ -265,3 +201,44 @@ class SmoothWeights:
             return np.ascontiguousarray(log_weight, dtype=np.float32)
 
         return self._fit._once(("weights", label), make)
+
+
+def _interpolated(position: Floats, grid: Floats, log_weight: NDArray[np.float32]) -> Floats:
+    """Weights (draws, n, R) from logarithms (K, draws, R) on an even grid, by cubics."""
+    place = (position - grid[0]) / (grid[1] - grid[0])
+    start = np.clip(place.astype(int) - 1, 0, len(grid) - 4)
+    x = place - start
+    cubics = (
+        -(x - 1.0) * (x - 2.0) * (x - 3.0) / 6.0,
+        x * (x - 2.0) * (x - 3.0) / 2.0,
+        -x * (x - 1.0) * (x - 3.0) / 2.0,
+        x * (x - 1.0) * (x - 2.0) / 6.0,
+    )
+    log = sum(c[:, None, None] * log_weight[start + k] for k, c in enumerate(cubics))
+    weight = np.exp(np.clip(log, LOWEST, 0.0))
+    weight /= weight.sum(axis=2, keepdims=True)
+    return np.asarray(weight.swapaxes(0, 1))
+
+
+def _pilot(fit: Fit) -> Fit:
+    """The pilot's curves, which place the components, as a fit with one draw."""
+    data = fit.data["constant_data"].to_dataset()
+    names = {name: name.removeprefix("pilot_") for name in map(str, data) if "pilot_" in name}
+    posterior = data[list(names)].rename(names).expand_dims(("chain", "draw"))
+    # a group that the fit does not know gets the shared curve
+    scales = [name for name in fit.data["posterior"] if str(name).endswith("_sd")]
+    posterior = posterior.assign({name: (("chain", "draw"), np.zeros((1, 1))) for name in scales})
+    return with_posterior(fit, posterior.assign_coords(group=list(fit.groups)))
+
+
+def _with_moments(thinned: Floats, draws: Floats) -> Floats:
+    """Draws (k, n, P) moved to have the means and covariances of others (draws, n, P)."""
+    samples = [values.transpose(1, 0, 2) for values in (thinned, draws)]
+    means = [values.mean(axis=1, keepdims=True) for values in samples]
+    roots = []
+    for values, mean in zip(samples, means, strict=True):
+        square = np.einsum("nda,ndb->nab", values - mean, values - mean) / values.shape[1]
+        size = np.einsum("naa->na", square)[..., None]  # some may not vary
+        roots.append(np.linalg.cholesky(square + (1e-12 * size + 1e-300) * np.eye(size.shape[1])))
+    standard = np.linalg.solve(roots[0], (samples[0] - means[0]).transpose(0, 2, 1))
+    return (means[1] + (roots[1] @ standard).transpose(0, 2, 1)).transpose(1, 0, 2)

@@ -1,12 +1,10 @@
 """Quantities of a fit as posteriors: how good the score is, and how much outcomes add to it.
 
-All are functionals of the fitted prior and the items' scores and exposures, evaluated for every
-draw of the curves, with the items at hand as the population.
+All are evaluated for every draw of the curves, with the items at hand as the population.
 """
 
+from .comparisons import compare_scores, group_effects
 from .curve_values import score_at
-from .group_effects import group_effects
-from .score_comparison import compare_scores
 from .variance import r_squared, shrinkage, variance_reduction
 
 __all__ = [
@@ -17,7 +15,3 @@ __all__ = [
     "shrinkage",
     "variance_reduction",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -27,7 +27,7 @@ def score_at(
     exposure: float | None = None,
     prob: float = PROB,
 ) -> Result:
-    """Score at which E(theta | t) reaches a target, draw by draw.
+    """Find the score at which E(theta | t) reaches a target, draw by draw.
 
     It is the first score at which a draw of the curve crosses the target; a draw that does not
     cross it has the end of the scores that is nearer to it.
@@ -66,9 +66,9 @@ def score_at(
     mean = curves["mean"].to_numpy().reshape(-1, len(score))
     scores, shares = [], []
     for number in targets:
-        crossed, position = np.zeros(len(mean), dtype=bool), np.zeros(len(mean))
-        if scale.holds(np.array([number])).all():
-            excess = scale.position(mean) - scale.position(np.array([number]))
+        crossed = np.zeros(len(mean), dtype=bool)
+        if scale.holds(number):
+            excess = scale.position(mean) - scale.position(number)
             position, crossed = _first_crossing(axis(score), excess)
         if not crossed.any():
             raise FitError(
@@ -92,7 +92,7 @@ def score_at(
 
 
 def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
-    """Positions (draws,) at which rows of `excess` (draws, k) first change sign; if they do."""
+    """Return positions (draws,) at which rows of `excess` (draws, k) first change sign."""
     above = excess >= 0
     change = above != above[:, :1]
     crossed, after = change.any(axis=1), np.maximum(change.argmax(axis=1), 1)
@@ -105,29 +105,22 @@ def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
     return np.where(crossed, crossing, end), crossed
 
 
-_BAND = (0.05, 0.5, 0.95)
-_COLUMNS = ("quantity", "score", "lower", "median", "upper")
-
-
 def summary(fit: Fit) -> pd.DataFrame:
-    """The table of `Fit.summary`."""
+    """Return the table of `Fit.summary`."""
     curves = calibration_curves(fit, score_quantiles(fit, SHARES))
-    shown = {"E(theta | t)": curves["mean"]}
+    values: dict[tuple[str, float], Any] = {
+        ("E(theta | t)", float(t)): curves["mean"].sel(score=t) for t in curves["score"]
+    }
     if not fit.mean_only:
-        shown["sd(theta | t)"] = curves["variance"] ** 0.5
-    rows: list[tuple[Any, ...]] = [
-        (name, float(t), *np.quantile(values.sel(score=t), _BAND))
-        for name, values in shown.items()
-        for t in curves["score"]
-    ]
-    single: dict[str, Any] = {}
+        sd = curves["variance"] ** 0.5
+        values |= {("sd(theta | t)", float(t)): sd.sel(score=t) for t in curves["score"]}
     if not (fit.mean_only or fit.groups):  # with groups it needs statistics
-        single["R-squared"] = r_squared(fit)
+        values["R-squared", np.nan] = r_squared(fit)
     posterior = fit.data["posterior"]
     for name in family_of(fit.prior).curves:
         if f"{name}_wiggle_sd" in posterior:
-            single[f"{name}: sd about a line"] = posterior[f"{name}_wiggle_sd"]
-    rows += [(name, np.nan, *np.quantile(draws, _BAND)) for name, draws in single.items()]
+            values[f"{name}: sd about a line", np.nan] = posterior[f"{name}_wiggle_sd"]
+    rows = [(*key, *np.quantile(draws, (0.05, 0.5, 0.95))) for key, draws in values.items()]
     if fit.status.pareto_k is not None:
         rows.append(("Pareto k (at most 0.7)", np.nan, np.nan, fit.status.pareto_k, np.nan))
-    return pd.DataFrame(rows, columns=list(_COLUMNS))
+    return pd.DataFrame(rows, columns=["quantity", "score", "lower", "median", "upper"])

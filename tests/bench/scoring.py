@@ -13,8 +13,7 @@ from typing import Any
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.posterior.interface import select
-from soc_pymc.posterior.item_columns import frame_columns
+from soc_pymc.posterior.item_columns import frame_columns, select
 from soc_pymc.posterior.predictive import posterior_of
 from tests import examples
 from tests.studies.common import Choice, fit, options, show, summarize, timed
@@ -51,7 +50,7 @@ def measure(case: str, n_fitted: int, n: int) -> dict[str, float]:
     stats = summarize(items_of(family, grouped, n_fitted, 0), bins=100, joint=True)
     model = fit(stats, getattr(soc, family)(**TERMS[term]))
     posterior = posterior_of(model)
-    columns = frame_columns(model, posterior, items_of(family, grouped, n, 1))
+    columns = frame_columns(model, items_of(family, grouped, n, 1))
     few = select(columns, slice(0, _FEW))
     posterior.scorer(_PROBS, "auto")(few)  # compiles
     score = posterior_of(model).scorer(_PROBS, "auto")

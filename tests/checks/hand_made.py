@@ -147,26 +147,24 @@ def hand_made_fit(
     return Fit(tree, case.prior, soc.VI(), status)
 
 
-def true_moments(frame: pd.DataFrame, kind: str = "counts") -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean and variance of theta at each item's score, (n,)."""
+def _moments(kind: str, frame: pd.DataFrame, values: Any) -> tuple[np.ndarray, np.ndarray]:
     case = KINDS[kind]
     position = case.position(frame["score"].to_numpy())
-    curves = (CubicSpline(case.knots, v, bc_type="natural")(position) for v in case.values)
+    curves = (CubicSpline(case.knots, v, axis=-1, bc_type="natural")(position) for v in values)
     return case.moments(*curves)
+
+
+def true_moments(frame: pd.DataFrame, kind: str = "counts") -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean and variance of theta at each item's score, (n,)."""
+    return _moments(kind, frame, KINDS[kind].values)
 
 
 def moments_by_draw(
     fit: Fit, frame: pd.DataFrame, kind: str = "counts"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the mean and variance of theta under each draw of the curves, (draws, n)."""
-    case = KINDS[kind]
-    position = case.position(frame["score"].to_numpy())
-    values = (fit.data["posterior"][name].to_numpy() for name in case.curves)
-    curves = (
-        CubicSpline(case.knots, v.reshape(-1, len(case.knots)), axis=1, bc_type="natural")(position)
-        for v in values
-    )
-    return case.moments(*curves)
+    values = (fit.data["posterior"][name].to_numpy() for name in KINDS[kind].curves)
+    return _moments(kind, frame, [v.reshape(-1, v.shape[-1]) for v in values])
 
 
 def simulate(n: int, seed: int, kind: str = "counts", theta: Any = None) -> pd.DataFrame:

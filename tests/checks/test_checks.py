@@ -84,14 +84,19 @@ def test_pit_lies_between_the_exact_ends(kind, sd):
     assert (np.abs(upto - at_truth).max() > 5e-3) == (sd > 0.1)
 
 
+def pit_of(ends, n=1, seed=0):
+    """Returns the PIT of rows of n items in one slice, from the ends of their intervals."""
+    n = np.full(ends.shape[1], n)
+    pits = pit_module.slice_pits(ends, n, {"": n > 0}, np.random.default_rng(seed))
+    return pits.isel(slice=0)
+
+
 def test_pit_is_calibrated_on_the_truth():
     """Of 40 sets of counts the KS test rejects 5% at .05, and its p-values are uniform."""
     law, p_values = posterior_of(hand_made_fit()), []
     for seed in range(40):
-        columns, ones = columns_of(simulate(1500, 100 + seed)), np.ones(1500, dtype=int)
-        ends, rng = pit_module.cdf_ends(law, columns), np.random.default_rng(seed)
-        pits = pit_module.slice_pits(ends, ones, {"": ones > 0}, rng)
-        p_values.append(float(pits["p_value"][0]))
+        ends = pit_module.cdf_ends(law, columns_of(simulate(1500, 100 + seed)))
+        p_values.append(float(pit_of(ends, seed=seed)["p_value"]))
     assert np.sum(np.array(p_values) < 0.05) <= stats.binom(40, 0.05).ppf(0.999)
     assert stats.kstest(p_values, "uniform").pvalue > 0.001
 
@@ -99,21 +104,18 @@ def test_pit_is_calibrated_on_the_truth():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_the_test_of_uniformity_is_scipys(values):
     """Distances at points of a grid, corrected between them, to one and a half steps of it."""
-    u, ones = np.array(values), np.ones(len(values), dtype=int)
-    rng = np.random.default_rng(0)
-    pit = pit_module.slice_pits(np.stack([u, u]), ones, {"": ones > 0}, rng).isel(slice=0)
-    assert float(pit["distance"]) == pytest.approx(stats.kstest(u, "uniform").statistic, abs=0.05)
-    np.testing.assert_allclose(pit["p_value"], stats.kstwo.sf(pit["distance"], len(u)))
+    pit = pit_of(np.array([values, values]))
+    assert float(pit["distance"]) == pytest.approx(
+        stats.kstest(values, "uniform").statistic, abs=0.05
+    )
+    np.testing.assert_allclose(pit["p_value"], stats.kstwo.sf(pit["distance"], len(values)))
 
 
 @pytest.mark.parametrize("n", [1, 32, 500])
 def test_an_item_is_a_cell_of_one(n):
     """Rows of n items have the PIT of n rows of one item, as closely as chance lets them."""
-    rng = np.random.default_rng(3)
-    ends = np.sort(rng.uniform(size=(2, 300)), axis=0)
-    few, ones = np.full(300, n), np.ones(300 * n, dtype=int)
-    cells = pit_module.slice_pits(ends, few, {"": few > 0}, rng)
-    items = pit_module.slice_pits(np.repeat(ends, n, axis=1), ones, {"": ones > 0}, rng)
+    ends = np.sort(np.random.default_rng(3).uniform(size=(2, 300)), axis=0)
+    cells, items = pit_of(ends, n), pit_of(np.repeat(ends, n, axis=1), seed=1)
     assert cells["n_items"] == items["n_items"] == 300 * n
     np.testing.assert_allclose(cells["averaged"], items["averaged"], atol=1e-12)
     chance = 2.5 * np.sqrt(0.5 / (300 * n))  # of a difference of two ECDFs, at 1e-5
@@ -124,11 +126,10 @@ def test_an_item_is_a_cell_of_one(n):
 def test_the_averaged_ecdf_is_the_mean_of_uniform_cdfs(seed, n):
     ends = np.sort(np.random.default_rng(seed).uniform(size=(2, n)), axis=0)
     ends[:, ::3] = ends[0, ::3]  # values have intervals without width: steps
-    ones, grid, (low, high) = np.ones(n, dtype=int), pit_module.GRID, ends[..., None]
+    grid, (low, high) = pit_module.GRID, ends[..., None]
     width = np.where(high > low, high - low, 1.0)
     cdfs = np.where(high > low, np.clip((grid - low) / width, 0, 1), grid >= high)
-    rng = np.random.default_rng(0)
-    [averaged] = pit_module.slice_pits(ends, ones, {"": ones > 0}, rng)["averaged"].to_numpy()
+    averaged = pit_of(ends)["averaged"]
     np.testing.assert_allclose(averaged, cdfs.mean(axis=0) - grid, rtol=0, atol=1e-9)
 
 
@@ -184,45 +185,34 @@ def test_the_right_model_passes(kind):
         assert n[f"{word} >= 50"] == (frame[role] >= 50).sum()
 
 
-def pairs(outcome):
-    """Returns outcomes that come two at a time: as many, with twice the noise."""
-    return lambda rng, theta, size: 2 * outcome(rng, theta, size / 2)
-
-
 def heavy_tail(rng, mean, variance):
     """Returns theta far above its mean with probability .08: the same mean and variance."""
     far = rng.random(len(mean)) < 0.08
     return mean + np.sqrt(variance) * np.where(far, np.sqrt(0.92 / 0.08), -np.sqrt(0.08 / 0.92))
 
 
+FAULTS = {  # what the fit's curves are moved by, and the check that must say so
+    "narrow prior": ({"second": -np.log(4.0)}, "dispersion"),
+    "wide prior": ({"second": np.log(4.0)}, "dispersion"),
+    "shifted mean": ({"first": 0.4}, "PIT"),
+    "zeros": ({}, "zero .*"),
+    "noise": ({}, "dispersion"),
+    "tail": ({}, "PIT"),
+}
+
+
 def faulty(fault, kind, seed=3, n=1500):
-    """Returns a fit and items that it does not fit, and the check that must say so."""
-    fit, case = {}, KINDS[kind]
-    n *= 3 if fault == "tail" else 1
-    frame = simulate(n, seed, kind, heavy_tail if fault == "tail" else None)
-    rng = np.random.default_rng(seed)
+    """Returns a fit and items that it does not fit."""
+    case, rng = KINDS[kind], np.random.default_rng(seed)
+    frame = simulate(*((3 * n, seed, kind, heavy_tail) if fault == "tail" else (n, seed, kind)))
     name, size = case.roles[1], frame[case.roles[2]]
-    if fault == "narrow prior":
-        fit, seen = {"second": -np.log(4.0)}, "dispersion"
-    elif fault == "wide prior":
-        fit, seen = {"second": np.log(4.0)}, "dispersion"
-    elif fault == "shifted mean":
-        fit, seen = {"first": 0.4}, "PIT"
-    elif fault == "zeros":
+    if fault == "zeros":
         frame.loc[rng.random(n) < 0.15, name] = 0
-        seen = "zero counts" if kind == "counts" else "zero successes"
-    elif fault == "noise":
-        seen = "dispersion"
-        if kind == "values":
-            frame[name] = rng.normal(frame["theta"], 1.7 * size)
-        else:
-            frame[name] = pairs(case.outcome)(rng, frame["theta"], size)
-    else:
-        seen = "PIT"
-    return hand_made_fit(kind, **fit), frame, seen
-
-
-FAULTS = ("narrow prior", "wide prior", "shifted mean", "zeros", "noise", "tail")
+    elif fault == "noise" and kind == "values":
+        frame[name] = rng.normal(frame["theta"], 1.7 * size)
+    elif fault == "noise":  # outcomes that come two at a time
+        frame[name] = 2 * case.outcome(rng, frame["theta"], size / 2)
+    return hand_made_fit(kind, **FAULTS[fault][0]), frame
 
 
 DEFAULT = [("counts", "narrow prior"), ("counts", "tail"), ("values", "noise"), ("trials", "zeros")]
@@ -231,9 +221,9 @@ CASES = [pair for pair in product(KINDS, FAULTS) if pair != ("values", "zeros")]
 
 @pytest.mark.parametrize(("kind", "fault"), thinned(CASES, DEFAULT))
 def test_a_planted_fault_is_rejected(kind, fault):
-    fit, frame, seen = faulty(fault, kind)
-    table = check_items(fit, frame, kind).table
-    assert "fail" in set(table.loc[table["what"] == seen, "verdict"])
+    table = check_items(*faulty(fault, kind), kind).table
+    off = table["what"].str.fullmatch(FAULTS[fault][1])
+    assert "fail" in set(table.loc[off, "verdict"])
 
 
 @pytest.mark.slow
@@ -263,8 +253,7 @@ def test_the_right_model_is_rejected_no_more_than_it_should():
 def test_verdicts_are_holms():
     """Fails below .01 after Holm's correction, looks below .05 without; from the table alone."""
     for seed in (1, 8):
-        fit, frame, _ = faulty("wide prior", "counts", seed, 700)
-        table = check_items(fit, frame).table
+        table = check_items(*faulty("wide prior", "counts", seed, 700)).table
         table = table[table["p"].notna() & (table["what"] != pit_module.NUMBER)]
         table = table.sort_values("p", kind="stable")
         p = table["p"].to_numpy()
@@ -322,7 +311,7 @@ def test_columns_are_cut_by_their_kind():
 
 
 def with_pit(frame, distance, sides=(1, 1, 1, 1, 1)):
-    """Returns values whose PIT strays by a known distance in each fifth of the noise sd.
+    """Returns the check of values whose PIT strays by a known distance by fifth of the noise sd.
 
     The PIT of any fifth of the scores within a fifth of the noise sd is an even grid raised to a
     power, so which slices fail does not depend on random numbers.
@@ -335,16 +324,19 @@ def with_pit(frame, distance, sides=(1, 1, 1, 1, 1)):
     even = (cells.rank() - 0.5) / cells.transform("size")
     pit = even**power ** np.array(sides)[fifths[1]]
     law = KINDS["values"].marginal(*true_moments(frame, "values"), frame["noise_sd"])
-    return as_items(frame.assign(value=law.ppf(pit)), "values")
+    items = as_items(frame.assign(value=law.ppf(pit)), "values")
+    return soc.check(hand_made_fit("values"), items, subset=20, **QUIET)
+
+
+SIDES = (1, -1, 1, -1, 1)  # so that the items as a whole are right
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_slices_that_are_off_together_fail_together(seed):
     """Each fifth of 600 has p = 0.02, which is no failure among 13 tests; Fisher's test of five is
-    far beyond. The sides alternate, so the items as a whole are right.
+    far beyond.
     """
-    items = with_pit(simulate(3000, seed, "values"), stats.kstwo.isf(0.02, 600), (1, -1, 1, -1, 1))
-    result = soc.check(hand_made_fit("values"), items, subset=20, **QUIET)
+    result = with_pit(simulate(3000, seed, "values"), stats.kstwo.isf(0.02, 600), SIDES)
     table = result.table.set_index("where")
     assert set(table.index[table["verdict"] == "fail"]) <= {"noise sd 1/5 to 5/5", "11 slices"}
     assert table.loc["noise sd 1/5 to 5/5", "verdict"] == "fail"
@@ -355,8 +347,7 @@ def test_slices_that_are_off_together_fail_together(seed):
 
 def test_advice_on_many_items_says_how_small_the_departure_is():
     """A distance of 0.0075 fails for 120,000 items as a whole, and for none of their fifths."""
-    items = with_pit(simulate(120_000, 0, "values"), 0.0075)
-    result = soc.check(hand_made_fit("values"), items, subset=20, **QUIET)
+    result = with_pit(simulate(120_000, 0, "values"), 0.0075)
     assert list(result.table.loc[result.table["verdict"] == "fail", "where"]) == ["all items"]
     assert "With so many items the smallest departures show" in result.advice[-1]
     assert "off by more than 0.008" in result.advice[-1]
@@ -364,11 +355,8 @@ def test_advice_on_many_items_says_how_small_the_departure_is():
 
 def test_many_small_departures_are_a_finding():
     """Each slice has p of about 0.03, none of which fails among 12; so many have p < 0.001."""
-    items = with_pit(simulate(3000, 0, "values"), stats.kstwo.isf(0.03, 600), (1, -1, 1, -1, 1))
-    fit = hand_made_fit("values")
-    number = (
-        soc.check(fit, items, subset=20, **QUIET).table.set_index("what").loc[pit_module.NUMBER]
-    )
+    result = with_pit(simulate(3000, 0, "values"), stats.kstwo.isf(0.03, 600), SIDES)
+    number = result.table.set_index("what").loc[pit_module.NUMBER]
     assert number["value"] >= 5
     assert number["p"] < 0.01
     assert number["verdict"] == "fail"

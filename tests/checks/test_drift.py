@@ -1,11 +1,13 @@
 """Drift: the walk against exact algebra, sites against brute force, and what is found in items."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import integrate, stats
+from scipy import integrate, linalg, special, stats
 
 import soc_pymc as soc
 from soc_pymc._model.splines import knots_in
@@ -13,47 +15,28 @@ from soc_pymc.checks import _drift as walk_module
 from soc_pymc.checks._drift import SDS, _scale, _site, walk
 from soc_pymc.checks.observations import curve_rows
 from soc_pymc.posterior.curves import place_of
+from tests.checks.hand_made import KINDS, as_items, simulate
 from tests.examples import QUIET
 
-COUNTS = {"score": "t", "count": "y", "exposure": "N"}
-VALUES = {"score": "t", "value": "v", "noise_sd": "s"}
-TRIALS = {"score": "p", "successes": "z", "trials": "n"}
-KINDS = {
-    "counts": (soc.PoissonItems, COUNTS),
-    "values": (soc.NormalItems, VALUES),
-    "successes": (soc.BinomialItems, TRIALS),
-}
 
-
-def frame_of(days, n, change=0.0, since=0, seed=0):
-    """Items of every kind; from a day on, log means, values and logits are higher by `change`."""
-    rng = np.random.default_rng(seed)
-    day = np.repeat(np.arange(days), n)
+def items_by_day(days, n, change=0.0, since=0, kind="counts", theta=None):
+    """Returns items; from a day on, log means, values and logits are higher by `change`."""
+    case, day = KINDS[kind], np.repeat(np.arange(days), n)
     later = np.where(day >= since, change, 0.0)
-    t = np.exp(rng.normal(-2.0, 0.7, len(day)))
-    size = rng.integers(5, 40, len(day)).astype(float)
-    theta = rng.gamma(1 / 0.3, 0.3 * t * np.exp(later))
-    p = 1 / (1 + np.exp(-(np.log(t) + 2.0)))
-    mean = 1 / (1 + np.exp(-(np.log(t) + 2.0 + later)))
-    s = rng.choice([0.3, 0.6], len(day))
-    return pd.DataFrame(
-        {
-            "t": t,
-            "N": size,
-            "y": rng.poisson(theta * size),
-            "s": s,
-            "v": rng.normal(rng.normal(t + later, 0.3), s),
-            "p": p,
-            "n": size.astype(int),
-            "z": rng.binomial(size.astype(int), rng.beta(8 * mean, 8 * (1 - mean))),
-            "day": (np.datetime64("2026-03-01") + day.astype("timedelta64[D]")).astype("M8[us]"),
-        }
-    )
+
+    def moved(rng, mean, variance):
+        if kind == "values":
+            return case.theta(rng, mean + later, variance)
+        if kind == "counts":
+            return case.theta(rng, mean * np.exp(later), variance * np.exp(2 * later))
+        return case.theta(rng, special.expit(special.logit(mean) + later), variance)
+
+    frame = simulate(days * n, 0, kind, theta or moved)
+    return frame.assign(day=pd.Timestamp("2026-03-01") + pd.to_timedelta(day, "D"))
 
 
 def statistics(frame, kind="counts", bins=12, **options):
-    make, roles = KINDS[kind]
-    return soc.summarize(make(frame, **roles), bins=bins, date="day", **QUIET, **options)
+    return soc.summarize(as_items(frame, kind), bins=bins, date="day", **QUIET, **options)
 
 
 # --- the walk ------------------------------------------------------------------------------------
@@ -70,9 +53,7 @@ def dense(precision, pull, day, sds):
         variance = gap * sds[i] ** 2
         variance[0] = walk_module._START**2
         prior[i::k, i::k] = root @ np.diag(variance) @ root.T
-    noise = np.zeros_like(prior)
-    for t in range(days):
-        noise[t * k : t * k + k, t * k : t * k + k] = np.linalg.inv(precision[t])
+    noise = linalg.block_diag(*np.linalg.inv(precision))
     seen = np.concatenate([np.linalg.solve(p, h) for p, h in zip(precision, pull, strict=True)])
     gain = np.linalg.solve(prior + noise, prior).T
     evidence = stats.multivariate_normal(np.zeros(days * k), prior + noise).logpdf(seen)
@@ -87,42 +68,33 @@ def random_days(seed, days=5, k=2):
     return precision, pull, np.cumsum(rng.integers(1, 4, days)).astype(float)
 
 
+def walk_on(grid, *days):
+    """Returns the walk on a grid of sds all of which count, and their prior probabilities."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walk_module, "SDS", grid)
+        patch.setattr(walk_module, "_LIGHT", 0.0)
+        return walk(*days), walk_module._prior()
+
+
 @given(st.integers(0, 1000))
 @settings(max_examples=10)
 def test_the_smoother_is_the_dense_gaussian_averaged_over_sds(seed):
     """Means, covariances and weights by multivariate normals of all days at once, to 1e-7."""
-    grid = np.array([0.0, 0.01, 0.1])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walk_module, "SDS", grid)
-        patch.setattr(walk_module, "_LIGHT", 0.0)
-        precision, pull, day = random_days(seed)
-        found = walk(precision, pull, day)
-        mass = walk_module._prior()
-    points = [(a, b) for a in range(3) for b in range(3)]
-    each = [dense(precision, pull, day, grid[list(at)]) for at in points]
-    log_weight = np.array(
-        [e[0] + np.log(mass[list(at)]).sum() for at, e in zip(points, each, strict=True)]
-    )
-    weight = np.exp(log_weight - log_weight.max())
-    weight /= weight.sum()
-    mean = sum(w * e[1] for w, e in zip(weight, each, strict=True))
-    second = sum(w * (e[2] + np.outer(e[1], e[1])) for w, e in zip(weight, each, strict=True))
-    covariance = second - np.outer(mean, mean)
-    np.testing.assert_allclose(found.smoothed.mean.ravel(), mean, atol=1e-7)
-    for t in range(len(day)):
-        at = slice(2 * t, 2 * t + 2)
-        np.testing.assert_allclose(found.smoothed.covariance[t], covariance[at, at], atol=1e-7)
-    np.testing.assert_allclose(found.step, weight @ grid[np.array(points)], atol=1e-7)
-    last = walk_of_days(precision, pull, day, 3, grid)
-    np.testing.assert_allclose(found.filtered.mean[2], last.smoothed.mean[2], atol=1e-7)
-
-
-def walk_of_days(precision, pull, day, number, grid):
-    """The walk of the first days alone, whose last state is the filtered one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walk_module, "SDS", grid)
-        patch.setattr(walk_module, "_LIGHT", 0.0)
-        return walk(precision[:number], pull[:number], day[:number])
+    grid, days = np.array([0.0, 0.01, 0.1]), random_days(seed)
+    states, mass = walk_on(grid, *days)
+    points = np.array(list(product(range(3), repeat=2)))
+    evidence, means, covariances = zip(*(dense(*days, grid[k]) for k in points), strict=True)
+    weight = special.softmax(evidence + np.log(mass[points]).sum(axis=1))
+    mean = weight @ np.array(means)
+    second = [c + np.outer(m, m) for m, c in zip(means, covariances, strict=True)]
+    covariance = np.tensordot(weight, second, 1) - np.outer(mean, mean)
+    blocks = [covariance[t : t + 2, t : t + 2] for t in range(0, len(mean), 2)]
+    np.testing.assert_allclose(np.ravel(states["smoothed"]), mean, atol=1e-7)
+    np.testing.assert_allclose(states["smoothed_covariance"], blocks, atol=1e-7)
+    np.testing.assert_allclose(states["step"], weight @ grid[points], atol=1e-7)
+    # the last state of the first days alone is the filtered one
+    first_days, _ = walk_on(grid, *(values[:3] for values in days))
+    np.testing.assert_allclose(states["filtered"][2], first_days["smoothed"][2], atol=1e-7)
 
 
 def test_p_values_are_those_of_a_day_given_the_days_before():
@@ -137,7 +109,7 @@ def test_p_values_are_those_of_a_day_given_the_days_before():
     for sd in rng.choice(SDS, number, p=walk_module._prior()):
         state = np.cumsum(np.append(rng.normal(), sd * rng.normal(size=days - 1)))
         seen = (state + noise * rng.normal(size=days))[:, None]
-        found.append(walk(precision, seen / noise**2, np.arange(float(days))).p_value[-1, 0])
+        found.append(walk(precision, seen / noise**2, np.arange(float(days)))["p_value"][-1, 0])
     assert stats.kstest(found, "uniform").pvalue > 0.001
 
 
@@ -150,8 +122,8 @@ def test_a_day_that_says_nothing_changes_nothing():
     )
     without = walk(precision, pull, day)
     kept = [0, 1, 3, 4, 5]
-    np.testing.assert_allclose(with_gap.smoothed.mean[kept], without.smoothed.mean, atol=1e-9)
-    assert with_gap.p_value[2].min() > 0.999
+    np.testing.assert_allclose(with_gap["smoothed"][kept], without["smoothed"], atol=1e-9)
+    assert with_gap["p_value"][2].min() > 0.999
 
 
 # --- a day's log likelihood ----------------------------------------------------------------------
@@ -159,7 +131,7 @@ def test_a_day_that_says_nothing_changes_nothing():
 
 @pytest.fixture(scope="module", params=KINDS)
 def fitted(request):
-    stats_ = statistics(frame_of(3, 600), request.param)
+    stats_ = statistics(items_by_day(3, 600, kind=request.param), request.param)
     return soc.fit(stats_, **QUIET), stats_
 
 
@@ -181,14 +153,9 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
     sd = np.sqrt(np.diag(covariance))
     axes = [np.linspace(m - 5 * s, m + 5 * s, 15) for m, s in zip(mean, sd, strict=True)]
     at = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
-    log_density = np.array(
-        [
-            rows.sums.values(
-                (rows.location + unit * (a + b * position))[None], (rows.dispersion + c)[None]
-            ).sum()
-            for a, b, c in at
-        ]
-    )
+    design = unit * np.stack([np.ones(len(position)), position])
+    curves = rows.location + at[:, :2] @ design, rows.dispersion + at[:, 2:]
+    log_density = rows.sums.values(*curves).sum(axis=1)
     weight = np.exp(log_density - log_density.max()).reshape(15, 15, 15)
     for k in range(3):
         marginal = weight.sum(axis=tuple(j for j in range(3) if j != k))
@@ -205,7 +172,8 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
 @pytest.mark.slow
 def test_a_step_is_found_on_its_day_and_measured():
     """3,000 values a day; the level moves by what it was moved, to 4 sds."""
-    found = soc.drift(statistics(frame_of(12, 3000, 0.4, 8), "values", joint=True), **QUIET)
+    frame = items_by_day(12, 3000, 0.4, 8, "values")
+    found = soc.drift(statistics(frame, "values", joint=True), **QUIET)
     assert found.alarms[0] == "2026-03-09"
     level = found.table[found.table["what"] == "level"].set_index("where")
     assert level.loc["2026-03-09", "verdict"] == "fail"
@@ -219,12 +187,14 @@ def test_a_step_is_found_on_its_day_and_measured():
 @pytest.mark.slow
 def test_another_shape_is_found_by_the_pit():
     """From day 9 theta is 0 or larger, with the same mean and variance: level and spread hold."""
-    frame = frame_of(12, 12_000)
-    rng = np.random.default_rng(1)
-    late = (frame["day"] >= "2026-03-09").to_numpy()
-    share = 0.3 / 1.3  # of zeros: with a fixed theta else, cv2 is 0.3
-    theta = frame["t"] * np.where(rng.random(len(frame)) < share, 0.0, 1 / (1 - share))
-    frame.loc[late, "y"] = rng.poisson(theta * frame["N"])[late]
+    days = np.repeat(np.arange(12), 12_000)
+
+    def two_points(rng, mean, variance):
+        cv2 = variance / mean**2  # theta is 0 with probability cv2 / (1 + cv2), else this
+        theta = mean * np.where(rng.random(len(mean)) * (1 + cv2) < cv2, 0.0, 1 + cv2)
+        return np.where(days < 8, KINDS["counts"].theta(rng, mean, variance), theta)
+
+    frame = items_by_day(12, 12_000, theta=two_points)
     found = soc.drift(statistics(frame, joint=True), **QUIET)
     pit = found.table[found.table["what"] == "PIT"].set_index("where")
     assert found.alarms[0] == "2026-03-09"
@@ -234,7 +204,7 @@ def test_another_shape_is_found_by_the_pit():
 
 @pytest.fixture(scope="module")
 def drifted():
-    return soc.drift(statistics(frame_of(6, 400), joint=False), **QUIET)
+    return soc.drift(statistics(items_by_day(6, 400), joint=False), **QUIET)
 
 
 @pytest.mark.slow
@@ -256,27 +226,27 @@ def test_fits_of_days_have_their_departures(drifted):
     """Curves are moved by level, slope and spread at every knot; draws vary as the day does."""
     base, scale = drifted.fit.data["posterior"], drifted.data.attrs
     position = (knots_in(drifted.fit.data, "mean_knot") - scale["centre"]) / scale["sd"]
-    for fit, at in ((drifted.fit_of(), -1), (drifted.fit_of("2026-03-01"), 0)):
-        moved = {c: fit.data["posterior"][c] - base[c] for c in ("log_mean", "log_cv2")}
-        level, slope, spread = drifted.data["filtered"].to_numpy()[at]
-        mean = {c: values.mean(("chain", "draw")) for c, values in moved.items()}
-        np.testing.assert_allclose(mean["log_mean"], level + slope * position, atol=1e-9)
-        np.testing.assert_allclose(mean["log_cv2"], spread, atol=1e-9)
-        covariance = drifted.data["filtered_covariance"].to_numpy()[at]
-        design = np.stack([np.ones(len(position)), position])
+    design = np.stack([np.ones(len(position)), position])
+    for fit, day in ((drifted.fit_of(), -1), (drifted.fit_of("2026-03-01"), 0)):
+        state = drifted.data.isel(day=day)
+        departure, covariance = (state[f"filtered{x}"].to_numpy() for x in ("", "_covariance"))
         variance = np.diag(design.T @ covariance[:2, :2] @ design)
-        added = moved["log_mean"].var(("chain", "draw"))
-        np.testing.assert_allclose(added, variance, rtol=0.25)  # of 1,000 draws
-        np.testing.assert_allclose(
-            moved["log_cv2"].var(("chain", "draw")), covariance[2, 2], rtol=0.25
-        )
+        for curve, mean, of_draws in (
+            ("log_mean", departure[:2] @ design, variance),
+            ("log_cv2", departure[2], covariance[2, 2]),
+        ):
+            moved = fit.data["posterior"][curve] - base[curve]
+            np.testing.assert_allclose(moved.mean(("chain", "draw")), mean, atol=1e-9)
+            # of 1,000 draws
+            np.testing.assert_allclose(moved.var(("chain", "draw")), of_draws, rtol=0.25)
 
 
 @pytest.mark.slow
 def test_labels_show_level_and_slope_alone():
-    frame = frame_of(4, 800)
-    frame["n"], frame["z"] = 1, (np.random.default_rng(0).random(len(frame)) < frame["p"]) * 1
-    found = soc.drift(statistics(frame, "successes", joint=True), **QUIET)
+    frame = items_by_day(4, 800, kind="trials")
+    frame["trials"] = 1
+    frame["successes"] = (np.random.default_rng(0).random(len(frame)) < frame["score"]) * 1
+    found = soc.drift(statistics(frame, "trials", joint=True), **QUIET)
     assert set(found.table["what"]) == {"level", "slope"}
     level = found.table[found.table["what"] == "level"]
     assert (level["high"] - level["low"]).max() < 0.3 * 2 * stats.norm.ppf(0.95)

@@ -9,7 +9,8 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import soc_pymc as soc
-from soc_pymc.checks.comparison import leave_one_out
+from soc_pymc.checks import comparison
+from soc_pymc.checks.comparison import by_item, leave_one_out
 from soc_pymc.checks.observations import observe
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
@@ -19,10 +20,15 @@ from tests.examples import QUIET
 from tests.thinning import thinned
 
 
+def laws(fit, frame, kind="counts"):
+    """Returns SciPy's laws of the items' outcomes under each draw of the curves, (draws, n)."""
+    size = frame[KINDS[kind].roles[2]].to_numpy()
+    return KINDS[kind].marginal(*moments_by_draw(fit, frame, kind), size)
+
+
 def densities(fit, frame, kind="counts"):
     """Returns SciPy's log densities of the items under each draw of the curves, (draws, n)."""
-    outcome, size = (frame[role].to_numpy() for role in KINDS[kind].roles[1:])
-    law = KINDS[kind].marginal(*moments_by_draw(fit, frame, kind), size)
+    law, outcome = laws(fit, frame, kind), frame[KINDS[kind].roles[1]].to_numpy()
     return law.logpdf(outcome) if kind == "values" else law.logpmf(outcome)
 
 
@@ -47,22 +53,19 @@ def test_items_left_out_are_those_of_plain_weights(kind):
     assert float(loo.p) == pytest.approx(
         (logsumexp(each, axis=0) - np.log(len(each)) - left_out(each)).sum(), abs=0.2
     )
+    law, outcome = laws(fit, frame, kind), frame[KINDS[kind].roles[1]].to_numpy()
+    pit = data["loo_pit"][KINDS[kind].roles[1]]
     if kind == "values":
-        outcome, size = frame["value"].to_numpy(), frame["noise_sd"].to_numpy()
-        cdf = KINDS[kind].marginal(*moments_by_draw(fit, frame, kind), size).cdf(outcome)
-        weight = np.exp(-each - logsumexp(-each, axis=0))
+        cdf, weight = law.cdf(outcome), np.exp(-each - logsumexp(-each, axis=0))
         moved = (weight * cdf).sum(axis=0) - cdf.mean(axis=0)
-        shift = (data["loo_pit"]["value"] - data["pit_values"]["value"]).to_numpy()
+        shift = (pit - data["pit_values"]["value"]).to_numpy()
         assert np.abs(moved).max() > 0.01
         np.testing.assert_allclose(shift, moved, atol=np.abs(moved).max() * 2 / 3)
         assert np.corrcoef(shift, moved)[0, 1] > 0.9
         # ArviZ's own weights 1,000 predictive draws: .065 is four sds of a share of so many
-        assert np.abs(az.loo_pit(data)["value"] - data["loo_pit"]["value"]).max() < 0.065
+        assert np.abs(az.loo_pit(data)["value"] - pit).max() < 0.065
     else:
-        outcome, size = (frame[role].to_numpy() for role in KINDS[kind].roles[1:])
-        law = KINDS[kind].marginal(*moments_by_draw(fit, frame, kind), size)
         below, upto = exact_ends(law, outcome)
-        pit = data["loo_pit"][KINDS[kind].roles[1]].to_numpy()
         assert (pit > below - 0.03).all()
         assert (pit < upto + 0.03).all()
 
@@ -120,7 +123,7 @@ def test_fits_are_compared_on_statistics(fits, small_items, exact):
     table = soc.compare(fits, statistics, **QUIET)
     assert list(table.index) == ["good", "narrow"]
     records = {
-        name: leave_one_out(fit, observe(fit, statistics)).record() for name, fit in fits.items()
+        name: by_item(leave_one_out(fit, observe(fit, statistics))) for name, fit in fits.items()
     }
     arvizs = az.compare(records, round_to="none")
     for name in ("elpd_diff", "dse", "p_worse", "p", "elpd", "se"):
@@ -154,6 +157,21 @@ def test_fits_that_did_not_converge_have_no_numbers():
     assert list(table.index) == ["true", "wide", "failed"]
     assert table.loc["failed", ["elpd", "se", "weight"]].isna().all()
     assert table.loc["true", ["elpd", "weight"]].notna().all()
+
+
+def test_fits_whose_draws_cannot_leave_items_out_have_no_numbers(monkeypatch):
+    """One item of log density -inf makes a sum over items undefined."""
+
+    def undefined(fit, *args):
+        loo = leave_one_out(fit, *args)
+        return replace(loo, elpd_i=loo.elpd_i - np.inf) if fit is wild else loo
+
+    monkeypatch.setattr(comparison, "leave_one_out", undefined)
+    wild = hand_made_fit(second=1.0)
+    with pytest.warns(soc.ConvergenceWarning, match=r"'wild' \(draws differ too much"):
+        table = soc.compare({"wild": wild, "true": hand_made_fit()}, as_items(simulate(300, 4)))
+    assert list(table.index) == ["true", "wild"]
+    assert table.loc["wild", ["elpd", "se", "weight"]].isna().all()
 
 
 @pytest.mark.slow

@@ -5,11 +5,11 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc.checks.observations import thin
+from soc_pymc.checks.observations import Observations, thin
 from soc_pymc.checks.pit import (
     cdf_ends,
-    curve_shifts,
     distance_p_value,
+    pit_tests,
     replicated_distances,
     slice_pits,
 )
@@ -31,18 +31,16 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
     case, rng = example(name), np.random.default_rng(0)
     fit, truth = case.fit, posterior_of(thin(case.fit, 20))
     rows = case.frame.iloc[rng.integers(len(case.frame), size=ITEMS)]
-    columns = dict(frame_columns(fit, truth, case.case.items(rows)))
+    columns = dict(frame_columns(fit, case.case.items(rows)))
     outcomes = truth.simulate(columns, rng)
-    ones = np.ones(ITEMS, dtype=int)
-    shift = curve_shifts(fit, columns, ones, ones[None] > 0, rng)
-    strayed = replicated_distances(shift, np.array([[ITEMS]]), rng)[:, 0]
-    p_values = []
+    ones, p_values = np.ones(ITEMS, dtype=int), []
     for own in outcomes:
-        items = columns | {truth.outcome.observed: own}
-        ends = cdf_ends(posterior_of(fit), items)
-        test = slice_pits(ends, ones, {"": ones > 0}, rng).isel(slice=0)
-        p_value = distance_p_value(float(test["distance"]), ITEMS, strayed)
-        p_values.append((p_value, float(test["p_value"])))
+        items = Observations(columns | {truth.outcome.observed: own}, ones, {}, {})
+        ends = cdf_ends(posterior_of(fit), items.columns)
+        masks = {"": ones > 0}
+        pits, _ = pit_tests(fit, items, masks, ends, rng)
+        independent = slice_pits(ends, ones, masks, rng)
+        p_values.append([float(test["p_value"][0]) for test in (pits, independent)])
     allowed, independent = (np.array(p_values) < 0.05).sum(axis=0)
     assert allowed <= 4 < independent
 

@@ -3,11 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
+from arviz_stats.utils import ELPDDataLOO
 from scipy.linalg import hadamard
 
 import soc_pymc as soc
-from soc_pymc.checks import selection
-from soc_pymc.checks.comparison import LeaveOneOut
+from soc_pymc import _fit
 from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, trial_frame, value_frame
 
 FAST = soc.VI(draws=400, seed=1)
@@ -100,14 +101,19 @@ NAMES = ["plain", "exposure", "mixture", "both"]
 )
 def test_the_simplest_of_those_near_the_best_that_can_be_trusted(elpd, doubtful, chosen):
     """All differences have a standard error of 2."""
-    candidates = {}
+    results = {}
     for name, total, number, sign in zip(NAMES, elpd, doubtful, hadamard(16)[1:], strict=False):
         n = np.ones(1024, dtype=int)
         each = np.nan * n if total is None else total / 1024 + np.sqrt(2.0) / 32 * np.tile(sign, 64)
         k = np.where(np.cumsum(n) <= number, 1.0, 0.1)
-        loo = LeaveOneOut(each.sum(), 0.0, 0.0, 1.0, each, k, n, 1000)
-        candidates[name] = selection._Candidate(None, None if total is None else loo, "")
-    table = selection._table(candidates)
+        by_row = {
+            x: xr.DataArray(v, {"n": ("row", n)}, "row")
+            for x, v in (("elpd_i", each), ("pareto_k", k))
+        }
+        totals = {"elpd": each.sum(), "se": 0.0, "p": 0.0, "scale": "log", "n_samples": 1000}
+        loo = ELPDDataLOO(**totals, n_data_points=1024, good_k=2 / 3, warning=False, **by_row)
+        results[name] = (None if total is None else loo), ""
+    table = _fit._table(results)
     np.testing.assert_allclose(table["dse"].replace(0.0, np.nan).dropna(), 2.0)
     assert table.index.tolist() == NAMES
     assert table.index[table["chosen"]].tolist() == [chosen]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import soc_pymc as soc
-from soc_pymc.families.cells import count_cell_range, exposure_cell_range
+from soc_pymc.families.scales import count_cell_range, exposure_cell_range
 from tests.data.cell_references import count_cell, size_cell
 from tests.tables import ROLES
 from tests.thinning import thinned

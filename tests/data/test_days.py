@@ -135,15 +135,9 @@ LEVELS = {
     "values": ((0.2, -1.0), (-0.2, 0.5)),
     "successes": ((-1.0, -0.5), (0.0, 0.5)),
 }
-ROUNDED = pytest.mark.xfail(
-    strict=True, reason="weighted counts of a cell, divided by its items, are rounded up and shift"
-)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param("counts", marks=ROUNDED), "values", pytest.param("successes", marks=ROUNDED)],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_likelihood_of_weighted_days_is_the_weighted_sum(kind):
     """Of two levels of the curves, because constants are free; cells of small counts are exact."""
     stats = statistics(table_of(), kind)

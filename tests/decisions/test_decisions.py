@@ -11,8 +11,7 @@ from scipy import integrate, stats
 import soc_pymc as soc
 from soc_pymc import decisions as dec
 from soc_pymc.checks.observations import thin
-from soc_pymc.decisions import choices
-from soc_pymc.decisions import items as decision_items
+from soc_pymc.decisions import joint
 from soc_pymc.posterior.curves import with_posterior
 from tests.examples import CASES, COUNT_ROLES, QUIET
 from tests.thinning import thinned
@@ -101,8 +100,8 @@ def test_answers_do_not_depend_on_how_work_is_cut(small_fit, some_items, monkeyp
     fit = thin(small_fit, 100)
     draws = dec.thompson_draws(fit, some_items, 70, seed=2, **QUIET)
     best = dec.probability_best(fit, some_items, 3, draws=200, **QUIET)
-    monkeypatch.setattr(decision_items, "_MOST", 64)
-    monkeypatch.setattr(choices, "_HELD", 1)
+    monkeypatch.setattr(joint, "_MOST", 64)
+    monkeypatch.setattr(joint, "_HELD", 1)
     monkeypatch.setenv("SOC_PYMC_THREADS", "1")
     many = dec.thompson_draws(fit, some_items, 150, seed=2, **QUIET)
     xr.testing.assert_identical(draws, many[:70])

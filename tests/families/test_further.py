@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from soc_pymc.posterior.interface import ThetaMixture
+from soc_pymc.posterior.item_columns import ThetaMixture
 from tests.family_records import RECORDS
 
 # conjugate parameters of components (as a mixture of one item has them), sizes and cuts
@@ -43,18 +43,18 @@ def by_all_outcomes(record, a, b, weight, size, cut):
 @pytest.mark.parametrize("weighted", [True, False])
 def test_value_and_expected_variance(name, weighted):
     record, (a, b) = RECORDS[name], COMPONENTS[name]
+    family = record.family
     weight = WEIGHT if weighted else np.full(4, 0.25)
     theta = ThetaMixture(a[:, None], b[:, None], weight[:, None] if weighted else None)
-    further = record.family.further
     for size in SIZES[name]:
         more = np.array([size])
         for cut in CUTS[name]:
             variance, value = by_all_outcomes(record, a, b, weight, size, cut)
-            result = further.value(theta, theta, more, np.array([cut]))[0]
+            result = family.value_of_outcome(theta, theta, more, np.array([cut]))[0]
             # the sum of values has a step at the kink
             assert result == pytest.approx(value, rel=1e-7, abs=1e-6 if name == "Normal" else 1e-9)
         if weighted:  # from a grid of at most 256 outcomes
-            assert further.expected_variance(theta, more)[0] == pytest.approx(variance, rel=1e-4)
+            assert family.expected_variance(theta, more)[0] == pytest.approx(variance, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -67,7 +67,7 @@ def test_one_component_has_the_closed_form(name):
         "Beta": ([9.0, 0.5, 3e3], [3.0, 2.0, 9e3], [3000.0, 1.0, 100.0]),
     }[name]
     a, b, more = (np.array([column]) for column in (a, b, more))
-    result = family.further.expected_variance(ThetaMixture(a, b, np.ones((1, 3))), more[0])
+    result = family.expected_variance(ThetaMixture(a, b, np.ones((1, 3))), more[0])
     mean, variance = family.mean(a, b)[0], family.variance(a, b)[0]
     gain = family.outcome.forms.response(more[0], mean, variance)
     closed = {

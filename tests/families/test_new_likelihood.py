@@ -16,23 +16,16 @@ from scipy import stats
 import soc_pymc as soc
 from soc_pymc import prior_table
 from soc_pymc._model.rows import rows_of
-from soc_pymc.data import columns
-from soc_pymc.families import cells, family, mixtures, outcomes, priors
+from soc_pymc.data import validation
+from soc_pymc.families import family, mixtures, outcomes, scales
 from soc_pymc.families.forms import OutcomeForms
 from soc_pymc.families.rising import columns as sums_of_cells
 from soc_pymc.families.rising import two_points
-from soc_pymc.families.row_sums import RowSums, Weak, by_row, row_of, weak_dispersion
-from soc_pymc.families.validity import Bounds
+from soc_pymc.families.row_sums import RowSums, by_row, row_of
 from tests.examples import OVER
 
 POWERS = {f"sum_y{k if k > 1 else ''}": outcomes.Sum(k, 0) for k in (1, 2, 3)}
 ROLES = {"score": "score", "time": "time", "events": "events"}
-
-
-def log_density(y, events, log_mean, log_cv2):
-    """Log density of Lomax with shape 1 / cv2 and scale 1 / (mean cv2)."""
-    cv2 = np.exp(log_cv2)
-    return log_mean - (1.0 / cv2 + 1.0) * np.log1p(y * np.exp(log_mean) * cv2)
 
 
 @numba.njit(cache=False)
@@ -55,25 +48,20 @@ class WaitingRows(RowSums):
 
     tables: ClassVar = {"start": ("time", "items")}
     draw_row = staticmethod(draw_row)
-    most, farthest, reach, most_spread = (300.0, 60.0), (3.0, 3.0), 1.0, 1.0
+    widened = staticmethod(family.GAMMA.rows.widened)
     margins, size_cell = ("time",), "time_cell"
 
     @staticmethod
-    def log_marginal(xp, location, dispersion, time, items, total, spread):
-        cv2 = xp.exp(dispersion) + spread * (1.0 + xp.exp(dispersion))
-        mean = location + 0.5 * spread
-        tails = (1.0 + 1.0 / cv2)[..., None] * xp.log1p(time * (xp.exp(mean) * cv2)[..., None])
-        return (items * (mean[..., None] - tails)).sum(axis=-1)
+    def log_probability(xp, location, dispersion, time, items, total):
+        cv2 = xp.exp(dispersion)
+        tails = (1.0 + 1.0 / cv2)[..., None] * xp.log1p(time * (xp.exp(location) * cv2)[..., None])
+        return (items * (location[..., None] - tails)).sum(axis=-1)
 
     @classmethod
     def of(cls, rows, cells):
         row, *sums = sums_of_cells(cells["time"], ("n", *POWERS))
         start, points = by_row(rows, *two_points(row, *sums))
         return cls(start, *points, np.bincount(row, sums[1], rows), np.zeros(rows))
-
-    @staticmethod
-    def weak(sums, scale, centre):
-        return Weak((centre, 5.0), (1.0, 1.0)), weak_dispersion(-1.2, 1.4)
 
     def information(self, location, dispersion):
         n = np.bincount(row_of(self.start), self.items)
@@ -98,53 +86,57 @@ class WaitingItems(soc.PoissonItems):
 
 
 COUNTS = outcomes.OUTCOMES["poisson"]
-WAITING = replace(
-    COUNTS,
-    kind="waiting",
-    observed="time",
-    size="events",
-    whole=False,
-    validity=replace(
-        COUNTS.validity,
-        outcome=Bounds("times must be finite numbers >= 0", least=0.0),
-        size=Bounds("events must be 1", largest=1.0, least=1.0),
-        conflict=None,
-    ),
-    integers=("n",),
-    forms=type("WaitingForms", (OutcomeForms,), {})(),
-    sums_of={"n": outcomes.Sum(0, 0), "sum_N": outcomes.Sum(0, 1), **POWERS},
-    tables={
-        "part": replace(COUNTS.tables["part"], reals=("sum_N", "sum_y", *outcomes._SCORES)),
-        "time": outcomes._margin("time_cell", POWERS),
-        "joint": outcomes._joint("events_cell", "time_cell", POWERS),
-    },
-)
-TIMES = replace(
-    family.GAMMA,
-    name="Waiting",
-    outcome=WAITING,
-    prior=WaitingPrior,
-    rows=WaitingRows,
-    update=lambda a, b, y, events: (a + events, b + y),
-    log_density=log_density,
-)
+
+
+class WaitingFamily(type(family.GAMMA)):
+    name, prior, rows = "Waiting", WaitingPrior, WaitingRows
+    outcome = replace(
+        COUNTS,
+        kind="waiting",
+        observed="time",
+        size="events",
+        whole=False,
+        validity=replace(
+            COUNTS.validity,
+            outcome=scales.Bounds("times must be finite numbers >= 0", least=0.0),
+            size=scales.Bounds("events must be 1", largest=1.0, least=1.0),
+            conflict=None,
+        ),
+        integers=("n",),
+        forms=type("WaitingForms", (OutcomeForms,), {})(),
+        sums_of={"n": outcomes.Sum(0, 0), "sum_N": outcomes.Sum(0, 1), **POWERS},
+        tables={
+            "part": replace(COUNTS.tables["part"], reals=("sum_N", "sum_y", *outcomes._SCORES)),
+            "time": outcomes._margin("time_cell", POWERS),
+            "joint": outcomes._joint("events_cell", "time_cell", reals=POWERS),
+        },
+    )
+
+    def update(self, a, b, y, size):
+        return a + size, b + y
+
+    def log_density(self, y, size, location, dispersion):
+        """Log density of Lomax with shape 1 / cv2 and scale 1 / (mean cv2)."""
+        cv2 = np.exp(dispersion)
+        return location - (1.0 / cv2 + 1.0) * np.log1p(y * np.exp(location) * cv2)
+
+
+TIMES = WaitingFamily(family.GAMMA.components)
 
 
 @pytest.fixture
 def waiting(monkeypatch):
     """Adds the kind and the family to the tables that hold them by name."""
-    size_cell, laws = cells.CELLS["exposure_cell"], prior_table.FAMILIES
+    size_cell, laws = scales.CELLS["exposure_cell"], prior_table.FAMILIES
     table = SimpleNamespace(**{**vars(laws["Gamma"]), "update": TIMES.update})
     for records, name, record in (
-        (outcomes.OUTCOMES, "waiting", WAITING),
+        (outcomes.OUTCOMES, "waiting", TIMES.outcome),
         (family.FAMILIES, "Waiting", TIMES),
-        (family._BY_KIND, "waiting", TIMES),
-        (cells.CELLS, "time_cell", size_cell._replace(role="outcome")),
-        (cells.CELLS, "events_cell", size_cell),
-        (priors.CURVES, "Waiting", priors.CURVES["Gamma"]),
+        (scales.CELLS, "time_cell", size_cell._replace(role="outcome")),
+        (scales.CELLS, "events_cell", size_cell),
         (mixtures._LAWS, "Waiting", mixtures._LAWS["Gamma"]),
         (laws, "Waiting", table),
-        *((columns.NUMBERS, role, rule) for role, rule in WAITING.bounds.items()),
+        *((validation.NUMBERS, role, rule) for role, rule in TIMES.outcome.bounds.items()),
     ):
         monkeypatch.setitem(records, name, record)
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize
 
 from soc_pymc.families.mixtures import summaries
-from soc_pymc.posterior.interface import ThetaMixture
+from soc_pymc.posterior.item_columns import ThetaMixture
 from tests.family_records import RECORDS
 
 # conjugate parameters of three components of two items

@@ -265,7 +265,11 @@ def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("words", "text"),
-    [("", "--help"), ("frobnicate", "choose from"), ("fit s.nc --out f.nc --colour", "--colour")],
+    [
+        ("", "--help"),
+        ("frobnicate", "choose from"),
+        ("fit s.nc --out f.nc --colour", "--colour; soc-pymc fit --help"),
+    ],
 )
 def test_unknown_words_are_one_line_after_the_usage(words, text, capsys):
     with pytest.raises(SystemExit) as end:

@@ -168,6 +168,24 @@ def test_results_say_that_items_depend(fits, frame):
         soc.compare({"a": wide, "b": narrow}, stats, **QUIET)
 
 
+def test_wider_curves_leave_the_dispersion_as_it_is():
+    """Where few clusters reach the ends; far draws of the curves there made 1.55 of 1.03."""
+    rng = np.random.default_rng(1)
+    cluster = rng.integers(0, 20, 3000)
+    score = np.exp(rng.normal(-4.0, 1.2, 20)[cluster] + rng.normal(0.0, 0.4, 3000))
+    size = rng.lognormal(5.0, 1.5, 3000)
+    theta = score * np.exp(rng.normal(0.0, 0.6, 20)[cluster]) * rng.gamma(1.5, 1 / 1.5, 3000)
+    columns = {"score": score, "count": rng.poisson(theta * size), "exposure": size}
+    frame, values = pd.DataFrame(columns | {"cluster": cluster}), []
+    for roles in ({}, {"cluster": "cluster"}):
+        items = items_of(frame, **roles)
+        table = soc.check(
+            soc.fit(soc.summarize(items, **QUIET), **QUIET), items, subset=20, **QUIET
+        )
+        values.append(table.table.set_index("what").loc["dispersion", "value"])
+    assert values[1] == pytest.approx(values[0], rel=0.1)
+
+
 def test_wider_curves_keep_the_mean_of_theta_between_knots():
     """Of noise with sd 2 at the first knot and 0.1 at the others, within two thirds of an sd; a
     move that suits the knots alone is off by a whole sd between them.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.data import passes
+from soc_pymc.data import local
 from tests.examples import CASES, count_frame
 
 ROOT = Path(soc.__file__).parents[1]
@@ -47,7 +47,7 @@ def test_statistics_do_not_depend_on_the_order_of_items(frame, tmp_path, monkeyp
         frame.iloc[k::4].to_parquet(paths[-1])
     assert_same(expected, statistics(paths))
     assert_same(expected, statistics(paths[::-1]))
-    monkeypatch.setattr(passes, "_BLOCK", 1_500)
+    monkeypatch.setattr(local, "_BLOCK", 1_500)
     assert_same(expected, statistics(frame))
 
 

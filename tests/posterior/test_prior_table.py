@@ -5,9 +5,9 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc import prior_table
-from soc_pymc.posterior import prior_export
+from soc_pymc.posterior import files
 from soc_pymc.posterior.prior_build import table_of
 from soc_pymc.posterior.weights import _with_moments
 from tests.examples import (
@@ -43,8 +43,7 @@ def count_frame_with_areas():
 def count_frame_with_atom():
     """Returns counts a fifth of which share a default score."""
     frame = count_frame()
-    frame.loc[::5, "score"] = 0.05
-    return frame
+    return frame.assign(score=frame["score"].where(frame.index % 5 > 0, 0.05))
 
 
 COUNTS = partial(Case, count_frame, soc.PoissonItems, method=soc.VI(draws=200))
@@ -59,29 +58,12 @@ FITS["atoms"] = replace(COUNTS(soc.Gamma()), frame=count_frame_with_atom)
 QUICK = ("normal", "groups", "normal_mixture")
 
 
-@dataclass(frozen=True)
-class Scored:
-    """Rows of a fit, half of them with hostile sizes, scored in every form."""
-
-    fit: soc.Fit
-    frame: pd.DataFrame
-    usual: np.ndarray  # rows whose sizes are not multiplied
-    arguments: list
-    forms: dict  # tables by form
-    path: Path
-
-    def __getattr__(self, form):
-        return self.forms[form]
-
-    @property
-    def clear(self):
-        """Rows that are not flagged."""
-        return ~self.forms["parquet"]["flagged"].to_numpy()
-
-
 @pytest.fixture(scope="module")
 def scored(kept_fit, tmp_path_factory):
-    """Returns 400 rows of a fit of `FITS` by name, half of them with hostile sizes, scored."""
+    """Returns 400 rows of a fit of `FITS` by name, scored in every form.
+
+    Half of them have hostile sizes, the others are `usual`; `clear` ones are not flagged.
+    """
 
     @functools.cache
     def by_name(name):
@@ -89,13 +71,18 @@ def scored(kept_fit, tmp_path_factory):
         key = f"example_{name}" if name in CASES else f"scored_{name}"
         fit, frame = kept_fit(key, case.fit), case.frame()
         frame = frame.iloc[:: len(frame) // 400].head(400).reset_index(drop=True)
-        sizes = frame[list(ROLES[case.kind].values())[2]]
-        frame = ref.hostile_sizes(frame, case.kind).assign(id=np.arange(400))
-        items = case.items(frame)
+        size = list(ROLES[case.kind].values())[2]
+        hostile = ref.hostile_sizes(frame, case.kind).assign(id=np.arange(400))
+        items = case.items(hostile)
         forms, paths = ref.scored_in_every_form(fit, items, tmp_path_factory.mktemp(name))
-        usual = (frame[sizes.name] == sizes).to_numpy()
-        return Scored(
-            fit, frame, usual, ref.row_arguments(frame, items.roles), forms, paths["parquet"]
+        return SimpleNamespace(
+            fit=fit,
+            frame=hostile,
+            usual=(hostile[size] == frame[size]).to_numpy(),
+            clear=~forms["parquet"]["flagged"].to_numpy(),
+            arguments=ref.row_arguments(hostile, items.roles),
+            path=paths["parquet"],
+            **forms,
         )
 
     return by_name
@@ -217,8 +204,8 @@ def test_outer_levels_and_rows_without_outcomes(example, scored):
 # --- the file ------------------------------------------------------------------------------------
 
 
-def test_the_file_says_what_it_is(scored):
-    """Its description is that of the fit, and its errors are of the numbers in it."""
+def test_the_file_says_what_it_is(scored, tmp_path):
+    """Its description is that of the fit; the order of its columns, and others, do not matter."""
     rows = scored("normal")
     meta = prior_table.load(rows.path).meta
     assert (meta["family"], meta["axis"]["scale"], meta["zero"]) == ("Normal", "linear", False)
@@ -226,10 +213,6 @@ def test_the_file_says_what_it_is(scored):
     assert meta == prior_table.load(str(rows.path).replace("parquet", "json")).meta
     assert rows.path.stat().st_size < 1_000_000
 
-
-def test_columns_are_read_by_name(scored, tmp_path):
-    """Their order in the file, and further columns, do not matter."""
-    rows = scored("normal")
     table = pq.read_table(rows.path)
     turned = table.select(table.column_names[::-1]).append_column("note", [["x"] * len(table)])
     pq.write_table(turned, tmp_path / "turned.parquet")
@@ -237,17 +220,9 @@ def test_columns_are_read_by_name(scored, tmp_path):
     pd.testing.assert_frame_equal(pd.DataFrame(again), rows.parquet)
 
 
-def change_number(whole):
-    whole["nodes"]["second_00"][7] += 1e-3
-
-
-def change_description(whole):
-    whole["meta"]["edges"][3] += 1e-3
-
-
 DAMAGE = {
-    "number": change_number,
-    "description": change_description,
+    "number": lambda whole: whole["nodes"].update(second_00=whole["nodes"]["second_00"][::-1]),
+    "description": lambda whole: whole["meta"]["edges"].insert(3, 1e-3),
     "cut column": lambda whole: whole["nodes"]["weight_00"].pop(),
     "no column": lambda whole: whole["nodes"].pop("weight_00"),
     "no description": lambda whole: whole.pop("meta"),
@@ -324,7 +299,7 @@ def test_a_prior_that_no_table_follows_is_refused_and_leaves_no_file(
     """Five steps whose curves jump at edges have no table; others are compared with all draws."""
     method = soc.FiveSteps(smooth=False)
     steps = soc.fit(example("five_steps").statistics, method=method, progress=False)
-    monkeypatch.setattr(prior_export, "_FAR", 1e-9)
+    monkeypatch.setattr(files, "_FAR", 1e-9)
     for fit in (steps, ref.thinned_fit(example("normal").fit, 50)):
         with pytest.raises(soc.FitError):
             soc.export_prior(fit, tmp_path / "prior.json")

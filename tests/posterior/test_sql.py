@@ -51,6 +51,15 @@ def exact(fit, rows):
     return soc.item_posteriors(fit, soc.PoissonItems(rows, **HOSTILE), progress=False)
 
 
+def in_engine(engine, rows):
+    """Returns a connection and its table of rows."""
+    connection = getattr(ibis, engine).connect()
+    if engine == "polars":
+        return connection, connection.create_table("items", rows)
+    connection.con.register("items", rows)  # Ibis cannot create a table with some names
+    return connection, connection.table("items")
+
+
 def assert_close(found, exact):
     """Checks rows that are not flagged, in any order, to the digits that all forms share.
 
@@ -69,12 +78,7 @@ def assert_close(found, exact):
 
 @pytest.mark.parametrize("engine", ["duckdb", "polars"])
 def test_expression_with_hostile_names_and_labels(fit, rows, exact, engine):
-    connection = getattr(ibis, engine).connect()
-    if engine == "duckdb":
-        connection.con.register("items", rows)
-        table = connection.table("items")
-    else:
-        table = connection.create_table("items", rows)
+    connection, table = in_engine(engine, rows)
     expression = soc.posterior_expression(fit, soc.PoissonItems(table, **HOSTILE))
     assert list(expression.columns) == [*rows.columns, *NEW]
     assert_close(connection.to_pandas(expression), exact)
@@ -182,12 +186,7 @@ def test_rows_that_would_be_refused_are_null(example, name, engine):
         for column, value in zip(names, zip(*good, *bad, strict=True), strict=True)
     }
     rows = pa.table({"id": np.arange(len(good) + len(bad)), **columns})
-    connection = getattr(ibis, engine).connect()
-    if engine == "duckdb":  # whose tables Ibis cannot create from a frame with some names
-        connection.con.register("items", rows)
-        table = connection.table("items")
-    else:
-        table = connection.create_table("items", rows)
+    connection, table = in_engine(engine, rows)
     expression = soc.posterior_expression(example(name).fit, case.items(table))
     found = connection.to_pandas(expression).sort_values("id", ignore_index=True)
     assert len(found) == len(rows)
@@ -213,11 +212,11 @@ def test_spark(fit, rows, exact, spark):
 def test_postgres(fit, rows, exact, postgres_server):
     """Expression and text; an unknown group is NULL."""
     connection = ibis.postgres.connect(**postgres_server)
-    quoted = ['"' + name.replace('"', '""').replace("%", "%%") + '"' for name in rows.columns]
+    quoted = ['"' + name.replace('"', '""') + '"' for name in rows.columns]
     kinds = ["double precision", "bigint", "double precision", "text", "bigint"]
     typed = ", ".join(f"{name} {kind}" for name, kind in zip(quoted, kinds, strict=True))
     with connection.con.cursor() as cursor:
-        cursor.execute(f"create table hostile ({typed})".replace("%%", "%"))
+        cursor.execute(f"create table hostile ({typed})")
         values = [tuple(row) for row in rows.astype(object).itertuples(index=False)]
         cursor.executemany("insert into hostile values (%s, %s, %s, %s, %s)", values)
         cursor.execute("insert into hostile values (0.1, 1, 9.0, 'unknown', -1)")

@@ -50,7 +50,9 @@ def _one_bin(own: Mapping[str, np.ndarray], outcome: Outcome) -> dict[str, float
     """One row: averages, ratios to the oracle, and their standard errors."""
     theta, best, spread = own["theta"], own["oracle_mean"], own["oracle_variance"]
     mean, variance = own["theta_mean"], own["theta_var"]
-    unit = outcome.forms.unit(own["true_mean"], own["true_variance"])
+    level, of_theta = own["true_mean"], own["true_variance"]
+    units = {"poisson": level**2, "normal": of_theta, "binomial": (level * (1.0 - level)) ** 2}
+    unit = units[outcome.kind]  # of squared errors
     row: dict[str, float] = {"score": float(own["score"].mean()), "items": len(theta)}
     for name in ("true_mean", "mean", "true_variance", "variance"):
         row[name] = float(own[name].mean())

@@ -15,8 +15,7 @@ import pandas as pd
 from scipy import special, stats
 
 import soc_pymc as soc
-from soc_pymc.evaluate._held_out import fit_baselines
-from soc_pymc.evaluate.splitting import read_frame
+from soc_pymc.evaluate._held_out import fit_baselines, read_frame
 from soc_pymc.families.outcomes import OUTCOMES
 from tests.studies.common import Choice, averages, fitted, options, show
 

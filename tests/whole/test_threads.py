@@ -9,7 +9,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc._lib.threads import VARIABLE
-from soc_pymc.data import passes
+from soc_pymc.data import local
 from soc_pymc.posterior import items as posterior_items
 from tests.data.cell_references import assert_same
 from tests.examples import CASES, SINGLE_FAMILIES
@@ -51,7 +51,7 @@ def test_statistics(name, example, monkeypatch, tmp_path):
     options = {"bins": 40, "folds": 7, "joint": joint - 20}
     in_one_block = soc.summarize(items["pandas"], **options, **QUIET)
     assert in_one_block.coarse > 1
-    monkeypatch.setattr(passes, "_BLOCK", 120)
+    monkeypatch.setattr(local, "_BLOCK", 120)
     for source in items.values():
         by_number = []
         for number in "123":

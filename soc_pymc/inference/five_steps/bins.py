@@ -15,10 +15,9 @@ from scipy.optimize import elementwise
 from ..._lib.arrays import Floats, Ints
 from ..._lib.threads import ordered_map
 from ..._model.likelihood import exact_slopes
-from ...families import binomial_beta
 from ...families.beta_mixtures import betas_of_logit
 from ...families.components import WIDTH, cell_points, inverse_trigamma
-from ...families.family import Family
+from ...families.family import BETA, Family
 from ...families.row_sums import Columns, RowSums
 
 Pair = tuple[Floats, Floats]
@@ -206,9 +205,9 @@ def _gamma_curves(weight: Floats, place: Floats, sd: Floats) -> Pair:
 
 def _beta_curves(weight: Floats, place: Floats, sd: Floats) -> Pair:
     a, b = betas_of_logit(place, sd**2)
-    sds = np.sqrt(binomial_beta.variance(a, b))
-    mean, variance = place_moments(weight, binomial_beta.mean(a, b), sds)
-    others = (weight * binomial_beta.mean(b, a)).sum(axis=1)
+    sds = np.sqrt(BETA.variance(a, b))
+    mean, variance = place_moments(weight, BETA.mean(a, b), sds)
+    others = (weight * BETA.mean(b, a)).sum(axis=1)
     return np.log(mean) - np.log(others), variance / (mean * others * (mean * others - variance))
 
 

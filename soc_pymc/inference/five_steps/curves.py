@@ -12,7 +12,6 @@ from ..._model.splines import Axis, natural_spline, place_knots, roughness, spli
 from ...families.family import FAMILIES
 from ...families.monotone import project_monotone
 from ...families.poisson_gamma import match_gammas, moments_of_log
-from ...families.priors import CURVES_BY_BIN
 from ..methods import FiveSteps
 from .bins import Estimates
 
@@ -45,7 +44,7 @@ class Curves(NamedTuple):
         """Variables and coordinates of one draw; of steps, the parameters at each bin's row."""
         names, dims, values = prior.curve_names, KNOTS, self.values
         if not self.knots:
-            names, dims = CURVES_BY_BIN[prior.family], ("bin", "bin")
+            names, dims = prior.parameter_names, ("bin", "bin")
             values = FAMILIES[prior.family].to_parameters(*(curve[row] for curve in values))
         curves = zip(names, dims, values, strict=True)
         draw = {name: (("chain", "draw", dim), curve[None, None]) for name, dim, curve in curves}

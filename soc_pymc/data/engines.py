@@ -1,0 +1,162 @@
+"""Grouped passes over items in the engine of an Ibis table, by formulas of its columns."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._lib.arrays import Floats, Ints
+from .._lib.progress import phase
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.scales import CELLS
+from .binning import Columns, Grid, Joint, Piles, Sums, Weights, make_lookup
+from .formulas import Folds, block_of_labels, exact, fold_of, functions, summand
+from .items import Items
+from .sources import readable, record_batches
+from .validation import scan
+
+_ROWS = 1 << 20  # rows that arrive at once
+_PART_KEYS = ("group", "fold", "bin")
+_BEYOND = 1e300  # stands for an infinite edge, which SQL cannot write
+
+
+class Grouped:
+    """Grouped passes over a user's Ibis table in its own engine; the items are valid."""
+
+    def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
+        self.items, self._folds, self._outcome = items, folds, OUTCOMES[items.kind]
+        self._progress = progress
+        self._n, self.table = scan(items, progress)
+        self._codes: dict[str, int] = {}  # of the labels of groups
+
+    def weights(self, grid: Grid, weight: str | None) -> Weights:
+        """Aggregate the items by cell."""
+        table, ops = self.table, functions()
+        amount = ops["whole"](table[weight]).sum().cast("int64") if weight else table.count()
+        sums = {"n": table.count(), "amount": amount}
+        ends = {"low": table.score.min(), "high": table.score.max()}
+        cell = ops["score_cell"](table.score, grid.floor, grid.steps)
+        with phase("choosing bins", enabled=self._progress), readable():
+            rows = table.group_by(cell=cell).aggregate(**sums, **ends).order_by("cell").to_pyarrow()
+        cells = (np.asarray(rows[name], dtype=np.int64) for name in ("cell", *sums))
+        low, high = (np.asarray(rows[name], dtype=float) for name in ends)
+        return Weights(low.min(), high.max(), *cells)
+
+    def tables(self, edges: Floats, joint: Joint) -> Sums:
+        """Make one grouped pass over joint cells, or one for each margin."""
+        outcome = self._outcome
+        piles, keyed = Piles(outcome, joint, len(edges) + 1), self._keyed(edges)
+        leading, *others = outcome.margins
+        passes = [(*outcome.tables,)] if joint.most else [("part", leading), *zip(others)]
+        for names in passes:
+            cells = {name: outcome.tables[name].cells for name in names}
+            finest = dict.fromkeys(cell for keys in cells.values() for cell in keys.values())
+            sums = {"n": keyed.count()}
+            sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
+            for name in {*outcome.integers, *outcome.reals(names)} - sums.keys():
+                total = summand(name, outcome, keyed, functions()).sum()
+                sums[name] = total.cast("int64") if name in outcome.integers else total
+            grouped = keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)
+            with phase("summing cells", enabled=self._progress):
+                for rows in self._batches(grouped):
+                    for name, keys in cells.items():
+                        piles.add(name, {**rows, **{k: rows[cell] for k, cell in keys.items()}})
+        return piles.sums(list(self._codes), self._n)
+
+    def _keyed(self, edges: Floats) -> Any:
+        """The table of items with columns of their group, fold, bin and cells."""
+        import ibis
+
+        table, fold = self.table, ibis.literal(0, type="int64")
+        if self._folds.by == "cluster":
+            with readable():
+                labels = table.select("cluster").distinct().to_pyarrow()["cluster"].to_pylist()
+            table = with_blocks(table, labels)
+        keyed = with_cells(with_bins(table, edges), self._outcome)
+        if self._folds.by != "none":
+            fold = fold_of(self._folds, keyed, self._outcome.size, functions())
+        group = keyed.group if "group" in keyed.columns else ibis.literal("")
+        return keyed.mutate(fold=fold, group=group)
+
+    def _batches(self, expression: Any) -> Iterator[Columns]:
+        """Columns of record batches; groups are coded in the order of their appearance."""
+        integers = {"group", *_PART_KEYS, *self._outcome.integers}
+        with readable():
+            for batch in record_batches(expression, _ROWS):
+                columns = {}
+                for name, values in zip(batch.schema.names, batch.columns, strict=True):
+                    if name == "group":
+                        words = values.to_pylist()
+                        values = [self._codes.setdefault(word, len(self._codes)) for word in words]
+                    # engines widen sums of whole numbers
+                    integral = name in integers or name.endswith("_cell")
+                    columns[name] = np.asarray(values, dtype=np.int64 if integral else np.float64)
+                yield columns
+
+
+def with_cells(table: Any, outcome: Outcome) -> Any:
+    """The table with a column for each cell of its items."""
+    ops, y, size = functions(), table[outcome.observed], table[outcome.size]
+    operands = {"outcome": y, "size": size, "rest": size - y}
+    names = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
+    for name in dict.fromkeys(names):
+        cell = CELLS[name]
+        arguments = [operands[cell.role]]
+        if cell.grid == "value":
+            negligible = outcome.validity.outcome.negligible
+            arguments = [ops["without_small"](y, negligible), table.noise_cell]
+        table = table.mutate(**{name: ops[f"{cell.grid}_cell"](*arguments)})
+    return table
+
+
+def with_blocks(table: Any, labels: Sequence[str]) -> Any:
+    """The table with blocks of its clusters in place of their labels, none missing."""
+    import ibis
+    import pyarrow as pa
+
+    label = pa.array(labels, pa.string())
+    blocks = pa.table({"soc_label": label, "soc_block": block_of_labels(labels)})
+    joined = table.inner_join(ibis.memtable(blocks), [("cluster", "soc_label")])
+    return joined.mutate(cluster=joined.soc_block)
+
+
+def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score") -> Any:
+    """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open."""
+    import ibis
+    import pyarrow as pa
+
+    if len(edges) == 0:
+        return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
+    lookup = make_lookup(edges)
+    ends = np.minimum(lookup.edges, _BEYOND)
+    cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
+    cell = lookup.lowest + np.arange(len(lookup.below))
+    columns = {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
+    clipped = ibis.least(ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high))
+    keyed = functions()["score_cell"](clipped, lookup.grid.floor, lookup.grid.steps)
+    table = table.mutate(**{f"{prefix}cell": keyed})
+    joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
+    passed = total((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
+    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed})
+
+
+def total(terms: Iterable[Any]) -> Any:
+    """Sum as a tree, because engines limit an expression's depth."""
+    sums = list(terms) or [0.0]
+    while len(sums) > 1:
+        sums = [sum(sums[i + 1 : i + 2], sums[i]) for i in range(0, len(sums), 2)]
+    return sums[0]
+
+
+def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
+    """Scores in some cells that at least so many items share, with their numbers of items."""
+    import ibis
+
+    if not len(cells):
+        return {}
+    ends = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
+    inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in ends]
+    counted = table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())
+    with readable():
+        rows = counted.filter(ibis._.n >= least).order_by("score").to_pyarrow().to_pydict()
+    return dict(zip(rows["score"], rows["n"], strict=True))

@@ -1,0 +1,368 @@
+"""Pictures of items: how far outcomes pull posterior means, and calibration from labels alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from matplotlib import colors, ticker
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from .._lib.arguments import PROBABILITY, A, OrNone, Whole, checked, numbers_of, shown
+from .._lib.arrays import Bools, Floats
+from .._lib.errors import ItemsError
+from ..data.items import BinomialItems
+from ..data.sources import open_table
+from ..data.summaries import summarize
+from ..families.outcomes import OUTCOMES, Outcome
+from ..families.priors import Beta
+from ..families.scales import LOG
+from ..inference.results import Fit
+from ..posterior.calibration import bands, calibration_curves
+from . import style
+from .style import AX
+
+_NAME = A(str, "the name of a column", ItemsError)
+_ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
+_COLUMNS = {role: OrNone(_NAME) for role in _ROLES}
+_PAIRS = ", or ".join(f"{kind.observed}= and {kind.size}=" for kind in OUTCOMES.values())
+_ITEMS = 2000  # points drawn at most
+_LINES = 60
+_LOOK: dict[str, Any] = {"cmap": "viridis", "alpha": 0.6, "linewidths": 0, "zorder": 2}
+_PULL: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
+_POINTS, _ENDS = 200, (0.01, 0.99)  # points of the curve, and quantiles at its ends
+
+
+# --- shrinkage -----------------------------------------------------------------------------------
+
+
+@checked(score=_NAME, ax=AX, **_COLUMNS)
+def plot_shrinkage(
+    table: Any,
+    *,
+    score: str,
+    count: str | None = None,
+    exposure: str | None = None,
+    value: str | None = None,
+    noise_sd: str | None = None,
+    successes: str | None = None,
+    trials: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw each item's posterior mean against its own rate, count / exposure, or its own value.
+
+    Points on the dashed line keep their own rate or value; lines show how far some of the others
+    are pulled. Items without events stand apart at the left. Of more than 2,000 items as many are
+    drawn at random.
+
+    Parameters
+    ----------
+    table, score
+        What `soc.item_posteriors` returned: a table with ``theta_mean``; and the column of the
+        scores, which colour the points.
+    count, exposure, value, noise_sd, successes, trials
+        Columns of the outcomes and their sizes: one of the three pairs.
+    ax
+        Axes to draw in; None makes a figure.
+
+    Raises
+    ------
+    ItemsError
+        If the table or its columns are not as above, or no item has any exposure.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> scored = soc.item_posteriors(fit, items)
+    >>> ax = soc.plots.plot_shrinkage(scored, score="score", count="count", exposure="exposure")
+    >>> len(ax.collections) > 0
+    True
+    """
+    rng = np.random.default_rng(0)
+    columns = dict(zip(_ROLES, (count, exposure, value, noise_sd, successes, trials), strict=True))
+    outcome = _outcome_of(columns)
+    observed, sizes = str(columns[outcome.observed]), str(columns[outcome.size])
+    t, y, size, theta = _numbers(table, [score, observed, sizes, "theta_mean"])
+    rate = outcome.estimate(y, size)
+    finite = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
+    usable = np.flatnonzero(finite & (theta > outcome.theta.low))
+    if not usable.size:
+        raise ItemsError(f"no item has a positive {sizes!r} and theta_mean: nothing to draw")
+    drawn = usable if len(usable) <= _ITEMS else rng.choice(usable, _ITEMS, replace=False)
+    t, rate, size, theta = t[drawn], rate[drawn], size[drawn], theta[drawn]
+    high = max(float(theta.max()), float(rate.max()))
+    rates = outcome.positive and high < 0.5 * outcome.theta.high  # and shares are small
+    on_axis = rate > (0.0 if rates else -np.inf)
+    ends = np.array([min(rate[on_axis].min(initial=high), theta.min()), high])
+    if not on_axis.all():  # a place left of all others on a logarithmic axis
+        jitter = rng.uniform(-0.35, 0.35, int((~on_axis).sum()))
+        rate[~on_axis] = ends[0] / 3 * np.exp(jitter)
+    ax = style.panels(ax, (7.5, 6))[0]
+    power = 1.0 if outcome.sizes_add else -1.0
+    _points(ax, rate, theta, t, size**power, score, rates)
+    ax.plot(ends, ends, color=style.REFERENCE, linewidth=1, linestyle="--", zorder=1)
+    order = np.flatnonzero(on_axis)[np.argsort(rate[on_axis])]
+    pulled = order[:: max(1, len(order) // _LINES)]
+    segments = [[(rate[i], rate[i]), (rate[i], theta[i])] for i in pulled]
+    ax.add_collection(LineCollection(segments, **_PULL))
+    if rates:
+        _log_axes(ax, None if on_axis.all() else ends[0] / 3, rate, theta)
+    _size_legend(ax, size**power, style.named(outcome.words.size, sizes), power)
+    name, unit = style.escaped(observed, 20), style.escaped(sizes, 20)
+    across = f"{outcome.words.estimate}: {name}" + ("" if outcome.direct else f" / {unit}")
+    events = outcome.words.events if outcome.direct else name
+    up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
+    number = f"{len(drawn):,}" + (f" of {len(usable):,}" if len(drawn) < len(usable) else "")
+    style.finish(ax, f"Shrinkage (n = {number} items)", across, up, legend=False)
+    return ax
+
+
+def _outcome_of(columns: dict[str, str | None]) -> Outcome:
+    """Return the kind whose two columns are named."""
+    roles = {role for role, name in columns.items() if name}
+    for outcome in OUTCOMES.values():
+        if roles == {outcome.observed, outcome.size}:
+            return outcome
+    names = ", ".join(f"{role}={shown(columns[role])}" for role in columns if role in roles)
+    raise ItemsError(f"{names or 'no outcomes'}: name both columns, {_PAIRS}, and no others")
+
+
+def _numbers(table: Any, names: list[str]) -> list[Floats]:
+    """Return columns of a table as numbers, NaN where they are missing."""
+    frame = open_table(table, list(dict.fromkeys(names))).to_pandas()
+    try:
+        return [frame[name].to_numpy(dtype=float, na_value=np.nan) for name in names]
+    except (TypeError, ValueError, OverflowError):
+        listed = ", ".join(map(repr, names))
+        raise ItemsError(f"columns {listed} must be numeric, as from soc.item_posteriors") from None
+
+
+def _points(
+    ax: Axes, rate: Floats, theta: Floats, t: Floats, size: Floats, score: str, rates: bool
+) -> None:
+    """Draw items coloured by the score, with areas that grow with their size."""
+    low, high = (float(q) for q in np.quantile(t, [0.01, 0.99]))
+    logarithmic = rates and 0 < low < high
+    norm = colors.LogNorm(low, high) if logarithmic else colors.Normalize(low, high)
+    # items of a large size are few and drawn last, on top
+    order = np.argsort(size, kind="stable")
+    areas = _areas(size[order], size)
+    points = ax.scatter(rate[order], theta[order], s=areas, c=t[order], norm=norm, **_LOOK)
+    bar = ax.figure.colorbar(points, ax=ax, label=style.named("score", score), shrink=0.7)
+    if logarithmic:
+        style.plain_ticks(bar.ax.yaxis, low, high)
+
+
+def _areas(size: Floats, sizes: Floats) -> Floats:
+    """Return areas of points that grow with the logarithm of the size, within those drawn."""
+    low, high = sizes.min(), sizes.max()
+    return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
+
+
+def _log_axes(ax: Axes, zeros: float | None, rate: Floats, theta: Floats) -> None:
+    """Make both axes logarithmic, with a labelled place for rate 0."""
+    bottom, top = float(theta.min()), float(theta.max())
+    low, high = min(float(rate.min()), bottom), max(float(rate.max()), top)
+    style.scaled_axis(ax.yaxis, LOG.name, bottom, top)
+    style.scaled_axis(ax.xaxis, LOG.name, low, high)
+    ax.set_xlim(low / 1.2, high * 1.3)
+    ax.set_ylim(bottom / 1.3, top * 1.3)
+    if zeros is None:
+        return
+    ax.axvline(zeros * 1.65, color=style.GREY, linewidth=0.6)
+    ticks = [x for x in ax.get_xticks() if zeros * 1.65 < x <= high * 1.3]
+    ax.set_xticks([zeros, *ticks], ["0", *(style.plain(x) for x in ticks)])
+    ax.xaxis.set_minor_locator(ticker.NullLocator())  # a rate of 0 does not belong among decades
+
+
+def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
+    """Explain the areas of the least, the median and the largest size to a power."""
+    levels = np.unique(np.quantile(size, [0.0, 0.5, 1.0]))
+    for level, area in zip(levels, _areas(levels, size), strict=True):
+        label = style.plain(float(f"{level**power:.3g}"))
+        ax.scatter([], [], s=area, color=style.GREY, label=label)
+    ax.legend(title=title, title_fontsize=8, loc="lower right", **style.FRAMELESS)
+
+
+# --- calibration from labels ---------------------------------------------------------------------
+
+
+@dataclass(repr=False)
+class CalibrationDisplay:
+    """A calibration curve with its band, as data and as a picture.
+
+    Attributes
+    ----------
+    score, mean, lower, upper
+        200 predicted probabilities, of which 98% lie between the first and the last; E(y | score);
+        and the band that holds the whole curve with probability `prob`.
+    bins
+        Observed points: mean prediction ``p`` of a bin, its items ``n``, ``share`` of 1s, and its
+        interval from ``low`` to ``high``.
+    prob, fit, name
+        Probability of the band and the intervals, the fit behind the curve, and its name.
+    ax_, figure_, line_
+        Axes, figure and curve, once drawn.
+
+    Examples
+    --------
+    >>> import numpy as np, soc_pymc as soc
+    >>> p = np.random.default_rng(0).uniform(0.02, 0.98, 2000)
+    >>> soc.plots.CalibrationDisplay.from_predictions(np.random.default_rng(1).random(2000) < p, p)
+    <CalibrationDisplay: 2,000 items in 10 bins, 90% band>
+    """
+
+    score: Floats
+    mean: Floats
+    lower: Floats
+    upper: Floats
+    bins: pd.DataFrame
+    prob: float
+    fit: Fit
+    name: str | None = None
+    ax_: Axes | None = None
+    figure_: Figure | None = None
+    line_: Line2D | None = None
+
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f" {self.name!r}"
+        items = f"{self.bins['n'].sum():,} items in {style.number_of(len(self.bins), 'bin')}"
+        return f"<CalibrationDisplay{name}: {items}, {self.prob:.0%} band>"
+
+    @classmethod
+    def from_predictions(cls, y: ArrayLike, p: ArrayLike, **options: Any) -> "CalibrationDisplay":
+        """Fit the curve to labels and predictions, and draw it: `plot_calibration`."""
+        return plot_calibration(y, p, **options)
+
+    def plot(self, ax: Axes | None = None) -> "CalibrationDisplay":
+        """Draw the curve with its band and the observed points over the diagonal; return self."""
+        panel: Axes = style.panels(ax, (5.5, 5.5))[0]
+        panel.plot([0, 1], [0, 1], "--", color=style.REFERENCE, lw=1, label="perfectly calibrated")
+        name = "E(y | p)" if self.name is None else style.escaped(self.name)
+        [self.line_] = panel.plot(self.score, self.mean, color=style.CURVE, label=name)
+        label = f"{self.prob:.0%} band of the whole curve"
+        ends = self.score, self.lower, self.upper
+        panel.fill_between(*ends, color=style.CURVE, alpha=0.2, lw=0, label=label)
+        share = self.bins["share"]
+        bars = [share - self.bins["low"], self.bins["high"] - share]
+        label = f"observed, by bin ({self.prob:.0%} intervals)"
+        points: dict[str, Any] = {"fmt": "o", "color": style.OBSERVED, "markersize": 4, "zorder": 3}
+        # not clipped: a point at 0 or 1 is complete
+        panel.errorbar(self.bins["p"], share, yerr=bars, label=label, clip_on=False, **points)
+        panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        title = f"Calibration curve, {self.bins['n'].sum():,} items"
+        style.finish(panel, title, "predicted probability", "share of the positive class")
+        self.ax_, self.figure_ = panel, panel.figure  # type: ignore[assignment]
+        return self
+
+
+@checked(n_bins=Whole(1), prob=PROBABILITY, name=OrNone(A(str, "text")), ax=AX)
+def plot_calibration(
+    y: ArrayLike,
+    p: ArrayLike,
+    *,
+    n_bins: int = 10,
+    pos_label: object = None,
+    prob: float = 0.9,
+    prior: Beta | None = None,
+    name: str | None = None,
+    ax: Axes | None = None,
+) -> CalibrationDisplay:
+    """Draw the calibration curve of predicted probabilities with an honest band, from labels alone.
+
+    The curve is the mean of a Beta prior given the score, a spline on the logit scale. Where the
+    band leaves the diagonal, the probabilities are not calibrated.
+
+    Parameters
+    ----------
+    y, p, pos_label
+        Labels of two classes, predicted probabilities of the positive class, each of shape (n,),
+        and its label, None being 1. Predictions of exactly 0 or 1 are not part of the curve.
+    n_bins, prob, prior
+        Number of bins of equally many items, for the observed points; probability of their
+        intervals, and of the band of the whole curve; and prior, None is ``soc.Beta()``.
+    name, ax
+        Name of the curve in the legend, and axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    CalibrationDisplay
+
+    Raises
+    ------
+    ItemsError
+        If labels or probabilities are not as above.
+
+    Examples
+    --------
+    >>> import numpy as np, soc_pymc as soc
+    >>> p = np.random.default_rng(0).uniform(0.02, 0.98, 2000)
+    >>> soc.plots.plot_calibration(np.random.default_rng(1).random(2000) < p**2, p)
+    <CalibrationDisplay: 2,000 items in 10 bins, 90% band>
+    """
+    from ..inference.fitting import fit as fit_statistics  # which loads PyMC
+
+    labels, predicted = np.asarray(y), numbers_of(p, "p", ItemsError)
+    if labels.ndim != 1 or predicted.shape != labels.shape:
+        raise ItemsError(
+            f"y and p must be vectors of one length, not {labels.shape} and {predicted.shape}"
+        )
+    labels = _positive(labels, pos_label)
+    outside = ~((predicted >= 0) & (predicted <= 1))
+    if outside.any():
+        raise ItemsError(
+            f"{int(outside.sum()):,} of {predicted.size:,} probabilities p are not from 0 to 1"
+        )
+    proper = (predicted > 0) & (predicted < 1)
+    if not proper.any():
+        raise ItemsError("all probabilities p are exactly 0 or 1: there is no curve to draw")
+    columns = {"p": predicted[proper], "y": labels[proper].astype(float)}
+    table = pa.table(columns | {"n": np.ones(len(columns["p"]), dtype=np.int64)})
+    items = BinomialItems(table, score="p", successes="y", trials="n")
+    fit = fit_statistics(summarize(items, on_leakage="ignore"), prior)
+    # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
+    axis = fit.axis("mean")
+    low, high = axis(np.quantile(columns["p"], _ENDS))
+    scores = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
+    band = bands(calibration_curves(fit, scores)[["mean"]], prob, simultaneous=True)["mean"]
+    lower, mean, upper = band.to_numpy()
+    observed = _observed(labels, predicted, n_bins, prob)
+    return CalibrationDisplay(scores, mean, lower, upper, observed, prob, fit, name).plot(ax)
+
+
+def _positive(labels: NDArray[Any], pos_label: object) -> Bools:
+    """Return whether each label is that of the positive class."""
+    classes = pd.unique(pd.Series(labels))
+    unknown = [label for label in classes if label not in (0, 1)]
+    if pos_label is None and unknown:
+        raise ItemsError(
+            f"labels y are {shown(unknown[0])}, neither 0 nor 1: say which is positive by "
+            "pos_label=, or use soc.BinomialItems for successes in trials"
+        )
+    if pos_label is not None and (len(classes) > 2 or pos_label not in classes):
+        raise ItemsError(
+            f"pos_label={shown(pos_label)} must be one of two labels y: these have "
+            f"{len(classes):,} values"
+        )
+    return np.asarray(labels == (1 if pos_label is None else pos_label), dtype=bool)
+
+
+def _observed(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:
+    """Shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
+    proper = (p > 0) & (p < 1)
+    cuts = np.unique(np.quantile(p[proper], np.arange(1, n_bins) / n_bins, method="higher"))
+    number = np.where(proper, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins))
+    rows = pd.DataFrame({"p": p, "y": labels}).groupby(number)
+    bins = pd.DataFrame({"p": rows["p"].mean(), "n": rows.size(), "share": rows["y"].mean()})
+    positive = bins["n"] * bins["share"]
+    beta = stats.beta(positive + 0.5, bins["n"] - positive + 0.5)
+    # an interval holds its point, also where all labels are the same
+    bins["low"] = np.where(positive == 0, 0.0, beta.ppf((1 - prob) / 2))
+    bins["high"] = np.where(positive == bins["n"], 1.0, beta.ppf((1 + prob) / 2))
+    return bins.reset_index(drop=True)

@@ -1,0 +1,242 @@
+"""Pictures of checks and of any table of results: the PIT of outcomes, and intervals."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import colors
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+from scipy import stats
+
+from .._lib.arguments import A, OrNone, Real, Whole, checked, shown
+from .._lib.errors import FitError
+from ..checks._check import CheckResult
+from ..checks.results import Result, p_value, worst_first
+from ..families.scales import LOG
+from . import style
+from .style import AX
+
+_PROB = 0.95  # probability of bands that chance alone fills
+_COLUMNS = 3
+_CELLS = 10  # cells of a histogram
+_PALEST = 0.9  # the light end of a colour map is hard to see on white
+_ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
+_NUMBERS = ("value", "low", "high")
+
+
+# --- the PIT -------------------------------------------------------------------------------------
+
+
+@checked(
+    result=A(CheckResult, "what soc.check(fit, items) returned"),
+    by=OrNone(A(str, "'score', or the name of a column")),
+    ax=AX,
+)
+def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None) -> NDArray[Any]:
+    """Draw the PIT of outcomes against the uniform distribution that a right model gives them.
+
+    By slice it is the ECDF of the PIT minus the uniform cdf, with its 95% band. A curve above 0 at
+    the left means more low counts than predicted, one below 0 at the right more high counts. The
+    coloured line is the randomised PIT that is tested, the grey one its average.
+
+    Parameters
+    ----------
+    result, by
+        What `soc.check` returned. None draws every slice; the name of a column, such as
+        ``"exposure"``, its slices alone; and ``"score"`` the paper's figure (Sections 5.1 to 5.3 of
+        Muralidharan and Najmi): histograms of the PIT in 20 bins of the score.
+    ax
+        Axes to draw histograms in, or the first slice alone; None makes a figure of all slices.
+
+    Returns
+    -------
+    numpy.ndarray
+        The axes, one for each slice shown.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> result = soc.check(fit, items)
+    >>> len(soc.plots.plot_pit(result)) == result.data["pit"].sizes["slice"]
+    True
+    """
+    if by == "score":
+        panels = style.panels(ax, (6.8, 4.4))
+        _histograms(result, panels[0])
+        return panels
+    slices = [str(name) for name in result.data["pit"]["slice"].to_numpy()]
+    if by is not None:
+        slices = [name for name in slices if name.startswith((f"{by} ", f"column {by} "))]
+        if not slices:
+            raise FitError(f"by={shown(by)} is not a column of the slices: leave it out to see all")
+    slices = slices if ax is None else slices[:1]
+    columns = min(_COLUMNS, len(slices))
+    rows = -(-len(slices) // columns)
+    size = (max(2.6 * columns, 6.5), 2.1 * rows + 0.8)
+    axes, unused = np.split(style.panels(ax, size, rows, columns), [len(slices)])
+    for panel in unused:
+        panel.remove()
+    for place, (name, panel) in enumerate(zip(slices, axes, strict=True)):
+        _ecdf(result, name, panel)
+        if place >= len(slices) - columns:
+            panel.set_xlabel("PIT", fontsize=9)
+        if place % columns == 0:
+            panel.set_ylabel("ECDF - uniform", fontsize=9)
+    handles = axes[0].get_legend_handles_labels()[0]
+    for name, color in style.VERDICTS.items():
+        handles.append(Line2D([], [], color=color, label=f"PIT: {name}"))
+    outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5} if ax is None else {}
+    (ax or axes[0].figure).legend(handles=handles, **outside, **style.FRAMELESS)
+    return axes
+
+
+def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
+    """Draw one slice: band, averaged and randomised ECDF differences, coloured by the verdict."""
+    pit = result.data["pit"].to_dataset().sel(slice=name)
+    table = result.table
+    row = table[(table["what"] == "PIT") & (table["where"] == name)].iloc[0]
+    n, u = int(pit["n_items"]), pit["u"].to_numpy()
+    style.finish(ax, "", "", "", legend=False)
+    bound = float(stats.kstwo.isf(1 - _PROB, n))
+    ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", color=style.REFERENCE, alpha=0.12, lw=0)
+    ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
+    ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label="averaged over randomisation")
+    ax.plot(u, pit["randomised"], color=style.VERDICTS[row["verdict"]], linewidth=1.5)
+    words = f"{n:,} items, p {p_value(row['p'])}: {row['verdict']}"
+    ax.set_title(f"{style.escaped(name, 36)}\n{words}", fontsize=8)
+    highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
+    reach = max(1.5 * bound, 1.1 * highest)
+    ax.set(xlim=(0, 1), ylim=(-reach, reach))
+    ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    ax.locator_params(axis="y", nbins=5)
+    ax.tick_params(labelsize=8)
+
+
+def _histograms(result: CheckResult, ax: Axes) -> None:
+    """Draw the density of the PIT in each bin of the score, coloured by the score."""
+    bins = result.data["pit_by_score"].to_dataset()
+    score, n = bins["score"].to_numpy(), bins["n_items"].to_numpy()
+    edges = np.linspace(0.0, 1.0, _CELLS + 1)
+    ecdf = bins["ecdf"].transpose("bin", "u").to_numpy()
+    density = [_CELLS * np.diff(np.interp(edges, bins["u"], line)) for line in ecdf]
+    error = stats.norm.isf((1 - _PROB) / 2) * np.sqrt((_CELLS - 1) / np.median(n))
+    band: dict[str, Any] = {"color": style.REFERENCE, "alpha": 0.15, "linewidth": 0}
+    ax.axhspan(1 - error, 1 + error, label=f"{_PROB:.0%} of points by chance", **band)
+    ends = float(score.min()), float(score.max())
+    norm = colors.LogNorm(*ends) if style.is_rate(score) else colors.Normalize(*ends)
+    shades = colors.LinearSegmentedColormap.from_list(
+        "score", ScalarMappable(cmap="viridis").to_rgba(np.linspace(0, _PALEST, 64), norm=False)
+    )
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    for line, t in zip(density, score, strict=True):
+        ax.plot(middle, line, color=shades(norm(t)), linewidth=1)
+    bar = ax.figure.colorbar(ScalarMappable(norm, shades), ax=ax, label="score of the bin")
+    if style.is_rate(score):
+        style.plain_ticks(bar.ax.yaxis, *ends)
+    ax.set(xlim=(0, 1), ylim=(0, None))
+    title = f"{int(n.sum()):,} items in {style.number_of(len(n), 'bin')} of the score"
+    style.finish(ax, title, "PIT", "density", legend=False)
+    ax.legend(loc="lower center", **style.FRAMELESS)
+
+
+# --- intervals -----------------------------------------------------------------------------------
+
+
+@checked(
+    table=A(pd.DataFrame | Result, "a table of results with columns where, value, low and high"),
+    rows=Whole(1),
+    reference=OrNone(Real()),
+)
+def plot_intervals(
+    table: pd.DataFrame | Result,
+    rows: int = 30,
+    reference: float | None = None,
+    axes: Axes | Sequence[Axes] | NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Draw the values of a table with their intervals: a panel by ``what``, a row by ``where``.
+
+    A dot is the value, a line its interval, a colour the verdict: blue ok, orange warn, red fail.
+
+    Parameters
+    ----------
+    table, rows
+        What `soc.check`, `soc.drift`, `soc.sensitivity`, `soc.evaluate.held_out` and
+        `soc.quantities` return, or any table with columns ``where`` and ``value``, and perhaps
+        ``low``, ``high``, ``what``, ``verdict`` and ``p``. And the most rows of a panel: of more,
+        those with the worst verdict and then the least ``p``.
+    reference, axes
+        Where to draw an upright line, such as 0 or 1 for no difference; and axes to draw in, one
+        for each panel, or None for a figure.
+
+    Returns
+    -------
+    numpy.ndarray
+        The axes, one for each panel.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import soc_pymc as soc
+    >>> table = pd.DataFrame({"where": ["DE", "FR"], "value": [1.2, 0.9], "low": [1.1, 0.8],
+    ...                       "high": [1.4, 1.1]})
+    >>> [ax] = soc.plots.plot_intervals(table, reference=1.0)
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['DE', 'FR']
+    """
+    frame = table.table if isinstance(table, Result) else table
+    parts = [part for _, part in _checked(frame).groupby("what", sort=False)]
+    heights = [_HEAD + _ROW * min(len(part), rows) for part in parts]
+    size = 7.0, min(0.3 + sum(heights), _TALLEST)
+    row = style.panels(axes, size, len(parts), height_ratios=heights)
+    for ax, part in zip(row, parts, strict=True):
+        worst = worst_first(part)[:rows].sort_index()
+        _draw(ax, worst, len(part), reference)
+    if axes is None:
+        row[0].figure.align_titles()
+    return row
+
+
+def _checked(table: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with a known value, with all columns that pictures read."""
+    missing = [name for name in ("where", "value") if name not in table]
+    if missing:
+        raise FitError(f"the table misses the columns {', '.join(missing)}: rename yours")
+    chosen = table.reset_index(drop=True)
+    for name in _NUMBERS:
+        column = chosen.get(name, pd.Series(np.nan, chosen.index))
+        chosen[name] = pd.to_numeric(column, errors="coerce").astype(float)
+        if (chosen[name].isna() & column.notna()).any():
+            raise FitError(f"column {name!r} of the table must hold numbers")
+    known = chosen[np.isfinite(chosen["value"])]
+    if known.empty:
+        raise FitError("the table has no row with a known value: there is nothing to draw")
+    return known.assign(**{"what": "", "verdict": "ok", "p": 1.0} | dict(known.items()))
+
+
+def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> None:
+    place = np.arange(len(part))
+    verdict = part["verdict"].to_numpy()
+    value, low, high = (part[name].to_numpy() for name in _NUMBERS)
+    if reference is not None:
+        ax.axvline(reference, color=style.REFERENCE, linewidth=1, linestyle="--")
+    for name, color in style.VERDICTS.items():
+        rows = verdict == name if name != "ok" else ~np.isin(verdict, ("warn", "fail"))
+        ax.hlines(place[rows], low[rows], high[rows], color=color, linewidth=1.6)
+        ax.plot(value[rows], place[rows], "o", color=color, markersize=4.5)
+    numbers = np.concatenate([value, low, high, [] if reference is None else [reference]])
+    if style.is_rate(numbers):
+        style.scaled_axis(ax.xaxis, LOG.name, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+    else:
+        ax.locator_params(axis="x", nbins=6)
+    ax.margins(x=0.05)
+    shown = f" ({len(part)} of {total:,})" if len(part) < total else ""
+    style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{shown}", "", "", legend=False)
+    ax.grid(visible=False, axis="y")
+    names = (f"{name:.4g}" if isinstance(name, float) else name for name in part["where"])
+    ax.set_yticks(place, [style.escaped(name, 32) for name in names], fontsize=8)
+    ax.tick_params(axis="x", labelsize=8)
+    ax.set_ylim(len(part) - 0.4, -0.6)  # the first row on top

@@ -1,0 +1,262 @@
+"""Files of scored items and of a fit's prior, written atomically, with what made them."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._lib.arguments import path_of
+from .._lib.errors import FitError, ItemsError
+from .._lib.files import replacing
+from ..data.sources import kind_of, paths_of
+from ..inference.results import FIT, Fit
+from ..prior_table import PriorTable, by_group, checksum, posterior_rows
+from .predictive import posterior_of
+from .prior_build import table_of
+
+_VERSION = 7  # version of scoring; files of another version are made again
+_RECORD = b"soc_pymc"  # key of the record in a file's description
+_ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
+_MOST_BYTES = 10_000_000
+_LEVELS = 0.05, 0.95  # quantiles whose errors are stated
+_PROBES, _FAR = 500, 0.1  # simulated items, and an error in posterior sd that is too large
+_MOST_ITEMS = 0.99  # share of them whose errors must be smaller
+_TIMES = (0.25, 1.0, 4.0, 16.0)  # sizes of these items, in those of their bins
+
+
+# --- a fit's prior -------------------------------------------------------------------------------
+
+
+def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
+    """Write a fit's prior to a small file, for scoring items without this package.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    path
+        File to write, ``*.parquet`` or ``*.json``; it appears under its name when it is complete.
+
+    Returns
+    -------
+    pathlib.Path
+        The file, of at most 10 MB, for `soc_pymc.prior_table.load`: cells of scores (with groups by
+        group, with a term in exposure by class of sizes) with nodes of the family's parameters and
+        weights; the day, the digest of the fit and a checksum; and the largest ``errors`` in
+        posterior sd, among items simulated from the fit that are not flagged.
+
+    Raises
+    ------
+    FitError
+        If the name has another suffix, the fit knows the mean alone, or has steps or components by
+        bin, its curves are on different scales, the table would be larger than 10 MB, or errors of
+        more than 1% of the simulated items would be above 0.1 posterior sd.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import soc_pymc as soc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = soc.export_prior(fit, pathlib.Path(folder) / "prior.parquet")
+    ...     soc.prior_table.load(path).meta["family"]
+    'Gamma'
+    """
+    FIT(fit, "fit")
+    target = Path(path_of(path, "path", FitError))
+    if target.suffix not in (".parquet", ".json"):
+        raise FitError(f"path={str(target)!r} must be named *.parquet or *.json")
+    meta, columns = described(fit)
+    writer = _write_json if target.suffix == ".json" else _write_parquet
+    with replacing(target) as temporary:
+        writer(meta, columns, temporary)
+        size = temporary.stat().st_size
+        if size > _MOST_BYTES:
+            remedy = ", or write *.parquet, which is smaller" if writer is _write_json else ""
+            raise FitError(
+                f"the table would be of {size / 1e6:.1f} MB in {meta['cells']:,} cells, more than "
+                f"10 MB: pool groups or leave out the term in exposure{remedy}"
+            )
+    return target
+
+
+def _write_json(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path) -> None:
+    # the shortest digits from which a number is read back exactly
+    nodes = {name: [json.loads(str(v)) for v in values] for name, values in columns.items()}
+    content = {"meta": meta, "nodes": nodes}
+    path.write_text(json.dumps(content, separators=(",", ":"), allow_nan=False))
+
+
+def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # the digest in every row shows SQL whether a text and a table belong to one fit
+    digest = pa.DictionaryArray.from_arrays(np.zeros(len(columns["cell"]), "int8"), [meta["fit"]])
+    table = pa.table({**columns, "fit": digest.cast(pa.string())}).replace_schema_metadata(
+        {"soc_pymc_prior": json.dumps(meta)}
+    )
+    split = [name for name, values in columns.items() if values.dtype.kind == "f"]
+    options = {"use_dictionary": ["cell", "node", "wide", "fit"], "use_byte_stream_split": split}
+    pq.write_table(table, path, compression="zstd", **options)
+
+
+def described(fit: Fit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and columns of a fit's prior table; FitError if it is not accurate enough."""
+
+    def make() -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        table = table_of(fit)
+        parts = [table.nodes[label] for label in fit.groups or [""]]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        is_first = columns["node"] == 0
+        columns["cell"] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
+        unused = [name for name in columns if name.startswith("way_") and not columns[name].any()]
+        columns = {name: values for name, values in columns.items() if name not in unused}
+        meta = dict(table.meta) | {
+            "made": datetime.now(UTC).date().isoformat(),
+            "cells": int(is_first.sum()),
+            "columns": [[name, values.dtype.str] for name, values in columns.items()],
+        }
+        meta["errors"] = _errors(fit, by_group(meta, columns))
+        meta["checksum"] = checksum(meta, columns)
+        return meta, columns
+
+    return fit._once("description of the prior table", make)
+
+
+def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
+    """Largest errors in posterior sd, of items simulated from the fit that are not flagged."""
+    posterior, rng = posterior_of(fit), np.random.default_rng(0)
+    outcome, bins = posterior.outcome, fit.data["constant_data"]
+    n = bins["n_items"].to_numpy()
+    probes = rng.choice(len(n), _PROBES, p=n / n.sum())
+    size = bins[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
+    size = size[probes] * rng.choice(_TIMES, _PROBES)
+    size = np.where(size < 1.0, size, np.round(size))  # trials are whole
+    columns: dict[str, Any] = {"score": bins["score"].to_numpy()[probes], outcome.size: size}
+    columns[outcome.observed] = np.zeros(_PROBES)  # without outcomes, sizes would not count
+    if fit.groups:
+        columns["group"] = rng.choice(np.array(fit.groups, dtype=object), _PROBES)
+    drawn = posterior.simulate(columns, rng)
+    columns[outcome.observed] = drawn[rng.integers(len(drawn), size=_PROBES), np.arange(_PROBES)]
+    exact = posterior.scorer(_LEVELS, "all")(columns)
+    rows, flagged = posterior_rows(table, posterior.items(columns), _LEVELS)
+    errors = {
+        name: np.abs(rows[k] - exact[k])[~flagged] / exact[1][~flagged]
+        for k, name in ((0, "mean"), (1, "sd"), (3, "lower"), (4, "upper"))
+    }
+    for name, error in errors.items():
+        bound = float(np.quantile(np.append(np.nan_to_num(error, nan=np.inf), 0.0), _MOST_ITEMS))
+        if bound > _FAR:
+            raise FitError(
+                f"a table cannot follow this prior: its {name} is {bound:.2g} posterior sd from "
+                f"that of every draw at the {_MOST_ITEMS:.0%} point of {_PROBES:,} simulated "
+                f"items, and may be {_FAR}. Score items by soc.item_posteriors"
+            )
+    return {name: float(error.max(initial=0.0)) for name, error in errors.items()}
+
+
+# --- scored items --------------------------------------------------------------------------------
+
+
+def is_folder(out: str | os.PathLike[str]) -> bool:
+    """True if `out` is an existing folder, or a name that ends with a slash."""
+    name = os.fspath(out)
+    return os.path.isdir(name) or name.endswith(("/", os.sep))
+
+
+def the_target(path: Path, source: Any) -> Path:
+    """The one file to write, checked; it must not be one of the items' source."""
+    name = str(path)
+    if path.suffix not in (".parquet", ".pq"):
+        raise ItemsError(f"out={name!r} must be named *.parquet, or be a folder (end with a slash)")
+    if not path.parent.is_dir():
+        raise ItemsError(f"out={name!r}: there is no folder {str(path.parent)!r}, make it first")
+    if kind_of(source) == "files":
+        _refuse_items([path], paths_of(source))
+    return path
+
+
+def targets_in_folder(source: Any, folder: Path) -> list[tuple[str, Path]]:
+    """Each file of items with the file for its posteriors, of the same name, in a folder."""
+    if kind_of(source) != "files":
+        raise ItemsError(
+            f"out={str(folder)!r} is a folder, for one file for each file of items, but the items "
+            "are not files: name a file *.parquet"
+        )
+    pairs, sources = [], dict[str, str]()
+    for path in paths_of(source):
+        target = folder / (_ENDINGS.sub("", os.path.basename(path)) + ".parquet")
+        name = target.name.lower()
+        if name in sources:
+            raise ItemsError(
+                f"{sources[name]} and {path} would both be scored to {target}: "
+                "give them different names, or score them to two folders"
+            )
+        sources[name] = path
+        pairs.append((path, target))
+    _refuse_items([target for _, target in pairs], sources.values())
+    return pairs
+
+
+def _refuse_items(targets: Iterable[Path], paths: Iterable[str]) -> None:
+    """Refuse to overwrite files of items."""
+    sources = {os.path.realpath(path) for path in paths}
+    for target in targets:
+        if os.path.realpath(target) in sources:
+            raise ItemsError(f"{target} holds the items: give another name or folder to out=")
+
+
+# --- finished files ------------------------------------------------------------------------------
+
+
+def file_record(made_by: Mapping[str, Any], path: str) -> str:
+    """Digest of the options of scoring and a file of items (name, size, modification time)."""
+    stat = os.stat(path)
+    source = [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
+    record = {**made_by, "version": _VERSION, "input": source}
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def is_finished(target: Path, record: str) -> bool:
+    """True if a file exists, has this record, and each of its pages has its checksum."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(target, page_checksum_verification=True) as file:
+            if (file.metadata.metadata or {}).get(_RECORD) != record.encode():
+                return False
+            for _ in file.iter_batches():
+                pass
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
+
+def write_scored(
+    scored: Iterable[Any], target: Path, added: Sequence[str], record: str = ""
+) -> None:
+    """Write record batches to one Parquet file, atomically; a `record` is for `is_finished`."""
+    import pyarrow.parquet as pq
+
+    writer = None
+    with replacing(target) as temporary:
+        try:
+            for batch in scored:
+                if writer is None:
+                    users = [name for name in batch.schema.names if name not in added]
+                    options = {"use_dictionary": users, "write_page_checksum": True}
+                    writer = pq.ParquetWriter(temporary, batch.schema, **options)
+                writer.write_batch(batch)
+            if writer is not None and record:
+                writer.add_key_value_metadata({_RECORD: record})
+        finally:
+            if writer is not None:
+                writer.close()

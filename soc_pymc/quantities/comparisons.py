@@ -1,0 +1,288 @@
+"""Comparisons of scores of the same items, and of groups at equal score."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.special import ndtri
+
+from .._lib.arguments import PROBABILITY, SEED, A, checked, shown
+from .._lib.arrays import Floats, Ints
+from .._lib.errors import FitError
+from ..checks.observations import check_roles, check_rows, in_batches
+from ..checks.pit import equal_parts
+from ..checks.results import OK, PROB, WARN, Result, estimates, result_table, two_sided
+from ..data.groups import Grouping, label_of
+from ..data.items import Items
+from ..data.statistics import Statistics
+from ..families.scales import LINEAR, LOG, LOGIT
+from ..inference.results import FIT, Fit
+from ..posterior.curves import extrapolation_reported, items_at_once
+from ..posterior.item_columns import Columns, check_groups, read_items, select
+from ..posterior.predictive import posterior_of
+from .variance import check_draws, statistics_of, variance_parts
+
+_ITEMS = A(Items, "items")
+_SAMPLE = 20_000  # random items that correlations are computed from
+
+ALL_LEVELS = "all levels"
+_ENDS = ["value", "low", "high"]
+_POINTS = 20  # scores that stand for a level's items: deviations are smooth
+# by the scale of theta: an effect, how draws make it, and that of a level like all items
+_EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
+    LOG.name: ("factor", np.exp, 1.0),
+    LOGIT.name: ("odds ratio", np.exp, 1.0),
+    LINEAR.name: ("difference", np.asarray, 0.0),
+}
+
+
+# --- scores --------------------------------------------------------------------------------------
+
+
+@checked(scores=A(Mapping, 'a dict, {"name": (fit, items), ...}'), prob=PROBABILITY, seed=SEED)
+def compare_scores(
+    scores: Mapping[str, tuple[Fit, Items]],
+    *,
+    prob: float = PROB,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Result:
+    """Compare the R^2 and the E Var(theta | t) of scores of the same items, draw by draw.
+
+    Var(theta) is the same for all scores, so the difference in E Var(theta | t) is minus that in
+    Var E(theta | t), which is known far better. All fits see the same outcomes, so that their
+    errors are as correlated as the items' influences on the posterior means (the Bayesian
+    infinitesimal jackknife, Giordano and Broderick 2023). Draws are paired so that they have that
+    correlation (Iman and Conover 1982).
+
+    Parameters
+    ----------
+    scores
+        By name, a fit and its items: the same rows in the same order, of which only the score (and
+        the groups) differ. The first is the one that others are compared with.
+    prob, seed, progress
+        Probability of the intervals, seed of the random items that the correlations come from and
+        of the pairing, and whether to show progress.
+
+    Returns
+    -------
+    Result
+        Its ``table`` has two rows for each score but the first: by how much its R^2 is larger, and
+        its E Var(theta | t), in squared units of theta: negative for a better score; ``p`` is twice
+        the posterior probability on the other side of 0. ``data`` has the draws ``r_squared`` and
+        ``unexplained`` (score, draw) and the ``correlation`` (score) of errors.
+
+    Raises
+    ------
+    FitError, ItemsError
+        If there are fewer than two scores, a fit has a single draw or is of another kind of items,
+        or the items are not the same rows in the same order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import soc_pymc as soc
+    >>> frame, pairs = soc.simulation.s1(1000, seed=0), {}
+    >>> frame["worse"] = frame["score"] * np.exp(np.random.default_rng(1).normal(0, 1, 1000))
+    >>> for name in ("score", "worse"):
+    ...     items = soc.PoissonItems(frame, score=name, count="count", exposure="exposure")
+    ...     pairs[name] = soc.fit(soc.summarize(items)), items
+    >>> found = soc.quantities.compare_scores(pairs)
+    >>> bool(found.data["r_squared"].sel(score="worse").mean() < 0)
+    True
+    """
+    _check(scores)
+    rng = np.random.default_rng(seed)
+    variances: dict[str, Floats] = {}  # explained and total, (2, draws)
+    influence: dict[str, tuple[Floats, float]] = {}
+    reference_columns: Columns = {}
+    for name, (fit, items) in scores.items():
+        # the bins that a fit keeps are those of all groups together
+        stats = statistics_of(fit, items) if fit.groups else None
+        with extrapolation_reported():  # by the pass over the items
+            parts = variance_parts(fit, stats)
+        variances[name] = np.stack([parts[c].to_numpy().ravel() for c in ("explained", "total")])
+        columns = _sample(fit, items, seed, progress)
+        reference_columns = reference_columns or columns
+        outcome = posterior_of(fit).outcome
+        roles = {role: role for role in (outcome.observed, outcome.size)}
+        check_rows(reference_columns, columns, roles, f"score {name!r}")
+        influence[name] = _influence(fit, columns, variances[name][0], progress)
+    number = min(draws.shape[1] for draws in variances.values())
+    for name, draws in variances.items():  # draws that are evenly spaced
+        variances[name] = draws[:, np.linspace(0, draws.shape[1] - 1, number).astype(int)]
+    reference, *further = scores
+    base = variances[reference][0]
+    correlation = [_correlation(influence[reference], influence[name]) for name in further]
+    for name, value in zip(further, correlation, strict=True):
+        variances[name] = variances[name][:, _pairing(base, variances[name][0], value, rng)]
+    total = np.mean([draws[1] for draws in variances.values()], axis=0)
+    gains = np.array([variances[name][0] - base for name in further])
+    differences = {"r_squared": gains / total, "unexplained": -gains}
+    where = [f"{name} - {reference}" for name in further]
+    rows = [
+        estimates(what, where, draws.T, prob, p=two_sided(draws.T))
+        for what, draws in zip(("R-squared", "E Var(theta | t)"), differences.values(), strict=True)
+    ]
+    data = xr.Dataset(
+        {name: (("score", "draw"), x) for name, x in differences.items()},
+        {"score": np.array(further, dtype=object), "draw": np.arange(number)},
+        {"reference": reference},
+    ).assign(correlation=("score", correlation))
+    return Result(result_table(*rows), data, (), f"scores against {reference}")
+
+
+def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
+    for name, pair in scores.items():
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
+            raise FitError(f"scores[{shown(name)}] must be a pair (fit, items)")
+        _ITEMS(pair[1], f"scores[{shown(name)}][1]")
+        check_draws(pair[0], f"the fit of {name!r}")
+    if len(scores) < 2:
+        raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
+    kinds = {posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()}
+    if len(kinds) > 1:
+        which = " and ".join(sorted(kinds))
+        raise FitError(f"the fits describe {which}: compare scores of the same items")
+
+
+def _sample(fit: Fit, items: Items, seed: int, progress: bool | None) -> Columns:
+    """Return random items: the same rows of all tables of as many rows."""
+    columns, _ = read_items(fit, items, (), progress)
+    total = len(columns["score"])
+    rows = np.random.default_rng(seed).choice(total, min(_SAMPLE, total), replace=False)
+    return select(columns, np.sort(rows))
+
+
+def _influence(
+    fit: Fit, columns: Columns, explained: Floats, progress: bool | None
+) -> tuple[Floats, float]:
+    """Return items' influence on the mean of draws, and the part of its squares that is noise."""
+    posterior, centred = posterior_of(fit), explained - explained.mean()
+
+    def values(part: Columns) -> Floats:
+        log_density = posterior.log_density(part)
+        shifts = centred @ (log_density - log_density.mean(axis=0)) / len(centred)
+        return np.stack([shifts, log_density.var(axis=0)])
+
+    step = items_at_once(fit)
+    influence, variance = in_batches("influence of items", columns, step, progress, values)
+    return influence, float(variance.sum() * explained.var() / len(explained))
+
+
+def _correlation(a: tuple[Floats, float], b: tuple[Floats, float]) -> float:
+    """Return the correlation of two sums of influences, without the noise of finite draws."""
+    squares = [max(float(x @ x) - noise, 0.1 * float(x @ x)) for x, noise in (a, b)]
+    return float(np.clip(a[0] @ b[0] / np.sqrt(squares[0] * squares[1]), -1.0, 1.0))
+
+
+def _pairing(
+    reference: Floats, draws: Floats, correlation: float, rng: np.random.Generator
+) -> Ints:
+    """Return an order of draws with a rank correlation with those of the reference."""
+    n = len(reference)
+    normal = ndtri((np.argsort(np.argsort(reference)) + 0.5) / n)
+    fresh = rng.permutation(ndtri((np.arange(n) + 0.5) / n))
+    target = correlation * normal + np.sqrt(1.0 - correlation**2) * fresh
+    return np.argsort(draws)[np.argsort(np.argsort(target))]
+
+
+# --- groups --------------------------------------------------------------------------------------
+
+
+@checked(fit=FIT, stats=A(Statistics, "statistics: soc.summarize(items)"), prob=PROBABILITY)
+def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
+    """Find the levels of the groups that differ in E(theta | t) from all items at equal score.
+
+    The effect of a level is the average of its curve of the mean over the level's items, at their
+    scores, minus the average over all items, on the log scale (log odds for successes in trials).
+    Effects are partially pooled (Gelman, Hill and Yajima 2012), so many levels need no correction.
+
+    Parameters
+    ----------
+    fit, stats, prob
+        A fit with groups, by `soc.VI` or `soc.NUTS`; statistics with the same columns of groups;
+        and the probability of the intervals.
+
+    Returns
+    -------
+    Result
+        Its ``table`` has a row for each level (``where``) of a column, by falling effect: a factor
+        of E(theta | t), an odds ratio for successes in trials, or a difference for values. ``p`` is
+        twice the posterior probability on the other side of no effect, the ``verdict`` is
+        ``"warn"`` where the interval excludes no effect. The last row of a column has the sd of its
+        levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on the log
+        scale; ``advice`` says how many levels differ, and how many would by chance.
+
+    Raises
+    ------
+    FitError, StatisticsError
+        If the fit has no groups or a single draw, or the statistics have other columns or groups.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import soc_pymc as soc
+    >>> frame = soc.simulation.s1(3000, seed=0)
+    >>> frame["country"] = np.random.default_rng(0).choice(["DE", "FR", "PL"], 3000)
+    >>> roles = {"count": "count", "exposure": "exposure", "group": "country"}
+    >>> stats = soc.summarize(soc.PoissonItems(frame, score="score", **roles), bins=20)
+    >>> effects = soc.quantities.group_effects(soc.fit(stats), stats)
+    >>> effects.table.groupby("what", sort=False).size().to_dict()
+    {'factor of country': 3, 'sd of country': 1}
+    """
+    if not fit.groups:
+        raise FitError("the fit has no groups: give the items group= and fit their statistics")
+    check_draws(fit, "the fit")
+    check_roles(fit, stats)
+    check_groups(fit, stats)
+    effect, to_effect, neutral = _EFFECTS[posterior_of(fit).outcome.theta.name]
+    parts, advice, data, levels = [], [], {}, {}
+    for place, grouping in enumerate(stats.groupings):
+        draws, n = _effects(fit, stats, grouping, place)
+        column, levels[grouping.column] = grouping.column, list(grouping.levels)
+        data[f"effect_of_{column}"] = ("draw", column), draws
+        rows = estimates(f"{effect} of {column}", levels[column], draws, prob, n=n)
+        spread = draws.std(axis=1, keepdims=True, ddof=min(1, len(n) - 1))
+        sd = estimates(f"sd of {column}", [ALL_LEVELS], spread, prob, n=n.sum())
+        for frame in (rows, sd):
+            frame[_ENDS] = frame[_ENDS].apply(to_effect)
+        differs = (rows["low"] > neutral) | (rows["high"] < neutral)
+        rows = rows.assign(p=two_sided(draws), verdict=np.where(differs, WARN, OK))
+        parts += [rows.sort_values("value", ascending=False, kind="stable"), sd]
+        value, low, high = sd[_ENDS].iloc[0]
+        advice.append(
+            f"{int(differs.sum()):,} of {len(n):,} levels of {column!r} differ from all "
+            f"items at equal score: their {prob:.0%} intervals of the {effect} exclude "
+            f"{neutral:g}. About {(1.0 - prob) * len(n):.1f} would by chance, at most. Together "
+            f"the levels differ by a typical {effect} of {value:.3g} (one sd; {prob:.0%} "
+            f"interval {low:.3g} to {high:.3g})."
+        )
+    dataset = xr.Dataset(data, levels, {"effect": effect, "neutral": neutral})
+    return Result(result_table(*parts), dataset, tuple(advice), "effects of groups")
+
+
+def _effects(fit: Fit, stats: Statistics, grouping: Grouping, place: int) -> tuple[Floats, Ints]:
+    """Return effects of levels, (draws, levels), 0 on average over items; and items of each."""
+    posterior, part = posterior_of(fit), stats.table("part")
+    scale, axis = posterior.outcome.theta, fit.axis("mean").local
+    level = grouping.code[part["group"]]
+    shifts: list[Floats] = []
+    for k, label in enumerate(grouping.levels):
+        rows = level == k
+        # points that stand for the level's items, of about equal numbers
+        n, position = part["n"][rows], part[axis.sums[0]][rows]
+        point = equal_parts(part["bin"][rows].astype(float), _POINTS, n)
+        items = np.bincount(point, n)
+        score = axis.score(np.bincount(point, position) / items)
+        levels: list[str | None] = [None] * len(fit.groupings)
+        levels[place] = label
+        labels = np.full(len(score), label_of(levels) if len(levels) > 1 else label, dtype=object)
+        size = np.ones(len(score))  # a term in it shifts both curves alike
+        curves = (posterior.curves(score, group, size)["mean"] for group in (labels, None))
+        with_level, shared = (scale.position(curve) for curve in curves)
+        shifts.append((with_level - shared) @ (items / n.sum()))
+    n = np.bincount(level, part["n"], len(shifts)).astype(np.int64)
+    effects = np.stack(shifts, axis=1)
+    return effects - (effects @ n / n.sum())[:, None], n
