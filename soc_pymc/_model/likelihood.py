@@ -21,8 +21,8 @@ from pytensor.link.vm import VMLinker
 
 from .._lib.arrays import Floats, Ints
 from ..families import row_sums
+from ..families.family import FAMILIES
 from ..families.mixture_rows import MixtureCells
-from ..families.mixture_weights import LAWS
 from ..families.row_sums import RowSums
 
 
@@ -119,7 +119,9 @@ def _vectorize(op: MixtureLogMarginal, node: Apply, *batched: Any) -> Apply:
 def _outputs(name: str, *inputs: Any) -> tuple[Floats, Floats]:
     """Both outputs for the family of a name."""
     predictors, *arrays = inputs
-    value, slope = MixtureCells.made_of(LAWS[name], *arrays).log_marginals(predictors)
+    value, slope = MixtureCells.made_of(FAMILIES[name].components.law, *arrays).log_marginals(
+        predictors
+    )
     return np.ascontiguousarray(value), np.ascontiguousarray(slope)
 
 

@@ -15,8 +15,7 @@ from scipy import special
 from .._lib.arrays import Floats
 from .binomial_beta import a_b
 from .components import STEP, WIDTH, Components, Frame, Relative, reciprocal
-from .mixture_weights import BETAS as BETA_LAW
-from .mixture_weights import Bounds
+from .mixture_weights import Bounds, Grid, Law, between
 from .special_functions import log_beta_binomial, polygammas
 
 _LOGITS = 230.0  # largest logit of a mean
@@ -179,6 +178,30 @@ def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds:
     return np.asarray(tilted - a[:, None] * log_mean - b[:, None] * log_complement)
 
 
+def _law_weights(
+    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
+) -> tuple[Floats, list[Floats]]:
+    """Logits take the place of logarithms; Betas are exact where the curves are the pilot's."""
+    log_mean, log_complement, floor, at_pilot = grid.base
+    middle, inner = grid.middle, grid.inner
+    wide, odds = np.exp(spread_curve), middle * np.exp(mean_curve)
+    m = odds / (1.0 - middle + odds)
+    variance = wide - inner
+    a, b = 1.0 / (variance * (1.0 - m)), 1.0 / (variance * m)
+    location = np.log(m) - np.log(1.0 - m) + variance * (m - 0.5)
+    y = (log_mean - log_complement - location) / variance
+    square = y * y
+    normal = (
+        square * (-0.5 * variance),
+        y * (1.0 + variance * m * (1.0 - m)),
+        (0.5 * square + y * (m - 0.5)) * wide,
+    )
+    to_mean, to_complement = a * log_mean, b * log_complement
+    total = to_mean + to_complement
+    beta = at_pilot + total, m * total - to_complement, total * (-wide / variance)
+    return between(normal, beta, path, floor)
+
+
 def success_log_density(
     successes: Floats, trials: Floats, location: Floats, variance: Floats
 ) -> Floats:
@@ -201,7 +224,7 @@ def _success_curvature(
 
 
 BETAS = Components(
-    law=BETA_LAW,
+    law=Law("Beta", _law_weights, has_path=True),
     ends=(-8.05, 8.05),  # as for Gammas, on both sides
     base=success_frame,
     rise=_beta_rise,

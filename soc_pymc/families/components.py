@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from . import mixture_weights
-from .mixture_weights import FLOOR, Bounds, Law, WeightForms, bounds_of
+from .mixture_weights import FLOOR, LOWEST, Bounds, Grid, Law, WeightForms, between, bounds_of
 from .special_functions import log_negative_binomial, polygammas
 
 WIDTH = 0.3
@@ -32,6 +31,7 @@ _LOG_SHAPES = (-2.7, 35.0)
 # mean's logarithm, with which components reach down to 1e-6 of the mean and up to 150 times it
 _WIDEST_SPREAD, _FURTHEST_BELOW = 1.4, 3.8
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
+_UPPER = 0.05  # log of a share of a component below 0, from which on its log density is a line
 _SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
 _FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of the floor for heavy tails
 
@@ -207,6 +207,38 @@ def reciprocal(values: Floats) -> Floats:
     return np.where(values > 0, 1.0 / np.maximum(values, 1e-300), 0.0)
 
 
+def _gamma_weights(
+    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
+) -> tuple[Floats, list[Floats]]:
+    """A log-normal is a log-normal times a component, nearly; Gamma(a) is Beta(a, A - a) Gamma(A).
+
+    A component is a Gamma(A).
+    """
+    place, inner = grid.base[0], grid.inner
+    wide, a = np.exp(spread_curve), np.exp(-spread_curve)
+    variance = np.log1p(wide) - np.log1p(inner)
+    y = (place - (mean_curve - 0.5 * variance)) / variance
+    square = y * y
+    by_spread = (square - y) * (0.5 * wide / (1.0 + wide))
+    normal = square * (-0.5 * variance), y, by_spread
+    log_share = place + (np.log(inner * a) - mean_curve)
+    share = np.exp(np.clip(log_share, LOWEST, -_UPPER))
+    complement = 1.0 - share
+    slope = share / complement
+    # beyond, a straight line, so that no weight is 0
+    log_complement = np.log(complement) - slope * np.maximum(log_share + _UPPER, 0.0)
+    power = 1.0 / inner - a - 1.0
+    slope *= power
+    gamma = a * log_share + power * log_complement
+    by_spread = slope + a * (log_complement - log_share - 1.0)
+    slope -= a
+    # the first component also stands for what is below it
+    cells = a * (place[:, 1:2] - place[:, :1])
+    gamma[:, :1] += np.log1p(1.0 / cells)
+    by_spread[:, :1] += 1.0 / (1.0 + cells)
+    return between(normal, (gamma, slope, by_spread), path, grid.base[2])
+
+
 def _count_curvature(
     count: Floats, exposure: Floats, variance: Floats
 ) -> tuple[Floats, Floats, Floats]:
@@ -215,7 +247,7 @@ def _count_curvature(
 
 
 GAMMAS = Components(
-    law=mixture_weights.GAMMAS,
+    law=Law("Gamma", _gamma_weights, has_path=True),
     # lower tails of log theta are at worst exponential with a mean of one spread
     ends=(-8.05, 6.3),
     base=count_frame,
@@ -256,6 +288,16 @@ def value_log_density(
     return np.asarray(-0.5 * (z * z + np.log(2.0 * np.pi * total)))
 
 
+def _normal_weights(
+    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
+) -> tuple[Floats, list[Floats]]:
+    wide = np.exp(spread_curve)
+    variance = wide - grid.inner
+    y = (grid.base[0] - mean_curve) / variance
+    square = y * y
+    return square * (-0.5 * variance), [y, square * (0.5 * wide)]
+
+
 def _value_curvature(
     value: Floats, noise: Floats, variance: Floats
 ) -> tuple[Floats, Floats, Floats]:
@@ -263,7 +305,7 @@ def _value_curvature(
 
 
 NORMALS = Components(
-    law=mixture_weights.NORMALS,
+    law=Law("Normal", _normal_weights, has_path=False),
     ends=(-7.7, 7.7),
     base=value_frame,
     rise=lambda base: np.ones_like(base.location),

@@ -26,7 +26,6 @@ LOWEST = -700.0
 """Logarithm of the smallest weight over the largest."""
 FLOOR = 1e-3
 """Share of the weights of Gammas and Betas that allows heavier tails."""
-_UPPER = 0.05  # log of a share of a component below 0, from which on its log density is a line
 _CLOSE, _STEPS = 1e-8, 60  # residual allowed in both curves, and most Newton steps
 _MANY_DRAWS = 20  # for which it pays to begin with a line through others
 _ROUGH = 1e3 * _CLOSE  # residual that is accepted where rounding allows no less
@@ -65,92 +64,7 @@ class Law(NamedTuple):
     has_path: bool  # from a normal law of log or logit theta (0) to the family's (1)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _curves(mean, variance, middle, has_path):  # type: ignore[no-untyped-def]
-    """Both curves; the derivative of the first in the mean, and those of the second in both."""
-    if not has_path:  # Normals
-        return mean, np.log(variance), 1.0, 0.0, 1.0 / variance
-    # Gammas are the limit of Betas at a middle of 0
-    other = 1.0 - middle
-    up, down = 1.0 + other * mean, 1.0 - middle * mean
-    product, unit = up * down, middle * other
-    room = product - unit * variance
-    return (
-        np.log(up / down),
-        np.log(variance / (product * room)),
-        other / up + middle / down,
-        (middle * up - other * down) * (1.0 / product + 1.0 / room),
-        1.0 / variance + unit / room,
-    )
-
-
-def _normal_weights(
-    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
-) -> tuple[Floats, list[Floats]]:
-    wide = np.exp(spread_curve)
-    variance = wide - grid.inner
-    y = (grid.base[0] - mean_curve) / variance
-    square = y * y
-    return square * (-0.5 * variance), [y, square * (0.5 * wide)]
-
-
-def _gamma_weights(
-    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
-) -> tuple[Floats, list[Floats]]:
-    """A log-normal is a log-normal times a component, nearly; Gamma(a) is Beta(a, A - a) Gamma(A).
-
-    A component is a Gamma(A).
-    """
-    place, inner = grid.base[0], grid.inner
-    wide, a = np.exp(spread_curve), np.exp(-spread_curve)
-    variance = np.log1p(wide) - np.log1p(inner)
-    y = (place - (mean_curve - 0.5 * variance)) / variance
-    square = y * y
-    by_spread = (square - y) * (0.5 * wide / (1.0 + wide))
-    normal = square * (-0.5 * variance), y, by_spread
-    log_share = place + (np.log(inner * a) - mean_curve)
-    share = np.exp(np.clip(log_share, LOWEST, -_UPPER))
-    complement = 1.0 - share
-    slope = share / complement
-    # beyond, a straight line, so that no weight is 0
-    log_complement = np.log(complement) - slope * np.maximum(log_share + _UPPER, 0.0)
-    power = 1.0 / inner - a - 1.0
-    slope *= power
-    gamma = a * log_share + power * log_complement
-    by_spread = slope + a * (log_complement - log_share - 1.0)
-    slope -= a
-    # the first component also stands for what is below it
-    cells = a * (place[:, 1:2] - place[:, :1])
-    gamma[:, :1] += np.log1p(1.0 / cells)
-    by_spread[:, :1] += 1.0 / (1.0 + cells)
-    return _between(normal, (gamma, slope, by_spread), path, grid.base[2])
-
-
-def _beta_weights(
-    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
-) -> tuple[Floats, list[Floats]]:
-    """Logits take the place of logarithms; Betas are exact where the curves are the pilot's."""
-    log_mean, log_complement, floor, at_pilot = grid.base
-    middle, inner = grid.middle, grid.inner
-    wide, odds = np.exp(spread_curve), middle * np.exp(mean_curve)
-    m = odds / (1.0 - middle + odds)
-    variance = wide - inner
-    a, b = 1.0 / (variance * (1.0 - m)), 1.0 / (variance * m)
-    location = np.log(m) - np.log(1.0 - m) + variance * (m - 0.5)
-    y = (log_mean - log_complement - location) / variance
-    square = y * y
-    normal = (
-        square * (-0.5 * variance),
-        y * (1.0 + variance * m * (1.0 - m)),
-        (0.5 * square + y * (m - 0.5)) * wide,
-    )
-    to_mean, to_complement = a * log_mean, b * log_complement
-    total = to_mean + to_complement
-    beta = at_pilot + total, m * total - to_complement, total * (-wide / variance)
-    return _between(normal, beta, path, floor)
-
-
-def _between(
+def between(
     normal: tuple[Floats, ...], family: tuple[Floats, ...], path: Floats, floor: Floats
 ) -> tuple[Floats, list[Floats]]:
     """Log weights on the path from a normal law of log or logit theta (0) to the family's (1)."""
@@ -176,13 +90,6 @@ def _exponentials(log: Floats) -> Floats:
     weight = log - log.max(axis=1, keepdims=True)
     np.maximum(weight, LOWEST, out=weight)
     return np.exp(weight, out=weight)
-
-
-NORMALS = Law("Normal", _normal_weights, has_path=False)
-GAMMAS = Law("Gamma", _gamma_weights, has_path=True)
-BETAS = Law("Beta", _beta_weights, has_path=True)
-LAWS = {law.name: law for law in (GAMMAS, NORMALS, BETAS)}
-"""Laws by their families' names."""
 
 
 # --- components at scores ------------------------------------------------------------------------
@@ -296,6 +203,25 @@ class WeightForms:
 
 
 # --- weights from predictors ---------------------------------------------------------------------
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _curves(mean, variance, middle, has_path):  # type: ignore[no-untyped-def]
+    """Both curves; the derivative of the first in the mean, and those of the second in both."""
+    if not has_path:  # Normals
+        return mean, np.log(variance), 1.0, 0.0, 1.0 / variance
+    # Gammas are the limit of Betas at a middle of 0
+    other = 1.0 - middle
+    up, down = 1.0 + other * mean, 1.0 - middle * mean
+    product, unit = up * down, middle * other
+    room = product - unit * variance
+    return (
+        np.log(up / down),
+        np.log(variance / (product * room)),
+        other / up + middle / down,
+        (middle * up - other * down) * (1.0 / product + 1.0 / room),
+        1.0 / variance + unit / room,
+    )
 
 
 @dataclass
