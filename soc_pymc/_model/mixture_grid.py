@@ -67,9 +67,10 @@ class MergedRows:
 
 @dataclass(frozen=True)
 class WeightDesign:
-    """Linear model of a mixture's predictors, with 2 + F rows per merged row, predictors fastest.
+    """A mixture's log marginal, as `laplace.Target` with one design for all predictors.
 
-    Predictors are both curves, then coefficients of the F further functions of the log weights.
+    The design has 2 + F rows per merged row, predictors fastest: both curves, then coefficients of
+    the F further functions of the log weights.
     """
 
     rows: MergedRows
@@ -80,6 +81,7 @@ class WeightDesign:
     # the functions' coefficients at `knots` (K F, functions fastest), from those of the line
     at_knots: Floats
     columns: tuple[Ints, Ints]  # of each curve's coefficients in the design
+    cells: MixtureCells
 
     def outputs(self, curves: Sequence[Curve], names: Sequence[str]) -> list[Output]:
         """Outputs of both curves, and the functions' coefficients at their knots."""
@@ -110,23 +112,15 @@ class WeightDesign:
         """Predictors, (merged rows, 2 + F)."""
         return np.asarray((self.design.whole @ coefficients).reshape(len(self.rows.items), -1))
 
-
-@dataclass(frozen=True)
-class MixtureTarget:
-    """The mixture's log marginal, as `laplace.Target`: one design for all predictors."""
-
-    weights: WeightDesign
-    cells: MixtureCells
-
     @property
     def designs(self) -> tuple[Design]:
         """The one design."""
-        return (self.weights.design,)
+        return (self.design,)
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slope and information; the observed one where it exceeds a share of another."""
         (state,) = states
-        predictors, whole = self.weights.predictors(state.coefficients), self.weights.design.whole
+        predictors, whole = self.predictors(state.coefficients), self.design.whole
         value, slope = self.cells.log_marginals(predictors)
         if not np.isfinite(value).all():
             return Curvature(value, [], [])
@@ -139,13 +133,12 @@ class MixtureTarget:
 
     def value(self, states: Sequence[State]) -> float:
         """Log marginal of all rows."""
-        predictors = self.weights.predictors(states[0].coefficients)
-        return float(self.cells.log_marginals(predictors)[0].sum())
+        return float(self.cells.log_marginals(self.predictors(states[0].coefficients))[0].sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
         """Step of the predictors relative to the largest allowed."""
-        moved = self.weights.predictors(steps[0])
-        moved[:, 0] /= self.weights.rows.base.spread
+        moved = self.predictors(steps[0])
+        moved[:, 0] /= self.rows.base.spread
         return float(np.abs(moved).max()) / _FARTHEST
 
 
@@ -209,8 +202,8 @@ def make_cells(
     rows: MergedRows,
     functions: Floats,
     *,
-    heavy: bool = True,
-    zero: bool = False,
+    heavy: bool,
+    zero: bool,
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
     components, log_likelihood = family.components, family.outcome.forms.log_likelihood
@@ -244,17 +237,19 @@ def make_cells(
 
 
 def make_weights(
-    components: Components,
+    family: Family,
     prior: Any,
     rows: MergedRows,
     curves: tuple[Curve, Curve],
-    names: tuple[str, str],
     n: Floats,
+    joint: Columns,
 ) -> WeightDesign:
-    """Predictors and their priors; `n` are the items of the curves' rows."""
-    z = components.z
-    path = components.law.has_path
-    priors = {"path": _path_prior(prior)} if path else {}
+    """Predictors, their priors and cells; `n` are the items of the curves' rows."""
+    z, path = family.components.z, family.components.law.has_path
+    priors: dict[str, tuple[float, float, tuple[float, ...]]] = {}
+    if path:
+        sd, drift = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
+        priors["path"] = _PATH, sd, (drift,) * (1 + _FEW)
     wiggles = np.empty((len(z), 0))
     if prior.mixture:
         wiggles = _functions(z, prior.functions, narrow=not path)
@@ -268,7 +263,7 @@ def make_weights(
     # most local first: the coordinates of each are given those before it
     blocks = [
         Block(
-            f"{names[k]}_{block.name}",
+            f"{family.curves[k]}_{block.name}",
             interleaved({k: rows.averaged(block.design, n)}, 2 + number),
             block.scale,
         )
@@ -291,7 +286,8 @@ def make_weights(
     # neither the path nor a share of zeros is a function of z
     functions = np.zeros((len(z), number))
     functions[:, [label not in ("path", ZERO) for label in labels]] = wiggles
-    return WeightDesign(rows, functions, labels, knots, design, at_knots, columns)
+    cells = make_cells(family, joint, rows, functions, heavy=prior.mixture, zero=prior.zero)
+    return WeightDesign(rows, functions, labels, knots, design, at_knots, columns, cells)
 
 
 def _columns(first: Design, second: Design) -> tuple[Ints, Ints]:
@@ -302,12 +298,6 @@ def _columns(first: Design, second: Design) -> tuple[Ints, Ints]:
         np.arange(sum(sizes) + sum(lines)), np.cumsum([*sizes, lines[0]])
     )
     return np.concatenate([of_first, line]), np.concatenate([of_second, second_line])
-
-
-def _path_prior(prior: Any) -> tuple[float, float, tuple[float, ...]]:
-    """Mean and sd of the path's level, and sds of its drift."""
-    sd, drift = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
-    return _PATH, sd, (drift,) * (1 + _FEW)
 
 
 def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
@@ -348,13 +338,8 @@ class GridMixture:
 
     states: Sequence[State]  # of the curves that place the grid
     wider: Floats  # increase of the second curve there, at its knots
-    target: MixtureTarget
+    design: WeightDesign
     laplace: Laplace
-
-    @property
-    def design(self) -> WeightDesign:
-        """The mixture's predictors."""
-        return self.target.weights
 
     @property
     def is_settled(self) -> bool:
@@ -391,18 +376,15 @@ def _on_grid(
     sds: Floats,
 ) -> GridMixture:
     """The mixture on a grid at curves; `sds` are posterior sds of the second at its knots."""
-    components, curves, rows = family.components, pilot.curves, pilot.rows
+    curves, rows = pilot.curves, pilot.rows
     wider = np.minimum(_WIDENING * sds, _MOST_WIDENING)
     at_rows = [state.at(curve.design) for curve, state in zip(curves, states, strict=True)]
     raised = spline_matrix(curves[1].position, curves[1].basis.knots) @ wider
-    merged_rows = merged(components, stats, rows, curves, at_rows, raised, pilot.data.spread)
-    design = make_weights(components, prior, merged_rows, curves, family.curves, rows.n)
+    merged_rows = merged(family.components, stats, rows, curves, at_rows, raised, pilot.data.spread)
     joint = cells_of(stats, rows, "joint")
-    kinds = {"heavy": prior.mixture, "zero": prior.zero}
-    cells = make_cells(family, joint, merged_rows, design.functions, **kinds)
-    target = MixtureTarget(design, cells)
-    (laplace,) = find_mode(target, [design.start(states)], ahead=True)
-    return GridMixture(states, wider, target, laplace)
+    design = make_weights(family, prior, merged_rows, curves, rows.n, joint)
+    (laplace,) = find_mode(design, [design.start(states)], ahead=True)
+    return GridMixture(states, wider, design, laplace)
 
 
 def _sds(matrix: Floats, laplace: Laplace) -> Floats:

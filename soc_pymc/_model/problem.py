@@ -205,7 +205,7 @@ def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Prob
         family=family,
         pilot=pilot,
         coefficients=(Coefficients("", "", linear, mixture.laplace, dims, outputs),),
-        data=mixture.target.cells,
+        data=mixture.design.cells,
         score=design.rows.score,
         predictors=("bin_predictor",),
         mixture=mixture,

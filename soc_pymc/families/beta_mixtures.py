@@ -56,14 +56,7 @@ def _solve(location, variance, a, b):  # type: ignore[no-untyped-def]
 
 
 def betas_of_logit(location: ArrayLike, variance: ArrayLike) -> tuple[Floats, Floats]:
-    """Parameters a and b of the Betas whose logit has this mean and variance.
-
-    Examples
-    --------
-    >>> a, b = betas_of_logit(0.0, np.pi**2 / 3)
-    >>> float(a.round(9)), float(b.round(9))
-    (1.0, 1.0)
-    """
+    """Parameters a and b of the Betas whose logit has this mean and variance."""
     moments = np.broadcast_arrays(
         np.asarray(location, dtype=float), np.asarray(variance, dtype=float)
     )
@@ -150,13 +143,9 @@ def _on_lattice(a: Floats, b: Floats, centre: Floats, step: Floats, reach: int) 
 
 
 def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds: Bounds) -> Floats:
-    """Logarithms of `beta_weights`, tilted by theta and its square to the moments of the curves.
-
-    Less those of a Beta's parameters, which curves replace.
-
-    Weights were rounded to the grid, mostly where theta is largest, and so are corrected there.
-    """
-    # in units of m (1 - m), around m: the mean is 0, and the variance this
+    """Logarithms of `beta_weights` with the curves' moments, less those of a Beta's parameters."""
+    # rounding to the grid moves moments, most where theta is largest; tilts by theta and theta^2
+    # restore them. In units of m (1 - m), around m, the mean is 0 and the variance is this
     odds_cv2 = np.exp(curves[:, 1])
     variance = odds_cv2 / (1.0 + parts.middle * (1.0 - parts.middle) * odds_cv2)
     targets = np.stack([np.zeros(len(variance)), variance], axis=1)
@@ -205,10 +194,7 @@ def _law_weights(
 def success_log_density(
     successes: Floats, trials: Floats, location: Floats, variance: Floats
 ) -> Floats:
-    """Log marginal probability (n, R) of successes in trials (n,) under Betas.
-
-    They are given by the mean (n, R) and the variance, (n, 1) or (n, R), of logit theta.
-    """
+    """Log marginal probability (n, R) of successes (n,), by moments of logit theta."""
     a, b = betas_of_logit(location, variance)
     return log_beta_binomial(successes[:, None], trials[:, None], a, b)
 

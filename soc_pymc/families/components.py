@@ -165,10 +165,7 @@ class Components:
 
 
 def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
-    """Base distributions of Gammas with these means and squared coefficients of variation.
-
-    The grid reaches from far below the mean to far above it where the spread is large.
-    """
+    """Base distributions of Gammas, which reach far to both sides where the spread is large."""
     log_mean = np.array(log_mean, dtype=float)
     shape = np.exp(np.clip(-np.asarray(log_cv2, dtype=float), *_LOG_SHAPES))
     below = np.maximum(special.psi(shape) - np.log(shape), -_FURTHEST_BELOW)
@@ -194,10 +191,7 @@ def _relative_gammas(base: Frame, parameters: tuple[Floats, Floats], z: Floats) 
 def count_log_density(
     count: Floats, exposure: Floats, location: Floats, variance: Floats
 ) -> Floats:
-    """Log marginal probability (n, R) of counts (n,) under Gammas.
-
-    They are given by the mean, `location` (n, R), and the variance (n, 1) of log theta.
-    """
+    """Log marginal probability (n, R) of counts (n,), by moments of log theta."""
     shape, rate = _gamma_parameters(location, variance)
     return log_negative_binomial(count[:, None], shape, exposure[:, None] * (shape / rate))
 
