@@ -20,7 +20,9 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.link.vm import VMLinker
 
 from .._lib.arrays import Floats, Ints
-from ..families import mixture_rows
+from ..families import row_sums
+from ..families.family import FAMILIES
+from ..families.mixture_rows import MixtureCells
 from ..families.row_sums import RowSums
 
 
@@ -71,22 +73,17 @@ def shared(arrays: Any) -> tuple[Any, ...]:
 # --- mixtures -------------------------------------------------------------------------------------
 
 
-def mixture_values(predictors: Floats, arrays: Sequence[Any]) -> tuple[Floats, Floats]:
-    """Log marginals (..., rows) at predictors (..., rows, J), and their slopes in these."""
-    shape = predictors.shape
-    stack = np.ascontiguousarray(predictors).reshape(-1, *shape[-2:])
-    value, slope = np.empty(stack.shape[:2]), np.empty(stack.shape)
-    mixture_rows.all_rows(stack, value, slope, *arrays)
-    return value.reshape(shape[:-1]), slope.reshape(shape)
-
-
 class MixtureLogMarginal(Op):
     """(predictors, *arrays) -> log marginals of all rows, and their slopes in the predictors.
 
-    Predictors have shape (..., rows, J), with draws first; `arrays` are those of `MixtureCells`.
+    Predictors have shape (..., rows, J), with draws first; `arrays` are those of `MixtureCells`,
+    and `name` is that of their law.
     """
 
-    __props__ = ()
+    __props__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def make_node(self, *inputs: Any) -> Apply:
         """Value and derivatives."""
@@ -101,9 +98,8 @@ class MixtureLogMarginal(Op):
         return [shape[:-1], shape]
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
-        """Run the compiled kernel."""
-        predictors, *arrays = inputs
-        outputs[0][0], outputs[1][0] = mixture_values(predictors, arrays)
+        """Compute both outputs."""
+        outputs[0][0], outputs[1][0] = _outputs(self.name, *inputs)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Derivatives are computed with the value, and cannot be differentiated again."""
@@ -120,18 +116,26 @@ def _vectorize(op: MixtureLogMarginal, node: Apply, *batched: Any) -> Apply:
     return op.make_node(*batched)
 
 
+def _outputs(name: str, *inputs: Any) -> tuple[Floats, Floats]:
+    """Both outputs for the family of a name."""
+    predictors, *arrays = inputs
+    value, slope = MixtureCells.made_of(FAMILIES[name].components.law, *arrays).log_marginals(
+        predictors
+    )
+    return np.ascontiguousarray(value), np.ascontiguousarray(slope)
+
+
 @register_funcify_default_op_cache_key(MixtureLogMarginal)
-def _numba_mixture(op: MixtureLogMarginal, node: Apply, **kwargs: Any) -> Any:
-    fill = mixture_rows.all_rows
+def _called_from_numba(op: MixtureLogMarginal, node: Apply, **kwargs: Any) -> Any:
+    """Call NumPy from compiled code, which PyTensor's cache can keep."""
+    name, dims = op.name, node.inputs[0].type.ndim
+    value_type, slope_type = (numba.types.Array(numba.float64, k, "C") for k in (dims - 1, dims))
 
     @numba.njit
-    def mixture_log_marginal(predictors, *arrays):  # type: ignore[no-untyped-def]
-        contiguous = np.ascontiguousarray(predictors)
-        stack = contiguous.reshape(-1, contiguous.shape[-2], contiguous.shape[-1])
-        value = np.empty(stack.shape[:2])
-        slope = np.empty(stack.shape)
-        fill(stack, value, slope, *arrays)
-        return value.reshape(predictors.shape[:-1]), slope.reshape(predictors.shape)
+    def mixture_log_marginal(*inputs):  # type: ignore[no-untyped-def]
+        with numba.objmode(value=value_type, slope=slope_type):
+            value, slope = _outputs(name, *inputs)
+        return value, slope
 
     return mixture_log_marginal, version_of_kernels()
 
@@ -144,7 +148,7 @@ def version_of_kernels() -> int:
     have changed or no longer exist.
     """
     digest = sha256()
-    for room in (Path(__file__).parent, Path(mixture_rows.__file__).parent):
+    for room in (Path(__file__).parent, Path(row_sums.__file__).parent):
         for path in sorted(room.glob("*.py")):
             digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:8], "big")

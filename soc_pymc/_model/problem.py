@@ -19,6 +19,8 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.statistics import Statistics
 from ..families.family import FAMILIES, Family, family_of_kind
+from ..families.mixture_rows import SIGNATURE
+from ..families.mixture_weights import Bounds
 from ..families.priors import Prior
 from ..families.row_sums import RowSums
 from .coefficients import (
@@ -202,7 +204,7 @@ def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Prob
         family=family,
         pilot=pilot,
         coefficients=(Coefficients("", "", linear, mixture.laplace, dims, outputs),),
-        data=mixture.target.cells,
+        data=mixture.design.cells,
         score=design.rows.score,
         predictors=("bin_predictor",),
         mixture=mixture,
@@ -259,15 +261,15 @@ def _observe_mixture(problem: Problem, values: Any, sums: Floats) -> None:
     assert problem.mixture is not None
     rows, cells = problem.mixture.design.rows, problem.data
     predictors = values.reshape((len(problem.score), -1))
-    pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.handle))
+    pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
     pm.CustomDist(
         problem.observed,
         pm.Deterministic("bin_predictor", predictors),
         pm.Data("bin_index", np.arange(len(problem.score)), dims="bin"),
         *shared(cells.arrays),
         observed=np.bincount(rows.of, sums[problem.pilot.rows.bin]),
-        signature=f"(j),(),{cells.signature}->()",
-        logp=partial(_mixture_logp, cells.signature),
+        signature=f"(j),(),{SIGNATURE}->()",
+        logp=partial(_mixture_logp, cells.forms.law.name),
         dims="bin",
     )
 
@@ -276,15 +278,16 @@ def _row_logp(sums: type[RowSums], value: Any, *inputs: Any) -> Any:
     return sums.log_marginal(pt, *inputs)
 
 
-def _mixture_logp(signature: str, value: Any, predictors: Any, index: Any, *arrays: Any) -> Any:
-    return MixtureLogMarginal()(predictors, *unbatched(signature, arrays))[0]
+def _mixture_logp(name: str, value: Any, predictors: Any, index: Any, *arrays: Any) -> Any:
+    """Log marginal of the rows of a mixture."""
+    return MixtureLogMarginal(name)(predictors, *unbatched(SIGNATURE, arrays))[0]
 
 
-def _within_bounds(predictors: Any, handle: Floats) -> Any:
+def _within_bounds(predictors: Any, bounds: Bounds) -> Any:
     """Log density that penalises curves beyond what the components can represent."""
-    centre, unit, taken, _, far, low, high = handle.T
-    scaled = (predictors[:, 0] - centre) / unit, predictors[:, 1] - taken
-    least, most = np.array([-far, low]), np.array([far, high])
+    scaled = bounds.relative(predictors[:, 0], predictors[:, 1])
+    least = np.array([-bounds.farthest, bounds.low])
+    most = np.array([bounds.farthest, bounds.high])
     least[np.isnan(least)], most[np.isnan(most)] = -np.inf, np.inf  # where there is no bound
     # not clip, which the interpreter applies number by number
     excess = [

@@ -6,32 +6,21 @@ families do, and successes and failures change places by a change of sign.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats
 from .binomial_beta import a_b
-from .components import (
-    STEP,
-    WIDTH,
-    Components,
-    Frame,
-    Moments,
-    count_at_zero,
-    count_moments,
-    merged_normals,
-)
-from .mixture_items import MixtureForms
-from .mixture_rows import bounded_handle
+from .components import STEP, WIDTH, Components, Frame, Relative, reciprocal
+from .mixture_weights import Bounds, Grid, Law, between
 from .special_functions import log_beta_binomial, polygammas
 
 _LOGITS = 230.0  # largest logit of a mean
 _LOG_SPREADS = (-230.0, 2.7)  # bounds of the second curve: spreads of logit theta are at most 21
+_TILTS, _MOST_TILT = 20, 2.0  # Newton steps, and the largest change of a log weight in one
 _LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60  # steps in log a and log b: longest, last, most
 # what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
 # square, twice where neither a nor b is far larger than the other
@@ -67,14 +56,7 @@ def _solve(location, variance, a, b):  # type: ignore[no-untyped-def]
 
 
 def betas_of_logit(location: ArrayLike, variance: ArrayLike) -> tuple[Floats, Floats]:
-    """Parameters a and b of the Betas whose logit has this mean and variance.
-
-    Examples
-    --------
-    >>> a, b = betas_of_logit(0.0, np.pi**2 / 3)
-    >>> float(a.round(9)), float(b.round(9))
-    (1.0, 1.0)
-    """
+    """Parameters a and b of the Betas whose logit has this mean and variance."""
     moments = np.broadcast_arrays(
         np.asarray(location, dtype=float), np.asarray(variance, dtype=float)
     )
@@ -96,49 +78,34 @@ def success_frame(logit_mean: ArrayLike, log_odds_cv2: ArrayLike) -> Frame:
     logit_mean_in_range = np.clip(np.asarray(logit_mean, dtype=float), -_LOGITS, _LOGITS)
     log_spread = np.clip(np.asarray(log_odds_cv2, dtype=float), *_LOG_SPREADS)
     location, variance = logit_moments(*a_b(logit_mean_in_range, log_spread))
-    return Frame(logit_mean_in_range, location, np.sqrt(variance), np.zeros(len(location)))
-
-
-def _own_betas(frame: Frame) -> tuple[Floats, Floats]:
-    return betas_of_logit(frame.location, frame.spread**2)
+    return Frame(logit_mean_in_range, location, np.sqrt(variance))
 
 
 def _beta_rise(frame: Frame) -> Floats:
     """Slope where, with mu = a/(a + b), d log a = mu df and d log b = -(1 - mu) df."""
-    a, b = _own_betas(frame)
+    a, b = betas_of_logit(frame.location, frame.spread**2)
     successes, failures = a / (a + b), b / (a + b)
     return np.asarray(
         successes * a * special.polygamma(1, a) + failures * b * special.polygamma(1, b)
     )
 
 
-def _relative_betas(base: Frame, z: Floats) -> tuple[Floats, Floats, Floats]:
-    a, b = betas_of_logit(base.places(z), base.width()[:, None])
+def _relative_betas(base: Frame, parameters: tuple[Floats, Floats], z: Floats) -> Relative:
+    a, b = parameters
     middle_logit, logit = base.mean_curve[:, None], np.log(a) - np.log(b)
     gap = logit - middle_logit
-    log_up, log_down = (
-        special.log_expit(s * logit) - special.log_expit(s * middle_logit) for s in (1, -1)
-    )
+    positions = np.stack([special.log_expit(logit), special.log_expit(-logit)])
+    log_middle = np.stack([special.log_expit(middle_logit), special.log_expit(-middle_logit)])
+    log_up, log_down = positions - log_middle
     # of two equal forms, the one whose exponentials are small
     mean = np.where(
         gap > 0,
         -np.exp(log_up) * np.expm1(-np.maximum(gap, 0.0)),
         np.exp(log_down) * np.expm1(np.minimum(gap, 0.0)),
     )
-    log_unit = special.log_expit(middle_logit) + special.log_expit(-middle_logit)
-    variance = np.exp(log_up + log_down - log_unit) / (a + b + 1.0)
-    unit, middle = np.ones(len(mean)), special.expit(base.mean_curve)
-    return (
-        bounded_handle(base.mean_curve, unit, middle, base.spread, mean, variance),
-        mean,
-        variance,
-    )
-
-
-def _beta_positions(base: Frame, place: Floats) -> Floats:
-    a, b = betas_of_logit(place, base.width()[:, None])
-    logit = np.log(a) - np.log(b)
-    return np.stack([special.log_expit(logit), special.log_expit(-logit)], axis=1)
+    variance = np.exp(log_up + log_down - log_middle.sum(axis=0)) / (a + b + 1.0)
+    middle = special.expit(base.mean_curve)
+    return Relative(positions, mean, variance, np.ones(len(mean)), middle, base.spread)
 
 
 def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
@@ -175,46 +142,85 @@ def _on_lattice(a: Floats, b: Floats, centre: Floats, step: Floats, reach: int) 
     return np.diff(upto, axis=1, prepend=0.0, append=1.0)
 
 
+def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds: Bounds) -> Floats:
+    """Logarithms of `beta_weights` with the curves' moments, less those of a Beta's parameters."""
+    # rounding to the grid moves moments, most where theta is largest; tilts by theta and theta^2
+    # restore them. In units of m (1 - m), around m, the mean is 0 and the variance is this
+    odds_cv2 = np.exp(curves[:, 1])
+    variance = odds_cv2 / (1.0 + parts.middle * (1.0 - parts.middle) * odds_cv2)
+    targets = np.stack([np.zeros(len(variance)), variance], axis=1)
+    powers = np.stack([parts.mean, parts.mean**2 + parts.variance], axis=2)
+    log = np.log(np.maximum(beta_weights(frame, z, curves), 1e-300))
+    tilt = np.zeros((len(log), 2))
+    for _ in range(_TILTS):
+        tilted = special.softmax(log + (powers @ tilt[..., None])[..., 0], axis=1)
+        moments = np.einsum("nr,nrk->nk", tilted, powers)
+        centred = powers - moments[:, None]
+        slope = (tilted[..., None] * centred).mT @ centred
+        step = np.linalg.solve(slope, (targets - moments)[..., None])
+        longest = np.abs(centred @ step).max(axis=1)
+        tilt += step[..., 0] * (_MOST_TILT / np.maximum(longest, _MOST_TILT))
+    log_mean, log_complement = parts.positions
+    spread = np.exp(bounds.bent(bounds.mean_curve, bounds.spread_curve)[0][1]) - bounds.inner
+    a, b = 1.0 / (spread * (1.0 - parts.middle)), 1.0 / (spread * parts.middle)
+    tilted = log + (powers @ tilt[..., None])[..., 0]
+    return np.asarray(tilted - a[:, None] * log_mean - b[:, None] * log_complement)
+
+
+def _law_weights(
+    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
+) -> tuple[Floats, list[Floats]]:
+    """Logits take the place of logarithms; Betas are exact where the curves are the pilot's."""
+    log_mean, log_complement, floor, at_pilot = grid.base
+    middle, inner = grid.middle, grid.inner
+    wide, odds = np.exp(spread_curve), middle * np.exp(mean_curve)
+    m = odds / (1.0 - middle + odds)
+    variance = wide - inner
+    a, b = 1.0 / (variance * (1.0 - m)), 1.0 / (variance * m)
+    location = np.log(m) - np.log(1.0 - m) + variance * (m - 0.5)
+    y = (log_mean - log_complement - location) / variance
+    square = y * y
+    normal = (
+        square * (-0.5 * variance),
+        y * (1.0 + variance * m * (1.0 - m)),
+        (0.5 * square + y * (m - 0.5)) * wide,
+    )
+    to_mean, to_complement = a * log_mean, b * log_complement
+    total = to_mean + to_complement
+    beta = at_pilot + total, m * total - to_complement, total * (-wide / variance)
+    return between(normal, beta, path, floor)
+
+
 def success_log_density(
     successes: Floats, trials: Floats, location: Floats, variance: Floats
 ) -> Floats:
-    """Log marginal probability (n, R) of successes in trials (n,) under Betas.
-
-    They are given by the mean (n, R) and the variance, (n,), (n, 1) or (n, R), of logit theta.
-    """
-    a, b = betas_of_logit(location, variance.reshape(len(successes), -1))
+    """Log marginal probability (n, R) of successes (n,), by moments of logit theta."""
+    a, b = betas_of_logit(location, variance)
     return log_beta_binomial(successes[:, None], trials[:, None], a, b)
 
 
-def _success_moments(cells: Mapping[str, NDArray[Any]]) -> Moments:
-    of_counts = count_moments(cells)
-    successes, failures = of_counts.outcome, of_counts.size - of_counts.outcome
-    by_y, by_rest = (np.where(x > 0, 1.0 / np.maximum(x, 1e-9), 0.0) for x in (successes, failures))
-    return of_counts._replace(bend=(by_y + by_rest, -by_rest))  # of the logit of the share
-
-
-def _success_sharpness(cells: Mapping[str, NDArray[Any]], variance: Floats) -> Floats:
-    n = cells["n"].astype(float)
-    successes, failures = cells["sum_y"] / n + 1.0, cells["sum_z"] / n + 1.0
-    return np.asarray(1.0 / (variance + 1.0 / successes + 1.0 / failures))
+def _success_curvature(
+    successes: Floats, trials: Floats, variance: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """The log likelihood is curved in the logit of the share of successes."""
+    failures = trials - successes
+    by_failures = reciprocal(failures)
+    sharpness = 1.0 / (variance + 1.0 / (successes + 1.0) + 1.0 / (failures + 1.0))
+    return reciprocal(successes) + by_failures, -by_failures, sharpness
 
 
 BETAS = Components(
+    law=Law("Beta", _law_weights, has_path=True),
     ends=(-8.05, 8.05),  # as for Gammas, on both sides
     base=success_frame,
     rise=_beta_rise,
-    relative=_relative_betas,
-    positions=_beta_positions,
-    anchor=beta_weights,
-    merged=merged_normals,
-    log_density=success_log_density,
-    at_zero=count_at_zero,
-    moments=_success_moments,
-    scale=np.asarray,
-    sharpness=_success_sharpness,
-)
-BETA_MIXTURE = MixtureForms(
     parameters=betas_of_logit,
+    relative=_relative_betas,
+    log_pilot=_log_pilot,
     log_density=success_log_density,
-    at_zero=lambda a: (np.ones(len(a)), np.full(len(a), 1e100)),
+    zero=lambda a: (np.ones(len(a)), np.full(len(a), 1e100)),
+    lowest=0.0,
+    size_sums="N",
+    size=np.asarray,
+    curvature=_success_curvature,
 )

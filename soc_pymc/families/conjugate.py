@@ -15,7 +15,6 @@ from .._lib.arrays import Bools, Floats
 from ..prior_table import ARRAYS
 from ..prior_table import FAMILIES as FORMULAS
 from .components import Components
-from .mixture_items import MixtureForms
 from .outcomes import Outcome
 from .row_sums import RowSums
 
@@ -41,13 +40,12 @@ class Family(Protocol):
     mixture: type  # that of mixtures of it
     rows: type[RowSums]  # sums of rows of items, and the log marginal given them
     components: Components  # of mixtures
-    mixtures: MixtureForms  # items under mixtures
     has_log_moments: bool = False  # whether moments of log theta can be matched
     curves: tuple[str, str]  # names of the two curves in the posterior
     parameters: tuple[str, str]  # names of the conjugate parameters
 
-    def __init__(self, components: Components, mixtures: MixtureForms) -> None:
-        self.components, self.mixtures = components, mixtures
+    def __init__(self, components: Components) -> None:
+        self.components = components
         self.curves: tuple[str, str] = self.prior.curve_names
 
     # --- curves

@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 
 from .._lib.arrays import Floats
-from .beta_mixtures import BETA_MIXTURE, BETAS
+from .beta_mixtures import BETAS
 from .binomial_beta import BinomialBeta
 from .components import GAMMAS, NORMALS
 from .conjugate import Family as Family
-from .mixture_items import GAMMA_MIXTURE, NORMAL_MIXTURE
 from .normal_normal import NormalNormal
 from .poisson_gamma import PoissonGamma
 
-GAMMA = PoissonGamma(GAMMAS, GAMMA_MIXTURE)
-NORMAL = NormalNormal(NORMALS, NORMAL_MIXTURE)
-BETA = BinomialBeta(BETAS, BETA_MIXTURE)
+GAMMA = PoissonGamma(GAMMAS)
+NORMAL = NormalNormal(NORMALS)
+BETA = BinomialBeta(BETAS)
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL, BETA)}
 """Families by the name of their prior."""
 
@@ -49,7 +48,7 @@ NEAR_ZERO = 1e-90
 def with_zero(family: Family, a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Conjugate parameters, (n, 1) or (n, R), and those that stand for 0 as the last component."""
     a, b = np.broadcast_arrays(a, b)
-    a_of_zero, b_of_zero = family.mixtures.at_zero(a[:, 0])
+    a_of_zero, b_of_zero = family.components.zero(a[:, 0])
     return np.column_stack([a, a_of_zero]), np.column_stack([b, b_of_zero])
 
 

@@ -15,12 +15,12 @@ from xarray.core import indexing
 
 from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
-from .._model.likelihood import mixture_values
 from .._model.pilot import Pilot
 from .._model.problem import Problem, prior_draws
 from .._model.splines import spline_matrix
 from .._model.terms import Curve, by_level
 from ..data.statistics import Statistics
+from ..families.mixture_rows import MixtureCells
 from ..families.row_sums import RowSums
 from .density import at_draws, top_level
 
@@ -92,7 +92,7 @@ class MixtureRows:
 
     names: list[str]  # of the coefficients
     design: Floats
-    data: Any  # `MixtureCells`
+    data: MixtureCells
 
     def log_likelihood(self, draws: xr.Dataset) -> Floats:
         """Log marginal of every row, (draws, rows)."""
@@ -102,7 +102,7 @@ class MixtureRows:
         def part(chunk: slice) -> Floats:
             predictors = coefficients[chunk] @ self.design.T
             by_row = predictors.reshape(len(predictors), rows, -1)
-            return mixture_values(by_row, self.data.arrays)[0]
+            return self.data.log_marginals(by_row)[0]
 
         return _in_chunks(part, len(coefficients))
 

@@ -360,10 +360,9 @@ def search(family: Family, cells: Columns, bins: Ints, curves: Pair) -> tuple[Pa
     def search_bin(k: int) -> tuple[Floats, float, bool]:
         cells_of_bin = {name: values[order[low[k] : high[k]]] for name, values in cells.items()}
         variance = np.full(high[k] - low[k], sds[k, 0] ** 2)
-        sharpness = components.sharpness(cells_of_bin, components.scale(variance))
-        _, data, items = cell_points(components, cells_of_bin, sharpness)
+        cell, data, items = cell_points(components, cells_of_bin, variance)
         centres = np.broadcast_to(places[k], (len(items), len(z)))
-        log_density = components.log_density(*data, centres, np.full(len(items), sds[k, 0] ** 2))
+        log_density = components.log_density(*data, centres, variance[cell, None])
         top = log_density.max(axis=1)
         weight, value, ended = fixed_weights(np.exp(log_density - top[:, None]), items, start)
         return weight, value + float(items @ top), ended
@@ -438,7 +437,7 @@ def place_moments(weight: Floats, place: Floats, sd: Floats) -> Pair:
 
 def mixture_curves(family: Family, weight: Floats, place: Floats, sd: Floats) -> Pair:
     """First curve of mixtures, and exp of the second."""
-    theta = family.mixtures.parameters(place, sd**2)
+    theta = family.components.parameters(place, sd**2)
     mean, variance = place_moments(weight, family.mean(*theta), np.sqrt(family.variance(*theta)))
     if family.name == "Gamma":
         return np.log(mean), variance / mean**2

@@ -18,7 +18,6 @@ from .. import prior_table
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..families.family import family_of
-from ..families.mixture_items import drawn_components
 from ..families.mixtures import over_draws, summaries
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
@@ -102,8 +101,9 @@ class Posterior:
             return theta
         component = np.empty(uniform.shape, dtype=np.int64)
         for items, weights in self._blocks(columns, draws):
-            shares = np.multiply(weights, density[:, items].T, order="C")
-            component[:, items] = drawn_components(shares, uniform[:, items])
+            upto = np.multiply(weights, density[:, items].T, order="C").cumsum(axis=2)
+            cut = uniform[:, items, None] * upto[..., -1:]
+            component[:, items] = (upto[..., :-1] < cut).sum(axis=2)
         item = np.arange(component.shape[1])
         return theta[0][component, item], theta[1][component, item]
 

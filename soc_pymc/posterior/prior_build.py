@@ -26,7 +26,7 @@ from .._model.splines import knots_in, spline_matrix
 from ..data.groups import ONE_SCORE, has_score
 from ..families.components import Frame
 from ..families.family import family_of, whole_moments, with_zero
-from ..families.mixture_rows import WeightForms, bent_curves, solved
+from ..families.mixture_weights import WeightForms, weights_of_draws
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
 from ..families.scales import RANK
@@ -304,7 +304,7 @@ class BinWeights:
 
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
         """Conjugate parameters of the components, each (n, R)."""
-        return self._family.mixtures.parameters(*self.components(columns))
+        return self._family.components.parameters(*self.components(columns))
 
     def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
         """Weights (draws, n, R), the same under each draw."""
@@ -361,14 +361,14 @@ class SmoothWeights:
 
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
         """Conjugate parameters (n, R) of the components."""
-        theta = self._family.mixtures.parameters(*self.components(columns))
+        theta = self._family.components.parameters(*self.components(columns))
         return with_zero(self._family, *theta) if self._fit.prior.zero else theta
 
     def curves(self, columns: Columns) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (draws, n)."""
-        location, dispersion = (np.array(x) for x in curve_draws(self._fit, *self._terms(columns)))
-        bent_curves(location, dispersion, self._forms(columns).handle)
-        variables = dict(self._family.curve_variables(location, dispersion))
+        curves = curve_draws(self._fit, *self._terms(columns))
+        curves = self._forms(columns).bounds.represented(*curves)
+        variables = dict(self._family.curve_variables(*curves))
         if not self._fit.prior.zero:
             return variables
         share = special.expit(self._further(columns)[..., -1])
@@ -390,7 +390,7 @@ class SmoothWeights:
 
     def _solve(self, columns: Columns, predictors: Floats) -> Floats:
         """Weights (draws, n, R) of items with these predictors."""
-        weight = np.asarray(solved(predictors, *self._forms(columns).arrays)[0])
+        weight = weights_of_draws(predictors, self._forms(columns))
         if not self._fit.prior.zero:
             return weight
         share = special.expit(predictors[..., -1:])

@@ -7,7 +7,8 @@ import pytest
 from scipy import special
 
 from soc_pymc.families.components import cell_points, stretching
-from soc_pymc.families.mixture_rows import MixtureCells, all_rows, solved
+from soc_pymc.families.mixture_rows import MixtureCells
+from soc_pymc.families.mixture_weights import weights_of_draws
 from tests.family_records import RECORDS
 
 # both curves of the base distributions at three scores
@@ -41,7 +42,7 @@ def predictors_of(name, draws, seed, far=0.4):
     """Predictors (draws, scores, 5): both curves, the path or a function, and two functions."""
     base, forms = forms_of(name)
     predictors = far * np.random.default_rng(seed).normal(size=(draws, 3, 5))
-    predictors[..., 0] *= forms.handle[:, 1] * (base.spread if name != "Normal" else 1.0)
+    predictors[..., 0] *= forms.bounds.unit * (base.spread if name != "Normal" else 1.0)
     predictors[..., 1] = 0.25 + 0.5 * predictors[..., 1]
     predictors[..., :2] += CURVES[name]
     predictors[..., 2] = np.clip(predictors[..., 2] + 0.5, 0.0, 1.0)
@@ -52,7 +53,7 @@ def component_laws(name, base):
     """SciPy's laws of theta under the components, (scores, R)."""
     record = RECORDS[name]
     places, width = base.places(record.family.components.z), base.width()[:, None]
-    return record.theta(*record.family.mixtures.parameters(places, width))
+    return record.theta(*record.family.components.parameters(places, width))
 
 
 # --- components ----------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ def test_components_have_their_mean_and_variance(name):
     if name == "Gamma":
         variance = np.geomspace(1e-12, 1e4, 41)[:, None]
     location = np.linspace(-60.0, 60.0, 13) + np.zeros_like(variance)
-    a, b = RECORDS[name].family.mixtures.parameters(location, variance)
+    a, b = RECORDS[name].family.components.parameters(location, variance)
     mean, spread = {
         "Gamma": lambda: (special.psi(a) - np.log(b), special.polygamma(1, a)),
         "Normal": lambda: (a, b),
@@ -89,8 +90,8 @@ def test_log_densities_are_those_of_the_family(name):
     location = np.broadcast_to(np.linspace(-9.0, 3.0, 9), (len(y), 9))
     for width in (1e-4, 0.3, 4.0):
         variance = np.full((len(y), 1), width)
-        result = family.mixtures.log_density(y, size, location, variance)
-        curves = family.to_curves(*family.mixtures.parameters(location, variance))
+        result = family.components.log_density(y, size, location, variance)
+        curves = family.to_curves(*family.components.parameters(location, variance))
         direct = family.log_density(y[:, None], size[:, None], *curves)
         np.testing.assert_allclose(result, direct, rtol=1e-9, atol=1e-6)
 
@@ -104,8 +105,7 @@ def test_points_of_cells_keep_means_and_stay_possible():
     sums |= {"sum_y2": (y * y).sum(), "sum_N2": (n * n).sum(), "sum_z": (n - y).sum()}
     cells = {column: np.array([value]) for column, value in sums.items()}
     components = RECORDS["Beta"].family.components
-    sharpness = components.sharpness(cells, np.array([0.01]))
-    cell, (successes, trials), items = cell_points(components, cells, sharpness)
+    cell, (successes, trials), items = cell_points(components, cells, np.array([0.01]))
     assert len(cell) == 2
     assert (successes <= trials).all()
     assert items @ successes == pytest.approx(y.sum())
@@ -122,7 +122,7 @@ def test_functions_tilt_the_weights(name):
     predictors = predictors_of(name, 1, 5)
     plain = predictors.copy()
     plain[..., 3:] = 0.0
-    logs = (np.log(solved(x, *forms.arrays)[0][0]) for x in (predictors, plain))
+    logs = (np.log(weights_of_draws(x, forms)[0]) for x in (predictors, plain))
     moved = np.subtract(*logs) - predictors[0, :, 3:] @ functions_of(z)[:, 1:].T
     for score in range(3):
         centre, corner = 0.0, 3.0
@@ -136,7 +136,7 @@ def test_functions_tilt_the_weights(name):
 
 @pytest.mark.parametrize("far", [30.0, 1e3, 1e6])
 def test_weights_at_absurd_predictors_are_weights(name, far):
-    weight = solved(predictors_of(name, 20, 4, far), *forms_of(name)[1].arrays)[0]
+    weight = weights_of_draws(predictors_of(name, 20, 4, far), forms_of(name)[1])
     assert weight.sum(axis=-1) == pytest.approx(1.0, abs=1e-9)
     assert (weight >= 0.0).all()
 
@@ -162,7 +162,7 @@ def test_the_path_ends_in_the_familys_law(name, prior, error):
     base = components.base(*curves.T)
     forms = components.forms(base, np.zeros((len(components.z), 1)), curves)
     predictors = np.column_stack([curves, [float(name != "Normal")]])[None]
-    weight = solved(predictors, *forms.arrays)[0][0, 0]
+    weight = weights_of_draws(predictors, forms)[0, 0]
     prob = np.concatenate([[1e-3], np.linspace(0.01, 0.99, 99), [0.999]])
     theta = record.theta(*prior).ppf(prob)
     parts = component_laws(name, base)
@@ -192,22 +192,14 @@ def cells_of(name, atoms=False):
     cells = MixtureCells(forms, start, items, density.astype(np.float32), constant)
     if not atoms:
         return cells
-    basis = forms.basis.copy()
-    basis[:, :, -1] = 0.0  # the share is no function of z
+    functions = forms.functions * [1.0, 1.0, 0.0]  # the share is no function of z
     atom = np.array([1.0, 0.0, 0.3, 0.0, 0.7, 1e-3, 0.0, 1.0, 0.2], dtype=np.float32)
-    return replace(cells, forms=replace(forms, basis=basis), atom=atom)
-
-
-def likelihood(predictors, cells):
-    """Log marginals of the rows, and their slopes in the predictors."""
-    value, slope = np.empty(predictors.shape[:2]), np.empty(predictors.shape)
-    all_rows(predictors, value, slope, *cells.arrays)
-    return value, slope
+    return replace(cells, forms=replace(forms, functions=functions), atom=atom)
 
 
 def by_definition(predictors, cells):
     """Sums of n log(share atom + (1 - share) sum of weight x density), by row."""
-    weight = solved(predictors, *cells.forms.arrays)[0]
+    weight = weights_of_draws(predictors, cells.forms)
     share = special.expit(predictors[..., -1]) if len(cells.atom) else np.zeros(weight.shape[:2])
     log = np.tile(cells.constant, (len(predictors), 1))
     for cell, row in enumerate(ROW_OF):
@@ -223,7 +215,7 @@ def test_likelihood_by_its_definition(name, atoms):
     """To 1e-7 an item, the rounding of single precision; also where curves are bounded."""
     cells = cells_of(name, atoms)
     predictors = np.concatenate([predictors_of(name, 4, 0), predictors_of(name, 4, 1, far=3.0)])
-    result = likelihood(predictors, cells)[0]
+    result = cells.log_marginals(predictors)[0]
     assert result == pytest.approx(by_definition(predictors, cells), abs=2e-5)
 
 
@@ -231,9 +223,9 @@ def test_likelihood_by_its_definition(name, atoms):
 def test_gradients_are_slopes_of_the_values(name, atoms):
     cells = cells_of(name, atoms)
     predictors = predictors_of(name, 3, 1)
-    slope = likelihood(predictors, cells)[1]
+    slope = cells.log_marginals(predictors)[1]
     for k in range(5):
-        size = cells.forms.handle[:, 1] if k == 0 else np.ones(3)
+        size = cells.forms.bounds.unit if k == 0 else np.ones(3)
         step = np.zeros(predictors.shape)
         step[..., k] = 1e-4 * size
         ahead, behind = (by_definition(predictors + sign * step, cells) for sign in (1, -1))
@@ -244,8 +236,8 @@ def test_no_share_of_zeros_is_the_same_as_none(name):
     """At a share of 0 the likelihood is bit for bit that without it."""
     cells, predictors = cells_of(name, atoms=True), predictors_of(name, 3, 3)
     predictors[..., -1] = -800.0
-    value, slope = likelihood(predictors, cells)
-    plain, plain_slope = likelihood(predictors, replace(cells, atom=np.empty(0, np.float32)))
+    value, slope = cells.log_marginals(predictors)
+    plain, plain_slope = replace(cells, atom=np.empty(0, np.float32)).log_marginals(predictors)
     assert (value == plain).all()
     assert (slope[..., :-1] == plain_slope[..., :-1]).all()
     assert (slope[..., -1] == 0.0).all()

@@ -114,7 +114,7 @@ class WaitingFamily(type(family.GAMMA)):
         return location - (1.0 / cv2 + 1.0) * np.log1p(y * np.exp(location) * cv2)
 
 
-TIMES = WaitingFamily(family.GAMMA.components, family.GAMMA.mixtures)
+TIMES = WaitingFamily(family.GAMMA.components)
 
 
 @pytest.fixture

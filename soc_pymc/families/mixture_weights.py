@@ -1,0 +1,400 @@
+"""Weights of a mixture's components whose mean and variance are those of the curves.
+
+At a score the mixture has components on a fixed grid. Its predictors are both curves of the family,
+for Gammas and Betas the path from a normal law to the family's, and coefficients of functions of
+the log weights. Two further coefficients, of functions that shift and stretch the weights (the
+tilt), are solved for, so that E(theta) and Var(theta) are what the curves say: the curves have the
+meaning and the prior that they have for a single distribution, and are nearly orthogonal to the
+shape.
+
+Arrays have axes for rows, components (or predictors) and draws. Curves are relative to those of the
+pilot, the single family's fit that placed the grid. Means and variances are in units of the
+pilot's: for Gammas, of its mean; for Normals, around its mean in its sd; for Betas, around its mean
+m in m (1 - m).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from .._lib.arrays import Floats, Ints
+
+LOWEST = -700.0
+"""Logarithm of the smallest weight over the largest."""
+FLOOR = 1e-3
+"""Share of the weights of Gammas and Betas that allows heavier tails."""
+_CLOSE, _STEPS = 1e-8, 60  # residual allowed in both curves, and most Newton steps
+_ROUGH = 1e3 * _CLOSE  # residual that is accepted where rounding allows no less
+_LEAST_FACTOR = 1e-4  # of a Newton step
+_LONGEST = 2.0  # step of the tilt
+_SHORTEST = 0.02  # share of the line from the pilot's curves
+_AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
+_SOFT = 0.15  # share of the range over which a curve is bent to either bound
+# the first curve's bound in spreads; the second's, above a single component's and as a spread
+_FARTHEST, _WIDEST = 4.0, 2.5
+_ROOM = 0.8  # least second curve above a component's, so that several components have weight
+
+
+# --- laws of theta with both curves, as log weights of the components ----------------------------
+
+
+class Grid(NamedTuple):
+    """Components of rows, (n, R, 1), and the pilot there, (n, 1, 1)."""
+
+    # (4, n, R, 1): positions of the components, as logarithms of their means relative to the
+    # pilot's (Gammas), logarithms of their means and of one minus these (Betas), or means
+    # (Normals); weights that allow heavier tails; for Betas, log weights that make the pilot's law
+    # less those of its parameters
+    base: Floats
+    inner: Floats  # second curve's exponential of a component, which convolves the weights
+    middle: Floats  # mean of the pilot for Betas, otherwise 0
+
+
+class Law(NamedTuple):
+    """A family's law of theta."""
+
+    name: str
+    # (both curves and the path (n, 1, draws), grid) -> log weights (n, R, draws), and their
+    # derivatives in these
+    weights: Callable[[Floats, Floats, Floats, Grid], tuple[Floats, list[Floats]]]
+    has_path: bool  # from a normal law of log or logit theta (0) to the family's (1)
+
+
+def between(
+    normal: tuple[Floats, ...], family: tuple[Floats, ...], path: Floats, floor: Floats
+) -> tuple[Floats, list[Floats]]:
+    """Log weights on the path from a normal law of log or logit theta (0) to the family's (1)."""
+    normal, family = _floored(normal, floor), _floored(family, floor)
+    change = family[0] - normal[0]
+    log, *slopes = (x + path * (y - x) for x, y in zip(normal, family, strict=True))
+    return log, [*slopes, change]
+
+
+def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
+    """Logarithms of weights of sum 1 with a floor, from log weights; both with derivatives."""
+    log, *slopes = terms
+    weight = np.exp(np.maximum(log - log.max(axis=1, keepdims=True), LOWEST))
+    weight *= (1.0 - FLOOR) / weight.sum(axis=1, keepdims=True)
+    floored = weight + floor
+    part = weight / floored
+    centred = (part * (x - (weight * x).sum(axis=1, keepdims=True) / (1.0 - FLOOR)) for x in slopes)
+    return np.log(floored), *centred
+
+
+# --- components at scores ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Both curves of the pilot, (n,), and what the components can represent around them.
+
+    Curves are relative to the pilot's mean curve, in `unit`, and to the unit's log variance.
+    """
+
+    mean_curve: Floats
+    spread_curve: Floats
+    unit: Floats
+    middle: Floats  # mean of the pilot for Betas, otherwise 0
+    farthest: Floats  # of the first curve on both sides
+    low: Floats  # of the second curve
+    high: Floats
+
+    @property
+    def inner(self) -> Floats:
+        """Exponential of a component's second curve."""
+        return np.asarray(np.exp(self.low - _ROOM))
+
+    def relative(self, mean_curve: Any, spread_curve: Any) -> tuple[Any, Any]:
+        """Both curves (..., n) relative to the pilot."""
+        return (mean_curve - self.mean_curve) / self.unit, spread_curve - 2.0 * np.log(self.unit)
+
+    def bent(self, mean_curve: Floats, spread_curve: Floats) -> tuple[Floats, Floats]:
+        """Relative curves (2, ..., n) as the components can represent them, and derivatives."""
+        mean_curve, spread_curve = self.relative(mean_curve, spread_curve)
+        mean, mean_slope = _bent(mean_curve, -self.farthest, self.farthest)
+        spread, spread_slope = _bent(spread_curve, self.low, self.high)
+        return np.stack([mean, spread]), np.stack([mean_slope / self.unit, spread_slope])
+
+    def represented(self, mean_curve: Floats, spread_curve: Floats) -> tuple[Floats, Floats]:
+        """Both curves (..., n) as the components can represent them."""
+        mean, spread = self.bent(mean_curve, spread_curve)[0]
+        return self.mean_curve + self.unit * mean, spread + 2.0 * np.log(self.unit)
+
+
+def bounds_of(
+    law: Law, curves: Floats, unit: Floats, middle: Floats, reach: Floats, moments: Floats
+) -> Bounds:
+    """Bounds at curves (n, 2) of the pilot, from components' means and variances (2, n, R).
+
+    `reach` (n,) is the spread of the base distribution in units of the first curve.
+    """
+    nearest = np.abs(moments[0]).argmin(axis=1)[None, :, None]
+    mean, narrow = np.take_along_axis(moments, nearest, axis=2)[..., 0]
+    wide = (_WIDEST * reach) ** 2
+    wide = wide / (1.0 + middle * (1.0 - middle) * wide)  # no Beta's variance is above m (1 - m)
+    low, high = (_curves.py_func(mean, v, middle, law.has_path)[1] for v in (narrow, wide))
+    mean_curve, spread_curve = curves.T
+    return Bounds(mean_curve, spread_curve, unit, middle, _FARTHEST * reach, low + _ROOM, high)
+
+
+def _bent(x: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """X, bent smoothly towards bounds that it never passes; and the derivative."""
+    soft = _SOFT * (high - low)
+    above, below = (x - high + soft) / soft, (low + soft - x) / soft
+    upper, lower = (np.tanh(np.fmax(excess, 0.0)) for excess in (above, below))
+    value = np.where(above > 0.0, high - soft * (1.0 - upper), x)
+    value = np.where(below > 0.0, low + soft * (1.0 - lower), value)
+    return value, 1.0 - upper**2 - lower**2
+
+
+@dataclass(frozen=True)
+class WeightForms:
+    """Components at n scores, and how P predictors give their weights."""
+
+    law: Law
+    bounds: Bounds
+    base: Floats  # (4, n, R): as in `Grid`
+    tilts: Floats  # (n, R, 2): functions that shift and stretch
+    functions: Floats  # (R, P - 2): functions of the log weights, 0 for other predictors
+    mean: Floats  # (n, R): mean of theta under each component, minus the pilot's
+    variance: Floats  # (n, R): its variance
+
+    @property
+    def arrays(self) -> tuple[Floats, ...]:
+        """All arrays, of which `made_of` makes the forms again."""
+        bounds = np.stack([getattr(self.bounds, f.name) for f in fields(Bounds)])
+        return bounds, self.base, self.tilts, self.functions, self.mean, self.variance
+
+    @staticmethod
+    def made_of(law: Law, bounds: Floats, *arrays: Floats) -> "WeightForms":
+        """Forms of the family with these `arrays`."""
+        return WeightForms(law, Bounds(*bounds), *arrays)
+
+    def rows(self, part: Any) -> "WeightForms":
+        """Forms at some of the scores."""
+        bounds, base, tilts, functions, *moments = self.arrays
+        some = bounds[:, part], base[:, part], tilts[part], functions, *(x[part] for x in moments)
+        return WeightForms.made_of(self.law, *some)
+
+    def bounded(self, predictors: Floats) -> tuple[Floats, Floats]:
+        """Predictors (n, P, draws) with bounded relative curves, and these curves' derivatives."""
+        curves, slopes = self.bounds.bent(predictors[:, 0].T, predictors[:, 1].T)
+        curves, slopes = (values.transpose(2, 0, 1) for values in (curves, slopes))
+        return np.concatenate([curves, predictors[:, 2:]], axis=1), slopes
+
+    def pilot(self) -> Floats:
+        """Bounded predictors (n, P, 1) of the pilot's law, for which the tilt is about 0."""
+        predictors = np.zeros((len(self.mean), 2 + self.functions.shape[1], 1))
+        predictors[:, 0, 0], predictors[:, 1, 0] = self.bounds.mean_curve, self.bounds.spread_curve
+        if self.law.has_path:
+            predictors[:, 2] = 1.0
+        return self.bounded(predictors)[0]
+
+
+# --- weights from predictors ---------------------------------------------------------------------
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _curves(mean, variance, middle, has_path):  # type: ignore[no-untyped-def]
+    """Both curves; the derivative of the first in the mean, and those of the second in both."""
+    if not has_path:  # Normals
+        return mean, np.log(variance), 1.0, 0.0, 1.0 / variance
+    # Gammas are the limit of Betas at a middle of 0
+    other = 1.0 - middle
+    up, down = 1.0 + other * mean, 1.0 - middle * mean
+    product, unit = up * down, middle * other
+    room = product - unit * variance
+    return (
+        np.log(up / down),
+        np.log(variance / (product * room)),
+        other / up + middle / down,
+        (middle * up - other * down) * (1.0 / product + 1.0 / room),
+        1.0 / variance + unit / room,
+    )
+
+
+@dataclass
+class Weights:
+    """Weights of rows under draws, with what their derivatives need."""
+
+    forms: WeightForms
+    weight: Floats  # (n, R, draws)
+    along: list[Floats]  # derivatives of the base law's log weights in the curves and the path
+    tilt: Floats  # (2, n, draws)
+    mean: Floats  # (n, draws): of theta under the weights
+    curve_slopes: Floats  # (3, n, draws): of the first in the mean, of the second in both moments
+    inverse: Floats  # (2, 2, n, draws): derivatives of the tilt in both curves
+    error: Floats  # (n, draws): by which the curves are missed
+
+    def replace(self, row: Ints, draw: Ints, others: "Weights") -> None:
+        """Put others, of one draw each, in the place of those of some rows and draws."""
+        pairs = zip([self.weight, *self.along], [others.weight, *others.along], strict=True)
+        for values, new in pairs:
+            values[row, :, draw] = new[..., 0]
+        for name in ("tilt", "mean", "curve_slopes", "inverse", "error"):
+            getattr(self, name)[..., row, draw] = getattr(others, name)[..., 0]
+
+    @np.errstate(all="ignore")
+    def slopes(self, pull: Floats) -> Floats:
+        """Derivatives (n, P, K) in bounded predictors, from these (n, R, K) in the log weights.
+
+        K is the number of draws; or any number if there is one draw.
+        """
+        forms = self.forms
+        by_tilt = forms.tilts.mT @ pull
+        by_curve = (self.inverse * by_tilt.swapaxes(0, 1)[:, None]).sum(axis=0)
+        # less what log weights change of the curves, which the tilt undoes; up to what is the same
+        # for all components, which does not matter
+        slope, bend, by_variance = self.curve_slopes
+        by_mean, by_variance = by_curve[0] * slope + by_curve[1] * bend, by_curve[1] * by_variance
+        distance = forms.mean[..., None] - self.mean[:, None]
+        variance = distance * distance + forms.variance[..., None]
+        variance -= (self.weight * variance).sum(axis=1, keepdims=True)
+        pull = pull - self.weight * (by_mean[:, None] * distance + by_variance[:, None] * variance)
+        out = np.concatenate([by_curve.swapaxes(0, 1), forms.functions.T @ pull], axis=1)
+        for j, derivative in enumerate(self.along):
+            out[:, j] += (pull * derivative).sum(axis=1)
+        return out
+
+
+def weights_of_draws(predictors: Floats, forms: WeightForms) -> Floats:
+    """Weights (draws, n, R) at predictors (draws, n, P)."""
+    bounded, _ = forms.bounded(np.moveaxis(predictors, 0, 2))
+    parts = solved(bounded, forms)
+    return np.moveaxis(np.concatenate([weights.weight for _, weights in parts]), 2, 0)
+
+
+def solved(bounded: Floats, forms: WeightForms) -> Iterator[tuple[slice, Weights]]:
+    """Weights at bounded predictors (n, P, draws), slice by slice of the scores.
+
+    Where curves cannot be met, they come close.
+    """
+    step = max(1, _AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
+    for begin in range(0, len(bounded), step):
+        part = slice(begin, min(begin + step, len(bounded)))
+        yield part, _solved(bounded[part], forms.rows(part))
+
+
+@np.errstate(all="ignore")
+def _solved(bounded: Floats, forms: WeightForms) -> Weights:
+    """Weights at bounded predictors."""
+    weights = _newton(bounded, np.zeros((2, len(bounded), 1)), forms)
+    row, draw = np.nonzero(~(weights.error <= _ROUGH))
+    if len(row):
+        others = _along_line(bounded[row, :, draw][..., None], forms.rows(row))
+        weights.replace(row, draw, others)
+    return weights
+
+
+def _newton(bounded: Floats, tilt: Floats, forms: WeightForms) -> Weights:
+    """Weights by Newton's method from a first guess of the tilt."""
+    middle = forms.bounds.middle
+    grid = Grid(forms.base[..., None], forms.bounds.inner[:, None, None], middle[:, None, None])
+    mean_curve, spread_curve, path = (bounded[:, j : j + 1] for j in range(3))
+    fixed, along = forms.law.weights(mean_curve, spread_curve, path, grid)
+    fixed += forms.functions @ bounded[:, 2:]
+    # averages over components give the moments and what tilts do to them
+    powers = np.stack([np.ones_like(forms.mean), forms.mean, forms.mean**2 + forms.variance], 1)
+    parts = np.concatenate([powers, *(powers * forms.tilts.mT[:, [k]] for k in (0, 1))], axis=1)
+    solution = np.empty((11, len(fixed), fixed.shape[2]))
+    solution[:2] = tilt
+    _solve_all(fixed, np.ascontiguousarray(bounded), parts, middle, forms.law.has_path, solution)
+    tilt, mean, slopes, inverse, error = np.split(solution, [2, 3, 6, 10])
+    by_curve = inverse.reshape(2, 2, *error.shape[1:])
+    return Weights(forms, fixed, along, tilt, mean[0], slopes, by_curve, error[0])
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _averages(weight, parts, out):  # type: ignore[no-untyped-def]
+    for k in range(len(parts)):
+        total = 0.0
+        for r in range(len(weight)):
+            total += weight[r] * parts[k, r]
+        out[k] = total
+    out /= out[0]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _tilted(fixed, parts, tilt, weight):  # type: ignore[no-untyped-def]
+    """Fill weights relative to the largest."""
+    for r in range(len(fixed)):
+        weight[r] = fixed[r] + tilt[0] * parts[3, r] + tilt[1] * parts[6, r]
+    top = weight.max()
+    for r in range(len(fixed)):
+        weight[r] = np.exp(max(weight[r] - top, LOWEST))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: ignore[no-untyped-def]
+    """Fill weights (R,) with both curves by Newton's method, and the `solution`.
+
+    `fixed` (R,) are log weights without the tilt; `parts` (9, R) are 1, theta and its square, and
+    these times the functions that tilt. The solution has the tilt (a first guess before), the mean,
+    the curves' derivatives in the moments, the tilt's in the curves, and the error.
+    """
+    error, factor, averages = np.inf, 1.0, np.empty(9)
+    tried, step = solution[:2].copy(), np.zeros(2)
+    for _ in range(_STEPS):
+        _tilted(fixed, parts, tried, weight)
+        _averages(weight, parts, averages)
+        mean, square = averages[1], averages[2]
+        curves = _curves(mean, square - mean * mean, middle, has_path)
+        first_gap, second_gap = target[0] - curves[0], target[1] - curves[1]
+        size = abs(first_gap) + abs(second_gap)
+        if size < error:
+            error, factor = size, 1.0
+            u, moved_u, square_u, v, moved_v, square_v = averages[3:]
+            moved_u, moved_v = moved_u - mean * u, moved_v - mean * v
+            by_variance = 2.0 * mean * curves[4]
+            a, b = curves[2] * moved_u, curves[2] * moved_v
+            c = (curves[3] - by_variance) * moved_u + curves[4] * (square_u - square * u)
+            d = (curves[3] - by_variance) * moved_v + curves[4] * (square_v - square * v)
+            det = a * d - b * c
+            solution[:2], solution[2], solution[3:6] = tried, mean, curves[2:]
+            solution[6:10] = d / det, -b / det, -c / det, a / det
+            step[0] = solution[6] * first_gap + solution[7] * second_gap
+            step[1] = solution[8] * first_gap + solution[9] * second_gap
+            longest = np.abs(step).max()
+            if not (error > _CLOSE and longest < np.inf):
+                break
+            step *= min(1.0, _LONGEST / longest)
+        else:  # a step too long; NaN too
+            factor *= 0.5
+            if factor < _LEAST_FACTOR or error <= _ROUGH:
+                break
+        tried = solution[:2] + factor * step
+    if (tried != solution[:2]).any():
+        _tilted(fixed, parts, solution[:2], weight)
+    weight /= weight.sum()
+    solution[10] = error
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _solve_all(log_weight, bounded, parts, middle, has_path, solution):  # type: ignore[no-untyped-def]
+    """Turn log weights (n, R, draws) into weights, and fill solutions (11, n, draws)."""
+    rows, components, draws = log_weight.shape
+    weight = np.empty(components)
+    for b in range(rows):
+        for s in range(draws):
+            fixed, found = log_weight[b, :, s].copy(), solution[:, b, s].copy()
+            _solve(fixed, bounded[b, :2, s], parts[b], middle[b], has_path, weight, found)
+            log_weight[b, :, s], solution[:, b, s] = weight, found
+
+
+def _along_line(bounded: Floats, forms: WeightForms) -> Weights:
+    """Weights (n, R, 1) by following the line from the pilot's predictors.
+
+    Where Newton's method does not go on to the end, they stay at the last point reached.
+    """
+    begin, tilt = forms.pilot(), np.zeros((2, len(bounded), 1))
+    reached, step = np.zeros((len(begin), 1)), np.full((len(begin), 1), 0.5)
+    while ((reached < 1.0) & (step >= _SHORTEST)).any():
+        share = np.minimum(reached + step, 1.0)
+        tried = _newton(begin + share[..., None] * (bounded - begin), tilt, forms)
+        met = (tried.error <= _ROUGH) & (step >= _SHORTEST)
+        tilt = np.where(met, tried.tilt, tilt)
+        reached, step = np.where(met, share, reached), np.where(met, 1.5 * step, 0.5 * step)
+    return _newton(begin + reached[..., None] * (bounded - begin), tilt, forms)
