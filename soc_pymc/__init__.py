@@ -16,9 +16,9 @@ scores together, so that the curves and all posteriors include their uncertainty
 >>> posteriors = soc.item_posteriors(fit, items)      # the table, with columns added
 >>> result = soc.check(fit, items)                    # does the model fit the counts?
 
-``dir(soc)`` lists the public names. Modules: `decisions` (thresholds, ranking, totals), `evaluate`
-(held-out exposure, cross-validation, leakage), `quantities` (R-squared, comparison of scores),
-`plots`, `simulation`, `datasets`, `theory`, and `prior_table` (posteriors with NumPy alone).
+Modules: `decisions` (thresholds, ranking, totals), `evaluate` (held-out exposure, cross-validation,
+leakage), `quantities` (R-squared, comparison of scores), `plots`, `simulation`, `datasets`,
+`theory`, and `prior_table` (posteriors with NumPy alone).
 """
 
 import lazy_loader

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special, stats
 
-from ._lib.arguments import PROBABILITY, SEED, A, Whole, checked
+from ._lib.arguments import PROBABILITY, SEED, A, Whole
 from ._lib.arrays import Floats
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
@@ -18,8 +18,7 @@ from .checks.observations import check_rows, in_batches
 from .checks.pit import ALL, LEAST, equal_parts, large_sizes, pit_findings, slice_pits
 from .checks.results import FAIL, OK, SIDES, Result, result_table, with_verdicts
 from .data.binning import added
-from .data.groups import arguments_of, is_group
-from .data.items import Items, check_outcomes
+from .data.items import Items, arguments_of, check_outcomes, is_group
 from .data.sources import batches
 from .data.statistics import Statistics
 from .data.summaries import summarize
@@ -59,7 +58,6 @@ def _stream(seed: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng([seed, zlib.crc32(purpose.encode())])
 
 
-@checked(fraction=PROBABILITY, seed=SEED)
 def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     """Hold out part of every item's outcome, so that both parts are independent given theta.
 
@@ -91,6 +89,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     >>> bool((both == items.source["count"]).all())
     True
     """
+    fraction, seed = PROBABILITY(fraction, "fraction"), SEED(seed, "seed")
     frame = read_frame(items)
     outcome = OUTCOMES[items.kind]
     names, (_, y, size) = (outcome.observed, outcome.size), score_and_outcomes(frame, outcome)
@@ -115,7 +114,6 @@ def score_and_outcomes(frame: pd.DataFrame, outcome: Outcome) -> tuple[Floats, F
     return score, y, size
 
 
-@checked(split=A(Split, "what soc.evaluate.split_items(items) returns"), bins=Whole(1), seed=SEED)
 def held_out(
     fits: Fit | Mapping[str, Fit],
     split: Split,
@@ -161,6 +159,8 @@ def held_out(
     >>> soc.evaluate.held_out({"Gamma": fit}, split, bins=5).table["what"].iloc[-1]
     '% gain of Gamma: E(theta | t, y)'
     """
+    split = A(Split, "what soc.evaluate.split_items(items) returns")(split, "split")
+    bins, seed = Whole(1)(bins, "bins"), SEED(seed, "seed")
     by_name, outcome = named_fits(fits, "fit"), OUTCOMES[split.train.kind]
     train, test = (read_frame(part) for part in (split.train, split.test))
     score, new, _ = score_and_outcomes(test, outcome)

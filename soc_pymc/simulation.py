@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ._lib.arguments import POSITIVE, SEED, Real, Whole, checked, many
+from ._lib.arguments import POSITIVE, SEED, Real, Whole, many
 from ._lib.arrays import Floats
 from ._lib.errors import FitError
 from .families.scales import LARGEST_COUNT
@@ -16,7 +16,6 @@ __all__ = ["click_rates", "laplace_effects", "lognormal_rates", "s1"]
 _FOLDS = 5
 
 
-@checked(n_items=Whole(0), seed=SEED)
 def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     """Simulate counts with a curved mean, and a dispersion that falls steeply with the score.
 
@@ -39,6 +38,7 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     >>> list(s1(3).columns)
     ['score', 'exposure', 'count', 'theta', 'true_mean', 'true_cv2']
     """
+    n_items, seed = Whole(0)(n_items, "n_items"), SEED(seed, "seed")
     rng = np.random.default_rng(seed)
     score = np.exp(rng.normal(np.log(0.05), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(6), 1.8, n_items)))
@@ -50,7 +50,6 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     return table.assign(true_mean=np.exp(log_mean), true_cv2=np.exp(log_cv2))
 
 
-@checked(n_items=Whole(0), delta=Real(), sigma=POSITIVE, seed=SEED)
 def click_rates(
     n_items: int, delta: float = 0.1, sigma: float = 0.5, seed: int = 0
 ) -> pd.DataFrame:
@@ -79,6 +78,8 @@ def click_rates(
     >>> click_rates(4, delta=0.0)["theta"].shape
     (4,)
     """
+    n_items, delta = Whole(0)(n_items, "n_items"), Real()(delta, "delta")
+    sigma, seed = POSITIVE(sigma, "sigma"), SEED(seed, "seed")
     rng = np.random.default_rng(seed)
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(20), 1.8, n_items)))
@@ -88,7 +89,6 @@ def click_rates(
     return table.assign(true_mean=mean, true_cv2=np.expm1(sigma**2))
 
 
-@checked(delta=Real(), sigma=POSITIVE, seed=SEED)
 def lognormal_rates(
     score: ArrayLike, exposure: ArrayLike, delta: float = 0.0, sigma: float = 0.5, seed: int = 0
 ) -> pd.DataFrame:
@@ -109,6 +109,8 @@ def lognormal_rates(
     >>> lognormal_rates([0.1, 0.2], [1e6, 1e6])["exposure"].tolist()
     [1000000.0, 1000000.0]
     """
+    delta, sigma = Real()(delta, "delta"), POSITIVE(sigma, "sigma")
+    seed = SEED(seed, "seed")
     t, size = many({"score": score, "exposure": exposure})
     if t.ndim != 1 or size.shape not in ((), t.shape):
         raise FitError(f"score has the shape {t.shape}: give one exposure for every item")
@@ -117,7 +119,6 @@ def lognormal_rates(
     return _counts(rng, t, np.asarray(exposure), theta)
 
 
-@checked(n_items=Whole(20), seed=SEED)
 def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     """Simulate values with heavy-tailed effects around a regression, after Section 5.3.
 
@@ -140,6 +141,7 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     >>> list(laplace_effects(20).columns)
     ['score', 'value', 'noise_sd', 'theta']
     """
+    n_items, seed = Whole(20)(n_items, "n_items"), SEED(seed, "seed")
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n_items, 10))
     theta = x[:, 0] - 0.7 * x[:, 3] + (0.1 * x[:, 1]) ** 2 + rng.laplace(0.0, 1.0, n_items)

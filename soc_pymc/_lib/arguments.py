@@ -4,13 +4,11 @@ A rule is a function of a value, its name, and the class of errors: it returns t
 converted (NumPy's 3 becomes Python's), or raises.
 """
 
-import functools
-import inspect
 import math
 import numbers
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,30 +33,10 @@ def digits(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def checked[T: Callable[..., Any]](error: Refusal = FitError, /, **rules: Rule) -> Callable[[T], T]:
-    """Decorate a function, or the class of a frozen dataclass, with rules by argument."""
-
-    def decorate(made: T) -> T:
-        is_class = isinstance(made, type)
-        function: Any = made.__init__ if is_class else made
-        signature = inspect.signature(function)
-
-        @functools.wraps(function)
-        def call(*args: Any, **options: Any) -> Any:
-            try:
-                bound = signature.bind(*args, **options)
-            except TypeError:  # Python's own error names the function
-                return function(*args, **options)
-            for name in rules.keys() & bound.arguments.keys():
-                bound.arguments[name] = rules[name](bound.arguments[name], name, error)
-            return function(*bound.args, **bound.kwargs)
-
-        if not is_class:
-            return cast(T, call)
-        made.__init__ = call  # type: ignore[method-assign]
-        return made
-
-    return decorate
+def convert_fields(record: Any, **rules: Rule) -> None:
+    """Check fields of a frozen dataclass by rules, and put the converted values in their places."""
+    for name, rule in rules.items():
+        object.__setattr__(record, name, rule(getattr(record, name), name))
 
 
 def Whole(least: int, most: int | None = None) -> Rule:
@@ -129,7 +107,6 @@ SEED = Whole(0)
 DRAWS = Whole(1, MOST_DRAWS)
 POSITIVE = Real(above=0)
 PROBABILITY = Real(above=0, below=1)
-PROGRESS = OrNone(switch)
 
 
 def path_of(value: Any, name: str = "path", error: Refusal = FitError) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from .arguments import PROGRESS
+from .arguments import OrNone, switch
 from .errors import SocError
 
 VARIABLE = "SOC_PYMC_PROGRESS"
@@ -32,12 +32,12 @@ def progress(show: bool | None = None) -> None:
     >>> import soc_pymc as soc
     >>> soc.progress(False)
     """
-    _setting[0] = PROGRESS(show, "show")
+    _setting[0] = OrNone(switch)(show, "show")
 
 
 def is_shown(show: bool | None) -> bool:
     """Return whether progress is shown: by an argument, the setting, or the surroundings."""
-    PROGRESS(show, "progress")
+    OrNone(switch)(show, "progress")
     variable = os.environ.get(VARIABLE, "").strip()
     if variable not in ("", "0", "1"):
         raise SocError(f"the environment variable {VARIABLE}={variable!r} must be 0 or 1")

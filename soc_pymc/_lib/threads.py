@@ -1,8 +1,7 @@
 """Threads: their number, and work on blocks of items whose results come in the blocks' order.
 
-Blocks are cut by their place in the data, never by thread, so that no result depends on the number
-of threads. BLAS has one thread meanwhile, and in fits and checks: their matrices are small, and two
-threads of BLAS doubled the CPU time of a mixture's fit and made it a third slower.
+Blocks are cut by their place in the data, so that no result depends on the number of threads. BLAS
+has one thread meanwhile: matrices are small, and two doubled the CPU time of a mixture's fit.
 """
 
 import os
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from itertools import chain, islice
 from typing import Any, cast
 
@@ -59,7 +58,8 @@ def ordered_map[Block, Result](
         yield from map(function, remaining)
         return
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(number, initializer=_begin) as pool:
+    begin = partial(setattr, _worker, "busy", True)
+    with ThreadPoolExecutor(number, initializer=begin) as pool:
         try:
             for block in remaining:
                 waiting.append(pool.submit(copy_context().run, function, block))
@@ -74,10 +74,6 @@ def ordered_map[Block, Result](
                 future.cancel()
 
 
-def _begin() -> None:
-    _worker.busy = True
-
-
 _lock = threading.Lock()
 _limited: set[object] = set()  # calls, of all threads, that run with one thread of BLAS
 _before: list[int] = []  # threads of the libraries of BLAS without a limit, while there is one
@@ -89,10 +85,6 @@ def _libraries() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas").lib_controllers
-
-
-def _threads_of_blas() -> list[int]:
-    return [library.get_num_threads() for library in _libraries()]
 
 
 def _set_blas(numbers: Iterable[int]) -> None:
@@ -110,7 +102,7 @@ def _limit(call: object) -> None:
     global _before
     with _lock:
         if not _before:
-            _before = _threads_of_blas()
+            _before = [library.get_num_threads() for library in _libraries()]
         _limited.add(call)
         _set_blas(1 for _ in _before)
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from .._lib.arrays import Floats, Ints
-from ..data.groups import Grouping
+from ..data.items import Grouping
 from ..families.row_sums import RowSums
 from .laplace import Laplace, best_tau, floored, rescaled, scoring_step, summary
 from .terms import Curve, LevelTerms, State, by_level

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..data.groups import Grouping
+from ..data.items import Grouping
 from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family
 from ..families.row_sums import RowSums, Weak

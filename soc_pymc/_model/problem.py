@@ -17,7 +17,7 @@ import xarray as xr
 from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..data.statistics import Statistics
+from ..data.statistics import STATISTICS, Statistics
 from ..families.family import FAMILIES, Family, family_of_kind
 from ..families.mixture_rows import SIGNATURE
 from ..families.mixture_weights import Bounds
@@ -104,7 +104,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     >>> sorted(soc.model(stats).coords)[:2]
     ['bin', 'mean_basis']
     """
-    A(Statistics, "statistics: soc.summarize(items) makes them")(stats, "stats")
+    STATISTICS(stats, "stats")
     if prior is not None:
         check_prior(prior, stats)
     return build(stats, prior or family_of_kind(stats.kind).prior(), full=True).model

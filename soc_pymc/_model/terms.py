@@ -16,7 +16,7 @@ from scipy import sparse
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..data.groups import Grouping
+from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families.priors import Spline
 from ..families.row_sums import Weak

@@ -4,16 +4,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .._lib.arguments import PROGRESS, SEED, A, OrNone, Real, checked, names_of, path_of
+from .._lib.arguments import SEED, A, OrNone, Real, names_of, path_of
 from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks._check import checks_of
-from ..data.items import ANY_ITEMS, Items
+from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
-from ..inference.results import Fit
+from ..inference.results import FIT, Fit
 from ..posterior.curves import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..quantities.curves import statistics_of
@@ -25,16 +25,6 @@ __all__ = ["report"]
 _REPLICATED = 2_000  # items of the sample whose outcomes are replicated
 
 
-@checked(
-    fit=A(Fit, "a fit: give what soc.fit or soc.load_fit returned"),
-    items=A(Items, f"{ANY_ITEMS}: a report reads items"),
-    out=path_of,
-    by=names_of,
-    title=OrNone(A(str, "text, or None for one that says what was fitted")),
-    threshold=OrNone(Real()),
-    seed=SEED,
-    progress=PROGRESS,
-)
 @one_blas_thread
 def report(
     fit: Fit, items: Items, *, out: str | os.PathLike[str] = "report.html",
@@ -75,6 +65,10 @@ def report(
     ...     soc.report(fit, items, out=f"{folder}/report.html").name
     'report.html'
     """
+    fit, items, out = FIT(fit, "fit"), check_items(items), path_of(out, "out")
+    by = names_of(by, "by")
+    title = OrNone(A(str, "text, or None for one that says what was fitted"))(title, "title")
+    threshold, seed = OrNone(Real())(threshold, "threshold"), SEED(seed, "seed")
     target = Path(out)
     if target.suffix.lower() not in (".html", ".htm"):
         raise FitError(f"out={str(target)!r} must be named *.html")

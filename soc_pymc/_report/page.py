@@ -13,8 +13,7 @@ from .. import __version__, plots, quantities
 from .._lib.reprs import short, visible
 from ..checks._check import CheckResult
 from ..checks.results import PROB
-from ..data.groups import arguments_of
-from ..data.items import Items
+from ..data.items import Items, arguments_of
 from ..data.sources import kind_of
 from ..data.statistics import Statistics
 from ..families.family import reads_joint

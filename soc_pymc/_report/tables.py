@@ -9,7 +9,7 @@ from markupsafe import Markup
 from .. import decisions, quantities
 from .._lib.reprs import html_table
 from ..checks.results import COLUMNS, PROB, Result, cells, intervals, number, worst_first
-from ..data.groups import group_roles, has_score
+from ..data.items import group_roles, has_score
 from ..data.statistics import Statistics
 from ..inference.results import Fit
 from ..plots.curves import fitted_curves

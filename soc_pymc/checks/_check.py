@@ -10,13 +10,12 @@ import xarray as xr
 from numpy.random import Generator
 from scipy import stats
 
-from .._lib.arguments import PROGRESS, SEED, Whole, checked, names_of
+from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from ..data.groups import group_roles
-from ..data.items import Items
+from ..data.items import Items, group_roles
 from ..data.sources import open_table, word_columns
 from ..data.statistics import Statistics
 from ..families.row_sums import MEAN_ONLY
@@ -101,9 +100,6 @@ class CheckResult(results.Result):
         return super()._repr_html_() + image
 
 
-@checked(
-    fit=FIT, items=ITEMS_OR_STATISTICS, by=names_of, seed=SEED, subset=Whole(1), progress=PROGRESS
-)
 @one_blas_thread
 def check(
     fit: Fit,
@@ -151,6 +147,9 @@ def check(
     >>> "fail" in set(result.table["verdict"])
     False
     """
+    fit, items = FIT(fit, "fit"), ITEMS_OR_STATISTICS(items, "items")
+    by, seed = names_of(by, "by"), SEED(seed, "seed")
+    subset = Whole(1)(subset, "subset")
     return checks_of(fit, items, by, seed, subset, progress)
 
 

@@ -14,13 +14,13 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
-from .._lib.arguments import PROGRESS, SEED, A, OrNone, checked
+from .._lib.arguments import SEED, OrNone
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.threads import one_blas_thread
 from .._model.splines import knots_in
-from ..data.groups import day as day_rule
-from ..data.statistics import Statistics
+from ..data.items import day as day_rule
+from ..data.statistics import STATISTICS, Statistics
 from ..families.family import family_of
 from ..inference.fitting import fit as fit_all
 from ..inference.results import FIT, Fit
@@ -83,12 +83,6 @@ class Drift(Result):
         return _moved(self.fit, self.data.sel(day=evening))
 
 
-@checked(
-    stats=A(Statistics, "statistics with days, from soc.summarize(items, date=...)"),
-    fit=OrNone(FIT),
-    seed=SEED,
-    progress=PROGRESS,
-)
 @one_blas_thread
 def drift(
     stats: Statistics, fit: Fit | None = None, *, seed: int = 0, progress: bool | None = None
@@ -126,6 +120,8 @@ def drift(
     >>> soc.drift(soc.summarize(items, bins=40, date="day")).alarms[0]
     '2026-03-08'
     """
+    stats, fit = STATISTICS(stats, "stats"), OrNone(FIT)(fit, "fit")
+    seed = SEED(seed, "seed")
     if len(stats.days) < 2:
         raise StatisticsError(
             f"drift compares days, and these statistics keep {len(stats.days) or 'none'}: "

@@ -16,7 +16,7 @@ from numpy.random import Generator
 
 from .._lib.arrays import Floats, Ints
 from .._lib.reprs import short
-from ..data.groups import group_roles, roles_of
+from ..data.items import group_roles, roles_of
 from ..families.family import family_of
 from ..families.priors import Spline
 from ..families.scales import LINEAR

@@ -10,12 +10,12 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special, stats
 
-from .._lib.arguments import PROGRESS, SEED, A, Whole, checked
+from .._lib.arguments import SEED, Whole
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, StatisticsError, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
-from ..data.statistics import Statistics
+from ..data.statistics import STATISTICS, Statistics
 from ..families.family import reads_joint
 from ..families.priors import Prior
 from ..inference.methods import NUTS, VI, FiveSteps
@@ -115,7 +115,6 @@ def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -
     return np.stack(proper(*(ends + shift)))
 
 
-@checked(data=ITEMS_OR_STATISTICS, subset=Whole(1), seed=SEED, progress=PROGRESS)
 @one_blas_thread
 def compare(
     fits: Mapping[str, Fit],
@@ -160,6 +159,8 @@ def compare(
     >>> sorted(table.index)
     ['constant cv', 'curve']
     """
+    data, subset = ITEMS_OR_STATISTICS(data, "data"), Whole(1)(subset, "subset")
+    seed = SEED(seed, "seed")
     fits = named_fits(fits, "fit")
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
@@ -247,7 +248,6 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
     return np.asarray(special.softmax(solution.x))
 
 
-@checked(stats=A(Statistics, "statistics with folds: soc.summarize(items, folds=10)"))
 @one_blas_thread
 def cross_validate(
     stats: Statistics,
@@ -281,6 +281,7 @@ def cross_validate(
     >>> list(soc.evaluate.cross_validate(soc.summarize(items, folds=2)).columns)
     ['items', 'elpd', 'per_item', 'converged', 'trust']
     """
+    stats = STATISTICS(stats, "stats")
     from ..inference.fitting import fit  # which loads PyMC
 
     if stats.folds < 2:

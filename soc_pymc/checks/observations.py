@@ -22,8 +22,7 @@ from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from .._model.rows import CLASS
-from ..data.groups import group_roles, roles_of
-from ..data.items import ANY_ITEMS, Items
+from ..data.items import ANY_ITEMS, Items, group_roles, roles_of
 from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import totals_of
 from ..families.family import family_of

@@ -19,8 +19,7 @@ from ..families.scales import CELLS
 from . import formulas
 from .binning import Columns, Grid, Lookup, Pile, Piles, Sums, Weights, added, make_lookup
 from .formulas import Folds, block_of_labels, fold_of, rebound, summand
-from .groups import CROSS, MARK, is_day, key_roles
-from .items import Items
+from .items import CROSS, MARK, Items, is_day, key_roles
 from .sources import batches
 from .validation import NUMBERS, check_total, read, scan, with_group
 
@@ -202,9 +201,6 @@ class _NotValidError(Exception):
     """A block of items is not valid; a scan of all items says why."""
 
 
-# --- a table of rows by key -----------------------------------------------------------------------
-
-
 @_inlined
 def _row_of(index, counts, key, used, shift):  # type: ignore[no-untyped-def]
     """Row of a key; `used`, the next one, if the key is new."""
@@ -344,9 +340,6 @@ def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArra
     for name in set(outcome.sums("part")) - sums.keys():
         sums[name] = np.add.reduceat(summand(name, outcome, columns, vars(formulas)), starts)
     return sums
-
-
-# --- items in order -------------------------------------------------------------------------------
 
 
 @_compiled

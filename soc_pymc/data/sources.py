@@ -16,7 +16,7 @@ from typing import Any, Literal
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
 from .._lib.threads import threads
-from .groups import NO_SCORE, ONE_SCORE
+from .items import NO_SCORE, ONE_SCORE
 
 Kind = Literal["pandas", "polars", "arrow", "stream", "files", "ibis"]
 

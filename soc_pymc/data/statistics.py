@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import shown
+from .._lib.arguments import A, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
@@ -20,7 +20,7 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import STEPS
 from .binning import EXTREMES, Columns, added, stand_out
 from .formulas import BLOCKS
-from .groups import (
+from .items import (
     Days,
     Grouping,
     day,
@@ -318,6 +318,9 @@ class Statistics:
 
     def _repr_html_(self) -> str:
         return html_table("Statistics", of_statistics(self))
+
+
+STATISTICS = A(Statistics, "statistics, from soc.summarize")
 
 
 def refuse_weights(stats: Statistics, what: str) -> None:

@@ -17,8 +17,7 @@ from ..families.scales import MOST_VALUE_CELL
 from . import binning
 from .engines import Grouped, repeated_scores
 from .formulas import BLOCKS, MOST_FOLDS, Folds
-from .groups import MOST_DAYS
-from .items import Items, check_outcomes
+from .items import MOST_DAYS, Items, check_outcomes
 from .local import Local
 from .sources import kind_of, open_table
 from .statistics import Statistics, from_tables

@@ -11,8 +11,7 @@ from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
 from .formulas import FOLD_PRIME, MOST_FOLDS, functions
-from .groups import CROSS, DAY, MARK, is_group, is_label, key_roles
-from .items import Items
+from .items import CROSS, DAY, MARK, Items, is_group, is_label, key_roles
 from .sources import kind_of, open_table, readable
 
 NUMBERS: Mapping[str, Bounds] = {

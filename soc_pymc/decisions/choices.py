@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import Real, checked, digits, numbers_of
+from .._lib.arguments import Real, digits, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..checks.observations import in_batches
@@ -123,7 +123,6 @@ def probability_above(
     return pd.Series(np.clip(probability, 0.0, 1.0), decision.index, name="probability_above")
 
 
-@checked(cost_above=_COST, cost_below=_COST)
 def expected_loss(
     fit: Fit,
     items: Items,
@@ -155,6 +154,7 @@ def expected_loss(
     >>> list(loss.columns)
     ['loss_if_chosen', 'loss_if_not', 'choose']
     """
+    cost_above, cost_below = _COST(cost_above, "cost_above"), _COST(cost_below, "cost_below")
     decision = read_decision(fit, items, progress)
     family = decision.posterior.family
 

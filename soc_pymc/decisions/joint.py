@@ -16,7 +16,7 @@ from scipy.optimize.elementwise import find_root
 from scipy.stats import pearson3
 
 from .._lib import arguments as rules
-from .._lib.arguments import SEED, OrNone, Real, Whole, checked, shown, switch
+from .._lib.arguments import SEED, OrNone, Real, Whole, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.threads import ordered_map
@@ -86,7 +86,6 @@ def _joint_draws(
     return theta, curves
 
 
-@checked(draws=rules.DRAWS, seed=SEED)
 def thompson_draws(
     fit: Fit, items: Items, draws: int = 1, *, seed: int = 0, progress: bool | None = None
 ) -> xr.DataArray:
@@ -114,6 +113,7 @@ def thompson_draws(
     >>> dict(theta.sizes), bool((theta > 0).all())
     ({'draw': 3, 'item': 4000}, True)
     """
+    draws, seed = rules.DRAWS(draws, "draws"), SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
     what = f"{draws:,} draws of {len(decision):,} items"
     rules.refuse_beyond_memory(8.0 * draws * len(decision), what, "ask for fewer of one of them")
@@ -123,7 +123,6 @@ def thompson_draws(
     return xr.DataArray(theta, coords, ("draw", "item"), name="theta")
 
 
-@checked(k=Whole(1), draws=Whole(2, rules.MOST_DRAWS), seed=SEED)
 def probability_best(
     fit: Fit,
     items: Items,
@@ -158,6 +157,8 @@ def probability_best(
     >>> float(top["probability"].sum().round(3))
     10.0
     """
+    k, draws = Whole(1)(k, "k"), Whole(2, rules.MOST_DRAWS)(draws, "draws")
+    seed = SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
     if k >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
@@ -199,7 +200,6 @@ def _top(
 # all items share, it is an equal mixture.
 
 
-@checked(items=check_outcomes, mean=switch, threshold=OrNone(Real()))
 def total(
     fit: Fit,
     items: Items,
@@ -244,6 +244,8 @@ def total(
     >>> list(clicks.columns)
     ['items', 'mean', 'sd', 'sd_curves', 'q05', 'q95']
     """
+    items, mean = check_outcomes(items, "items"), switch(mean, "mean")
+    threshold = OrNone(Real())(threshold, "threshold")
     probs, outcome = probabilities(quantiles), OUTCOMES[items.kind]
     if isinstance(weights, str) and weights in ("exposure", outcome.size) and outcome.sizes_add:
         weights = items.roles[outcome.size]

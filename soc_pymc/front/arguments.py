@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
-from ..data.groups import NO_SCORE, arguments_of, group_roles, is_group, roles_of, roles_of_groups
+from ..data.items import NO_SCORE, arguments_of, group_roles, is_group, roles_of, roles_of_groups
 from ..families.family import FAMILIES
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior, Spline

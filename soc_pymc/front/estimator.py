@@ -14,8 +14,7 @@ from .._fit import fit
 from .._lib.arguments import PROBABILITY, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from ..data.groups import arguments_of, group_roles, roles_of, roles_of_groups
-from ..data.items import ITEMS, Items
+from ..data.items import ITEMS, Items, arguments_of, group_roles, roles_of, roles_of_groups
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.validation import scan

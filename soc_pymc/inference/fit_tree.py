@@ -13,7 +13,7 @@ from .._model.problem import Problem, check_prior, mixture_data
 from .._model.rows import Rows, make_rows, positions, scale_variances
 from .._model.splines import POSITION, Axis
 from .._model.terms import Curve
-from ..data.groups import Grouping
+from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.monotone import project_monotone

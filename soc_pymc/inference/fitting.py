@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from .._lib.arguments import PROGRESS, A, OrNone, checked
+from .._lib.arguments import A, OrNone
 from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
@@ -31,7 +31,6 @@ _MODEL = A(pm.Model, "soc.model(stats, prior), to which you added terms")
 _START = A(Fit, "a fit that soc.fit returned")
 
 
-@checked(method=OrNone(_METHOD), start=OrNone(_START), model=OrNone(_MODEL), progress=PROGRESS)
 @one_blas_thread
 def fit(
     stats: Statistics,
@@ -43,6 +42,8 @@ def fit(
     progress: bool | None = None,
 ) -> Fit:
     """Fit one prior to statistics: `soc.fit` describes the arguments."""
+    method, start = OrNone(_METHOD)(method, "method"), OrNone(_START)(start, "start")
+    model = OrNone(_MODEL)(model, "model")
     if not isinstance(stats, Statistics):
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"

@@ -2,18 +2,11 @@
 
 from dataclasses import dataclass
 
-from .._lib.arguments import DRAWS, MOST_DRAWS, PROBABILITY, OneOf, OrNone, Whole, checked
+from .._lib.arguments import DRAWS, MOST_DRAWS, PROBABILITY, OneOf, OrNone, Whole, convert_fields
 
 _SEED = Whole(0, (1 << 63) - 1)
 
 
-@checked(
-    seed=_SEED,
-    draws=DRAWS,
-    rotations=DRAWS,
-    batch=OrNone(Whole(0, MOST_DRAWS)),
-    max_iterations=DRAWS,
-)
 @dataclass(frozen=True)
 class VI:
     """Gaussian variational inference in data-informed coordinates (the default).
@@ -43,8 +36,11 @@ class VI:
     batch: int | None = None
     max_iterations: int = 200
 
+    def __post_init__(self) -> None:
+        sizes = dict.fromkeys(("draws", "rotations", "max_iterations"), DRAWS)
+        convert_fields(self, seed=_SEED, batch=OrNone(Whole(0, MOST_DRAWS)), **sizes)
 
-@checked(draws=DRAWS, tune=DRAWS, chains=Whole(1, 1000), seed=_SEED, target_accept=PROBABILITY)
+
 @dataclass(frozen=True)
 class NUTS:
     """The No-U-Turn sampler on the same model and coordinates: the reference.
@@ -70,8 +66,11 @@ class NUTS:
     seed: int = 0
     target_accept: float = 0.8
 
+    def __post_init__(self) -> None:
+        sizes = {"draws": DRAWS, "tune": DRAWS, "chains": Whole(1, 1000)}
+        convert_fields(self, seed=_SEED, target_accept=PROBABILITY, **sizes)
 
-@checked(moments=OneOf("log", "plain"))
+
 @dataclass(frozen=True)
 class FiveSteps:
     """The paper's method: each bin's prior by maximum likelihood, then smoothed over the bins.
@@ -98,6 +97,9 @@ class FiveSteps:
     """
 
     moments: str = "plain"
+
+    def __post_init__(self) -> None:
+        convert_fields(self, moments=OneOf("log", "plain"))
 
 
 Method = VI | NUTS | FiveSteps

@@ -16,7 +16,7 @@ from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
 from .._model.splines import Axis
-from ..data.groups import grouping_dims, has_score, is_label, roles_of
+from ..data.items import grouping_dims, has_score, is_label, roles_of
 from ..families.priors import PRIORS, Prior, Spline
 from ..families.scales import RANK
 from .methods import NUTS, VI, FiveSteps, Method

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib import arguments as rules
-from .._lib.arguments import PROBABILITY, A, OrNone, Whole, checked, shown
+from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..data.groups import has_score
+from ..data.items import has_score
 from ..families.family import FAMILIES, family_of
 from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
@@ -44,7 +44,6 @@ _ATOMS: dict[str, Any] = {"fmt": "D", "color": style.CURVE, "elinewidth": 1.2, "
 _ATOMS |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}  # short bars: caps beyond the marker
 
 
-@checked(fit=FIT, prob=PROBABILITY, simultaneous=rules.switch)
 def plot_curves(
     fit: Fit,
     prob: float = 0.9,
@@ -80,6 +79,8 @@ def plot_curves(
     >>> len(soc.plots.plot_curves(fit))
     2
     """
+    fit, prob = FIT(fit, "fit"), PROBABILITY(prob, "prob")
+    simultaneous = rules.switch(simultaneous, "simultaneous")
     groups = group if isinstance(group, list) else [] if group is None else [group]
     if len(groups) > len(style.PALETTE) or (group is not None and not groups):
         raise FitError(f"group={shown(group)} must be 1 to {len(style.PALETTE)} labels of groups")
@@ -207,7 +208,6 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
         bottom.set_ylim(bottom=0.0)
 
 
-@checked(fit=FIT, exposure=OrNone(rules.POSITIVE), ax=AX)
 def plot_prior(
     fit: Fit,
     score: ArrayLike | None = None,
@@ -234,6 +234,8 @@ def plot_prior(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['score 0.02', 'score 0.05']
     """
+    fit, exposure = FIT(fit, "fit"), OrNone(rules.POSITIVE)(exposure, "exposure")
+    ax = AX(ax, "ax")
     if fit.mean_only:
         raise FitError(f"there is no distribution of theta to draw: {MEAN_ONLY}")
     if (fit.prior.exposure is None) != (exposure is None):
@@ -278,7 +280,6 @@ def plot_prior(
     return ax
 
 
-@checked(result=A(xr.DataTree, _PRIOR_RESULT), lines=Whole(1))
 def plot_prior_predictive(
     result: xr.DataTree,
     lines: int = 40,
@@ -305,6 +306,7 @@ def plot_prior_predictive(
     >>> len(soc.plots.plot_prior_predictive(result))
     2
     """
+    result, lines = A(xr.DataTree, _PRIOR_RESULT)(result, "result"), Whole(1)(lines, "lines")
     groups = (result.children.get(name, xr.DataTree()) for name in _PRIOR_GROUPS)
     curves, drawn = (group.to_dataset() for group in groups)
     outcomes = [f.outcome for f in FAMILIES.values() if f.outcome.observed in drawn]

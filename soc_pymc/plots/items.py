@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from .._lib.arguments import PROBABILITY, A, OrNone, Whole, checked, numbers_of, shown
+from .._lib.arguments import PROBABILITY, A, OrNone, Whole, numbers_of, shown
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
 from ..data.items import BinomialItems
@@ -28,7 +28,6 @@ from .style import AX
 
 _NAME = A(str, "the name of a column", ItemsError)
 _ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
-_COLUMNS = {role: OrNone(_NAME) for role in _ROLES}
 _ITEMS = 2000  # points drawn at most
 _LINES = 60
 _LOOK: dict[str, Any] = {"cmap": "viridis", "alpha": 0.6, "linewidths": 0, "zorder": 2}
@@ -36,7 +35,6 @@ _PULL: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, 
 _POINTS, _ENDS = 200, (0.01, 0.99)  # points of the curve, and quantiles at its ends
 
 
-@checked(score=_NAME, ax=AX, **_COLUMNS)
 def plot_shrinkage(
     table: Any,
     *,
@@ -76,7 +74,9 @@ def plot_shrinkage(
     >>> len(ax.collections) > 0
     True
     """
-    columns = dict(zip(_ROLES, (count, exposure, value, noise_sd, successes, trials), strict=True))
+    score, ax = _NAME(score, "score"), AX(ax, "ax")
+    names = zip(_ROLES, (count, exposure, value, noise_sd, successes, trials), strict=True)
+    columns = {role: OrNone(_NAME)(name, role) for role, name in names}
     outcome = _outcome_of(columns)
     observed, sizes = str(columns[outcome.observed]), str(columns[outcome.size])
     t, y, size, theta = _numbers(table, [score, observed, sizes, "theta_mean"])
@@ -245,7 +245,6 @@ class CalibrationDisplay:
         return self
 
 
-@checked(n_bins=Whole(1), prob=PROBABILITY, name=OrNone(A(str, "text")), ax=AX)
 def plot_calibration(
     y: ArrayLike,
     p: ArrayLike,
@@ -289,6 +288,8 @@ def plot_calibration(
     >>> soc.plots.plot_calibration(np.random.default_rng(1).random(2000) < p**2, p)
     <CalibrationDisplay: 2,000 items in 10 bins, 90% band>
     """
+    n_bins, prob = Whole(1)(n_bins, "n_bins"), PROBABILITY(prob, "prob")
+    name, ax = OrNone(A(str, "text"))(name, "name"), AX(ax, "ax")
     from ..inference.fitting import fit as fit_statistics  # which loads PyMC
 
     labels, predicted = np.asarray(y), numbers_of(p, "p", ItemsError)

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from scipy import stats
 
-from .._lib.arguments import A, OrNone, Real, Whole, checked, shown
+from .._lib.arguments import A, OrNone, Real, Whole, shown
 from .._lib.errors import FitError
 from ..checks._check import CheckResult
 from ..checks.results import Result, p_value, worst_first
@@ -27,11 +27,6 @@ _ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
 _NUMBERS = ("value", "low", "high")
 
 
-@checked(
-    result=A(CheckResult, "what soc.check(fit, items) returned"),
-    by=OrNone(A(str, "'score', or the name of a column")),
-    ax=AX,
-)
 def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None) -> NDArray[Any]:
     """Draw the PIT of outcomes against the uniform distribution that a right model gives them.
 
@@ -60,6 +55,8 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     >>> len(soc.plots.plot_pit(result)) == result.data["pit"].sizes["slice"]
     True
     """
+    result = A(CheckResult, "what soc.check(fit, items) returned")(result, "result")
+    by, ax = OrNone(A(str, "'score', or the name of a column"))(by, "by"), AX(ax, "ax")
     if by == "score":
         panels = style.panels(ax, (6.8, 4.4))
         _histograms(result, panels[0])
@@ -137,11 +134,6 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
     ax.legend(loc="lower center", **style.FRAMELESS)
 
 
-@checked(
-    table=A(pd.DataFrame | Result, "a table of results with columns where, value, low and high"),
-    rows=Whole(1),
-    reference=OrNone(Real()),
-)
 def plot_intervals(
     table: pd.DataFrame | Result,
     rows: int = 30,
@@ -177,6 +169,9 @@ def plot_intervals(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['DE', 'FR']
     """
+    expected = "a table of results with columns where, value, low and high"
+    table = A(pd.DataFrame | Result, expected)(table, "table")
+    rows, reference = Whole(1)(rows, "rows"), OrNone(Real())(reference, "reference")
     frame = table.table if isinstance(table, Result) else table
     parts = [part for _, part in _checked(frame).groupby("what", sort=False)]
     heights = [_HEAD + _ROW * min(len(part), rows) for part in parts]

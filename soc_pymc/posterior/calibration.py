@@ -13,7 +13,6 @@ from .._lib.arguments import (
     PROBABILITY,
     SEED,
     A,
-    checked,
     numbers_of,
     refuse_beyond_memory,
     shown,
@@ -21,8 +20,8 @@ from .._lib.arguments import (
 )
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning, warn_user
-from ..data.groups import CROSS, MARK, column_of, label_of, roles_of
-from ..data.statistics import Statistics
+from ..data.items import CROSS, MARK, column_of, label_of, roles_of
+from ..data.statistics import STATISTICS, Statistics
 from ..families.family import family_of, family_of_kind
 from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
@@ -298,7 +297,6 @@ def bin_scores_of(fit: Fit, stats: Statistics) -> BinScores:
     return BinScores(group, number, score, (above - below) ** 2)
 
 
-@checked(stats=A(Statistics, "statistics, from soc.summarize"), draws=DRAWS, items=DRAWS, seed=SEED)
 def prior_predictive(
     prior: Prior | None, stats: Statistics, draws: int = 100, *, items: int = 1000, seed: int = 0
 ) -> xr.DataTree:
@@ -334,6 +332,8 @@ def prior_predictive(
     >>> dict(drawn["prior_predictive"]["count"].sizes)
     {'chain': 1, 'draw': 50, 'item': 1000}
     """
+    stats, draws = STATISTICS(stats, "stats"), DRAWS(draws, "draws")
+    items, seed = DRAWS(items, "items"), SEED(seed, "seed")
     from .._model.problem import build, check_prior, prior_draws  # which import PyMC
     from ..inference.fit_tree import conventional, tree_of_draws
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsWarning, warn_user
 from .._model.splines import knots_in, spline_matrix
-from ..data.groups import CROSS, MARK
+from ..data.items import CROSS, MARK
 from ..data.statistics import Statistics
 from ..families.family import family_of
 from ..families.monotone import project_monotone

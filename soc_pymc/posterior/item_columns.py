@@ -14,8 +14,7 @@ from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown
 from .._lib.threads import ordered_map
 from ..data.formulas import near_whole
-from ..data.groups import group_roles, has_score, is_group, joined, roles_of
-from ..data.items import Items, check_outcomes
+from ..data.items import Items, check_outcomes, group_roles, has_score, is_group, joined, roles_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..data.validation import NUMBERS, scan

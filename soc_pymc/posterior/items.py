@@ -17,14 +17,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from .._lib.arguments import PROBABILITY, PROGRESS, OneOf, path_of, shown
+from .._lib.arguments import PROBABILITY, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
 from ..data import sources
-from ..data.groups import MARK, NO_SCORE, group_roles
-from ..data.items import Items, check_items
+from ..data.items import MARK, NO_SCORE, Items, check_items, group_roles
 from ..data.validation import check_types, scan
 from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
@@ -108,7 +107,6 @@ def item_posteriors(
     probs = probabilities(quantiles)
     OneOf(*DRAWS)(draws, "draws")
     target = "" if out is None else path_of(out, "out", ItemsError)
-    PROGRESS(progress, "progress")
     posterior = posterior_of(fit)
     roles, outcome = posterior_roles(fit, items, check_items), posterior.outcome
     if fit.prior.exposure is not None and outcome.size not in roles:

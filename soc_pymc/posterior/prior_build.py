@@ -23,7 +23,7 @@ from scipy import special
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._model.splines import knots_in, spline_matrix
-from ..data.groups import ONE_SCORE, has_score
+from ..data.items import ONE_SCORE, has_score
 from ..families.components import Frame
 from ..families.family import family_of, whole_moments, with_zero
 from ..families.mixture_weights import WeightForms, weights_of_draws

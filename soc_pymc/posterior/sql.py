@@ -19,16 +19,18 @@ from .._lib.arguments import A, names_of, shown
 from .._lib.errors import FitError, ItemsError
 from ..data.engines import with_bins
 from ..data.formulas import exact
-from ..data.groups import (
+from ..data.items import (
+    ANY_ITEMS,
     CROSS,
+    ITEMS,
     NO_SCORE,
     ONE_SCORE,
+    Items,
     arguments_of,
     group_roles,
     roles_of,
     roles_of_groups,
 )
-from ..data.items import ANY_ITEMS, ITEMS, Items
 from ..data.sources import kind_of
 from ..data.validation import numbers
 from ..families.family import family_of

@@ -7,15 +7,14 @@ import numpy as np
 import xarray as xr
 from scipy.special import ndtri
 
-from .._lib.arguments import PROBABILITY, SEED, A, checked, shown
+from .._lib.arguments import PROBABILITY, SEED, A, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..checks.observations import check_roles, check_rows, in_batches
 from ..checks.pit import equal_parts
 from ..checks.results import OK, PROB, WARN, Result, estimates, result_table, two_sided
-from ..data.groups import Grouping, label_of
-from ..data.items import Items
-from ..data.statistics import Statistics
+from ..data.items import Grouping, Items, label_of
+from ..data.statistics import STATISTICS, Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
 from ..inference.results import FIT, Fit
 from ..posterior.curves import extrapolation_reported, items_at_once
@@ -43,7 +42,6 @@ def check_draws(fit: Fit, name: str) -> None:
         raise FitError(f"{name} has a single draw, {why}")
 
 
-@checked(scores=A(Mapping, 'a dict, {"name": (fit, items), ...}'), prob=PROBABILITY, seed=SEED)
 def compare_scores(
     scores: Mapping[str, tuple[Fit, Items]],
     *,
@@ -89,6 +87,8 @@ def compare_scores(
     >>> bool((gains.sel(score="mixed") < 0).all())
     True
     """
+    scores = A(Mapping, 'a dict, {"name": (fit, items), ...}')(scores, "scores")
+    prob, seed = PROBABILITY(prob, "prob"), SEED(seed, "seed")
     _check(scores)
     rng = np.random.default_rng(seed)
     variances: dict[str, Floats] = {}  # explained and total, (2, draws)
@@ -177,7 +177,6 @@ def _pairing(
     return np.argsort(draws)[np.argsort(np.argsort(target))]
 
 
-@checked(fit=FIT, stats=A(Statistics, "statistics: soc.summarize(items)"), prob=PROBABILITY)
 def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     """Find the levels of the groups that differ in E(theta | t) from all items at equal score.
 
@@ -217,6 +216,8 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     >>> effects.table.groupby("what", sort=False).size().to_dict()
     {'factor of country': 3, 'sd of country': 1}
     """
+    fit, stats = FIT(fit, "fit"), STATISTICS(stats, "stats")
+    prob = PROBABILITY(prob, "prob")
     if not fit.groups:
         raise FitError("the fit has no groups: give the items group= and fit their statistics")
     check_draws(fit, "the fit")

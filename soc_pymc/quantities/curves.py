@@ -12,15 +12,14 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib import arguments as rules
-from .._lib.arguments import PROBABILITY, OneOf, OrNone, Rule, checked, shown
+from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
 from .._lib.arrays import Bools, Floats, Ints
-from .._lib.errors import FitError, StatisticsError
+from .._lib.errors import FitError
 from ..checks.observations import ITEMS_OR_STATISTICS, check_roles, summed, totals_without_folds
 from ..checks.pit import ALL, equal_parts
 from ..checks.results import PROB, Result, estimates, result_table
-from ..data.groups import roles_of
-from ..data.items import Items
-from ..data.statistics import Statistics
+from ..data.items import Items, roles_of
+from ..data.statistics import STATISTICS, Statistics
 from ..families.family import family_of
 from ..inference.results import FIT, Fit, outcome_roles
 from ..posterior.calibration import calibration_curves, curves_of
@@ -35,10 +34,6 @@ _MIXED_BINS = 200  # bins to evaluate a mixture, which costs more per cell
 _ROUNDING = 1e-12  # a variance below this share of the square is that of equal scores, 0
 
 
-@checked(
-    fit=FIT,
-    stats=OrNone(rules.A(Statistics, "statistics, from soc.summarize", StatisticsError)),
-)
 def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     """Return the share of the variance of theta that the score explains, draw by draw.
 
@@ -67,6 +62,7 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     >>> dict(soc.quantities.r_squared(fit).sizes)
     {'chain': 4, 'draw': 250}
     """
+    fit, stats = FIT(fit, "fit"), OrNone(STATISTICS)(stats, "stats")
     return variance_parts(fit, stats)["r_squared"]
 
 
@@ -95,16 +91,7 @@ def variance_parts(fit: Fit, stats: Statistics | None) -> xr.Dataset:
 
 # --- what outcomes add ---------------------------------------------------------------------------
 
-_RULES: dict[str, Rule] = {
-    "fit": FIT,
-    "items": ITEMS_OR_STATISTICS,
-    "weight": OneOf("items", "exposure"),
-    "bins": rules.Whole(1, 1 << 31),
-    "prob": PROBABILITY,
-}
 
-
-@checked(**_RULES)
 def variance_reduction(
     fit: Fit,
     items: Items | Statistics,
@@ -163,7 +150,6 @@ def variance_reduction(
     return _ratio_by_bin(fit, items, options, what, "ratio", terms)
 
 
-@checked(**_RULES)
 def shrinkage(
     fit: Fit,
     items: Items | Statistics,
@@ -218,6 +204,10 @@ def _ratio_by_bin(
     terms: Callable[[Columns, Ints], list[Floats]],
 ) -> Result:
     """Return the ratio of weighted sums of two `terms`, of all items and by bin."""
+    ITEMS_OR_STATISTICS(data, "items")
+    OneOf("items", "exposure")(options["weight"], "weight")
+    rules.Whole(1, 1 << 31)(options["bins"], "bins")
+    PROBABILITY(options["prob"], "prob")
     outcome, mixed = posterior_of(fit).outcome, fit.prior.gridded
     by_size = options["weight"] == "exposure"
     if by_size and not outcome.sizes_add:
@@ -254,7 +244,6 @@ def _ratio_by_bin(
     return Result(result_table(rows), ratios, (), what)
 
 
-@checked(fit=FIT, prob=PROBABILITY)
 def score_at(
     fit: Fit,
     target: ArrayLike,
@@ -293,6 +282,7 @@ def score_at(
     >>> bool(found.table["value"].is_monotonic_increasing)
     True
     """
+    fit, prob = FIT(fit, "fit"), PROBABILITY(prob, "prob")
     targets = np.atleast_1d(rules.numbers_of(target, "target"))
     if targets.ndim != 1 or not len(targets) or not np.isfinite(targets).all():
         raise FitError(f"target={shown(target)} must be a finite number, or several")

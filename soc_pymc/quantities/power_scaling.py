@@ -5,12 +5,11 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import PROGRESS, A, checked
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks.results import FAIL, OK, WARN, Result, result_table
-from ..data.statistics import Statistics
+from ..data.statistics import STATISTICS, Statistics
 from ..inference.results import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
 from .comparisons import check_draws
@@ -27,7 +26,6 @@ _MEANINGS = {
 }
 
 
-@checked(fit=FIT, stats=A(Statistics, "statistics, from soc.summarize"), progress=PROGRESS)
 @one_blas_thread
 def sensitivity(
     fit: Fit,
@@ -76,6 +74,7 @@ def sensitivity(
     >>> soc.sensitivity(soc.fit(stats, tight), stats, [0.014]).table["verdict"][0]
     'fail'
     """
+    fit, stats = FIT(fit, "fit"), STATISTICS(stats, "stats")
     from arviz_stats import psense
 
     from ..inference.fit_tree import draw_densities  # which load PyMC

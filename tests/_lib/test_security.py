@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.data.groups import arguments_of
+from soc_pymc.data.items import arguments_of
 
 PACKAGE = Path(soc.__file__).parent
 MODULES = {

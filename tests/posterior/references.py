@@ -17,7 +17,7 @@ from scipy import special
 
 import soc_pymc as soc
 from soc_pymc import prior_table
-from soc_pymc.data.groups import CROSS
+from soc_pymc.data.items import CROSS
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES
