@@ -148,8 +148,7 @@ def check(
     False
     """
     fit, items = FIT(fit, "fit"), ITEMS_OR_STATISTICS(items, "items")
-    by, seed = names_of(by, "by"), SEED(seed, "seed")
-    subset = Whole(1)(subset, "subset")
+    by, seed, subset = names_of(by, "by"), SEED(seed, "seed"), Whole(1)(subset, "subset")
     return checks_of(fit, items, by, seed, subset, progress)
 
 

@@ -262,8 +262,7 @@ def posteriors(chosen: Chosen) -> None:
         name = items.roles.get(OUTCOMES[items.kind].observed)
         if f"column {name!r} is missing" not in str(error):
             raise
-        remedy = "or add --score-only for theta given the score alone"
-        raise ItemsError(f"{error}\n{remedy}") from error
+        raise ItemsError(f"{error}\nor add --score-only for theta given the score alone") from error
 
 
 @_command(

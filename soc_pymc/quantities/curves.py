@@ -89,9 +89,6 @@ def variance_parts(fit: Fit, stats: Statistics | None) -> xr.Dataset:
     return by_draw(fit, {"explained": explained, "total": total, "r_squared": explained / total})
 
 
-# --- what outcomes add ---------------------------------------------------------------------------
-
-
 def variance_reduction(
     fit: Fit,
     items: Items | Statistics,
