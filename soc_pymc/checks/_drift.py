@@ -116,8 +116,8 @@ def drift(
     >>> frame = soc.simulation.s1(40_000, seed=0)
     >>> frame["day"] = pd.date_range("2026-03-01", periods=10).repeat(4000)
     >>> frame.loc[frame["day"] >= "2026-03-08", "count"] *= 2
-    >>> items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
-    >>> soc.drift(soc.summarize(items, bins=40, date="day")).alarms[0]
+    >>> roles = {"score": "score", "count": "count", "exposure": "exposure", "date": "day"}
+    >>> soc.drift(soc.summarize(soc.PoissonItems(frame, **roles), bins=40)).alarms[0]
     '2026-03-08'
     """
     stats, fit = STATISTICS(stats, "stats"), OrNone(FIT)(fit, "fit")

@@ -49,7 +49,7 @@ _SENTENCES = {
     "clusters allowed for": "Clusters matter: they make bands of the curves {clusters:.2f} times "
     "as wide, as the fit allows for. P-values here treat items as independent: they are too small.",
     "clusters": "Clusters matter: bands of the curves should be {clusters:.2f} times as wide. Fit "
-    "statistics that keep them: soc.summarize(items, cluster=...).",
+    "statistics of items that name them by cluster=.",
     "inference": "The inference is not to be trusted (fit.status.reason says why): fit again with "
     "method=soc.NUTS() before reading anything else here.",
     "noise": "Fix the noise model first: the other findings may follow from it.",
