@@ -23,7 +23,7 @@ from .laplace import Curvature, Laplace, find_mode, floored
 from .pilot import Pilot
 from .rows import Rows, cells_of, pooled
 from .splines import make_basis, spline_matrix
-from .terms import Block, Curve, Design, Output, State, interleaved
+from .terms import Curve, Design, Output, State, interleaved
 
 # bins are merged while the base distribution hardly changes, but not to fewer than this
 _MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40
@@ -262,10 +262,10 @@ def make_weights(
     number = len(labels)
     # most local first: the coordinates of each are given those before it
     blocks = [
-        Block(
-            f"{family.curves[k]}_{block.name}",
-            interleaved({k: rows.averaged(block.design, n)}, 2 + number),
-            block.scale,
+        replace(
+            block,
+            name=f"{family.curves[k]}_{block.name}",
+            design=interleaved({k: rows.averaged(block.design, n)}, 2 + number),
         )
         for k in (1, 0)
         for block in curves[k].design.blocks

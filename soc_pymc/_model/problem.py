@@ -23,14 +23,7 @@ from ..families.mixture_rows import SIGNATURE
 from ..families.mixture_weights import Bounds
 from ..families.priors import Prior
 from ..families.row_sums import RowSums
-from .coefficients import (
-    Coefficients,
-    add_coefficients,
-    add_level_scales,
-    basis_dim,
-    curve_coefficients,
-)
-from .coordinates import totals
+from .coordinates import Coefficients, add_coefficients, add_level_scales, totals
 from .likelihood import MixtureLogMarginal, shared, unbatched
 from .mixture_grid import GridMixture, place_mixture
 from .pilot import Pilot, Start, find_pilot
@@ -50,11 +43,23 @@ class Problem:
     family: Family
     pilot: Pilot
     coefficients: tuple[Coefficients, ...]
-    data: Any  # sums of the likelihood's rows: `RowSums` or `MixtureCells`
-    score: Floats  # at the centre of each of the likelihood's rows
-    predictors: tuple[str, ...]  # inputs of the likelihood, by row
     mixture: GridMixture | None = None
     built_in: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
+
+    @property
+    def data(self) -> Any:
+        """Sums of the likelihood's rows: `RowSums` or `MixtureCells`."""
+        return self.mixture.design.cells if self.mixture else self.pilot.data
+
+    @property
+    def score(self) -> Floats:
+        """Score at the centre of each of the likelihood's rows."""
+        return self.mixture.design.rows.score if self.mixture else self.pilot.score
+
+    @property
+    def predictors(self) -> tuple[str, ...]:
+        """Inputs of the likelihood, by row."""
+        return tuple(f"bin_{curve}" for curve in self.family.curves)
 
     @property
     def observed(self) -> str:
@@ -129,86 +134,62 @@ def build(
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, start, full)
+    mixture = None
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
-        problem = _mixture_problem(family, pilot, place_mixture(stats, family, prior, pilot))
-    else:
-        problem = _curve_problem(family, pilot)
+        mixture = place_mixture(stats, family, prior, pilot)
+    parts = _coefficients(family, pilot, mixture)
+    problem = Problem(pm.Model(), family, pilot, parts, mixture)
+    problem.model.add_coords(_coords(problem))
     with problem.model:
-        widths: list[Any] = [None] * len(problem.coefficients)
+        widths: list[Any] = [None] * len(parts)
         if pilot.levels:
-            parts = pilot.curves, problem.coefficients, family.curves
-            widths = add_level_scales(pilot.levels, *parts)
-        values = list(map(add_coefficients, problem.coefficients, widths))
-        if problem.mixture:
-            _observe_mixture(problem, values[0], stats.data["sum_y"].to_numpy())
+            widths = add_level_scales(pilot.levels, pilot.curves, parts, family.curves)
+        values = list(map(add_coefficients, parts, widths))
+        if mixture:
+            _observe_mixture(problem, mixture, values[0], stats.data["sum_y"].to_numpy())
         elif not pilot.levels:
             _observe_curves(problem, values)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
     return replace(problem, built_in=frozenset(v.name for v in terms))
 
 
-def _coords(pilot: Pilot) -> dict[str, Any]:
-    """Coordinates of both curves and their groupings."""
-    rows = pilot.rows
-    coords: dict[str, Any] = {g.name: list(g.levels) for g in pilot.groupings}
+def _coefficients(
+    family: Family, pilot: Pilot, mixture: GridMixture | None
+) -> tuple[Coefficients, ...]:
+    """Coefficients of both curves, or of a mixture's only design."""
+    if mixture:
+        outputs = tuple(mixture.design.outputs(pilot.curves, family.curves))
+        return (Coefficients("", "", mixture.design.design, mixture.laplace, outputs),)
+    return tuple(
+        Coefficients(f"{c.name}_", f"{name}_", c.design, laplace, tuple(c.outputs(name)))
+        for c, laplace, name in zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
+    )
+
+
+def _coords(problem: Problem) -> dict[str, Any]:
+    """Coordinates of rows, curves, their terms and groupings."""
+    pilot, rows = problem.pilot, problem.pilot.rows
+    coords: dict[str, Any] = {
+        "bin": problem.score,
+        **{g.name: list(g.levels) for g in pilot.groupings},
+    }
+    points: dict[str, Any] = {
+        "exposure_atom": rows.size_atoms,
+        "atom": rows.atoms,
+        "effect_bin": rows.effect_bins,
+    }
     for curve in pilot.curves:
-        name = curve.name
-        coords[f"{name}_line_term"] = ["level", "slope"][: curve.basis.line.shape[1]]
-        coords[f"{name}_knot"] = curve.basis.knots
-        for block in curve.design.blocks:
-            coords[basis_dim(name, block.name)] = np.arange(block.design.shape[1])
-        points = {
-            f"{name}_exposure_knot": curve.size_knots,
-            "exposure_atom": rows.size_atoms,
-            "atom": rows.atoms,
-            "effect_bin": rows.effect_bins,
-        }
-        used = {dim for output in curve.outputs(name) for dim in output.dims}
+        points[f"{curve.name}_knot"] = curve.basis.knots
+        points[f"{curve.name}_exposure_knot"] = curve.size_knots
+    if problem.mixture:
+        points["weight_function"] = list(problem.mixture.design.labels)
+        points["weight_knot"] = problem.mixture.design.knots
+    for part in problem.coefficients:
+        coords |= part.dims
+        used = {dim for output in part.outputs for dim in output.dims}
         coords |= {dim: values for dim, values in points.items() if dim in used}
     return coords
-
-
-def _curve_problem(family: Family, pilot: Pilot) -> Problem:
-    """The problem of a single family, without variables."""
-    return Problem(
-        model=pm.Model(coords={"bin": pilot.score, **_coords(pilot)}),
-        family=family,
-        pilot=pilot,
-        coefficients=tuple(map(curve_coefficients, pilot.curves, pilot.laplaces, family.curves)),
-        data=pilot.data,
-        score=pilot.score,
-        predictors=tuple(f"bin_{variable}" for variable in family.curves),
-    )
-
-
-def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Problem:
-    """The problem of a mixture, without variables."""
-    design, linear = mixture.design, mixture.design.design
-    dims = {
-        f"{variable}_{name}": basis_dim(curve.name, name)
-        for curve, variable in zip(pilot.curves, family.curves, strict=True)
-        for name in curve.design.names[:-1]
-    }
-    coords = {
-        "bin": design.rows.score,
-        **_coords(pilot),
-        "weight_function": list(design.labels),
-        "weight_knot": design.knots,
-        "line_term": np.arange(linear.line.shape[1]),
-    }
-    outputs = tuple(design.outputs(pilot.curves, family.curves))
-    dims["line"] = "line_term"
-    return Problem(
-        model=pm.Model(coords=coords),
-        family=family,
-        pilot=pilot,
-        coefficients=(Coefficients("", "", linear, mixture.laplace, dims, outputs),),
-        data=mixture.design.cells,
-        score=design.rows.score,
-        predictors=("bin_predictor",),
-        mixture=mixture,
-    )
 
 
 def mixture_data(problem: Problem) -> xr.Dataset:
@@ -256,10 +237,9 @@ def _observe_curves(problem: Problem, values: list[Any]) -> None:
     )
 
 
-def _observe_mixture(problem: Problem, values: Any, sums: Floats) -> None:
+def _observe_mixture(problem: Problem, mixture: GridMixture, values: Any, sums: Floats) -> None:
     """Add the observed variable of a mixture, with `sums` of outcomes by bin."""
-    assert problem.mixture is not None
-    rows, cells = problem.mixture.design.rows, problem.data
+    rows, cells = mixture.design.rows, mixture.design.cells
     predictors = values.reshape((len(problem.score), -1))
     pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
     pm.CustomDist(
@@ -333,10 +313,10 @@ def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -
         values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
         coefficients.append(values)
         drawn[f"{name}_sd"] = (), scale
-        drawn[name] = (part.dims[block.name],), values @ laplace.rotation
+        drawn[name] = (block.dim,), values @ laplace.rotation
     mean, sd = part.design.line_mean, part.design.line_sd
     coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
-    drawn[f"{part.variable}line"] = (part.dims["line"],), coefficients[-1]
+    drawn[f"{part.variable}line"] = (f"{part.label}line_term",), coefficients[-1]
     for output in part.outputs:
         drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
     return drawn
