@@ -1,12 +1,8 @@
 """Parameters as PyMC variables with plain priors, in coordinates close to a standard normal.
 
-The coordinates do not change the model: each is a PyMC transform, and PyMC adds its Jacobian.
-Standard variational inference fails silently on the plain coordinates, because the width of the
-coefficients depends on the smoothing scale. Only the first one or two inputs of each variable
-affect its prior; the others only define its coordinates.
-
-Each variable has a compiled rule of its draws. A draw in plain Python makes PyMC's compiled graphs
-warn, keeps them out of the cache, and so costs seconds of compiling at every call.
+The coordinates are PyMC transforms, which do not change the model: only the first one or two inputs
+of a variable affect its prior. On the plain coordinates variational inference fails silently,
+because the width of the coefficients depends on the smoothing scale.
 """
 
 from collections.abc import Sequence
@@ -36,12 +32,10 @@ _ROOT2 = float(np.sqrt(2.0))
 
 
 class ScaleTransform(Transform):
-    """tau ~ half-normal(scale) as a near-normal number v.
+    """Map from a near-normal number v to tau ~ half-normal(scale); inputs end with scale, shape.
 
-    q, the standard normal position of tau in its prior, is a + b sinh(d (asinh v + e)); the four
-    constants match the quantiles of the Laplace start's marginal posterior of q (Jones and Pewsey
-    2009).
-    Inputs of the variable: scale, shape = (a, b, e, d).
+    q, the standard normal position of tau in its prior, is a + b sinh(d (asinh v + e)), whose shape
+    (a, b, e, d) matches quantiles of the Laplace start's posterior of q (Jones and Pewsey 2009).
     """
 
     name = "nearnormal"  # PyMC splits names at underscores
@@ -119,8 +113,7 @@ class WiggleTransform(Transform):
 class LineTransform(Transform):
     """Line coefficients as nearly standard normal numbers, given the wiggly ones z.
 
-    A shift of the line's coordinate makes the wiggly part orthogonal to the line in the information
-    inner product, and does not change the prior. Inputs of the variable end with centre, shift,
+    The shift makes z orthogonal to the line in the information. Inputs end with centre, shift,
     root (upper triangular), z: line = centre - shift z + root w.
     """
 
@@ -140,11 +133,6 @@ class LineTransform(Transform):
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log determinant of the root, a constant."""
         return pt.sum(pt.log(pt.abs(pt.diagonal(inputs[-2]))) + pt.zeros_like(value), axis=-1)
-
-
-def _mode_point(transform: Transform, rv: Any, size: Any, *inputs: Any) -> Any:
-    """Start of a variable: 0 in its coordinates, the mode."""
-    return transform.backward(pt.zeros_like(rv), *inputs)
 
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
@@ -183,12 +171,16 @@ def _variable(
     dims: Any = None,
 ) -> Any:
     """A variable with this log prior and rule of its draws, in the coordinates of a transform."""
+
+    def mode(variable: Any, size: Any, *inputs: Any) -> Any:
+        return transform.backward(pt.zeros_like(variable), *inputs)
+
     return pm.CustomDist(
         name,
         *inputs,
         logp=logp,
         random=rule,
-        support_point=partial(_mode_point, transform),
+        support_point=mode,
         signature=rule.signature,
         dims=dims,
         transform=transform,
@@ -320,7 +312,10 @@ def add_level_scales(
 
 
 class Forward:
-    """The draw of one variable, ``compiled(rng, *parameters)``, over batches of parameters."""
+    """The draw of one variable, ``compiled(rng, *parameters)``, over batches of parameters.
+
+    Draws in plain Python would keep PyMC's compiled graphs out of its cache.
+    """
 
     def __init__(self, name: str, signature: str, compiled: Any) -> None:
         self.signature, self.compiled = signature, compiled

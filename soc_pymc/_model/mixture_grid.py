@@ -1,9 +1,8 @@
 """Inputs of a mixture from statistics: merged rows, cells, and predictors of its weights.
 
-Log weights of the components are those of the base distribution plus J smooth functions of the
-component's position z, each with a coefficient that is itself a smooth function of the score: log
-w_r(t) = base_r(t) + sum_j phi_j(z_r, t) eta_j(t). The first two coefficients follow from the curves
-of mean and variance, which have the terms and priors of the single family.
+Log weights are log w_r(t) = base_r(t) + sum_j phi_j(z_r, t) eta_j(t), with smooth functions phi of
+the component's position z and eta of the score t. The first two eta follow from the curves of mean
+and variance, which have the terms and priors of the single family.
 """
 
 from collections.abc import Sequence
@@ -130,10 +129,6 @@ class WeightDesign:
             for part in self.cells.information(predictors)
         )
         return Curvature(value, [whole.T @ slope.ravel()], [floored(expected, observed)])
-
-    def value(self, states: Sequence[State]) -> float:
-        """Log marginal of all rows."""
-        return float(self.cells.log_marginals(self.predictors(states[0].coefficients))[0].sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
         """Step of the predictors relative to the largest allowed."""

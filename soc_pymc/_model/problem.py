@@ -1,9 +1,4 @@
-"""Building of the `pymc.Model` from a prior and statistics.
-
-A row (a bin, or a group's or an exposure class's part of one) has two predictors, the curves of the
-family's mean and variance at its centre, and a mixture's also the coefficients of its components'
-log weights. The row's items enter through their log marginal.
-"""
+"""Building of the `pymc.Model` from a prior and statistics."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -232,7 +227,7 @@ def _observe_curves(problem: Problem, values: list[Any]) -> None:
         observed=data.total,
         random=rule,
         signature=rule.signature,
-        logp=partial(_row_logp, type(data)),
+        logp=lambda _, *inputs: type(data).log_marginal(pt, *inputs),
         dims="bin",
     )
 
@@ -252,10 +247,6 @@ def _observe_mixture(problem: Problem, mixture: GridMixture, values: Any, sums: 
         logp=partial(_mixture_logp, cells.forms.law.name),
         dims="bin",
     )
-
-
-def _row_logp(sums: type[RowSums], value: Any, *inputs: Any) -> Any:
-    return sums.log_marginal(pt, *inputs)
 
 
 def _mixture_logp(name: str, value: Any, predictors: Any, index: Any, *arrays: Any) -> Any:

@@ -390,10 +390,7 @@ def _refuse_levels(grouping: Grouping, size: float) -> None:
 
 
 def interleaved(functions: Mapping[int, Floats], predictors: int) -> Floats:
-    """A design of several predictors, (rows x predictors, k), with predictors fastest.
-
-    `functions` (rows, k_j) are those of predictor j, which has its own coefficients.
-    """
+    """A design (rows x predictors, k) with predictors fastest, from functions of some of them."""
     columns = []
     for predictor, matrix in functions.items():
         wide = np.zeros((len(matrix), predictors, matrix.shape[1]))

@@ -1,7 +1,4 @@
-"""A model's log density as a function of its coordinates, for all draws at once.
-
-PyTensor's interpreter evaluates the graph: it has few nodes, so compiling would cost far more.
-"""
+"""A model's log density as a function of its coordinates, for all draws, by the interpreter."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -107,14 +104,9 @@ def _summed(factors: Sequence[Any]) -> Any:
     return reduce(add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors))
 
 
-def _chunk(built: Problem) -> int:
-    """Draws evaluated at once."""
-    return max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
-
-
 def near_density(built: Problem, space: Space) -> Evaluate:
     """`density` to about 1e-3 nats: polynomials replace the rows over the curves' range."""
-    chunk = _chunk(built)
+    chunk = max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
     if built.mixture:  # few cells are summed exactly
         return density(space, chunk)
     model = space.model

@@ -163,10 +163,7 @@ def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
 
 
 def maximise(family: Family, data: RowSums) -> tuple[Floats, Floats, Floats, Any]:
-    """Both curves at the maximum marginal likelihood, its log, and True where the variance is 0.
-
-    NaN in rows that have none; a small number stands for the second curve at variance 0.
-    """
+    """Both curves at the maximum, NaN without one, its log, and True where the variance is 0."""
     rows, (level, centre) = np.flatnonzero(data.can_fit), data.level()
     unit, all_rows = float(family.unit(np.array(centre))), np.arange(len(rows))
     mean, grid = np.full(len(rows), level), centre + _GRID

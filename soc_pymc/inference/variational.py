@@ -63,10 +63,7 @@ def _maximise_bound(
     report: Callable[[float], None],
     tolerance: float,
 ) -> tuple[Floats, Floats, str]:
-    """Location and sds of the best Gaussian, mean-field in coordinates, and the problem if any.
-
-    Its draws are location + factor @ (sd * noise).
-    """
+    """Location and sds of the best draws, location + factor @ (sd * noise), and any problem."""
     dim = draws.shape[1]
     values: list[float] = []
     history: list[float] = []
@@ -272,11 +269,7 @@ def _weighed_draws(
     rng: np.random.Generator,
     advance: Callable[[float], None],
 ) -> tuple[Floats, Floats]:
-    """Standard normal noise of draws of the approximation, and their log importance weights.
-
-    Pareto k of 1,000 draws has a standard error near 0.15, so a k that is not clearly good is
-    estimated from up to 4,000. More draws are made if weights are far from equal.
-    """
+    """Standard normal noise of draws, and their log importance weights; more if k is unclear."""
     noise, log_weight = np.empty((0, len(location))), np.empty(0)
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
@@ -299,10 +292,7 @@ def _weighed_draws(
 def _refined(
     noise: Floats, log_weight: Floats, location: Floats, factor: Floats
 ) -> tuple[Floats, Floats]:
-    """Location and factor with the weighted draws' moments (Paananen et al. 2021).
-
-    The mean and correlations count as far as the effective sample allows.
-    """
+    """Location and factor with the weighted draws' moments (Paananen et al. 2021)."""
     weight, k, ess = importance(log_weight)
     if not np.isfinite(k):
         return location, factor
