@@ -192,15 +192,15 @@ def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull
     log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
     scale = pm.Data(f"{label}_prior_scale", np.asarray(prior_scale))
     shape = pm.Data(f"{label}_sd_shape", density_shape(_POSITIONS, log_density))
-    return _variable(name, ScaleTransform(), _SCALE, _scale_logp, scale, shape)
+
+    def logp(value: Any, scale: Any, shape: Any) -> Any:
+        return pm.logp(pm.HalfNormal.dist(scale), value)
+
+    return _variable(name, ScaleTransform(), _SCALE, logp, scale, shape)
 
 
-def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:
-    return pm.logp(pm.HalfNormal.dist(scale), value)
-
-
-def _block_logp(value: Any, scale: Any, precision: Any, pull: Any) -> Any:
-    return pm.logp(pm.Normal.dist(0.0, scale), value).sum(axis=-1)
+def _block_logp(value: Any, scale: Any, *coordinates: Any) -> Any:
+    return _line_logp(value, 0.0, scale)
 
 
 def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:

@@ -1,7 +1,6 @@
 """Building of the `pymc.Model` from a prior and statistics."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,6 @@ from .likelihood import MixtureLogMarginal, shared, unbatched
 from .mixture_grid import GridMixture, place_mixture
 from .pilot import Pilot, Start, find_pilot
 
-_NO_BATCH_OF_LEVELS = "groups cannot be fitted in minibatches: leave VI(batch=) out"
-_NO_BATCH_OF_MIXTURES = (
-    "VI(batch=) does not apply to a mixture, or with zero=True, where bins are merged: leave it out"
-)
 _BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 
 
@@ -49,7 +44,8 @@ class Problem:
     @property
     def score(self) -> Floats:
         """Score at the centre of each of the likelihood's rows."""
-        return self.mixture.design.rows.score if self.mixture else self.pilot.score
+        mean = self.pilot.curves[0]
+        return self.mixture.design.rows.score if self.mixture else mean.axis.inverse(mean.position)
 
     @property
     def predictors(self) -> tuple[str, ...]:
@@ -65,8 +61,10 @@ class Problem:
     def no_minibatches(self) -> str:
         """Reason why minibatches are not possible, if so."""
         if self.mixture:
-            return _NO_BATCH_OF_MIXTURES
-        return _NO_BATCH_OF_LEVELS if self.pilot.levels else ""
+            merged = "a mixture, or with zero=True, where bins are merged"
+            return f"VI(batch=) does not apply to {merged}: leave it out"
+        many = "groups cannot be fitted in minibatches: leave VI(batch=) out"
+        return many if self.pilot.levels else ""
 
 
 def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
@@ -83,14 +81,12 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     Returns
     -------
     pymc.Model
-        With dims bin, mean_line_term, mean_basis, variance_line_term and variance_basis.
         ``log_mean`` and ``log_cv2`` are the curves at the knots, ``bin_log_mean`` and
-        ``bin_log_cv2`` at the centres of the likelihood's rows (occupied bins; of each group, of
-        each half-octave of exposures, where the prior has such terms), and ``count`` is the sum of
-        counts of a row, with the log probability of all its items. For values the curves are
-        ``mean`` and ``log_variance``, and ``value`` is the mean of the values. Mixtures have
-        ``bin_predictor`` in the place of the curves at the rows: both curves and the coefficients
-        of the components' log weights, whose values at their knots are ``weight_coefficient``.
+        ``bin_log_cv2`` at the rows (occupied bins; of each group, of each half-octave of exposures,
+        where the prior has such terms), and ``count`` is the sum of counts of a row, with the log
+        probability of all its items. For values these are ``mean``, ``log_variance`` and ``value``.
+        Mixtures have ``bin_predictor`` in the place of the curves at the rows: both curves and
+        coefficients of the log weights, at their knots ``weight_coefficient``.
 
     Raises
     ------
@@ -218,8 +214,8 @@ def _observe_curves(problem: Problem, values: list[Any]) -> None:
     pairs = zip(problem.predictors, values, strict=True)
     predictors = [pm.Deterministic(name, curve, dims="bin") for name, curve in pairs]
     data: RowSums = problem.data
-    cells = data.cells()
-    rule = totals(type(data), tuple(x.ndim for x in cells))
+    cells, sums = data.cells(), type(data)
+    rule = totals(sums, tuple(x.ndim for x in cells))
     pm.CustomDist(
         problem.observed,
         *predictors,
@@ -227,7 +223,7 @@ def _observe_curves(problem: Problem, values: list[Any]) -> None:
         observed=data.total,
         random=rule,
         signature=rule.signature,
-        logp=lambda _, *inputs: type(data).log_marginal(pt, *inputs),
+        logp=lambda _, *inputs: sums.log_marginal(pt, *inputs),
         dims="bin",
     )
 
@@ -236,6 +232,7 @@ def _observe_mixture(problem: Problem, mixture: GridMixture, values: Any, sums: 
     """Add the observed variable of a mixture, with `sums` of outcomes by bin."""
     rows, cells = mixture.design.rows, mixture.design.cells
     predictors = values.reshape((len(problem.score), -1))
+    log_marginal = MixtureLogMarginal(cells.forms.law.name)
     pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
     pm.CustomDist(
         problem.observed,
@@ -244,14 +241,9 @@ def _observe_mixture(problem: Problem, mixture: GridMixture, values: Any, sums: 
         *shared(cells.arrays),
         observed=np.bincount(rows.of, sums[problem.pilot.rows.bin]),
         signature=f"(j),(),{SIGNATURE}->()",
-        logp=partial(_mixture_logp, cells.forms.law.name),
+        logp=lambda _, x, __, *arrays: log_marginal(x, *unbatched(SIGNATURE, arrays))[0],
         dims="bin",
     )
-
-
-def _mixture_logp(name: str, value: Any, predictors: Any, index: Any, *arrays: Any) -> Any:
-    """Log marginal of the rows of a mixture."""
-    return MixtureLogMarginal(name)(predictors, *unbatched(SIGNATURE, arrays))[0]
 
 
 def _within_bounds(predictors: Any, bounds: Bounds) -> Any:
@@ -329,6 +321,12 @@ def _of_levels(built: Problem, shared: Any, draws: int, rng: np.random.Generator
     return drawn
 
 
+def observed_totals(built: Problem) -> Floats:
+    """Observed totals of rows; compiled code would leave its source in the temporary folder."""
+    variable = built.model.rvs_to_values[built.model[built.observed]]
+    return np.asarray(variable.eval(mode="FAST_COMPILE"))
+
+
 # --- models with terms added by the user ---------------------------------------------------------
 
 
@@ -343,12 +341,11 @@ def extended(built: Problem, model: pm.Model) -> Problem:
         np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
         for name, values in built.model.coords.items()
     )
-    observed = (  # compiled code would leave its source in the temporary folder
-        m.rvs_to_values[m[built.observed]].eval(mode="FAST_COMPILE") for m in (built.model, model)
-    )
-    if not (coords_match and np.array_equal(*observed)):
+    changed = replace(built, model=model)
+    same = np.array_equal(observed_totals(built), observed_totals(changed))
+    if not (coords_match and same):
         raise FitError("model= does not match stats and prior (data or knots): rebuild it")
     if model.discrete_value_vars:
         names = ", ".join(v.name for v in model.discrete_value_vars)
         raise FitError(f"model= has discrete unknowns ({names}): sum them out")
-    return replace(built, model=model)
+    return changed

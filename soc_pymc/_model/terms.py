@@ -159,7 +159,8 @@ class Curve:
         groups = [target for target in sizes if target not in ("curve", *_ADDED)]
         for target in (*groups, *(target for target in _ADDED if target in sizes)):
             matrix = self._matrix(target, sizes[target])
-            dims, shape = (_ADDED.get(target, "").format(curve=self.name),), (-1,)
+            dims: tuple[str, ...] = (_ADDED.get(target, "").format(curve=self.name),)
+            shape: tuple[int, ...] = (-1,)
             if target in groups:
                 matrix = matrix + np.tile(shared, (len(matrix) // knots, 1))
                 dims, shape = (target, knot), (-1, knots)
@@ -350,12 +351,9 @@ class _Terms:
         if len(basis.knots) > 1:
             self.add_atoms("exposure_atom", rows.size_atom, len(rows.size_atoms))
             x = np.clip(x, basis.knots[0], basis.knots[-1])  # of atoms
-            at_rows = self.at_rows["exposure"] = spline_matrix(x, basis.knots)
-            spread = float(np.sqrt(np.average((x - basis.centre) ** 2, weights=rows.n)))
-            functions = np.column_stack([basis.line[:, 1] / spread, basis.wiggle])
-            functions = functions - np.average(at_rows @ functions, axis=0, weights=rows.n)
+            self.at_rows["exposure"] = spline_matrix(x, basis.knots)
             scale = wiggle if spline.wiggle is None else spline.wiggle
-            self.add("exposure", "exposure", scale, functions)
+            self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
         return basis.knots
 
 

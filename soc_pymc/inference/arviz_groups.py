@@ -14,7 +14,7 @@ from xarray.core import indexing
 
 from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
-from .._model.problem import Problem, prior_draws
+from .._model.problem import Problem, observed_totals, prior_draws
 from .._model.terms import Curve
 from ..data.statistics import Statistics
 from ..families.mixture_rows import MixtureCells
@@ -112,7 +112,9 @@ def arviz_groups(
     n, dim, name = stats.data["n"].to_numpy(), "bin", built.observed
     if built.mixture or not np.array_equal(built.pilot.rows.n, n[n > 0]):  # rows are not bins
         dim, name = "row", f"{built.observed}_by_row"
-        groups["observed_data"] = xr.Dataset({name: (dim, _observed(built))})
+        totals = observed_totals(built) if built.mixture else built.data.total
+        totals = totals.astype(built.family.outcome.dtype)
+        groups["observed_data"] = xr.Dataset({name: (dim, totals)})
         constant["row_score"] = (dim, built.score)
         if built.pilot.labels and len(built.score) == built.pilot.rows.number:
             labels = np.array(built.pilot.labels, dtype=object)
@@ -139,16 +141,6 @@ def _model_data(model: pm.Model) -> xr.Dataset:
         dims = model.named_vars_to_dims.get(data.name)
         variables[data.name] = dims or [f"{data.name}_dim_{i}" for i in range(values.ndim)], values
     return xr.Dataset(variables)
-
-
-def _observed(built: Problem) -> Any:
-    """Observed totals of rows."""
-    if built.mixture:
-        variable = built.model.rvs_to_values[built.model[built.observed]]
-        totals = variable.eval(mode="FAST_COMPILE")
-    else:
-        totals = built.data.total
-    return np.asarray(totals).astype(built.family.outcome.dtype)
 
 
 def _by_row(draws: xr.Dataset, name: str, dim: str, rows: int, values: Any) -> xr.Dataset:
