@@ -227,11 +227,9 @@ def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> N
 
 
 def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
-    """`density` in which draw s uses only the minibatch in row s (modulo) of `bins`.
-
-    The quadratics of all bins at the mode add up to one quadratic in the coefficients. Only the
-    small remainder is summed over the minibatch (a control variate: Quiroz et al. 2019).
-    """
+    """`density` in which draw s uses only the minibatch in row s (modulo) of `bins`."""
+    # all bins' quadratics at the mode are one quadratic in the coefficients, and only the small
+    # remainder is summed over the minibatch (a control variate: Quiroz et al. 2019)
     model, number = space.model, len(built.score)
     names = [name for part in built.coefficients for name in part.names]
     variables = model.replace_rvs_by_values([model[name] for name in names])

@@ -325,11 +325,9 @@ def _by_matrix(lower, by_lower):  # type: ignore[no-untyped-def]
 def slopes(  # type: ignore[no-untyped-def]
     pull, tau, information, noise, weight, slope, by_pull, by_log_tau
 ):
-    """Derivatives of the sum over levels of log mean_n (likelihood times ratio).
+    """Fill derivatives `by_pull` (G, K, draws) and `by_log_tau` (K, draws) of the log likelihood.
 
-    `weight` (G, N, draws) are the shares of proposals in that mean, and `slope` (G, K, N, draws)
-    the gradients of the log likelihood in b there. Fills `by_pull` (G, K, draws) and `by_log_tau`
-    (K, draws), by reverse accumulation.
+    `weight` (G, N, draws) are the proposals' shares, and `slope` (G, K, N, draws) gradients in b.
     """
     by_log_tau[:] = 0.0
     size = len(tau)

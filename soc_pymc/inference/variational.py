@@ -1,8 +1,8 @@
 """Gaussian variational inference in coordinates where the posterior is near standard normal.
 
 The Gaussian is mean-field in coordinates that the density's curvature decorrelates. The evidence
-bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so it is an ordinary
-smooth function with a maximum that L-BFGS finds. Importance weights show how good the result is.
+bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so that L-BFGS finds its
+maximum. Importance weights show how good the result is.
 """
 
 from collections.abc import Callable
