@@ -170,10 +170,10 @@ class Curve:
     def row_matrices(self, variable: str) -> dict[str, Any]:
         """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
         # curves of levels include the shared one
-        others = 1.0 - sum(target not in ("curve", *_ADDED) for target in self.at_rows)
+        shared_weight = 1.0 - sum(target not in ("curve", *_ADDED) for target in self.at_rows)
         return {
             _output_name(variable, target): sparse.csr_array(
-                others * matrix if target == "curve" else matrix
+                shared_weight * matrix if target == "curve" else matrix
             )
             for target, matrix in self.at_rows.items()
         }
