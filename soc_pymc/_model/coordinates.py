@@ -1,15 +1,12 @@
 """Parameters as PyMC variables with plain priors, in coordinates close to a standard normal.
 
-The coordinates do not change the model: each is a PyMC transform, and PyMC adds its Jacobian.
-Standard variational inference fails silently on the plain coordinates, because the width of the
-coefficients depends on the smoothing scale. Only the first one or two inputs of each variable
-affect its prior; the others only define its coordinates.
-
-Each variable has a compiled rule of its draws. A draw in plain Python makes PyMC's compiled graphs
-warn, keeps them out of the cache, and so costs seconds of compiling at every call.
+The coordinates are PyMC transforms, which do not change the model: only the first one or two inputs
+of a variable affect its prior. On the plain coordinates variational inference fails silently,
+because the width of the coefficients depends on the smoothing scale.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
 from typing import Any
@@ -21,25 +18,24 @@ import pytensor.tensor as pt
 from pymc.distributions.custom import CustomDistRV
 from pymc.logprob.transforms import Transform
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
-from scipy import optimize, special
+from scipy import linalg, optimize, special
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from ..families.row_sums import RowSums
 from .laplace import BlockLaplace, Laplace, scale_log_density
+from .levels import Levels
 from .likelihood import version_of_kernels
-from .terms import Block, Design
+from .terms import Block, Curve, Design, Output
 
 _MEDIAN = 0.4769362762044699  # erf(_MEDIAN) = 1/2
 _ROOT2 = float(np.sqrt(2.0))
 
 
 class ScaleTransform(Transform):
-    """tau ~ half-normal(scale) as a near-normal number v.
+    """Map from a near-normal number v to tau ~ half-normal(scale); inputs end with scale, shape.
 
-    q, the standard normal position of tau in its prior, is a + b sinh(d (asinh v + e)); the four
-    constants match the quantiles of the Laplace start's marginal posterior of q (Jones and Pewsey
-    2009).
-    Inputs of the variable: scale, shape = (a, b, e, d).
+    q, the standard normal position of tau in its prior, is a + b sinh(d (asinh v + e)), whose shape
+    (a, b, e, d) matches quantiles of the Laplace start's posterior of q (Jones and Pewsey 2009).
     """
 
     name = "nearnormal"  # PyMC splits names at underscores
@@ -117,8 +113,7 @@ class WiggleTransform(Transform):
 class LineTransform(Transform):
     """Line coefficients as nearly standard normal numbers, given the wiggly ones z.
 
-    A shift of the line's coordinate makes the wiggly part orthogonal to the line in the information
-    inner product, and does not change the prior. Inputs of the variable end with centre, shift,
+    The shift makes z orthogonal to the line in the information. Inputs end with centre, shift,
     root (upper triangular), z: line = centre - shift z + root w.
     """
 
@@ -138,11 +133,6 @@ class LineTransform(Transform):
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log determinant of the root, a constant."""
         return pt.sum(pt.log(pt.abs(pt.diagonal(inputs[-2]))) + pt.zeros_like(value), axis=-1)
-
-
-def _mode_point(transform: Transform, rv: Any, size: Any, *inputs: Any) -> Any:
-    """Start of a variable: 0 in its coordinates, the mode."""
-    return transform.backward(pt.zeros_like(rv), *inputs)
 
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
@@ -181,12 +171,16 @@ def _variable(
     dims: Any = None,
 ) -> Any:
     """A variable with this log prior and rule of its draws, in the coordinates of a transform."""
+
+    def mode(variable: Any, size: Any, *inputs: Any) -> Any:
+        return transform.backward(pt.zeros_like(variable), *inputs)
+
     return pm.CustomDist(
         name,
         *inputs,
         logp=logp,
         random=rule,
-        support_point=partial(_mode_point, transform),
+        support_point=mode,
         signature=rule.signature,
         dims=dims,
         transform=transform,
@@ -198,11 +192,73 @@ def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull
     log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
     scale = pm.Data(f"{label}_prior_scale", np.asarray(prior_scale))
     shape = pm.Data(f"{label}_sd_shape", density_shape(_POSITIONS, log_density))
-    return _variable(name, ScaleTransform(), _SCALE, _scale_logp, scale, shape)
+
+    def logp(value: Any, scale: Any, shape: Any) -> Any:
+        return pm.logp(pm.HalfNormal.dist(scale), value)
+
+    return _variable(name, ScaleTransform(), _SCALE, logp, scale, shape)
 
 
-def add_block(
-    name: str, label: str, block: Block, laplace: BlockLaplace, before: Sequence[Any], dim: str
+def _block_logp(value: Any, scale: Any, *coordinates: Any) -> Any:
+    return _line_logp(value, 0.0, scale)
+
+
+def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:
+    return pm.logp(pm.Normal.dist(mean, sd), value).sum(axis=-1)
+
+
+# --- coefficients ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Coefficients of one design as variables, with their outputs."""
+
+    label: str  # prefix of the names of data
+    variable: str  # prefix of the names of its variables
+    design: Design
+    laplace: Laplace
+    outputs: tuple[Output, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Variables of the coefficients, in the order of the design."""
+        return [f"{self.variable}{name}" for name in self.design.names]
+
+    @property
+    def dims(self) -> dict[str, Ints | list[str]]:
+        """Dims of the variables, in their order, with labels."""
+        dims: dict[str, Any] = {b.dim: np.arange(b.design.shape[1]) for b in self.design.blocks}
+        number = self.design.line.shape[1]
+        names = ["level", "slope"][:number] if self.label else np.arange(number)
+        return {**dims, f"{self.label}line_term": names}
+
+    @property
+    def turn(self) -> Floats:
+        """Matrix from the variables to the coefficients: a rotation of each block."""
+        rotations = (block.rotation for block in self.laplace.blocks)
+        return linalg.block_diag(*rotations, np.eye(self.design.line.shape[1]))
+
+
+def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
+    """Add variables of coefficients and their outputs; returns their values at the rows."""
+    variables: list[Any] = []
+    parts = zip(part.names, part.design.blocks, part.laplace.blocks, strict=False)
+    for name, block, known in parts:
+        variables.append(_block(name, f"{part.label}{block.name}", block, known, variables))
+    before = pt.concatenate(variables) if variables else pt.zeros((0,))
+    values = pt.concatenate([before, _line_of(part, before, widths)])
+    # a rotation of independent, equal normals does not change the prior
+    turn = part.turn
+    for output in part.outputs:
+        matrix = pm.Data(f"{part.label}to_{output.name}", output.matrix @ turn)
+        at_points = pt.dot(matrix, values).reshape(output.shape)
+        pm.Deterministic(output.name, at_points, dims=output.dims)
+    return pt.dot(pm.Data(f"{part.label}at_rows", part.design.whole @ turn), values)
+
+
+def _block(
+    name: str, label: str, block: Block, laplace: BlockLaplace, before: Sequence[Any]
 ) -> Any:
     """Rotated coefficients N(0, tau) of a term with their scale ``{name}_sd``."""
     scale = add_scale(f"{name}_sd", label, block.scale, laplace.precision, laplace.mode_pull)
@@ -211,48 +267,55 @@ def add_block(
         coupling = pm.Data(f"{label}_coupling", laplace.coupling)
         pull = pull - pt.dot(coupling, pt.concatenate(before))
     inputs = scale, pm.Data(f"{label}_precision", laplace.precision), pull
-    return _variable(name, WiggleTransform(), _BLOCK, _block_logp, *inputs, dims=dim)
+    return _variable(name, WiggleTransform(), _BLOCK, _block_logp, *inputs, dims=block.dim)
 
 
-def add_line(
-    name: str,
-    label: str,
-    design: Design,
-    laplace: Laplace,
-    before: Any,
-    dim: str,
-    widths: Any = None,
-) -> Any:
-    """Coefficients with their own Normal priors, in coordinates given all terms, `before`."""
-    root = pm.Data(f"{label}_root", laplace.line_root)
+def _line_of(part: Coefficients, before: Any, widths: Any) -> Any:
+    """The line's coefficients with their own Normal priors, in coordinates given all terms."""
+    label, dim, known = f"{part.label}line", f"{part.label}line_term", part.laplace
+    root = pm.Data(f"{label}_root", known.line_root)
     inputs = (
-        pm.Data(f"{label}_prior_mean", design.line_mean, dims=dim),
-        pm.Data(f"{label}_prior_sd", design.line_sd, dims=dim),
-        pm.Data(f"{label}_centre", laplace.line_centre, dims=dim),
-        pm.Data(f"{label}_shift", laplace.line_shift),
+        pm.Data(f"{label}_prior_mean", part.design.line_mean, dims=dim),
+        pm.Data(f"{label}_prior_sd", part.design.line_sd, dims=dim),
+        pm.Data(f"{label}_centre", known.line_centre, dims=dim),
+        pm.Data(f"{label}_shift", known.line_shift),
         root if widths is None else root * widths[:, None],
         before,
     )
-    return _variable(name, LineTransform(), _LINE, _line_logp, *inputs, dims=dim)
+    return _variable(part.names[-1], LineTransform(), _LINE, _line_logp, *inputs, dims=dim)
 
 
-def _scale_logp(value: Any, scale: Any, shape: Any) -> Any:
-    return pm.logp(pm.HalfNormal.dist(scale), value)
-
-
-def _block_logp(value: Any, scale: Any, precision: Any, pull: Any) -> Any:
-    return pm.logp(pm.Normal.dist(0.0, scale), value).sum(axis=-1)
-
-
-def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:
-    return pm.logp(pm.Normal.dist(mean, sd), value).sum(axis=-1)
+def add_level_scales(
+    levels: Levels, curves: Sequence[Curve], parts: Sequence[Coefficients], names: tuple[str, str]
+) -> list[Any]:
+    """Add scales of levels' deviations; returns factors on the sds of both lines' coefficients."""
+    # the more levels may deviate, the less is known of their average
+    scales = [
+        add_scale(name, name, scale.prior, scale.precision, scale.pull)
+        for name, scale in zip(levels.scale_names(names), levels.scales, strict=True)
+    ]
+    widths, end = [], 0
+    for part, curve, term in zip(parts, curves, levels.rows.terms, strict=True):
+        columns, end = slice(end, end + len(term.names)), end + len(term.names)
+        start = np.array([scale.tau for scale in levels.scales[columns]])
+        lines = np.linalg.lstsq(curve.basis.line, term.values, rcond=None)[0]
+        of_average = np.square(start[term.kind] * lines) / levels.rows.number
+        by_kind = of_average @ (term.kind[:, None] == np.arange(len(start)))
+        shares = by_kind / np.square(part.laplace.line_root).sum(axis=1, keepdims=True)
+        shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
+        change = pt.sqr(pt.stack(scales[columns]) / start) - 1.0
+        widths.append(pt.sqrt(1.0 + pt.dot(shares, change)))
+    return widths
 
 
 # --- draws ----------------------------------------------------------------------------------------
 
 
 class Forward:
-    """The draw of one variable, ``compiled(rng, *parameters)``, over batches of parameters."""
+    """The draw of one variable, ``compiled(rng, *parameters)``, over batches of parameters.
+
+    Draws in plain Python would keep PyMC's compiled graphs out of its cache.
+    """
 
     def __init__(self, name: str, signature: str, compiled: Any) -> None:
         self.signature, self.compiled = signature, compiled

@@ -1,8 +1,4 @@
-"""Laplace start: penalised mode of all coefficients by Fisher scoring, and its information.
-
-This gives `coordinates` the location and width of the posterior, computed from statistics in
-milliseconds, in numpy. It does not change the model.
-"""
+"""Laplace start: penalised mode of all coefficients by Fisher scoring, and its information."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -57,7 +53,7 @@ class Laplace:
 
 
 class Curvature(NamedTuple):
-    """The log marginal at given coefficients."""
+    """The log marginal at given coefficients; only the values if one is not finite."""
 
     value: Floats  # row by row
     slopes: Sequence[Floats]  # in the coefficients of each design
@@ -72,10 +68,7 @@ class Target(Protocol):
         """The designs; information between them is taken as 0."""
 
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """Value, slopes and information; only the value where it is not finite."""
-
-    def value(self, states: Sequence[State]) -> float:
-        """The sum over rows; -inf where the log marginal cannot be computed."""
+        """Values, slopes and information."""
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
         """Length of the longest step relative to the largest allowed."""
@@ -116,22 +109,15 @@ class CurveTarget:
     designs: tuple[Design, Design]
     data: RowSums
 
-    def _curves(self, states: Sequence[State]) -> list[Floats]:
-        return list(map(State.at, states, self.designs))
-
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """Expand as `Target` does."""
-        rows = row_curvature(self.data, *self._curves(states))
+        """Values, slopes and information."""
+        location, dispersion = map(State.at, states, self.designs)
+        if not (np.abs([location, dispersion]).max(axis=1) <= self.data.most).all():
+            return Curvature(np.full(len(location), -np.inf), [], [])
+        rows = row_curvature(self.data, location, dispersion)
         if not np.isfinite(rows.value).all():
             return Curvature(rows.value, [], [])
         return Curvature(rows.value, *of_coefficients([d.whole for d in self.designs], rows))
-
-    def value(self, states: Sequence[State]) -> float:
-        """Sum over rows as in `Target`."""
-        location, dispersion = self._curves(states)
-        if not (np.abs([location, dispersion]).max(axis=1) <= self.data.most).all():
-            return -np.inf
-        return float(self.data.values(location[None], dispersion[None]).sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
         """Relative step length as in `Target`."""
@@ -190,45 +176,37 @@ def rescaled(design: Design, state: State, laplace: Laplace) -> State:
 
 
 def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:
-    """Find the mode; the smoothing scales are re-estimated after each step.
-
-    Each result says whether the search converged. `ahead` takes the information after the last
-    step instead of before it. A log marginal that is not finite at the start raises FitError.
-    """
-    states, designs = list(start), target.designs
-    for _ in range(_ROUNDS):
-        curvature = target.curvature(states)
-        laplaces = _summaries(designs, states, curvature)
-        before = np.concatenate([s.taus for s in states])
-        states = [rescaled(*part) for part in zip(designs, states, laplaces, strict=True)]
-        parts = zip(designs, states, curvature.slopes, curvature.information, strict=True)
-        steps = [scoring_step(*part) for part in parts]
-        states, length = _line_search(target, states, steps, curvature.information)
-        change = np.log(np.concatenate([s.taus for s in states]) / before)
-        converged = length < 1e-3 and float(np.abs(change).max(initial=0.0)) < 1e-2
-        if converged:
-            break
-    if ahead:
-        laplaces = _summaries(designs, states, target.curvature(states))
-    return [replace(laplace, converged=converged) for laplace in laplaces]
-
-
-def best_start(target: Target, starts: Sequence[Sequence[State]]) -> Sequence[State]:
-    """The start with the highest penalised log density; the first if none is finite."""
-    return max(starts, key=lambda states: _log_density(target, states)) if starts[1:] else starts[0]
-
-
-def _summaries(
-    designs: Sequence[Design], states: Sequence[State], curvature: Curvature
-) -> list[Laplace]:
+    """Find the mode, with information before the last step, or after it with `ahead`."""
+    states, designs, curvature = list(start), target.designs, target.curvature(start)
     bad = int((~np.isfinite(curvature.value)).sum())
     if bad:
         raise FitError(
             f"the log marginal of {bad} bins is not finite at the start: are outcomes, exposures "
             "or noise in units that make theta astronomically large or small?"
         )
-    parts = zip(designs, states, curvature.slopes, curvature.information, strict=True)
-    return [summary(*part) for part in parts]
+    for _ in range(_ROUNDS):
+        laplaces = _summaries(designs, states, curvature)
+        before = np.concatenate([s.taus for s in states])
+        states = [rescaled(*part) for part in zip(designs, states, laplaces, strict=True)]
+        states, curvature, length = _line_search(target, states, curvature)
+        change = np.log(np.concatenate([s.taus for s in states]) / before)
+        converged = length < 1e-3 and float(np.abs(change).max(initial=0.0)) < 1e-2
+        if converged:
+            break
+    if ahead:
+        laplaces = _summaries(designs, states, curvature)
+    return [replace(laplace, converged=converged) for laplace in laplaces]
+
+
+def best_start(target: Target, starts: Sequence[Sequence[State]]) -> Sequence[State]:
+    """The start with the highest penalised log density; the first if none is finite."""
+    return max(starts, key=lambda x: _log_density(target, x, target.curvature(x)))
+
+
+def _summaries(
+    designs: Sequence[Design], states: Sequence[State], curvature: Curvature
+) -> list[Laplace]:
+    return list(map(summary, designs, states, curvature.slopes, curvature.information))
 
 
 def scoring_step(design: Design, state: State, slope: Floats, information: Floats) -> Floats:
@@ -293,23 +271,26 @@ def _diagonalised(information: Floats) -> tuple[Floats, Floats]:
     return value, rotation
 
 
-def _log_density(target: Target, states: Sequence[State]) -> float:
+def _log_density(target: Target, states: Sequence[State], curvature: Curvature) -> float:
     """Log marginal of all rows and log prior of the coefficients; -inf where it is NaN."""
     prior = sum(s.log_prior(d) for s, d in zip(states, target.designs, strict=True))
-    density = target.value(states) + prior
+    density = float(curvature.value.sum()) + prior
     return density if np.isfinite(density) else -np.inf
 
 
 def _line_search(
-    target: Target, states: Sequence[State], steps: Sequence[Floats], information: Sequence[Floats]
-) -> tuple[list[State], float]:
+    target: Target, states: Sequence[State], curvature: Curvature
+) -> tuple[list[State], Curvature, float]:
     """The longest step, by halving, that does not lower the density, and its squared length."""
-    density = _log_density(target, states)
+    information = curvature.information
+    steps = list(map(scoring_step, target.designs, states, curvature.slopes, information))
+    density = _log_density(target, states, curvature)
     factor = 1.0 / max(target.excess(states, steps), 1.0)
     for _ in range(_HALVINGS):
-        tried = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
-        if _log_density(target, tried) >= density - 1e-9 * abs(density):
+        moved = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
+        ahead = target.curvature(moved)
+        if _log_density(target, moved, ahead) >= density - 1e-9 * abs(density):
             lengths = (x @ w @ x for w, x in zip(information, steps, strict=True))
-            return tried, factor**2 * float(sum(lengths))
+            return moved, ahead, factor**2 * float(sum(lengths))
         factor *= 0.5
-    return list(states), np.inf
+    return list(states), curvature, np.inf

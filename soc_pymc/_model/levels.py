@@ -1,9 +1,8 @@
 """Levels of a grouping with coefficients of their own, integrated out of the likelihood.
 
-Given the shared curves and the scales, levels are independent, and each has a few coefficients. So
-the model's parameters are the shared ones. The log likelihood of a level's coefficients is close to
-a quadratic, its site, in which they are integrated in closed form; importance weights correct the
-result (`inference.level_density`). Cost and memory are linear in the number of levels.
+The log likelihood of a level's coefficients, given the shared ones, is close to a quadratic, its
+site, in which they are integrated in closed form; importance weights correct the result
+(`inference.level_density`). Cost and memory are linear in the number of levels.
 """
 
 from collections.abc import Sequence

@@ -28,10 +28,7 @@ from ..families.row_sums import RowSums
 
 @node_rewriter([pt.second])
 def _whole_array(fgraph: Any, node: Any) -> list[Any]:
-    """Replace `second(x, y)`, y in the shape of x, which gradients are full of.
-
-    The interpreter computes it number by number, where `numpy.where` gives the same at once.
-    """
+    """Replace `second(x, y)`, y in the shape of x, which is slow in the interpreter."""
     like, values = node.inputs
     return [pt.switch(np.array(True), values, like).astype(values.dtype)]
 
@@ -142,11 +139,7 @@ def _called_from_numba(op: MixtureLogMarginal, node: Apply, **kwargs: Any) -> An
 
 @cache
 def version_of_kernels() -> int:
-    """A number that changes with the kernels' source.
-
-    PyTensor caches compiled code between processes by this number. Old code would call kernels that
-    have changed or no longer exist.
-    """
+    """A number for PyTensor's cache of compiled code that changes with the kernels' source."""
     digest = sha256()
     for room in (Path(__file__).parent, Path(row_sums.__file__).parent):
         for path in sorted(room.glob("*.py")):

@@ -1,9 +1,8 @@
 """Inputs of a mixture from statistics: merged rows, cells, and predictors of its weights.
 
-Log weights of the components are those of the base distribution plus J smooth functions of the
-component's position z, each with a coefficient that is itself a smooth function of the score: log
-w_r(t) = base_r(t) + sum_j phi_j(z_r, t) eta_j(t). The first two coefficients follow from the curves
-of mean and variance, which have the terms and priors of the single family.
+Log weights are log w_r(t) = base_r(t) + sum_j phi_j(z_r, t) eta_j(t), with smooth functions phi of
+the component's position z and eta of the score t. The first two eta follow from the curves of mean
+and variance, which have the terms and priors of the single family.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from .laplace import Curvature, Laplace, find_mode, floored
 from .pilot import Pilot
 from .rows import Rows, cells_of, pooled
 from .splines import make_basis, spline_matrix
-from .terms import Block, Curve, Design, Output, State, interleaved
+from .terms import Curve, Design, Output, State, interleaved
 
 # bins are merged while the base distribution hardly changes, but not to fewer than this
 _MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40
@@ -130,10 +129,6 @@ class WeightDesign:
             for part in self.cells.information(predictors)
         )
         return Curvature(value, [whole.T @ slope.ravel()], [floored(expected, observed)])
-
-    def value(self, states: Sequence[State]) -> float:
-        """Log marginal of all rows."""
-        return float(self.cells.log_marginals(self.predictors(states[0].coefficients))[0].sum())
 
     def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
         """Step of the predictors relative to the largest allowed."""
@@ -262,42 +257,36 @@ def make_weights(
     number = len(labels)
     # most local first: the coordinates of each are given those before it
     blocks = [
-        Block(
-            f"{family.curves[k]}_{block.name}",
-            interleaved({k: rows.averaged(block.design, n)}, 2 + number),
-            block.scale,
+        replace(
+            block,
+            name=f"{family.curves[k]}_{block.name}",
+            design=interleaved({k: rows.averaged(block.design, n)}, 2 + number),
         )
         for k in (1, 0)
         for block in curves[k].design.blocks
     ]
-    knots, ways = _drift(rows, prior.knots if prior.mixture else _KNOTS)
-    along = np.column_stack([np.ones(len(knots)), ways])
+    basis = make_basis(rows.position, rows.items, prior.knots if prior.mixture else _KNOTS)
+    knots, drifts = basis.knots, basis.centred(rows.position, rows.items, _FEW)
+    along = np.column_stack([np.ones(len(knots)), drifts])
     lines = dict(enumerate(rows.averaged(curve.design.line, n) for curve in curves))
     lines |= dict.fromkeys(range(2, 2 + number), spline_matrix(rows.position, knots) @ along)
     means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
     for level, sd, drift in priors.values():
-        means.append(np.concatenate([[level], np.zeros(ways.shape[1])]))
-        sds.append(np.array([sd, *drift[: ways.shape[1]]]))
+        means.append(np.concatenate([[level], np.zeros(drifts.shape[1])]))
+        sds.append(np.array([sd, *drift[: drifts.shape[1]]]))
     at_knots = interleaved(dict.fromkeys(range(number), along), number)
     design = Design(
         interleaved(lines, 2 + number), np.concatenate(means), np.concatenate(sds), tuple(blocks)
     )
-    columns = _columns(*(curve.design for curve in curves))
+    line_sizes = [curve.design.line.shape[1] for curve in curves]
+    sizes = [c.design.whole.shape[1] - k for c, k in zip(curves, line_sizes, strict=True)]
+    predictor = np.repeat([1, 0, 0, 1], [sizes[1], sizes[0], *line_sizes])
+    columns = np.flatnonzero(predictor == 0), np.flatnonzero(predictor == 1)
     # neither the path nor a share of zeros is a function of z
     functions = np.zeros((len(z), number))
     functions[:, [label not in ("path", ZERO) for label in labels]] = wiggles
     cells = make_cells(family, joint, rows, functions, heavy=prior.mixture, zero=prior.zero)
     return WeightDesign(rows, functions, labels, knots, design, at_knots, columns, cells)
-
-
-def _columns(first: Design, second: Design) -> tuple[Ints, Ints]:
-    """Columns of both curves where the second's blocks come first, and then the lines."""
-    sizes = [design.whole.shape[1] - design.line.shape[1] for design in (second, first)]
-    lines = [design.line.shape[1] for design in (first, second)]
-    of_second, of_first, line, second_line = np.split(
-        np.arange(sum(sizes) + sum(lines)), np.cumsum([*sizes, lines[0]])
-    )
-    return np.concatenate([of_first, line]), np.concatenate([of_second, second_line])
 
 
 def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
@@ -317,16 +306,6 @@ def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
     root = np.exp(-0.25 * z**2)[:, None]
     fitted = np.linalg.lstsq(root * represented, root * functions, rcond=None)[0]
     return np.asarray(functions - represented @ fitted)
-
-
-def _drift(rows: MergedRows, number: int) -> tuple[Floats, Floats]:
-    """Knots over the score, and the functions of average 0 for drift at these knots."""
-    position = rows.position
-    along = make_basis(position, rows.items, number)
-    sd = np.sqrt(np.average((position - along.centre) ** 2, weights=rows.items))
-    ways = np.column_stack([along.line[:, 1:] / max(sd, 1e-300), along.wiggle[:, :_FEW]])
-    at_bins = spline_matrix(position, along.knots)
-    return along.knots, ways - np.average(at_bins @ ways, axis=0, weights=rows.items)
 
 
 # --- grids around curves, and the mode of the mixture on a grid ------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.items import Grouping
 from ..data.statistics import NO_JOINT_CELLS, Statistics
@@ -38,18 +37,16 @@ class Pilot:
     groupings: tuple[Grouping, ...]  # of these
     levels: Levels | None  # integrated out
 
-    @property
-    def score(self) -> Floats:
-        """Score at the centre of each row."""
-        mean = self.curves[0]
-        return mean.axis.inverse(mean.position)
-
 
 def find_pilot(
     stats: Statistics, family: Family, prior: Any, start: Start | None, full: bool
 ) -> Pilot:
     """The mode; the coefficients of many levels are integrated out unless `full`."""
-    _check_terms(stats, prior)
+    if prior.gridded:
+        zero = "" if prior.mixture else "zero=True"
+        check_joint_cells(stats, f"soc.{type(prior).__name__}({zero})")
+    if prior.exposure is not None:
+        check_joint_cells(stats, "a term in exposure")
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
     rows, data = _rows(stats, family, prior)
     weak = partial(_weak, data, stats)
@@ -103,14 +100,6 @@ def _totals(stats: Statistics) -> dict[str, float]:
     """Sums over all items."""
     names = (name for name in stats.data.data_vars if str(name).startswith(("n", "sum_")))
     return {str(name): float(stats.data[name].sum()) for name in names}
-
-
-def _check_terms(stats: Statistics, prior: Any) -> None:
-    if prior.gridded:
-        name = type(prior).__name__
-        check_joint_cells(stats, f"soc.{name}()" if prior.mixture else f"soc.{name}(zero=True)")
-    if prior.exposure is not None:
-        check_joint_cells(stats, "a term in exposure")
 
 
 def check_joint_cells(stats: Statistics, what: str) -> None:

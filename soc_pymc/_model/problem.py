@@ -1,12 +1,6 @@
-"""Building of the `pymc.Model` from a prior and statistics.
-
-A row (a bin, or a group's or an exposure class's part of one) has two predictors, the curves of the
-family's mean and variance at its centre, and a mixture's also the coefficients of its components'
-log weights. The row's items enter through their log marginal.
-"""
+"""Building of the `pymc.Model` from a prior and statistics."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,22 +17,11 @@ from ..families.mixture_rows import SIGNATURE
 from ..families.mixture_weights import Bounds
 from ..families.priors import Prior
 from ..families.row_sums import RowSums
-from .coefficients import (
-    Coefficients,
-    add_coefficients,
-    add_level_scales,
-    basis_dim,
-    curve_coefficients,
-)
-from .coordinates import totals
+from .coordinates import Coefficients, add_coefficients, add_level_scales, totals
 from .likelihood import MixtureLogMarginal, shared, unbatched
 from .mixture_grid import GridMixture, place_mixture
 from .pilot import Pilot, Start, find_pilot
 
-_NO_BATCH_OF_LEVELS = "groups cannot be fitted in minibatches: leave VI(batch=) out"
-_NO_BATCH_OF_MIXTURES = (
-    "VI(batch=) does not apply to a mixture, or with zero=True, where bins are merged: leave it out"
-)
 _BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 
 
@@ -50,11 +33,24 @@ class Problem:
     family: Family
     pilot: Pilot
     coefficients: tuple[Coefficients, ...]
-    data: Any  # sums of the likelihood's rows: `RowSums` or `MixtureCells`
-    score: Floats  # at the centre of each of the likelihood's rows
-    predictors: tuple[str, ...]  # inputs of the likelihood, by row
     mixture: GridMixture | None = None
     built_in: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
+
+    @property
+    def data(self) -> Any:
+        """Sums of the likelihood's rows: `RowSums` or `MixtureCells`."""
+        return self.mixture.design.cells if self.mixture else self.pilot.data
+
+    @property
+    def score(self) -> Floats:
+        """Score at the centre of each of the likelihood's rows."""
+        mean = self.pilot.curves[0]
+        return self.mixture.design.rows.score if self.mixture else mean.axis.inverse(mean.position)
+
+    @property
+    def predictors(self) -> tuple[str, ...]:
+        """Inputs of the likelihood, by row."""
+        return tuple(f"bin_{curve}" for curve in self.family.curves)
 
     @property
     def observed(self) -> str:
@@ -65,8 +61,10 @@ class Problem:
     def no_minibatches(self) -> str:
         """Reason why minibatches are not possible, if so."""
         if self.mixture:
-            return _NO_BATCH_OF_MIXTURES
-        return _NO_BATCH_OF_LEVELS if self.pilot.levels else ""
+            merged = "a mixture, or with zero=True, where bins are merged"
+            return f"VI(batch=) does not apply to {merged}: leave it out"
+        many = "groups cannot be fitted in minibatches: leave VI(batch=) out"
+        return many if self.pilot.levels else ""
 
 
 def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
@@ -83,14 +81,12 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     Returns
     -------
     pymc.Model
-        With dims bin, mean_line_term, mean_basis, variance_line_term and variance_basis.
         ``log_mean`` and ``log_cv2`` are the curves at the knots, ``bin_log_mean`` and
-        ``bin_log_cv2`` at the centres of the likelihood's rows (occupied bins; of each group, of
-        each half-octave of exposures, where the prior has such terms), and ``count`` is the sum of
-        counts of a row, with the log probability of all its items. For values the curves are
-        ``mean`` and ``log_variance``, and ``value`` is the mean of the values. Mixtures have
-        ``bin_predictor`` in the place of the curves at the rows: both curves and the coefficients
-        of the components' log weights, whose values at their knots are ``weight_coefficient``.
+        ``bin_log_cv2`` at the rows (occupied bins; of each group, of each half-octave of exposures,
+        where the prior has such terms), and ``count`` is the sum of counts of a row, with the log
+        probability of all its items. For values these are ``mean``, ``log_variance`` and ``value``.
+        Mixtures have ``bin_predictor`` in the place of the curves at the rows: both curves and
+        coefficients of the log weights, at their knots ``weight_coefficient``.
 
     Raises
     ------
@@ -129,86 +125,62 @@ def build(
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, start, full)
+    mixture = None
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
-        problem = _mixture_problem(family, pilot, place_mixture(stats, family, prior, pilot))
-    else:
-        problem = _curve_problem(family, pilot)
+        mixture = place_mixture(stats, family, prior, pilot)
+    parts = _coefficients(family, pilot, mixture)
+    problem = Problem(pm.Model(), family, pilot, parts, mixture)
+    problem.model.add_coords(_coords(problem))
     with problem.model:
-        widths: list[Any] = [None] * len(problem.coefficients)
+        widths: list[Any] = [None] * len(parts)
         if pilot.levels:
-            parts = pilot.curves, problem.coefficients, family.curves
-            widths = add_level_scales(pilot.levels, *parts)
-        values = list(map(add_coefficients, problem.coefficients, widths))
-        if problem.mixture:
-            _observe_mixture(problem, values[0], stats.data["sum_y"].to_numpy())
+            widths = add_level_scales(pilot.levels, pilot.curves, parts, family.curves)
+        values = list(map(add_coefficients, parts, widths))
+        if mixture:
+            _observe_mixture(problem, mixture, values[0], stats.data["sum_y"].to_numpy())
         elif not pilot.levels:
             _observe_curves(problem, values)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
     return replace(problem, built_in=frozenset(v.name for v in terms))
 
 
-def _coords(pilot: Pilot) -> dict[str, Any]:
-    """Coordinates of both curves and their groupings."""
-    rows = pilot.rows
-    coords: dict[str, Any] = {g.name: list(g.levels) for g in pilot.groupings}
+def _coefficients(
+    family: Family, pilot: Pilot, mixture: GridMixture | None
+) -> tuple[Coefficients, ...]:
+    """Coefficients of both curves, or of a mixture's only design."""
+    if mixture:
+        outputs = tuple(mixture.design.outputs(pilot.curves, family.curves))
+        return (Coefficients("", "", mixture.design.design, mixture.laplace, outputs),)
+    return tuple(
+        Coefficients(f"{c.name}_", f"{name}_", c.design, laplace, tuple(c.outputs(name)))
+        for c, laplace, name in zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
+    )
+
+
+def _coords(problem: Problem) -> dict[str, Any]:
+    """Coordinates of rows, curves, their terms and groupings."""
+    pilot, rows = problem.pilot, problem.pilot.rows
+    coords: dict[str, Any] = {
+        "bin": problem.score,
+        **{g.name: list(g.levels) for g in pilot.groupings},
+    }
+    points: dict[str, Any] = {
+        "exposure_atom": rows.size_atoms,
+        "atom": rows.atoms,
+        "effect_bin": rows.effect_bins,
+    }
     for curve in pilot.curves:
-        name = curve.name
-        coords[f"{name}_line_term"] = ["level", "slope"][: curve.basis.line.shape[1]]
-        coords[f"{name}_knot"] = curve.basis.knots
-        for block in curve.design.blocks:
-            coords[basis_dim(name, block.name)] = np.arange(block.design.shape[1])
-        points = {
-            f"{name}_exposure_knot": curve.size_knots,
-            "exposure_atom": rows.size_atoms,
-            "atom": rows.atoms,
-            "effect_bin": rows.effect_bins,
-        }
-        used = {dim for output in curve.outputs(name) for dim in output.dims}
+        points[f"{curve.name}_knot"] = curve.basis.knots
+        points[f"{curve.name}_exposure_knot"] = curve.size_knots
+    if problem.mixture:
+        points["weight_function"] = list(problem.mixture.design.labels)
+        points["weight_knot"] = problem.mixture.design.knots
+    for part in problem.coefficients:
+        coords |= part.dims
+        used = {dim for output in part.outputs for dim in output.dims}
         coords |= {dim: values for dim, values in points.items() if dim in used}
     return coords
-
-
-def _curve_problem(family: Family, pilot: Pilot) -> Problem:
-    """The problem of a single family, without variables."""
-    return Problem(
-        model=pm.Model(coords={"bin": pilot.score, **_coords(pilot)}),
-        family=family,
-        pilot=pilot,
-        coefficients=tuple(map(curve_coefficients, pilot.curves, pilot.laplaces, family.curves)),
-        data=pilot.data,
-        score=pilot.score,
-        predictors=tuple(f"bin_{variable}" for variable in family.curves),
-    )
-
-
-def _mixture_problem(family: Family, pilot: Pilot, mixture: GridMixture) -> Problem:
-    """The problem of a mixture, without variables."""
-    design, linear = mixture.design, mixture.design.design
-    dims = {
-        f"{variable}_{name}": basis_dim(curve.name, name)
-        for curve, variable in zip(pilot.curves, family.curves, strict=True)
-        for name in curve.design.names[:-1]
-    }
-    coords = {
-        "bin": design.rows.score,
-        **_coords(pilot),
-        "weight_function": list(design.labels),
-        "weight_knot": design.knots,
-        "line_term": np.arange(linear.line.shape[1]),
-    }
-    outputs = tuple(design.outputs(pilot.curves, family.curves))
-    dims["line"] = "line_term"
-    return Problem(
-        model=pm.Model(coords=coords),
-        family=family,
-        pilot=pilot,
-        coefficients=(Coefficients("", "", linear, mixture.laplace, dims, outputs),),
-        data=mixture.design.cells,
-        score=design.rows.score,
-        predictors=("bin_predictor",),
-        mixture=mixture,
-    )
 
 
 def mixture_data(problem: Problem) -> xr.Dataset:
@@ -242,8 +214,8 @@ def _observe_curves(problem: Problem, values: list[Any]) -> None:
     pairs = zip(problem.predictors, values, strict=True)
     predictors = [pm.Deterministic(name, curve, dims="bin") for name, curve in pairs]
     data: RowSums = problem.data
-    cells = data.cells()
-    rule = totals(type(data), tuple(x.ndim for x in cells))
+    cells, sums = data.cells(), type(data)
+    rule = totals(sums, tuple(x.ndim for x in cells))
     pm.CustomDist(
         problem.observed,
         *predictors,
@@ -251,16 +223,16 @@ def _observe_curves(problem: Problem, values: list[Any]) -> None:
         observed=data.total,
         random=rule,
         signature=rule.signature,
-        logp=partial(_row_logp, type(data)),
+        logp=lambda _, *inputs: sums.log_marginal(pt, *inputs),
         dims="bin",
     )
 
 
-def _observe_mixture(problem: Problem, values: Any, sums: Floats) -> None:
+def _observe_mixture(problem: Problem, mixture: GridMixture, values: Any, sums: Floats) -> None:
     """Add the observed variable of a mixture, with `sums` of outcomes by bin."""
-    assert problem.mixture is not None
-    rows, cells = problem.mixture.design.rows, problem.data
+    rows, cells = mixture.design.rows, mixture.design.cells
     predictors = values.reshape((len(problem.score), -1))
+    log_marginal = MixtureLogMarginal(cells.forms.law.name)
     pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
     pm.CustomDist(
         problem.observed,
@@ -269,18 +241,9 @@ def _observe_mixture(problem: Problem, values: Any, sums: Floats) -> None:
         *shared(cells.arrays),
         observed=np.bincount(rows.of, sums[problem.pilot.rows.bin]),
         signature=f"(j),(),{SIGNATURE}->()",
-        logp=partial(_mixture_logp, cells.forms.law.name),
+        logp=lambda _, x, __, *arrays: log_marginal(x, *unbatched(SIGNATURE, arrays))[0],
         dims="bin",
     )
-
-
-def _row_logp(sums: type[RowSums], value: Any, *inputs: Any) -> Any:
-    return sums.log_marginal(pt, *inputs)
-
-
-def _mixture_logp(name: str, value: Any, predictors: Any, index: Any, *arrays: Any) -> Any:
-    """Log marginal of the rows of a mixture."""
-    return MixtureLogMarginal(name)(predictors, *unbatched(SIGNATURE, arrays))[0]
 
 
 def _within_bounds(predictors: Any, bounds: Bounds) -> Any:
@@ -333,10 +296,10 @@ def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -
         values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
         coefficients.append(values)
         drawn[f"{name}_sd"] = (), scale
-        drawn[name] = (part.dims[block.name],), values @ laplace.rotation
+        drawn[name] = (block.dim,), values @ laplace.rotation
     mean, sd = part.design.line_mean, part.design.line_sd
     coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
-    drawn[f"{part.variable}line"] = (part.dims["line"],), coefficients[-1]
+    drawn[f"{part.variable}line"] = (f"{part.label}line_term",), coefficients[-1]
     for output in part.outputs:
         drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
     return drawn
@@ -358,6 +321,12 @@ def _of_levels(built: Problem, shared: Any, draws: int, rng: np.random.Generator
     return drawn
 
 
+def observed_totals(built: Problem) -> Floats:
+    """Observed totals of rows; compiled code would leave its source in the temporary folder."""
+    variable = built.model.rvs_to_values[built.model[built.observed]]
+    return np.asarray(variable.eval(mode="FAST_COMPILE"))
+
+
 # --- models with terms added by the user ---------------------------------------------------------
 
 
@@ -372,12 +341,11 @@ def extended(built: Problem, model: pm.Model) -> Problem:
         np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
         for name, values in built.model.coords.items()
     )
-    observed = (  # compiled code would leave its source in the temporary folder
-        m.rvs_to_values[m[built.observed]].eval(mode="FAST_COMPILE") for m in (built.model, model)
-    )
-    if not (coords_match and np.array_equal(*observed)):
+    changed = replace(built, model=model)
+    same = np.array_equal(observed_totals(built), observed_totals(changed))
+    if not (coords_match and same):
         raise FitError("model= does not match stats and prior (data or knots): rebuild it")
     if model.discrete_value_vars:
         names = ", ".join(v.name for v in model.discrete_value_vars)
         raise FitError(f"model= has discrete unknowns ({names}): sum them out")
-    return replace(built, model=model)
+    return changed

@@ -5,7 +5,7 @@ exposure, a bin's items in one half-octave of exposures (or of the noise's sd).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,8 @@ class Keys:
     grouped: bool
     size_cell: str  # column of cells with an item's size; empty without classes
     place_of: Ints  # place of every bin of the statistics; a place may have several bins
-    atom_cells: Ints  # of sizes that many items share, each a class of its own
+    # of sizes that many items share, each a class of its own
+    atom_cells: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def places(self, table: Columns) -> Ints:
         """Group and place of each line of a table as one number."""
@@ -115,12 +116,14 @@ def rows_of(
 ) -> tuple[Rows, RowSums]:
     """Rows with the sums for the family's likelihood.
 
-    With `grouped` each group has its own rows; with `by_size` so has each class of sizes, from
-    joint cells. With `atoms` the statistics' atoms have rows of their own. Neighbouring bins are
-    merged to `most_bins` or fewer; by default only those of groups or sizes are.
+    Groups, classes of sizes (from joint cells) and atoms may have rows of their own. Neighbouring
+    bins are merged to `most_bins` or fewer; by default only those of groups or sizes are.
     """
     family.rows.check(stats.table("part"))
-    rows = make_rows(stats, family, grouped, by_size, atoms, most_bins)
+    if not most_bins:
+        most_bins = MOST_BINS if by_size or grouped else stats.bins
+    keys = Keys(grouped, family.rows.size_cell if by_size else "", _places(stats, most_bins, atoms))
+    rows = _rows(stats, family, keys, atom_bins(stats, atoms))
     names = ("joint",) if by_size else ("part", *family.rows.margins)
     cells = {name: cells_of(stats, rows, name) for name in names}
     if rows.keys.place_of[-1] + 1 < stats.bins:  # bins are merged
@@ -128,24 +131,8 @@ def rows_of(
     return rows, family.rows.of(rows.number, cells)
 
 
-def make_rows(
-    stats: Statistics,
-    family: Family,
-    grouped: bool = False,
-    by_size: bool = False,
-    atoms: bool = False,
-    most_bins: int = 0,
-) -> Rows:
-    """Rows of statistics, as in `rows_of`."""
-    width = 1
-    if not most_bins:
-        most_bins = MOST_BINS if by_size or grouped else stats.bins
-    while stats.bins > most_bins * width:
-        width *= 2
-    at_atoms = atom_bins(stats, atoms)
-    place_of = _places(stats.bins, width, at_atoms)
-    size_cell = family.rows.size_cell if by_size else ""
-    keys = Keys(grouped, size_cell, place_of, np.empty(0, dtype=np.int64))
+def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows:
+    size_cell, by_size, place_of = keys.size_cell, bool(keys.size_cell), keys.place_of
     base, size_atoms = _table(stats, "joint" if by_size else "part", keys), np.empty(0)
     if by_size:
         log_sizes = np.log(family.outcome.forms.mean_size(base)).round(12)
@@ -229,11 +216,14 @@ def items_beside(stats: Statistics, atoms: Ints) -> Floats:
     return n
 
 
-def _places(bins: int, width: int, atoms: Ints) -> Ints:
-    """Number of each bin's row along the scores: `width` bins are in one, but atoms stay alone."""
-    starts = np.arange(bins) % width == 0
-    starts[atoms] = True
-    starts[atoms[atoms + 1 < bins] + 1] = True
+def _places(stats: Statistics, most_bins: int, atoms: bool) -> Ints:
+    """Number of each bin's row along the scores: neighbours are in one, but atoms stay alone."""
+    width, at_atoms = 1, atom_bins(stats, atoms)
+    while stats.bins > most_bins * width:
+        width *= 2
+    starts = np.arange(stats.bins) % width == 0
+    starts[at_atoms] = True
+    starts[at_atoms[at_atoms + 1 < stats.bins] + 1] = True
     return np.cumsum(starts) - 1
 
 

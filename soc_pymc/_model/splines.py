@@ -113,6 +113,13 @@ class Basis:
     # falls with the curve's roughness
     wiggle: Floats
 
+    def centred(self, position: Floats, weight: Floats, wiggles: int | None = None) -> Floats:
+        """Line and wiggly functions at the knots, whose weighted average at positions is 0."""
+        sd = np.sqrt(np.average((position - self.centre) ** 2, weights=weight))
+        functions = np.column_stack([self.line[:, 1:] / max(sd, 1e-300), self.wiggle[:, :wiggles]])
+        at_rows = spline_matrix(position, self.knots)
+        return np.asarray(functions - np.average(at_rows @ functions, axis=0, weights=weight))
+
 
 def roughness(knots: Floats) -> Floats:
     """Integral of the squared second derivative as a quadratic form in the values at knots."""

@@ -5,7 +5,7 @@ deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -28,12 +28,12 @@ WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
 """(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
 
 CURVES = ("mean", "variance")
-# targets of terms that all groups have: end of the output's name, and its dim
+# targets of terms that all groups have, and the dims of their outputs
 _ADDED = {
-    "exposure": ("by_exposure", "{curve}_exposure_knot"),
-    "exposure_atom": ("of_exposure_atom", "exposure_atom"),
-    "atom": ("of_atom", "atom"),
-    "bin": ("of_bin", "effect_bin"),
+    "exposure": "{curve}_exposure_knot",
+    "exposure_atom": "exposure_atom",
+    "atom": "atom",
+    "bin": "effect_bin",
 }
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
@@ -53,8 +53,9 @@ class Block:
     # where its functions have further values: "curve" (the shared curve at its knots), the name of
     # a grouping (its levels' curves at the knots), "exposure" (at the knots of log exposure),
     # "exposure_atom", "atom" or "bin" (what each of these adds)
-    target: str = ""
-    values: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (size of the target, k)
+    target: str
+    values: Floats  # (size of the target, k)
+    dim: str  # of the coefficients
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ class Curve:
     design: Design  # at the rows
     position: Floats  # of the rows on the axis
     size_knots: Floats  # of the term in log exposure, if there is one
+    at_rows: Mapping[str, Any]  # (rows, size) by target: from values at its points to the rows
     levels: LevelTerms | None = None  # of the grouping that is integrated out
 
     def outputs(self, variable: str) -> list["Output"]:
@@ -157,14 +159,24 @@ class Curve:
         groups = [target for target in sizes if target not in ("curve", *_ADDED)]
         for target in (*groups, *(target for target in _ADDED if target in sizes)):
             matrix = self._matrix(target, sizes[target])
-            if target in _ADDED:
-                label, dim = _ADDED[target]
-                output = Output(f"{variable}_{label}", (dim.format(curve=self.name),), matrix)
-            else:
+            dims: tuple[str, ...] = (_ADDED.get(target, "").format(curve=self.name),)
+            shape: tuple[int, ...] = (-1,)
+            if target in groups:
                 matrix = matrix + np.tile(shared, (len(matrix) // knots, 1))
-                output = Output(f"{variable}_of_{target}", (target, knot), matrix, (-1, knots))
-            outputs.append(output)
+                dims, shape = (target, knot), (-1, knots)
+            outputs.append(Output(_output_name(variable, target), dims, matrix, shape))
         return outputs
+
+    def row_matrices(self, variable: str) -> dict[str, Any]:
+        """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
+        # curves of levels include the shared one
+        shared_weight = 1.0 - sum(target not in ("curve", *_ADDED) for target in self.at_rows)
+        return {
+            _output_name(variable, target): sparse.csr_array(
+                shared_weight * matrix if target == "curve" else matrix
+            )
+            for target, matrix in self.at_rows.items()
+        }
 
     def _matrix(self, target: str, size: int) -> Floats:
         """Values of all functions of the design at the points of a target."""
@@ -173,6 +185,12 @@ class Curve:
             if block.target == target:
                 matrix[:, end - block.values.shape[1] : end] = block.values
         return matrix
+
+
+def _output_name(variable: str, target: str) -> str:
+    if target == "curve":
+        return variable
+    return f"{variable}_by_exposure" if target == "exposure" else f"{variable}_of_{target}"
 
 
 @dataclass(frozen=True)
@@ -243,50 +261,105 @@ def make_curve(
     per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
     slope = spline.slope or default.slope
     of_slope = spread if spline.slope is None and name == CURVES[1] and spread > 0 else per
-    at_rows = spline_matrix(u, basis.knots)
-    line = at_rows @ basis.line
-    lines = line.shape[1]
-    blocks: list[Block] = []
-    size_knots = np.empty(0)
+    terms = _Terms(name, rows, default.unit, spline_matrix(u, basis.knots))
     if bin_effects:
-        places = np.unique(rows.place)
-        effect = np.eye(len(places))
-        at_bins = effect[np.searchsorted(places, rows.keys.place_of[rows.effect_bins])]
-        effects = effect[np.searchsorted(places, rows.place)]
-        blocks.append(Block("bin_effect", effects, _BIN_SCALE * default.unit, "bin", at_bins))
-    if len(rows.atoms):
-        blocks.append(_atom_block("atom", rows.atom, len(rows.atoms), default.unit))
-    deviations = _deviations(basis, per)
-    levels = None
+        terms.add_bins()
+    terms.add_atoms("atom", rows.atom, len(rows.atoms))
+    levels, deviations = None, _deviations(basis, per)
     for grouping in groupings:
         if grouping is integrated:
-            levels = _level_terms(deviations, at_rows, grouping, default.unit)
+            levels = terms.integrated(grouping, deviations)
         else:
-            blocks += _group_blocks(deviations, at_rows, grouping, rows.group, default.unit)
+            terms.add_levels(grouping, deviations)
+    size_knots = np.empty(0)
     if size is not None:
-        size_knots, block = _size_block(size, rows, default.unit, weak_priors[0])
-        if block and len(rows.size_atoms):
-            atoms = rows.size_atom, len(rows.size_atoms)
-            blocks.append(_atom_block("exposure_atom", *atoms, default.unit))
-        blocks += [block] if block else []
+        size_knots = terms.add_exposure(size, weak_priors[0].wiggle)
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
-        scale = wiggle * default.unit
-        blocks.append(Block("wiggle", at_rows @ basis.wiggle, scale, "curve", basis.wiggle))
-    design = Design(
-        line,
-        np.array([level[0], slope[0] / of_slope])[:lines],
-        np.array([level[1], slope[1] / of_slope])[:lines],
-        tuple(blocks),
-    )
-    return Curve(name, axis, basis, design, u, size_knots, levels)
+        terms.add("wiggle", "curve", wiggle, basis.wiggle)
+    line = terms.at_rows["curve"] @ basis.line
+    mean, sd = (np.array([level[k], slope[k] / of_slope])[: line.shape[1]] for k in (0, 1))
+    design = Design(line, mean, sd, tuple(terms.blocks))
+    return Curve(name, axis, basis, design, u, size_knots, terms.at_rows, levels)
 
 
-def _atom_block(name: str, atom: Ints, number: int, unit: float) -> Block:
-    """A shift for each atom, to which rows belong from 1 on."""
-    indicators = np.eye(number)
-    member = np.vstack([np.zeros(number), indicators])[atom]
-    return Block(name, member, _ATOM_SCALE * unit, name, indicators)
+class _Terms:
+    """Terms of one curve: blocks, and matrices from values at the targets' points to the rows."""
+
+    def __init__(self, curve: str, rows: Rows, unit: float, shared: Floats) -> None:
+        self.curve, self.rows, self.unit = curve, rows, unit
+        self.blocks: list[Block] = []
+        self.at_rows: dict[str, Any] = {"curve": shared}
+
+    def add(self, term: str, target: str, scale: float, values: Floats, design: Any = None) -> None:
+        """Add a term from its functions' values at the points of its target."""
+        dim = f"{self.curve}_basis" if term == "wiggle" else f"{self.curve}_{term}_basis"
+        design = self.at_rows[target] @ values if design is None else design
+        self.blocks.append(Block(term, design, scale * self.unit, target, values, dim))
+
+    def add_bins(self) -> None:
+        """Add an effect of each place along the scores."""
+        rows, bins = self.rows, self.rows.effect_bins
+        self.at_rows["bin"] = _members(1 + np.searchsorted(bins, rows.bin), len(bins))
+        places = np.unique(rows.place)
+        place_of_bin = np.searchsorted(places, rows.keys.place_of[bins])
+        self.add("bin_effect", "bin", _BIN_SCALE, np.eye(len(places))[place_of_bin])
+
+    def add_atoms(self, target: str, code: Ints, number: int) -> None:
+        """Add a shift of each atom, to which rows belong from 1 on."""
+        if number:
+            self.at_rows[target] = _members(code, number)
+            self.add(target, target, _ATOM_SCALE, np.eye(number))
+
+    def add_levels(self, grouping: Grouping, kinds: Mapping[str, Floats]) -> None:
+        """Add deviations of levels in wiggle, slope and level, each with its own scale."""
+        code, number = grouping.code[self.rows.group], len(grouping.levels)
+        columns = number * sum(functions.shape[1] for functions in kinds.values())
+        # matrices of both curves
+        _refuse_levels(grouping, 8.0 * columns * (4.0 * len(code) + columns))
+        shared = self._at_levels(grouping)
+        for kind, functions in kinds.items():
+            design = by_level(shared @ functions, code, number).toarray()
+            values = np.asarray(np.kron(np.eye(number), functions), dtype=float)
+            name, scale = f"{grouping.name}_{kind}", _GROUP_SCALES[kind]
+            self.add(name, grouping.name, scale, values, design)
+
+    def integrated(self, grouping: Grouping, kinds: Mapping[str, Floats]) -> LevelTerms:
+        """Deviations of levels whose coefficients are integrated out."""
+        values = np.hstack(list(kinds.values()))
+        _refuse_levels(grouping, 8.0 * _DRAWS * _COPIES * len(grouping.levels) * len(values))
+        return LevelTerms(
+            grouping,
+            tuple(f"{grouping.name}_{kind}" for kind in kinds),
+            tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds),
+            np.repeat(np.arange(len(kinds)), [block.shape[1] for block in kinds.values()]),
+            values,
+            self._at_levels(grouping) @ values,
+        )
+
+    def _at_levels(self, grouping: Grouping) -> Floats:
+        """The shared curve's matrix, after that of the levels' curves is added."""
+        shared: Floats = self.at_rows["curve"]
+        code = grouping.code[self.rows.group]
+        self.at_rows[grouping.name] = by_level(shared, code, len(grouping.levels))
+        return shared
+
+    def add_exposure(self, spline: Spline, wiggle: float) -> Floats:
+        """Add a smooth term in log exposure of mean 0, whose line is penalised too; its knots."""
+        rows, x = self.rows, self.rows.log_size
+        basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
+        if len(basis.knots) > 1:
+            self.add_atoms("exposure_atom", rows.size_atom, len(rows.size_atoms))
+            x = np.clip(x, basis.knots[0], basis.knots[-1])  # of atoms
+            self.at_rows["exposure"] = spline_matrix(x, basis.knots)
+            scale = wiggle if spline.wiggle is None else spline.wiggle
+            self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
+        return basis.knots
+
+
+def _members(code: Ints, number: int) -> Any:
+    """Sparse indicators (rows, number) of codes from 1 on; 0 is none."""
+    return by_level(np.ones((len(code), 1)), code, 1 + number)[:, 1:]
 
 
 def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
@@ -296,38 +369,6 @@ def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
         kinds["slope"] = basis.line[:, 1:] / per
     kinds["level"] = basis.line[:, :1]
     return {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
-
-
-def _level_terms(
-    kinds: Mapping[str, Floats], at_rows: Floats, grouping: Grouping, unit: float
-) -> LevelTerms:
-    values = np.hstack(list(kinds.values()))
-    _refuse_levels(grouping, 8.0 * _DRAWS * _COPIES * len(grouping.levels) * len(values))
-    return LevelTerms(
-        grouping,
-        tuple(f"{grouping.name}_{kind}" for kind in kinds),
-        tuple(_GROUP_SCALES[kind] * unit for kind in kinds),
-        np.repeat(np.arange(len(kinds)), [block.shape[1] for block in kinds.values()]),
-        values,
-        at_rows @ values,
-    )
-
-
-def _group_blocks(
-    kinds: Mapping[str, Floats], at_rows: Floats, grouping: Grouping, group: Ints, unit: float
-) -> list[Block]:
-    """Deviations of a grouping's levels in wiggle, slope and level, each with its own scale."""
-    columns = len(grouping.levels) * sum(functions.shape[1] for functions in kinds.values())
-    # matrices of both curves
-    _refuse_levels(grouping, 8.0 * columns * (4.0 * len(group) + columns))
-    number = len(grouping.levels)
-    blocks = []
-    for kind, functions in kinds.items():
-        design = by_level(at_rows @ functions, grouping.code[group], number).toarray()
-        values = np.asarray(np.kron(np.eye(number), functions), dtype=float)
-        name, scale = f"{grouping.name}_{kind}", _GROUP_SCALES[kind] * unit
-        blocks.append(Block(name, design, scale, grouping.name, values))
-    return blocks
 
 
 def by_level(functions: Floats, level: Ints, number: int) -> Any:
@@ -346,26 +387,8 @@ def _refuse_levels(grouping: Grouping, size: float) -> None:
     )
 
 
-def _size_block(spline: Spline, rows: Rows, unit: float, weak: Weak) -> tuple[Floats, Block | None]:
-    """A smooth term in log exposure of mean 0, whose straight line is penalised too."""
-    x = rows.log_size
-    basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
-    if len(basis.knots) < 2:
-        return basis.knots, None
-    x = np.clip(x, basis.knots[0], basis.knots[-1])  # of atoms
-    at_rows = spline_matrix(x, basis.knots)
-    spread = float(np.sqrt(np.average((x - basis.centre) ** 2, weights=rows.n)))
-    functions = np.column_stack([basis.line[:, 1] / spread, basis.wiggle])
-    functions = functions - np.average(at_rows @ functions, axis=0, weights=rows.n)
-    wiggle = weak.wiggle if spline.wiggle is None else spline.wiggle
-    return basis.knots, Block("exposure", at_rows @ functions, wiggle * unit, "exposure", functions)
-
-
 def interleaved(functions: Mapping[int, Floats], predictors: int) -> Floats:
-    """A design of several predictors, (rows x predictors, k), with predictors fastest.
-
-    `functions` (rows, k_j) are those of predictor j, which has its own coefficients.
-    """
+    """A design (rows x predictors, k) with predictors fastest, from functions of some of them."""
     columns = []
     for predictor, matrix in functions.items():
         wide = np.zeros((len(matrix), predictors, matrix.shape[1]))
@@ -388,16 +411,17 @@ def slopes(
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    shared, *others = (output.values(coefficients) for output in curve.outputs(""))
-    total = functions @ shared
-    dense = [values - shared for values in others if values.ndim > 1]
+    shared, *others = curve.outputs("")
+    values = shared.values(coefficients)
+    groups = [output for output in others if len(output.dims) > 1]
+    deviations = {x.dims[0]: x.values(coefficients) - values for x in groups}
+    if curve.levels and of_levels is not None:
+        of_curve = of_levels[:, : curve.levels.values.shape[1]]
+        deviations[curve.levels.grouping.name] = of_curve @ curve.levels.values.T
+    total = functions @ values
     for grouping in groupings:
-        if curve.levels and grouping is curve.levels.grouping and of_levels is not None:
-            values = curve.levels.values
-            deviations = of_levels[:, : values.shape[1]] @ values.T
-        else:
-            deviations = dense.pop(0)
-        total += by_level(functions, grouping.code[group], len(deviations)) @ deviations.ravel()
+        at_rows = by_level(functions, grouping.code[group], len(grouping.levels))
+        total += at_rows @ deviations[grouping.name].ravel()
     return np.asarray(total)
 
 

@@ -9,16 +9,13 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from pytensor.graph.traversal import ancestors
-from scipy import sparse
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from .._lib.arrays import Floats
 from .._lib.threads import ordered_map
-from .._model.pilot import Pilot
-from .._model.problem import Problem, prior_draws
-from .._model.splines import spline_matrix
-from .._model.terms import Curve, by_level
+from .._model.problem import Problem, observed_totals, prior_draws
+from .._model.terms import Curve
 from ..data.statistics import Statistics
 from ..families.mixture_rows import MixtureCells
 from ..families.row_sums import RowSums
@@ -61,31 +58,6 @@ class RowCurves:
         return drawn if self.dtype is np.float64 else np.clip(drawn, 0.0, _LARGEST)
 
 
-def _row_matrices(name: str, curve: Curve, pilot: Pilot) -> dict[str, Any]:
-    """Matrices whose products with the variables of a curve add up to its values at the rows."""
-    rows, groupings = pilot.rows, pilot.groupings
-    at_rows = spline_matrix(curve.position, curve.basis.knots)
-    # curves of levels include the shared one
-    matrices = {name: sparse.csr_array((1.0 - len(groupings)) * at_rows)}
-    for grouping in groupings:
-        code, number = grouping.code[rows.group], len(grouping.levels)
-        matrices[f"{name}_of_{grouping.name}"] = by_level(at_rows, code, number)
-    targets = {block.target for block in curve.design.blocks}
-    if "exposure" in targets:
-        log_size = np.clip(rows.log_size, curve.size_knots[0], curve.size_knots[-1])
-        at_sizes = spline_matrix(log_size, curve.size_knots)
-        matrices[f"{name}_by_exposure"] = sparse.csr_array(at_sizes)
-    ones = np.ones((rows.number, 1))
-    if "bin" in targets:
-        effect = np.searchsorted(rows.effect_bins, rows.bin)
-        matrices[f"{name}_of_bin"] = by_level(ones, effect, len(rows.effect_bins))
-    members = {"atom": (rows.atom, rows.atoms), "exposure_atom": (rows.size_atom, rows.size_atoms)}
-    for target, (atom, atoms) in members.items():
-        if target in targets:  # rows of no atom have the number 0
-            matrices[f"{name}_of_{target}"] = by_level(ones, atom, 1 + len(atoms))[:, 1:]
-    return matrices
-
-
 @dataclass(frozen=True)
 class MixtureRows:
     """Evaluation of a mixture at the rows; its predictors are linear in its coefficients."""
@@ -112,9 +84,8 @@ def _rows(built: Problem) -> RowCurves | MixtureRows:
     if built.mixture:
         (part,) = built.coefficients
         return MixtureRows(list(part.names), part.design.whole @ part.turn, built.data)
-    pairs = zip(built.family.curves, built.pilot.curves, strict=True)
-    matrices = [_row_matrices(name, curve, built.pilot) for name, curve in pairs]
-    return RowCurves(matrices, built.data, built.family.outcome.dtype)
+    matrices = map(Curve.row_matrices, built.pilot.curves, built.family.curves)
+    return RowCurves(list(matrices), built.data, built.family.outcome.dtype)
 
 
 def _in_chunks(part: Callable[[slice], Floats], draws: int) -> Floats:
@@ -141,7 +112,9 @@ def arviz_groups(
     n, dim, name = stats.data["n"].to_numpy(), "bin", built.observed
     if built.mixture or not np.array_equal(built.pilot.rows.n, n[n > 0]):  # rows are not bins
         dim, name = "row", f"{built.observed}_by_row"
-        groups["observed_data"] = xr.Dataset({name: (dim, _observed(built))})
+        totals = observed_totals(built) if built.mixture else built.data.total
+        totals = totals.astype(built.family.outcome.dtype)
+        groups["observed_data"] = xr.Dataset({name: (dim, totals)})
         constant["row_score"] = (dim, built.score)
         if built.pilot.labels and len(built.score) == built.pilot.rows.number:
             labels = np.array(built.pilot.labels, dtype=object)
@@ -168,16 +141,6 @@ def _model_data(model: pm.Model) -> xr.Dataset:
         dims = model.named_vars_to_dims.get(data.name)
         variables[data.name] = dims or [f"{data.name}_dim_{i}" for i in range(values.ndim)], values
     return xr.Dataset(variables)
-
-
-def _observed(built: Problem) -> Any:
-    """Observed totals of rows."""
-    if built.mixture:
-        variable = built.model.rvs_to_values[built.model[built.observed]]
-        totals = variable.eval(mode="FAST_COMPILE")
-    else:
-        totals = built.data.total
-    return np.asarray(totals).astype(built.family.outcome.dtype)
 
 
 def _by_row(draws: xr.Dataset, name: str, dim: str, rows: int, values: Any) -> xr.Dataset:

@@ -1,16 +1,12 @@
 """Bands for items in clusters: noise in the draws, as large as blocks of clusters show.
 
-The likelihood takes items as independent given their scores. Where they are not, its slope varies
-between blocks of clusters by more than its information says. With H the information of data and
-prior, H_b that of block b's data and s_b its slope at the mode, leaving the block out moves the
-mode by -(H - H_b)^-1 s_b, in one Newton step. The sum of squares of these moves is the jackknife
-estimate of the mode's covariance (CR3; MacKinnon, Nielsen and Webb 2023). Its excess over that of
-independent items is the covariance of normal noise that is added to the curves of every draw, for
-curves of the score and of groups. Levels that are integrated out have noise from their own blocks,
-given the shared curves.
-
-Few blocks determine a covariance badly, so in each direction the excess is multiplied by the
-squared ratio of a t quantile to a normal one, with Satterthwaite's degrees of freedom.
+With H the information of data and prior, H_b that of block b's data and s_b its slope at the mode,
+leaving the block out moves the mode by -(H - H_b)^-1 s_b, in one Newton step. The sum of squares of
+these moves is the jackknife estimate of the mode's covariance (CR3; MacKinnon, Nielsen and Webb
+2023). Its excess over that of independent items is the covariance of normal noise that is added to
+the curves of every draw. Levels that are integrated out have noise from their own blocks, given the
+shared curves. As few blocks determine a covariance badly, in each direction the excess is
+multiplied by the squared ratio of a t quantile to a normal one (Satterthwaite).
 """
 
 from collections.abc import Sequence
@@ -114,11 +110,7 @@ def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]
 
 
 def excess(slopes: Floats, informations: Floats, total: Floats, precision: Floats) -> Floats:
-    """Factor F, (p, k), of the covariance F F' of coefficients that clusters add to the model's.
-
-    `slopes` (blocks, p) and `informations` (blocks, p, p) are those of blocks at the mode, `total`
-    (p, p) is the information of all data, `precision` (p,) the prior's.
-    """
+    """Factor F (p, k) of the covariance that clusters add, from slopes (blocks, p) at the mode."""
     root = linalg.cholesky(total + np.diag(precision), lower=True)
     inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
     moves = np.empty_like(slopes)

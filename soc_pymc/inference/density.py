@@ -1,7 +1,4 @@
-"""A model's log density as a function of its coordinates, for all draws at once.
-
-PyTensor's interpreter evaluates the graph: it has few nodes, so compiling would cost far more.
-"""
+"""A model's log density as a function of its coordinates, for all draws, by the interpreter."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -107,14 +104,9 @@ def _summed(factors: Sequence[Any]) -> Any:
     return reduce(add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors))
 
 
-def _chunk(built: Problem) -> int:
-    """Draws evaluated at once."""
-    return max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
-
-
 def near_density(built: Problem, space: Space) -> Evaluate:
     """`density` to about 1e-3 nats: polynomials replace the rows over the curves' range."""
-    chunk = _chunk(built)
+    chunk = max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
     if built.mixture:  # few cells are summed exactly
         return density(space, chunk)
     model = space.model
@@ -235,11 +227,9 @@ def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> N
 
 
 def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
-    """`density` in which draw s uses only the minibatch in row s (modulo) of `bins`.
-
-    The quadratics of all bins at the mode add up to one quadratic in the coefficients. Only the
-    small remainder is summed over the minibatch (a control variate: Quiroz et al. 2019).
-    """
+    """`density` in which draw s uses only the minibatch in row s (modulo) of `bins`."""
+    # all bins' quadratics at the mode are one quadratic in the coefficients, and only the small
+    # remainder is summed over the minibatch (a control variate: Quiroz et al. 2019)
     model, number = space.model, len(built.score)
     names = [name for part in built.coefficients for name in part.names]
     variables = model.replace_rvs_by_values([model[name] for name in names])

@@ -10,7 +10,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._model.pilot import Pilot
 from .._model.problem import Problem, check_prior, mixture_data
-from .._model.rows import Rows, make_rows, positions, scale_variances
+from .._model.rows import Rows, positions, rows_of, scale_variances
 from .._model.splines import POSITION, Axis
 from .._model.terms import Curve
 from ..data.items import Grouping
@@ -143,7 +143,7 @@ def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Da
     data, outcome = stats.data, OUTCOMES[stats.kind]
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
-    rows = make_rows(stats, family_of_kind(stats.kind), atoms=atoms)
+    rows, _ = rows_of(stats, family_of_kind(stats.kind), atoms=atoms)
     score = axis.inverse(positions(axis, rows))
     score[rows.atom > 0] = rows.atoms
     columns: dict[str, Any] = {"score": score, "n_items": n}

@@ -1,8 +1,5 @@
 """The paper's method: bins, a prior for each, smoothing, and the resulting fit.
 
-The components of a mixture are fixed: weights, and the means and sds of log theta (counts), of
-logit theta (successes) or of theta (values), each (bins, R).
-
 Source: Muralidharan and Najmi, "Second Order Calibration", Section 3.
 """
 
@@ -36,7 +33,8 @@ from .fit_tree import bin_table, rank_table
 from .methods import FiveSteps
 
 Pair = tuple[Floats, Floats]
-Parts = tuple[Floats, Floats, Floats]  # weights, means and sds of components
+# of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)
+Parts = tuple[Floats, Floats, Floats]
 
 _KNOTS, _SAMPLED = ("mean_knot", "variance_knot"), ("chain", "draw")
 _ESTIMATES = ("mean", "variance", "log_likelihood", "mean_log", "variance_log")
@@ -163,10 +161,7 @@ def _check(stats: Statistics, prior: Any, method: FiveSteps) -> None:
 
 
 def maximise(family: Family, data: RowSums) -> tuple[Floats, Floats, Floats, Any]:
-    """Both curves at the maximum marginal likelihood, its log, and True where the variance is 0.
-
-    NaN in rows that have none; a small number stands for the second curve at variance 0.
-    """
+    """Both curves at the maximum, NaN without one, its log, and True where the variance is 0."""
     rows, (level, centre) = np.flatnonzero(data.can_fit), data.level()
     unit, all_rows = float(family.unit(np.array(centre))), np.arange(len(rows))
     mean, grid = np.full(len(rows), level), centre + _GRID
@@ -305,9 +300,8 @@ def _as_spline(exact: Callable[[Floats], Floats], knots: Floats) -> Pair:
 def smoothing_spline(position: Floats, response: Floats, weight: Floats) -> Pair:
     """Natural cubic smoothing spline through points, as knots and values.
 
-    It minimises weighted squares plus a multiple of the roughness (Green and Silverman 1994). The
-    multiple maximises the restricted likelihood (Wahba 1985; Wood 2011), which follows noise less
-    often than generalised cross-validation. Two points make a line, one a constant.
+    It minimises weighted squares plus a multiple of the roughness (Green and Silverman 1994), which
+    maximises the restricted likelihood (Wood 2011). Two points make a line, one a constant.
     """
     knots = place_knots(position, np.ones(len(position)), _MOST_KNOTS)
     basis, w = spline_matrix(position, knots), weight / weight.mean()

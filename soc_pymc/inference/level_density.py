@@ -1,9 +1,8 @@
 """Log density of the shared parameters, with the levels of a grouping integrated out.
 
-Given the shared parameters, each level's site (`_model.levels`) proposes its coefficients, and the
-average importance weight of antithetic proposals is an unbiased estimate of its integral. With the
-same noise for all parameters it is smooth, as the evidence bound needs. With fresh noise for every
-draw, Pareto k covers shared parameters and levels together (Andrieu and Roberts 2009).
+Each level's site (`_model.levels`) proposes its coefficients, and the average importance weight of
+antithetic proposals is an unbiased estimate of its integral. With the same noise for all parameters
+it is smooth; with fresh noise, Pareto k covers levels too (Andrieu and Roberts 2009).
 """
 
 from collections.abc import Callable
@@ -125,7 +124,7 @@ class LevelDensity:
         return int(np.clip(_MOST_VALUES // (4 * pairs * len(self._rows.level)), 5, 250))
 
     def _draw_noise(self, draws: int, pairs: int) -> Floats:
-        """Noise (G, K, pairs, draws) of every antithetic pair, which cancels odd terms."""
+        """Noise (G, K, pairs, draws) of antithetic pairs."""
         return self._rng.standard_normal((self._rows.number, len(self._kind), pairs, draws))
 
     def _proposed(self, coefficients: Floats, log_tau: Floats, noise: Floats) -> _Proposed:
@@ -326,11 +325,9 @@ def _by_matrix(lower, by_lower):  # type: ignore[no-untyped-def]
 def slopes(  # type: ignore[no-untyped-def]
     pull, tau, information, noise, weight, slope, by_pull, by_log_tau
 ):
-    """Derivatives of the sum over levels of log mean_n (likelihood times ratio).
+    """Fill derivatives `by_pull` (G, K, draws) and `by_log_tau` (K, draws) of the log likelihood.
 
-    `weight` (G, N, draws) are the shares of proposals in that mean, and `slope` (G, K, N, draws)
-    the gradients of the log likelihood in b there. Fills `by_pull` (G, K, draws) and `by_log_tau`
-    (K, draws), by reverse accumulation.
+    `weight` (G, N, draws) are the proposals' shares, and `slope` (G, K, N, draws) gradients in b.
     """
     by_log_tau[:] = 0.0
     size = len(tau)

@@ -83,12 +83,8 @@ class FiveSteps:
     moments
         Moments that are smoothed: ``"plain"``, E(theta | t) and Var(theta | t) (for counts, log
         E(theta | t) and the squared coefficient of variation); or ``"log"``, E(log theta | t) and
-        Var(log theta | t), as in the paper's Section 5.1, for counts in bins with hundreds of
-        events: with few events these moments are mostly noise.
-
-    References
-    ----------
-    Muralidharan and Najmi, "Second Order Calibration", Sections 3 and 5.1.
+        Var(log theta | t), as in Section 5.1 of Muralidharan and Najmi, "Second Order Calibration",
+        for counts in bins with hundreds of events: with few these moments are mostly noise.
 
     Examples
     --------

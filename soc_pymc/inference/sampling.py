@@ -126,10 +126,7 @@ def annealed(
     rng: np.random.Generator,
     advance: Advance,
 ) -> tuple[Floats, Floats]:
-    """Noise of draws, (number, dim), that are location + factor @ noise, and log weights.
-
-    They move through as many `densities`, at one gradient of every draw each.
-    """
+    """Noise of draws (number, dim), location + factor @ noise, and their log weights."""
     wide = _WIDER * factor
 
     def target(noise: Floats) -> tuple[Floats, Floats]:

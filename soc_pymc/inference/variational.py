@@ -1,8 +1,8 @@
 """Gaussian variational inference in coordinates where the posterior is near standard normal.
 
 The Gaussian is mean-field in coordinates that the density's curvature decorrelates. The evidence
-bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so it is an ordinary
-smooth function with a maximum that L-BFGS finds. Importance weights show how good the result is.
+bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so that L-BFGS finds its
+maximum. Importance weights show how good the result is.
 """
 
 from collections.abc import Callable
@@ -63,10 +63,7 @@ def _maximise_bound(
     report: Callable[[float], None],
     tolerance: float,
 ) -> tuple[Floats, Floats, str]:
-    """Location and sds of the best Gaussian, mean-field in coordinates, and the problem if any.
-
-    Its draws are location + factor @ (sd * noise).
-    """
+    """Location and sds of the best draws, location + factor @ (sd * noise), and any problem."""
     dim = draws.shape[1]
     values: list[float] = []
     history: list[float] = []
@@ -213,7 +210,7 @@ def _repaired(
     rng: np.random.Generator,
     shown: Any,
 ) -> tuple[_Draws, str]:
-    """Draws, moved by annealing where the Gaussian is poor, with words for the status."""
+    """Draws, annealed where the Gaussian is poor, with words for the status."""
     best, last, words, gaussian = draws, draws, "", (draws.location, draws.factor)
     for enough, number in zip((densities.fewest, _ENOUGH), _ANNEALED, strict=True):
         k, ess = last.quality
@@ -272,11 +269,8 @@ def _weighed_draws(
     rng: np.random.Generator,
     advance: Callable[[float], None],
 ) -> tuple[Floats, Floats]:
-    """Standard normal noise of draws of the approximation, and their log importance weights.
-
-    Pareto k of 1,000 draws has a standard error near 0.15, so a k that is not clearly good is
-    estimated from up to 4,000. More draws are made if weights are far from equal.
-    """
+    """Standard normal noise of draws, and their log importance weights; more if k is unclear."""
+    # Pareto k of 1,000 draws has a standard error near 0.15
     noise, log_weight = np.empty((0, len(location))), np.empty(0)
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
@@ -299,10 +293,7 @@ def _weighed_draws(
 def _refined(
     noise: Floats, log_weight: Floats, location: Floats, factor: Floats
 ) -> tuple[Floats, Floats]:
-    """Location and factor with the weighted draws' moments (Paananen et al. 2021).
-
-    The mean and correlations count as far as the effective sample allows.
-    """
+    """Location and factor with the weighted draws' moments (Paananen et al. 2021)."""
     weight, k, ess = importance(log_weight)
     if not np.isfinite(k):
         return location, factor
