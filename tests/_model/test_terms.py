@@ -7,7 +7,7 @@ import pytest
 import soc_pymc as soc
 from tests.examples import QUIET, SMALL_MIXTURE
 from tests.oracles import s1_curves
-from tests.studies import many_groups as study
+from tests.studies import coverage as study
 
 FEW = {"mean": soc.Spline(knots=4), "variance": soc.Spline(knots=2)}
 
@@ -28,7 +28,7 @@ def test_groups_are_partially_pooled():
 
     90% bands of 3 groups x 11 scores, which are correlated: 20 of 33 cover.
     """
-    frame, truth = study.simulate(1, np.array([60, 600, 6000]))
+    frame, truth = study.in_groups(1, np.array([60, 600, 6000]))
     stats = soc.summarize(count_items(frame, "group"), bins=25, **QUIET)
     fit = soc.fit(stats, soc.Gamma(**FEW), **QUIET)
     assert fit.status.converged

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc._lib.files import replacing
 from tests.examples import COUNT_ROLES, TRIAL_ROLES, VALUE_ROLES
 
 counts = partial(soc.PoissonItems, **COUNT_ROLES)
@@ -188,33 +187,3 @@ def show(table: pd.DataFrame | pd.Series, title: str = "", digits: int = 4) -> N
     """Prints a table in full, with significant digits."""
     text = table.to_string(float_format=lambda x: f"{x:.{digits}g}")
     print(f"\n{title}\n{text}" if title else text, flush=True)
-
-
-class Rows:
-    """Rows of results, saved whenever some are added: another run makes those that are missing.
-
-    Every row has the values of `run`, such as the number of items; a file of other values is
-    refused.
-    """
-
-    def __init__(self, path: Path | None, **run: Any) -> None:
-        self.path, self.run = path, run
-        self.table = pd.read_parquet(path) if path and path.exists() else pd.DataFrame()
-        for name, value in run.items():
-            if len(self.table) and (self.table[name] != value).any():
-                raise SystemExit(f"{path} has rows of another {name} than {value}")
-
-    def has(self, **labels: Any) -> bool:
-        """Whether there are rows with these labels."""
-        if self.table.empty:
-            return False
-        same = [self.table[name] == value for name, value in labels.items()]
-        return bool(np.logical_and.reduce(same).any())
-
-    def add(self, rows: pd.DataFrame | Sequence[Mapping[str, Any]], **labels: Any) -> None:
-        """Adds rows under labels and saves all."""
-        added = pd.DataFrame(rows).assign(**labels, **self.run)
-        self.table = pd.concat([self.table, added], ignore_index=True)
-        if self.path:
-            with replacing(self.path) as temporary:
-                self.table.to_parquet(temporary)
