@@ -1,6 +1,6 @@
 """Does the default agree with NUTS on the same statistics and model?
 
-    python -m tests.studies.agreement [--data NAME ...]
+    python -m tests.studies agreement [--data NAME ...]
 
 Eight data sets, simulated and real, of which the latter are read from the folder that
 SOC_PYMC_DATA names; and hard cases, which must end in a right answer or a named failure: where
@@ -157,7 +157,3 @@ def main() -> None:
         within += [*table["within limits"], status.pareto_k < 0.7, status.ess_fraction > 0.5]
     show(pd.DataFrame(quality).T, "Quality and cost", digits=3)
     print(f"\n{len(within) - sum(within)} of {len(within)} quantities are outside the limits")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Are the p-values of `soc.check` right where the model is, and do they find what is wrong?
 
-    python -m tests.studies.check_calibration truth|refit|power [--family gamma]
+    python -m tests.studies check_calibration truth|refit|power [--family gamma]
 
 ``truth`` simulates sets of items from known curves and checks each set against them, item
 by item and from joint cells. ``refit`` checks the same sets against fits to each of them, where
@@ -106,7 +106,3 @@ def main() -> None:
             table = pd.DataFrame({"test": tests.keys(), "p_value": tests.values(), "seed": seed})
             tables.append(table.assign(against=against, **{"from": source}))
     show(rejections(pd.concat(tables)), digits=3)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Simulations with known curves: do intervals and bands cover, and is the error near the oracle's?
 
-    python -m tests.studies.coverage PART [--simulations 30] [--items NUMBER]
+    python -m tests.studies coverage PART [--simulations 30] [--items NUMBER]
 
 Averages over data sets, with Monte Carlo standard errors.
 
@@ -351,7 +351,3 @@ def main() -> None:
     work, items = CASES[chosen.part]
     seeds = range(chosen.simulations)
     common.show(averages([work(seed, chosen.items or items) for seed in seeds]))
-
-
-if __name__ == "__main__":
-    main()

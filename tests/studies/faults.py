@@ -1,6 +1,6 @@
 """kill -9 at random moments in every command that writes: what is left, and does a rerun succeed?
 
-    python -m tests.studies.faults --kills 100
+    python -m tests.studies faults --kills 100
 
 Every second kill comes at a moment that is uniform over the length of a run; the others come when a
 temporary file is there, up to 10 milliseconds later. After each kill every final name must be
@@ -150,7 +150,3 @@ def main() -> None:
     table = pd.DataFrame(rows).T.fillna(0).astype(int)
     show(table)
     sys.exit(int(table["faulty"].sum()) > 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Do mixtures hold on real data: do fits converge, agree with NUTS, and compare honestly?
 
-    python -m tests.studies.mixtures fits|nuts|compare|terms [--data NAME ...] [--seeds 5]
-    python -m tests.studies.mixtures sbc [--fits 100]
+    python -m tests.studies mixtures fits|nuts|compare|terms [--data NAME ...] [--seeds 5]
+    python -m tests.studies mixtures sbc [--fits 100]
 
 `fits`: convergence of each prior by data set and seed. `nuts`: `soc.GammaMixture()` by VI against
 NUTS on the same model. `compare`: the mixture's elpd against the Gamma's. `terms`: held-out gains
@@ -157,7 +157,3 @@ def main() -> None:
             show(against_nuts(frame, chosen.draws), name)
         else:
             show({"compare": compared, "terms": held_out}[chosen.part](frame), name)
-
-
-if __name__ == "__main__":
-    main()

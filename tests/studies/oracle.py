@@ -1,7 +1,7 @@
 """Sections 5.2 and 5.3 of the paper: fits by bin of the score, against exact oracles.
 
-    SOC_PYMC_DATA=... python -m tests.studies.oracle lognormal --items 200000
-    python -m tests.studies.oracle normal --items 300000
+    SOC_PYMC_DATA=... python -m tests.studies oracle lognormal --items 200000
+    python -m tests.studies oracle normal --items 300000
 
 ``lognormal``: click rates lognormal around the scores of search-ad keywords, whose exposures are
 repeated; a cell is a bias delta of log t and a standard deviation sigma of log theta given t. The
@@ -198,7 +198,3 @@ def main() -> None:
             tables.append(overall)
     table = pd.concat(tables).set_index([*labels, "method"]).sort_index()
     show(table[[*SUMMARY, *({"mse_y"} & set(table))]])
-
-
-if __name__ == "__main__":
-    main()

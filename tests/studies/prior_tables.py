@@ -1,6 +1,6 @@
 """How close are items scored by a prior table to all draws, and do its forms agree?
 
-    python -m tests.studies.prior_tables [--items 5000]
+    python -m tests.studies prior_tables [--items 5000]
 
 Priors are fitted to 6,000 simulated items. Other items, half of which have sizes multiplied by
 exp(N(0, 4^2)), are scored over all draws, by `item_posteriors`, by the exported Parquet and JSON
@@ -88,7 +88,3 @@ def main() -> None:
     chosen = options(__doc__, small, items=5000, fitted=6000, cases=Choice(PRIORS))
     table = {case: errors(case, chosen.items, chosen.fitted) for case in chosen.cases}
     show(pd.DataFrame(table).T, digits=2)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Real tables with figures published by others: batting averages, commuting zones, headlines.
 
-    SOC_PYMC_DATA=... python -m tests.studies.published batting|zones|headlines
+    SOC_PYMC_DATA=... python -m tests.studies published batting|zones|headlines
 
 ``batting``: averages of 2005 (Brown 2008), estimated on April to June, validated on July to
 October. Every player's hits become X = arcsin(sqrt((H + 1/4)/(AB + 1/2))), about Normal with
@@ -246,7 +246,3 @@ def main() -> None:
     small = {"replicates": 2}
     chosen = common.options(__doc__, small, part=PARTS, replicates=20, seed=0, splits=1)
     PARTS[chosen.part](chosen)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Section 5.1 of the paper, number by number, by five steps and Bayesian.
 
-    SOC_PYMC_DATA=... python -m tests.studies.reproduction numbers [--data simulated]
-    SOC_PYMC_DATA=... python -m tests.studies.reproduction held-out --data adwords --splits 5
+    SOC_PYMC_DATA=... python -m tests.studies reproduction numbers [--data simulated]
+    SOC_PYMC_DATA=... python -m tests.studies reproduction held-out --data adwords --splits 5
 
 A tenth of every item's exposure is held out, as in the paper. ``numbers`` has a row for every
 figure that the paper gives and a column for each method; of simulated items also what is true.
@@ -112,7 +112,3 @@ def main() -> None:
     held = held_out(frame, bins)
     show(held.data["gain"].to_dataset().to_dataframe(), "gains")
     print(held, flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Does the default prior of the second curve suit tables of few events, and leave others alone?
 
-    python -m tests.studies.weak_priors coverage [--tables 50]
-    python -m tests.studies.weak_priors change
+    python -m tests.studies weak_priors coverage [--tables 50]
+    python -m tests.studies weak_priors change
 
 `coverage` simulates tables of 50 to 500 events whose curves no prior knows: cv2 in the middle
 between 0.05 and 2, with a change over the middle 98% of the items by a factor of 1/10 to 10.
@@ -136,7 +136,3 @@ def main() -> None:
         coverage(chosen.tables)
     else:
         change(chosen.data)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """The studies: their own arithmetic, small runs whose limits are those of the full ones, real data.
 
-The full runs are `python -m tests.studies.NAME`; README and docs/dev have their results.
+The full runs are `python -m tests.studies NAME`; README and docs/dev have their results.
 """
 
 import numpy as np
