@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import soc_pymc as soc
 
@@ -160,3 +161,28 @@ class Example:
     def fit(self) -> soc.Fit:
         """The fit, read from the run's shared folder where another worker has made it."""
         return self._fit()
+
+
+def thinned(cases, quick):
+    """Cases for `pytest.mark.parametrize`; those that `quick` does not choose are slow.
+
+    `quick` is a function of a case, or the cases themselves.
+    """
+    chosen = quick if callable(quick) else quick.__contains__
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if chosen(case) else pytest.mark.slow,
+        )
+        for case in cases
+    ]
+
+
+def part_of(name, part):
+    """Makes a fixture of one part of an example: its frame, items, statistics or fit."""
+
+    @pytest.fixture(scope="session")
+    def fixture(example):
+        return getattr(example(name), part)
+
+    return fixture

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 from tests import postgres
-from tests.examples import CASES, CROSSED, Example
+from tests.examples import CASES, CROSSED, Example, part_of
 
 # the dearest examples of `tests.examples.CASES`: their kind is tested by default by another one
 SLOW_CASES = ("exposure", "gamma_mixture")
@@ -76,25 +76,10 @@ def example(kept_fit):
     return of_name
 
 
-@pytest.fixture(scope="session")
-def small_frame(example):
-    """The frame of the Gamma example; the next three are its items, statistics and fit."""
-    return example("gamma").frame
-
-
-@pytest.fixture(scope="session")
-def small_items(example):
-    return example("gamma").items
-
-
-@pytest.fixture(scope="session")
-def small_statistics(example):
-    return example("gamma").statistics
-
-
-@pytest.fixture(scope="session")
-def small_fit(example):
-    return example("gamma").fit
+small_frame = part_of("gamma", "frame")
+small_items = part_of("gamma", "items")
+small_statistics = part_of("gamma", "statistics")
+small_fit = part_of("gamma", "fit")
 
 
 @pytest.fixture(autouse=True)

@@ -42,24 +42,20 @@ def server() -> Iterator[dict[str, object]]:
 
 def _program(name: str) -> str:
     """A program of the server, which Debian keeps off the PATH."""
-    found = shutil.which(name) or next(
-        iter(sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"), reverse=True)), None
-    )
-    if found is None:
+    paths = [shutil.which(name), *sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"))[::-1]]
+    if not any(paths):
         raise Absent(f"PostgreSQL's {name} is not installed")
-    return found
+    return next(filter(None, paths))
 
 
 def _unprivileged() -> str | None:
     """Who runs the server, which refuses root; None for whoever runs the tests."""
     if os.geteuid() != 0:
         return None
-    if shutil.which("runuser") is None:
-        raise Absent("PostgreSQL refuses to run as root, and there is no runuser")
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            return pwd.getpwnam(name).pw_name
-    raise Absent("PostgreSQL refuses to run as root, and there is no user to run it as")
+    users = {user.pw_name for user in pwd.getpwall()} & {"postgres", "nobody"}
+    if not users or shutil.which("runuser") is None:
+        raise Absent("PostgreSQL refuses to run as root: no runuser, or no user to run it as")
+    return max(users)
 
 
 def _run(user: str | None, *words: str) -> None:

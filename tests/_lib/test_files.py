@@ -1,4 +1,4 @@
-"""Damaged and foreign files are refused, fits come back exactly, and files are written atomically."""
+"""Damaged and foreign files are refused, and fits come back exactly, or are not written at all."""
 
 import json
 import os
@@ -12,13 +12,9 @@ import pytest
 import soc_pymc as soc
 from soc_pymc import prior_table
 from soc_pymc._lib.files import seal
-from tests.examples import COUNT_ROLES, QUIET
-from tests.thinning import thinned
+from tests.examples import COUNT_ROLES, QUIET, part_of, thinned
 
-
-@pytest.fixture(scope="module")
-def five_steps(example):
-    return example("five_steps").fit
+five_steps = part_of("five_steps", "fit")
 
 
 @pytest.fixture(scope="module")

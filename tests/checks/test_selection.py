@@ -12,8 +12,15 @@ from scipy.linalg import hadamard
 import soc_pymc as soc
 from soc_pymc import _fit
 from tests.checks.hand_made import simulate
-from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, trial_frame, value_frame
-from tests.thinning import thinned
+from tests.examples import (
+    COUNT_ROLES,
+    FAMILIES,
+    QUIET,
+    count_frame,
+    thinned,
+    trial_frame,
+    value_frame,
+)
 
 FAST = soc.VI(draws=400, seed=1)
 COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]

@@ -13,9 +13,9 @@ import soc_pymc as soc
 from tests.data.cell_references import assert_plain, block_of_cluster, fold_of_id, fold_of_item
 from tests.data.engines import ENGINES, put_on  # noqa: F401  # a fixture
 from tests.data.hard_items import COLUMNS, hard_table, neighbours
+from tests.examples import thinned
 from tests.tables import BACKENDS, KINDS, ROLES, source_of
 from tests.tables import COLUMNS as FOUR_ITEMS
-from tests.thinning import thinned
 
 # edges next to each other, and twenty in a row that differ by the last bits
 CLOSE = np.nextafter(0.3, 1) + 2.0**-54 * np.arange(20)

@@ -9,8 +9,8 @@ import soc_pymc as soc
 from soc_pymc.data import validation
 from tests.data.cell_references import fold_of_id
 from tests.data.engines import put_on  # noqa: F401  # a fixture
+from tests.examples import thinned
 from tests.tables import ROLES
-from tests.thinning import thinned
 
 N, FOLDS = 600, 7
 

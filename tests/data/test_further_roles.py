@@ -12,9 +12,8 @@ import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families.family import family_of_kind
 from tests.data.cell_references import assert_same, block_of_cluster
-from tests.examples import COUNT_ROLES, crossed_frame
+from tests.examples import COUNT_ROLES, crossed_frame, thinned
 from tests.tables import BACKENDS, KINDS, source_of
-from tests.thinning import thinned
 
 
 def items_of(frame, kind="counts", cluster="c"):

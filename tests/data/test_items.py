@@ -60,15 +60,6 @@ def test_globs_and_names_with_their_characters(tmp_path, small_fit):
     assert totals(tmp_path / "c[1]*.parquet") == (300, 300, 600.0)
 
 
-def test_fractions_in_a_later_csv_file_are_not_lost(tmp_path):
-    (tmp_path / "1.csv").write_text("t,y,N\n0.1,1,2\n1,1,3\n")
-    (tmp_path / "2.csv").write_text("t,y,N\n0.2,1,2.75\n")
-    assert totals(f"{tmp_path}/*.csv") == (3, 3, 7.75)
-    (tmp_path / "2.csv").write_text("t,y,N\n0.2,1.5,2.75\n")
-    with pytest.raises(soc.ItemsError, match=r"'y': 1 of 3 .*1\.5"):
-        totals(f"{tmp_path}/*.csv")
-
-
 def test_a_damaged_page_is_an_items_error(tmp_path):
     path = tmp_path / "page.parquet"
     write(path, np.random.default_rng(0).uniform(size=5000))

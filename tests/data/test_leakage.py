@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from tests.examples import thinned
 from tests.tables import KINDS, ROLES
-from tests.thinning import thinned
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(shared by many|bins instead of)")
 

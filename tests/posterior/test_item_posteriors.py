@@ -9,11 +9,10 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from tests.examples import CASES, ROLES, SINGLE_FAMILIES
+from tests.examples import CASES, ROLES, SINGLE_FAMILIES, thinned
 from tests.family_records import RECORDS, prior_parameters
 from tests.posterior import references as ref
 from tests.tables import BACKENDS, source_of
-from tests.thinning import thinned
 
 KINDS_OF_TABLES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "duckdb": ibis.Table}
 

@@ -14,8 +14,7 @@ from soc_pymc._model.splines import knots_in
 from soc_pymc.inference.results import Fit
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, COUNT_ROLES, QUIET
-from tests.thinning import thinned
+from tests.examples import CASES, COUNT_ROLES, QUIET, thinned
 
 ROLES = {"count": "count", "exposure": "exposure"}
 

@@ -17,8 +17,7 @@ from soc_pymc._lib.threads import VARIABLE
 from soc_pymc.data import local
 from soc_pymc.posterior import items as posterior_items
 from tests.data.cell_references import assert_same
-from tests.examples import CASES, SINGLE_FAMILIES, count_frame
-from tests.thinning import thinned
+from tests.examples import CASES, SINGLE_FAMILIES, count_frame, thinned
 
 ROOT = Path(soc.__file__).parents[1]
 
