@@ -74,11 +74,9 @@ class Case:
         return self.kind(table, **ROLES[self.kind], **self.roles)
 
     def statistics(self) -> soc.Statistics:
-        """Returns the statistics of the example's own items."""
         return soc.summarize(self.items(self.frame()), progress=False, **self.summarize)
 
     def fit(self) -> soc.Fit:
-        """Fits the example's statistics."""
         return soc.fit(self.statistics(), self.prior, self.method, progress=False)
 
 
@@ -144,17 +142,14 @@ class Example:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The items as a pandas table."""
         return self.case.frame()
 
     @cached_property
     def items(self) -> Any:
-        """The items, with their roles."""
         return self.case.items(self.frame)
 
     @cached_property
     def statistics(self) -> soc.Statistics:
-        """The items' sufficient statistics."""
         return self.case.statistics()
 
     @cached_property

@@ -1,5 +1,6 @@
 """Fixtures of all tests and of the examples in docstrings: a plugin that pyproject.toml names."""
 
+import contextlib
 import functools
 import os
 import pickle
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import hypothesis
+import ibis
+import polars as pl
 import pytest
 
 from tests import postgres
@@ -146,3 +149,27 @@ def postgres_server():
             yield arguments
     except postgres.Absent as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def put_on(request):
+    """Puts an Arrow table on an engine; returns its Ibis table."""
+    with contextlib.ExitStack() as stack:
+
+        def put(engine, table):
+            if engine == "duckdb":
+                connection = ibis.duckdb.connect()
+                connection.con.register("items", table)
+                return connection.table("items")
+            if engine == "polars":
+                return ibis.polars.connect(tables={"items": pl.from_arrow(table)}).table("items")
+            if engine == "spark":
+                session = request.getfixturevalue("spark")
+                session.createDataFrame(table).createOrReplaceTempView("items")
+                stack.callback(session.catalog.dropTempView, "items")
+                return ibis.pyspark.connect(session).table("items")
+            connection = ibis.postgres.connect(**request.getfixturevalue("postgres_server"))
+            stack.callback(connection.disconnect)
+            return postgres.copied(connection, table)
+
+        yield put

@@ -9,8 +9,16 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["Absent", "server"]
+import pyarrow as pa
+
+__all__ = ["Absent", "copied", "server"]
+
+TYPES = {
+    pa.int32(): "integer", pa.int64(): "bigint", pa.float32(): "real", pa.string(): "text",
+    pa.float64(): "double precision", pa.bool_(): "boolean", pa.date32(): "date",
+}  # fmt: skip
 
 
 class Absent(Exception):
@@ -73,3 +81,18 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def copied(connection: Any, table: pa.Table) -> Any:
+    """Copies an Arrow table into a temporary table of a PostgreSQL server."""
+    columns = ", ".join(
+        f'"{field.name}" ' + TYPES.get(field.type, str(field.type).replace("decimal128", "numeric"))
+        for field in table.schema
+    )
+    names = ", ".join(f'"{name}"' for name in table.column_names)
+    with connection.con.cursor() as cursor:
+        cursor.execute(f"CREATE TEMPORARY TABLE items ({columns})")
+        with cursor.copy(f"COPY items ({names}) FROM STDIN") as copy:
+            for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                copy.write_row(row)
+    return connection.table("items")

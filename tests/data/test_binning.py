@@ -143,9 +143,6 @@ def test_cells_hold_their_numbers(size, count):
     assert cell == count if count < 32 else end(octaves) <= count <= end(octaves + 1)
 
 
-QUIET = {"on_leakage": "ignore", "progress": False}
-
-
 @pytest.mark.parametrize("source", [pd.DataFrame, ibis.memtable])
 def test_counts_are_totalled_exactly(source):
     frame = pd.DataFrame({"t": [0.5, 0.5, 0.5], "y": [2**53 - 1, 2**53 - 1, 1], "N": 1.0})

@@ -75,9 +75,6 @@ def test_whole_numbers_text_and_categories_are_the_same_clusters(tmp_path):
         assert_same(stats, soc.summarize(items_of(source), **options))
 
 
-# --- groups ---------------------------------------------------------------------------------------
-
-
 GROUP = ("country", "device")
 OPTIONS = {"on_leakage": "ignore", "progress": False}
 
@@ -142,9 +139,6 @@ def test_columns_that_are_no_groups_are_refused(crossed, column):
     for source in (crossed, ibis.memtable(crossed)):
         with pytest.raises(soc.ItemsError, match=f"'{column}'"):
             grouped_statistics(source, ("country", column))
-
-
-# --- days -----------------------------------------------------------------------------------------
 
 
 DAYS, MONDAY = 6, np.datetime64("2024-02-26")

@@ -17,6 +17,7 @@ from soc_pymc.families.family import NORMAL
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, COUNT_ROLES, QUIET, VALUE_ROLES, thinned
+from tests.posterior.references import thinned_fit
 from tests.studies.common import counts as count_items
 from tests.studies.common import gamma_counts
 
@@ -290,7 +291,7 @@ def test_a_total_of_equal_counts_is_a_gamma_given_the_curves(small_fit):
     """Twelve items of one posterior, in units in which theta is small and large."""
     for score, count, exposure in ((1e-4, 0, 5.0), (0.05, 3, 40.0), (20.0, 7, 0.5)):
         columns = {"score": [score] * 12, "count": count, "exposure": exposure}
-        fit, items = thin(small_fit, 1), count_items(pd.DataFrame(columns))
+        fit, items = thinned_fit(small_fit, 1), count_items(pd.DataFrame(columns))
         curves = soc.calibration_curves(fit, [score])
         shape, rate = (float(curves[name].squeeze()) for name in ("shape", "rate"))
         law = stats.gamma(12 * (shape + count), scale=1.0 / (rate + exposure))
@@ -303,7 +304,7 @@ def test_a_total_of_equal_counts_is_a_gamma_given_the_curves(small_fit):
 
 def test_a_total_of_values_is_normal_given_the_curves(example):
     """One draw of the curves, any number of items: the Normal with the sum's moments."""
-    fit, items = thin(example("normal").fit, 1), example("normal").items
+    fit, items = thinned_fit(example("normal").fit, 1), example("normal").items
     frame = items.source.head(30).assign(own=np.repeat(np.arange(6), 5))
     some = soc.NormalItems(frame, **VALUE_ROLES)
     scored = soc.item_posteriors(fit, some, quantiles=(0.1, 0.975), draws="all", **QUIET)

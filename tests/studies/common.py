@@ -23,9 +23,6 @@ summarize = partial(soc.summarize, progress=False)
 posteriors = partial(soc.item_posteriors, progress=False)
 
 
-# --- command lines -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Choice:
     """An option with given names: several of them, or exactly one if the default is one name."""
@@ -72,9 +69,6 @@ def _option(default: Any) -> dict[str, Any]:
     return {"type": kind, "default": default}
 
 
-# --- items ---------------------------------------------------------------------------------------
-
-
 def gamma_counts(
     rng: np.random.Generator, score: Any, exposure: Any, mean: Any, cv2: Any
 ) -> pd.DataFrame:
@@ -82,9 +76,6 @@ def gamma_counts(
     theta = rng.gamma(1.0 / np.broadcast_to(cv2, np.shape(score)), mean * cv2)
     count = rng.poisson(theta * exposure)
     return pd.DataFrame({"score": score, "exposure": exposure, "count": count, "theta": theta})
-
-
-# --- fits and their coverage ---------------------------------------------------------------------
 
 
 def fit(stats: soc.Statistics, prior: Any = None, method: Any = None) -> soc.Fit:
@@ -147,8 +138,6 @@ def timed(work: Callable[[], Any], repeats: int = 1) -> tuple[Any, float]:
     return result, min(seconds)
 
 
-# --- real data -----------------------------------------------------------------------------------
-
 REAL = {
     "adwords": ("clicks", "impressions"),
     "fremtpl2": ("claims", "exposure_years"),
@@ -171,9 +160,6 @@ def real_counts(name: str) -> pd.DataFrame:
     table = pd.read_parquet(data_folder() / f"{name}_items.parquet")
     columns = {"score": "score", count: "count", exposure: "exposure"}
     return table[list(columns)].rename(columns=columns)
-
-
-# --- tables of results ---------------------------------------------------------------------------
 
 
 def averages(rows: Sequence[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
