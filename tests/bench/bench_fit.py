@@ -35,7 +35,6 @@ def billion() -> soc.Statistics:
 
 
 def time_fits(number: int) -> None:
-    """Prints a row for each step."""
     items, rows = counts(soc.simulation.s1(number, seed=0)), {}
     for bins, target in _TARGETS.items():
         stats, rows[f"summarize, {bins:,} bins"] = timed(
@@ -76,7 +75,6 @@ def items_of(family: str, grouped: bool, n: int, seed: int) -> Any:
 
 
 def measure(case: str, n_fitted: int, n: int) -> dict[str, float]:
-    """Returns a row of the table."""
     family, term = case.split("-")
     grouped = term == "groups"
     stats = summarize(items_of(family, grouped, n_fitted, 0), bins=100, joint=True)
@@ -97,7 +95,6 @@ def measure(case: str, n_fitted: int, n: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints a table of fits or of scoring."""
     small = {"fitted": 2000, "items": 2000, "only": ["Gamma-plain"]}
     sizes = {"fitted": 50_000, "items": int, "only": Choice(CASES)}
     chosen = options(__doc__, small, part=("fits", "scoring"), **sizes)

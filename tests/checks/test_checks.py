@@ -58,9 +58,6 @@ def statistics_of(frame, kind="counts", bins=60):
     return soc.summarize(as_items(frame, kind), bins=bins, on_leakage="ignore", **QUIET)
 
 
-# --- PIT -----------------------------------------------------------------------------------------
-
-
 def exact_ends(law, outcome):
     """Returns P(Y < y) and P(Y <= y) averaged over draws; sums of probabilities, SciPy is slow."""
     if not hasattr(law, "pmf"):
@@ -142,9 +139,6 @@ def test_the_averaged_ecdf_is_the_mean_of_uniform_cdfs(seed, n):
     np.testing.assert_allclose(averaged, cdfs.mean(axis=0) - grid, rtol=0, atol=1e-9)
 
 
-# --- summaries against replicates ----------------------------------------------------------------
-
-
 def test_tail_probability_is_two_sided_and_goes_beyond_the_replicates():
     draws = np.random.default_rng(0).normal(size=400)
     for shift in (0.5, 1.0, 1.5):
@@ -171,9 +165,6 @@ def test_summaries_are_observed_over_expected(kind):
         name = "zero counts" if kind == "counts" else "zero successes"
         expected = (outcome == 0).sum() / law.pmf(0).sum()
     assert table.loc[name, "value"] == pytest.approx(expected, rel=0.01)
-
-
-# --- right models and planted faults -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", thinned(KINDS, ["counts"]))
@@ -270,9 +261,6 @@ def test_verdicts_are_holms():
         wanted = np.where(np.array(holm) < 0.01, "fail", np.where(p < 0.05, "warn", "ok"))
         np.testing.assert_array_equal(table["verdict"], wanted)
         assert {"ok", "warn"} <= set(wanted)
-
-
-# --- slices --------------------------------------------------------------------------------------
 
 
 def test_levels_and_ranges_that_are_off_fail_by_name():
@@ -378,9 +366,6 @@ def test_advice_keeps_the_terms_of_the_fit():
     assert eval(stiff, {"soc": soc}).mean == soc.Spline(knots=40, scale="linear")
 
 
-# --- results -------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_subset_is_a_seeded_choice_of_the_items():
     frame = simulate(400, 2)
@@ -433,9 +418,6 @@ def test_print_is_short_worst_first_and_escaped():
     page = result._repr_html_()
     assert "<script>" not in page
     assert page.count("<tr>") == 6
-
-
-# --- statistics ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", thinned(KINDS, ["counts"]))

@@ -81,9 +81,6 @@ def of_s1(seed: int, items: int = 20_000) -> dict[str, float]:
     return judged(model, counts(frame), oracle, common.curves(model, score), truth)
 
 
-# --- successes in trials -------------------------------------------------------------------------
-
-
 def beta_prior(score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """True a and b: a (1 - mean) = b mean = exp(-g)."""
     x = special.logit(score)
@@ -120,9 +117,6 @@ def of_successes(seed: int, items: int = 20_000, kind: str = "binomial") -> dict
     return judged(model, roles, oracle, {"mean": mean, "sd": np.sqrt(variance)}, truth)
 
 
-# --- a default score -----------------------------------------------------------------------------
-
-
 def with_atom(n_items: int, seed: int) -> pd.DataFrame:
     """Items with their theta; ``default`` says which have the default score."""
     rng = np.random.default_rng(seed)
@@ -154,9 +148,6 @@ def of_atoms(seed: int, items: int = 10_000, atoms: bool = True) -> dict[str, fl
         "pareto_k": model.status.pareto_k,
         "converged": model.status.converged,
     }
-
-
-# --- two crossed columns of groups ---------------------------------------------------------------
 
 
 def in_cells(
@@ -220,9 +211,6 @@ def of_crossed(
     }
 
 
-# --- many groups ---------------------------------------------------------------------------------
-
-
 def in_groups(seed: int, sizes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
     """Items of all groups, and the true curves (groups, 2, scores): log mean and log cv2."""
     rng = np.random.default_rng(seed)
@@ -264,9 +252,6 @@ def of_groups(
         f"items of groups below {SMALL}": inside[small].mean(),
         "pareto_k": model.status.pareto_k,
     }
-
-
-# --- items in clusters ---------------------------------------------------------------------------
 
 
 def in_clusters(seed: int, items: int, clusters: int, where: str) -> pd.DataFrame:

@@ -31,8 +31,6 @@ from soc_pymc.posterior.predictive import posterior_of
 from tests.studies import common
 from tests.studies.common import averages, counts, fit, fitted, posteriors, show, trials, values
 
-# --- batting averages -----------------------------------------------------------------------------
-
 _STRAIGHT = {"mean": soc.Spline(scale="linear"), "variance": soc.Spline(scale="linear")}
 BATTING_PRIORS = {
     "normal": soc.Normal(),
@@ -138,8 +136,6 @@ def batting(chosen: Any) -> None:
     show(pd.concat(results))
 
 
-# --- commuting zones ------------------------------------------------------------------------------
-
 ZONE_PRIORS = {"normal": soc.Normal(), "mixture": soc.NormalMixture()}
 PUBLISHED_LENGTHS = {"unshrunk": 0.7858, "robust EB": 0.1952, "parametric EB": 0.1234}
 """Mean half-lengths of 90% intervals in Armstrong, Kolesar and Plagborg-Moller (2022), table 1."""
@@ -200,8 +196,6 @@ def of_zones(chosen: Any) -> None:
     show(pd.DataFrame({"published": PUBLISHED_LENGTHS, "here": half_lengths(table)}))
     show(coverage(table, chosen.replicates, chosen.seed), "coverage of 90% intervals")
 
-
-# --- headlines ------------------------------------------------------------------------------------
 
 KINDS = {
     "binomial": lambda frame: trials(frame, successes="count", trials="exposure"),
