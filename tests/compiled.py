@@ -40,7 +40,6 @@ def use(names: tuple[str, ...]) -> None:
 
 
 def main() -> None:
-    """Use every kernel once."""
     for path in Path(soc.__file__).parent.rglob("*.nb[ci]"):
         path.unlink()
     quiet = {"initializer": warnings.simplefilter, "initargs": ("ignore",)}

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import soc_pymc as soc
 
@@ -73,11 +74,9 @@ class Case:
         return self.kind(table, **ROLES[self.kind], **self.roles)
 
     def statistics(self) -> soc.Statistics:
-        """Returns the statistics of the example's own items."""
         return soc.summarize(self.items(self.frame()), progress=False, **self.summarize)
 
     def fit(self) -> soc.Fit:
-        """Fits the example's statistics."""
         return soc.fit(self.statistics(), self.prior, self.method, progress=False)
 
 
@@ -143,20 +142,42 @@ class Example:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The items as a pandas table."""
         return self.case.frame()
 
     @cached_property
     def items(self) -> Any:
-        """The items, with their roles."""
         return self.case.items(self.frame)
 
     @cached_property
     def statistics(self) -> soc.Statistics:
-        """The items' sufficient statistics."""
         return self.case.statistics()
 
     @cached_property
     def fit(self) -> soc.Fit:
         """The fit, read from the run's shared folder where another worker has made it."""
         return self._fit()
+
+
+def thinned(cases, quick):
+    """Cases for `pytest.mark.parametrize`; those that `quick` does not choose are slow.
+
+    `quick` is a function of a case, or the cases themselves.
+    """
+    chosen = quick if callable(quick) else quick.__contains__
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if chosen(case) else pytest.mark.slow,
+        )
+        for case in cases
+    ]
+
+
+def part_of(name, part):
+    """Makes a fixture of one part of an example: its frame, items, statistics or fit."""
+
+    @pytest.fixture(scope="session")
+    def fixture(example):
+        return getattr(example(name), part)
+
+    return fixture

@@ -1,5 +1,6 @@
 """Fixtures of all tests and of the examples in docstrings: a plugin that pyproject.toml names."""
 
+import contextlib
 import functools
 import os
 import pickle
@@ -8,10 +9,12 @@ import sys
 from pathlib import Path
 
 import hypothesis
+import ibis
+import polars as pl
 import pytest
 
 from tests import postgres
-from tests.examples import CASES, CROSSED, Example
+from tests.examples import CASES, CROSSED, Example, part_of
 
 # the dearest examples of `tests.examples.CASES`: their kind is tested by default by another one
 SLOW_CASES = ("exposure", "gamma_mixture")
@@ -76,25 +79,10 @@ def example(kept_fit):
     return of_name
 
 
-@pytest.fixture(scope="session")
-def small_frame(example):
-    """The frame of the Gamma example; the next three are its items, statistics and fit."""
-    return example("gamma").frame
-
-
-@pytest.fixture(scope="session")
-def small_items(example):
-    return example("gamma").items
-
-
-@pytest.fixture(scope="session")
-def small_statistics(example):
-    return example("gamma").statistics
-
-
-@pytest.fixture(scope="session")
-def small_fit(example):
-    return example("gamma").fit
+small_frame = part_of("gamma", "frame")
+small_items = part_of("gamma", "items")
+small_statistics = part_of("gamma", "statistics")
+small_fit = part_of("gamma", "fit")
 
 
 @pytest.fixture(autouse=True)
@@ -161,3 +149,27 @@ def postgres_server():
             yield arguments
     except postgres.Absent as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def put_on(request):
+    """Puts an Arrow table on an engine; returns its Ibis table."""
+    with contextlib.ExitStack() as stack:
+
+        def put(engine, table):
+            if engine == "duckdb":
+                connection = ibis.duckdb.connect()
+                connection.con.register("items", table)
+                return connection.table("items")
+            if engine == "polars":
+                return ibis.polars.connect(tables={"items": pl.from_arrow(table)}).table("items")
+            if engine == "spark":
+                session = request.getfixturevalue("spark")
+                session.createDataFrame(table).createOrReplaceTempView("items")
+                stack.callback(session.catalog.dropTempView, "items")
+                return ibis.pyspark.connect(session).table("items")
+            connection = ibis.postgres.connect(**request.getfixturevalue("postgres_server"))
+            stack.callback(connection.disconnect)
+            return postgres.copied(connection, table)
+
+        yield put

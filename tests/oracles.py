@@ -7,7 +7,6 @@ from scipy.interpolate import CubicSpline
 
 DEEP = 40.0  # the integrands' ends lie this many nats below the density's peak
 CHUNK = 1 << 20  # numbers in one array of items x nodes
-NEWTON = 40  # steps from the outside, which never pass an end
 BEND = 0.01  # mean of (x'g)^2
 NODES = 30  # of the quadrature over x'g; the posterior's moments are smooth in it
 STEP = 0.01  # of the fine grid of y - t; splines on it err by 1e-10
@@ -73,21 +72,15 @@ def _moments(expected, sigma, nodes):
 def _cut_points(expected, sigma):
     """Points beyond which the density, and on the right its product with theta^2, has vanished.
 
-    The logarithms are concave: Newton's steps from outside stay outside.
+    On the right e^x - 1 - x is above x^2 / 2; on the left it is above x^2 / e for x > -1, and
+    above -1 - x.
     """
-    low = np.full(len(expected), -np.sqrt(2.0 * DEEP))
     curvature = 1.0 + expected * sigma**2
     high = (2.0 * sigma + np.sqrt(4.0 * sigma**2 + 2.0 * DEEP * curvature)) / curvature
-    for ends, power in ((low, 0.0), (high, 2.0 * sigma)):
-        for _ in range(NEWTON):
-            w = np.expm1(sigma * ends)
-            value = -0.5 * ends**2 - expected * (w - sigma * ends) + power * ends + DEEP
-            slope = -ends - expected * sigma * w + power
-            step = value / slope
-            ends -= step
-            if np.abs(step).max(initial=0.0) < 1e-3:
-                break
-    return low, high
+    low = np.sqrt(DEEP / (0.5 + expected * sigma**2 / np.e))
+    slope = expected * sigma
+    far = (2.0 * DEEP + 2.0 * expected) / (slope + np.sqrt(slope**2 + 2.0 * (DEEP + expected)))
+    return -np.where(sigma * low < 1.0, low, far), high
 
 
 def laplace_oracle(table):

@@ -9,8 +9,16 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["Absent", "server"]
+import pyarrow as pa
+
+__all__ = ["Absent", "copied", "server"]
+
+TYPES = {
+    pa.int32(): "integer", pa.int64(): "bigint", pa.float32(): "real", pa.string(): "text",
+    pa.float64(): "double precision", pa.bool_(): "boolean", pa.date32(): "date",
+}  # fmt: skip
 
 
 class Absent(Exception):
@@ -42,24 +50,20 @@ def server() -> Iterator[dict[str, object]]:
 
 def _program(name: str) -> str:
     """A program of the server, which Debian keeps off the PATH."""
-    found = shutil.which(name) or next(
-        iter(sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"), reverse=True)), None
-    )
-    if found is None:
+    paths = [shutil.which(name), *sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"))[::-1]]
+    if not any(paths):
         raise Absent(f"PostgreSQL's {name} is not installed")
-    return found
+    return next(filter(None, paths))
 
 
 def _unprivileged() -> str | None:
     """Who runs the server, which refuses root; None for whoever runs the tests."""
     if os.geteuid() != 0:
         return None
-    if shutil.which("runuser") is None:
-        raise Absent("PostgreSQL refuses to run as root, and there is no runuser")
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            return pwd.getpwnam(name).pw_name
-    raise Absent("PostgreSQL refuses to run as root, and there is no user to run it as")
+    users = {user.pw_name for user in pwd.getpwall()} & {"postgres", "nobody"}
+    if not users or shutil.which("runuser") is None:
+        raise Absent("PostgreSQL refuses to run as root: no runuser, or no user to run it as")
+    return max(users)
 
 
 def _run(user: str | None, *words: str) -> None:
@@ -77,3 +81,18 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def copied(connection: Any, table: pa.Table) -> Any:
+    """Copies an Arrow table into a temporary table of a PostgreSQL server."""
+    columns = ", ".join(
+        f'"{field.name}" ' + TYPES.get(field.type, str(field.type).replace("decimal128", "numeric"))
+        for field in table.schema
+    )
+    names = ", ".join(f'"{name}"' for name in table.column_names)
+    with connection.con.cursor() as cursor:
+        cursor.execute(f"CREATE TEMPORARY TABLE items ({columns})")
+        with cursor.copy(f"COPY items ({names}) FROM STDIN") as copy:
+            for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                copy.write_row(row)
+    return connection.table("items")

@@ -1,10 +1,13 @@
-"""A small table of four items of every kind, and the same table from every kind of source."""
+"""Small tables, hard ones that trouble engines, and a table from every kind of source."""
 
+import decimal
 import os
 from typing import Any
 
 import duckdb
 import ibis
+import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,3 +52,95 @@ def source_of(backend: str, table: pa.Table, folder: str | os.PathLike[str] = ".
     else:
         pl.from_arrow(table).write_csv(path)
     return path
+
+
+HARD_COLUMNS = {"counts": ("t", "y", "N"), "values": ("t", "v", "s"), "successes": ("t", "y", "N")}
+LIMITS = {"counts": (-265, 265), "values": (-104, 104), "successes": (0, 40)}
+
+
+def neighbours(numbers):
+    """Returns numbers with the next ones below and above."""
+    numbers = np.asarray(numbers, dtype=float)
+    return np.concatenate([np.nextafter(numbers, 0), numbers, np.nextafter(numbers, np.inf)])
+
+
+def hard_frame(kind, n=1500, seed=0):
+    """Returns items of a kind with further columns of groups, ids, folds and clusters."""
+    rng = np.random.default_rng(seed)
+    step = 1 + rng.integers(0, 16, n) / 16
+    score = np.concatenate(
+        [neighbours(2.0 ** np.arange(-39, 10)), 10 ** rng.uniform(-12, 3, n), np.full(n, 0.125)]
+    )
+    exponents = np.arange(*LIMITS[kind])
+    ordinary = neighbours(2.0 ** rng.integers(-9, 29, n) * step)
+    size = np.resize(np.concatenate([neighbours(2.0**exponents), ordinary]), len(score))
+    size = rng.permutation(size)
+    columns = {"t": score}
+    if kind == "values":
+        # values at the borders of cells, an eighth of the octave of the noise sd wide
+        width = np.ldexp(1.0, np.frexp(size)[1] - 4)
+        value = width * rng.integers(-3000, 3000, len(score))
+        value[::3] = np.nextafter(value[::3], rng.choice([-np.inf, np.inf], len(value[::3])))
+        value[1::3] = size[1::3] * rng.normal(size=len(size[1::3]))
+        columns |= {"v": value, "s": size}
+    else:
+        size[: n // 8] = 1.0
+        if kind == "successes":
+            size = np.ceil(np.minimum(size, 2.0**40))
+        mean = np.minimum(score * size * rng.gamma(2, 0.5, len(score)), 1e6)
+        count = np.minimum(rng.poisson(mean), 1_000_000)
+        count[-400:] = np.repeat([31, 32, 33, 47, 48, 2**19 - 1, 2**19, 999_999], 50)
+        count[n : n + 200] = size[n : n + 200] = 0
+        if kind == "successes":
+            size[-400:] += 2**20
+            count = np.minimum(count, size).astype(int)
+            size = size.astype(int)
+        columns |= {"y": count, "N": size}
+    n = len(score)
+    identity = rng.integers(-(2**40), 2**40, n)
+    identity[:4] = [-(2**63), 2**63 - 1, -1, 0]
+    further = {
+        "label": np.array(["Zürich", "a", "b", "", "A b"])[rng.integers(0, 5, n)],
+        "size": rng.integers(-1, 11, n).astype(np.int32),
+        "seen": rng.integers(0, 2, n).astype(bool),
+        "id": identity,
+        "name": [f"user {k} é" for k in rng.integers(0, 900, n)],
+        "fold": rng.integers(0, 4, n).astype(np.int32),
+        "campaign": [f"Zürich {k}" for k in rng.integers(0, 300, n)],
+    }
+    return pd.DataFrame(columns | further).sample(frac=1, random_state=0)
+
+
+def as_decimal(values, places):
+    """Returns numbers as an Arrow column of decimals."""
+    exact = [decimal.Decimal(repr(round(float(value), places))) for value in values]
+    return pa.array(exact, pa.decimal128(18, places))
+
+
+def hard_table(kind, form="double"):
+    """Returns the items as an Arrow table whose numbers have another type."""
+    frame = hard_frame(kind)
+    score, outcome, size = HARD_COLUMNS[kind]
+    if form == "extreme":  # values up to the limits, and so small that their powers vanish
+        rng = np.random.default_rng(1)
+        value = rng.choice([-1.0, 1.0], len(frame)) * 10.0 ** rng.uniform(-300, 35, len(frame))
+        value[:7] = [1e35, -1e35, 5e-324, 1e-35, np.nextafter(1e-35, 0), 0.0, -0.0]
+        noise = 10.0 ** rng.uniform(-35, 35, len(frame))
+        noise[:2] = noise[-2:] = [1e-35, 1e35]
+        frame = frame.assign(v=value, s=np.clip(noise, 1e-35, 1e35))
+    if form == "small":
+        whole = np.ceil(frame[size].clip(upper=2e9)).astype(np.int32)
+        small = frame[outcome].round().clip(-9e8, 9e8).astype(np.int32)
+        frame = frame.assign(
+            **{score: frame[score].astype(np.float32), outcome: small, size: whole}
+        )
+    if form == "float":
+        frame = frame.assign(**{outcome: frame[outcome].astype(float)})
+    columns = {name: pa.array(frame[name].to_numpy()) for name in frame}
+    if form == "decimal":
+        columns |= {
+            score: as_decimal(np.log(frame[score]), 6),  # of any sign
+            outcome: as_decimal(frame[outcome].clip(-1e9, 1e9), 3 if kind == "values" else 0),
+            size: as_decimal(frame[size].clip(0.01, 1e9).where(frame[size] > 0, 0.0), 4),
+        }
+    return pa.table(columns)

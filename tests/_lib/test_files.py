@@ -1,22 +1,20 @@
-"""Damaged and foreign files are refused with a clear error, and files are replaced atomically."""
+"""Damaged and foreign files are refused, and fits come back exactly, or are not written at all."""
 
 import json
 import os
 import re
 
 import h5py
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
 from soc_pymc import prior_table
 from soc_pymc._lib.files import seal
-from tests.examples import COUNT_ROLES
+from tests.examples import COUNT_ROLES, QUIET, part_of, thinned
 
-
-@pytest.fixture(scope="module")
-def five_steps(example):
-    return example("five_steps").fit
+five_steps = part_of("five_steps", "fit")
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +115,22 @@ def test_a_failed_save_leaves_the_old_file_alone(five_steps, tmp_path, monkeypat
         five_steps.save(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["fit.nc"]
     assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    "name", thinned(["gamma", "five_steps", "groups", "gamma_mixture"], ["gamma", "five_steps"])
+)
+def test_fits_come_back_exactly(example, name, tmp_path):
+    """Every number, prior, method and status; and the items' posteriors are the same."""
+    fit = example(name).fit
+    fit.save(tmp_path / "fit.nc")
+    again = soc.load_fit(tmp_path / "fit.nc")
+    assert again.data.equals(fit.data)
+    assert again.data.attrs == fit.data.attrs
+    assert (again.prior, again.method, again.status) == (fit.prior, fit.method, fit.status)
+    assert again.groups == fit.groups
+    items = example(name).case.items(example(name).frame.head(20))
+    scored = [soc.item_posteriors(f, items, **QUIET) for f in (fit, again)]
+    for column in scored[0].columns:
+        np.testing.assert_array_equal(scored[0][column], scored[1][column])
+    assert [path.name for path in tmp_path.iterdir()] == ["fit.nc"]

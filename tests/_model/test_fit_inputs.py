@@ -84,9 +84,6 @@ def test_fits_of_other_items_are_no_start(small_statistics, small_fit):
             soc.fit(small_statistics, start=replace(small_fit, data=tree), progress=False)
 
 
-# --- models with added terms
-
-
 def audited(stats):
     """The model with an audit at the middle bin, of unknown bias, and unrelated parameters."""
     with soc.model(stats) as model:

@@ -15,7 +15,7 @@ import soc_pymc as soc
 from soc_pymc._report import overview
 from soc_pymc.checks import results
 from soc_pymc.front.cli import main
-from tests.examples import COUNT_ROLES
+from tests.examples import COUNT_ROLES, part_of
 
 THRESHOLD = 0.05
 OPTIONS = {"by": "kind", "threshold": THRESHOLD, "seed": 3}
@@ -119,15 +119,8 @@ def write(fit, items, folder, **options):
     return path.read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def fit(example):
-    return example("gamma").fit
-
-
-@pytest.fixture(scope="module")
-def quick_fit(example):
-    """A fit with a single draw, whose page takes half of the time."""
-    return example("five_steps").fit
+fit = part_of("gamma", "fit")
+quick_fit = part_of("five_steps", "fit")  # a single draw, whose page takes half of the time
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,27 @@
-"""CPU seconds of warm statistics and fits, by bins and by items.
+"""CPU seconds of warm statistics and fits, by bins and by items; and of scoring items, by family.
 
-    python -m tests.bench.bench_fit [--items 1000000]
+    python -m tests.bench.bench_fit fits [--items 1000000]
+    python -m tests.bench.bench_fit scoring [--fitted 50000] [--only Gamma-exposure ...]
 
 A fit's cost depends on the distinct exposures and counts of a bin: a billion items are statistics
-of 20 million added to themselves. NUTS and the default are compared by `tests.studies.agreement`.
+of 20 million added to themselves. NUTS and the default are compared by the study `agreement`.
+
+A prior table is made when items first need it, so two numbers tell the cost of scoring: the CPU
+seconds that the first pass over the items takes more than a second pass, and the microseconds of an
+item in the second pass. Beside them are the microseconds of an item over all draws, from a few.
 """
 
 from functools import reduce
 from operator import add
+from typing import Any
 
 import pandas as pd
 
 import soc_pymc as soc
-from tests.studies.common import counts, fit, options, show, summarize, timed
+from soc_pymc.posterior.item_columns import frame_columns, select
+from soc_pymc.posterior.predictive import posterior_of
+from tests import examples
+from tests.studies.common import Choice, counts, fit, options, show, summarize, timed
 
 _TARGETS = {200: 5, 1000: 10, 10_000: 60}  # CPU seconds of a warm fit, by bins
 _BINS, _FEW, _MANY = 200, 20_000, 10_000_000
@@ -25,10 +34,8 @@ def billion() -> soc.Statistics:
     return reduce(lambda stats, _: stats + stats, range(6), add(*parts))
 
 
-def main() -> None:
-    """Prints a row for each step."""
-    chosen = options(__doc__, {"items": _FEW}, items=1_000_000)
-    items, rows = counts(soc.simulation.s1(chosen.items, seed=0)), {}
+def time_fits(number: int) -> None:
+    items, rows = counts(soc.simulation.s1(number, seed=0)), {}
     for bins, target in _TARGETS.items():
         stats, rows[f"summarize, {bins:,} bins"] = timed(
             lambda b=bins: summarize(items, bins=b), repeats=3
@@ -36,10 +43,67 @@ def main() -> None:
         step = f"fit, {bins:,} bins (target {target})"
         _, rows[step] = timed(lambda s=stats: fit(s), repeats=3)
     of_few = summarize(counts(soc.simulation.s1(_FEW, seed=0)), bins=_BINS)
-    for stats in (of_few, billion()) if chosen.items > _FEW else (of_few,):
+    for stats in (of_few, billion()) if number > _FEW else (of_few,):
         step = f"fit, {stats.n_items:,} items, {_BINS} bins"
         _, rows[step] = timed(lambda s=stats: fit(s), repeats=3)
     show(pd.Series(rows, name="CPU s"), digits=3)
+
+
+TERMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "exposure": {"exposure": soc.Spline()},
+    "groups": {},
+    "bins": {"bin_effects": True},
+}
+FAMILIES = {
+    "Gamma": "gamma",
+    "Normal": "normal",
+    "Beta": "beta",
+    "GammaMixture": "gamma_mixture",
+    "NormalMixture": "normal_mixture",
+}
+CASES = [f"{family}-{term}" for family in FAMILIES for term in TERMS]
+_PROBS = (0.05, 0.95)
+_SAMPLE = 100  # items for all draws
+
+
+def items_of(family: str, grouped: bool, n: int, seed: int) -> Any:
+    """Items of the family's example, in two groups if they are grouped."""
+    case = examples.FAMILIES[FAMILIES.get(family, "beta_mixture")]
+    group = {"group": "kind"} if grouped else {}
+    return case.kind(case.frame(n, seed), **examples.ROLES[case.kind], **group)
+
+
+def measure(case: str, n_fitted: int, n: int) -> dict[str, float]:
+    family, term = case.split("-")
+    grouped = term == "groups"
+    stats = summarize(items_of(family, grouped, n_fitted, 0), bins=100, joint=True)
+    model = fit(stats, getattr(soc, family)(**TERMS[term]))
+    posterior = posterior_of(model)
+    columns = frame_columns(model, items_of(family, grouped, n, 1))
+    few = select(columns, slice(0, _SAMPLE))
+    posterior.scorer(_PROBS, "auto")(few)  # compiles
+    score = posterior_of(model).scorer(_PROBS, "auto")
+    first, second = (timed(lambda: score(columns))[1] for _ in range(2))
+    every = posterior.scorer(_PROBS, "all")
+    all_draws = timed(lambda: every(few))[1] / _SAMPLE
+    return {
+        "cells, CPU s": max(first - second, 0.0),
+        "us an item": second / n * 1e6,
+        "us an item, all draws": all_draws * 1e6,
+    }
+
+
+def main() -> None:
+    small = {"fitted": 2000, "items": 2000, "only": ["Gamma-plain"]}
+    sizes = {"fitted": 50_000, "items": int, "only": Choice(CASES)}
+    chosen = options(__doc__, small, part=("fits", "scoring"), **sizes)
+    if chosen.part == "fits":
+        time_fits(chosen.items or 1_000_000)
+        return
+    items = chosen.items or 20_000
+    rows = {case: measure(case, chosen.fitted, items) for case in chosen.only}
+    show(pd.DataFrame(rows).T, digits=3)
 
 
 if __name__ == "__main__":

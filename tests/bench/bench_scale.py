@@ -29,9 +29,6 @@ _FEW = 20_000_000  # items, up to which each step runs three times
 _PAPER = (20e9, 10_000, 100)  # items, bins and cores
 
 
-# --- steps, each in its own process; one that measures itself returns CPU seconds -----------------
-
-
 def scan(path: Path) -> None:
     """The plain scan: sums of the three columns."""
     connection = duckdb.connect(config={"memory_limit": "2GB", "threads": 2})
@@ -114,9 +111,6 @@ def report(step: str, path: Path) -> None:
     cpu = time.process_time() - before if measured is None else measured
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"cpu": cpu, "wall": time.perf_counter() - wall, "peak": peak}))
-
-
-# --- the benchmark -------------------------------------------------------------------------------
 
 
 def bench(items: int, folder: Path) -> pd.DataFrame:

@@ -15,7 +15,16 @@ import soc_pymc as soc
 from soc_pymc.checks import pit as pit_module
 from soc_pymc.checks._check import tail_probability
 from soc_pymc.checks.advice import as_code
+from soc_pymc.checks.observations import Observations, thin
+from soc_pymc.checks.pit import (
+    cdf_ends,
+    distance_p_value,
+    pit_tests,
+    replicated_distances,
+    slice_pits,
+)
 from soc_pymc.inference.results import Status
+from soc_pymc.posterior.item_columns import frame_columns
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import (
     KINDS,
@@ -26,8 +35,8 @@ from tests.checks.hand_made import (
     simulate,
     true_moments,
 )
-from tests.examples import QUIET
-from tests.thinning import thinned
+from tests.examples import QUIET, thinned
+from tests.studies.common import counts, gamma_counts
 
 
 def check_items(fit, frame, kind="counts", **options):
@@ -47,9 +56,6 @@ def p_values_of(result):
 
 def statistics_of(frame, kind="counts", bins=60):
     return soc.summarize(as_items(frame, kind), bins=bins, on_leakage="ignore", **QUIET)
-
-
-# --- PIT -----------------------------------------------------------------------------------------
 
 
 def exact_ends(law, outcome):
@@ -133,9 +139,6 @@ def test_the_averaged_ecdf_is_the_mean_of_uniform_cdfs(seed, n):
     np.testing.assert_allclose(averaged, cdfs.mean(axis=0) - grid, rtol=0, atol=1e-9)
 
 
-# --- summaries against replicates ----------------------------------------------------------------
-
-
 def test_tail_probability_is_two_sided_and_goes_beyond_the_replicates():
     draws = np.random.default_rng(0).normal(size=400)
     for shift in (0.5, 1.0, 1.5):
@@ -162,9 +165,6 @@ def test_summaries_are_observed_over_expected(kind):
         name = "zero counts" if kind == "counts" else "zero successes"
         expected = (outcome == 0).sum() / law.pmf(0).sum()
     assert table.loc[name, "value"] == pytest.approx(expected, rel=0.01)
-
-
-# --- right models and planted faults -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", thinned(KINDS, ["counts"]))
@@ -261,9 +261,6 @@ def test_verdicts_are_holms():
         wanted = np.where(np.array(holm) < 0.01, "fail", np.where(p < 0.05, "warn", "ok"))
         np.testing.assert_array_equal(table["verdict"], wanted)
         assert {"ok", "warn"} <= set(wanted)
-
-
-# --- slices --------------------------------------------------------------------------------------
 
 
 def test_levels_and_ranges_that_are_off_fail_by_name():
@@ -369,9 +366,6 @@ def test_advice_keeps_the_terms_of_the_fit():
     assert eval(stiff, {"soc": soc}).mean == soc.Spline(knots=40, scale="linear")
 
 
-# --- results -------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_subset_is_a_seeded_choice_of_the_items():
     frame = simulate(400, 2)
@@ -426,9 +420,6 @@ def test_print_is_short_worst_first_and_escaped():
     assert page.count("<tr>") == 6
 
 
-# --- statistics ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", thinned(KINDS, ["counts"]))
 def test_pit_of_statistics_is_that_of_the_items(kind):
     """Averaged ECDFs within .008: cells of 60 bins blur them by less than chance does."""
@@ -460,3 +451,78 @@ def test_a_notebook_shows_verdicts_and_the_picture(small_fit, small_items):
     page = result._repr_html_()
     assert '<img src="data:image/' in page
     assert all(verdict in page for verdict in result.table["verdict"].unique())
+
+
+ITEMS = 50_000
+
+
+@pytest.mark.parametrize("name", thinned(["gamma", "normal"], ["normal"]))
+def test_items_of_one_draw_of_the_curves_pass(name, example):
+    """Of 20 draws as the truth of 50,000 items, at most 4 are rejected at 5% (0.3% by chance).
+
+    The test that takes items as independent rejects more than that.
+    """
+    case, rng = example(name), np.random.default_rng(0)
+    fit, truth = case.fit, posterior_of(thin(case.fit, 20))
+    rows = case.frame.iloc[rng.integers(len(case.frame), size=ITEMS)]
+    columns = dict(frame_columns(fit, case.case.items(rows)))
+    outcomes = truth.simulate(columns, rng)
+    ones, p_values = np.ones(ITEMS, dtype=int), []
+    for own in outcomes:
+        items = Observations(columns | {truth.outcome.observed: own}, ones, {}, {})
+        ends = cdf_ends(posterior_of(fit), items.columns)
+        masks = {"": ones > 0}
+        pits, _ = pit_tests(fit, items, masks, ends, rng)
+        independent = slice_pits(ends, ones, masks, rng)
+        p_values.append([float(test["p_value"][0]) for test in (pits, independent)])
+    allowed, independent = (np.array(p_values) < 0.05).sum(axis=0)
+    assert allowed <= 4 < independent
+
+
+def test_without_error_of_the_curves_the_test_is_kolmogorov_and_smirnovs():
+    """P-values of 200 and of 20 items agree to 0.01, four standard errors of 2,000 replicates."""
+    rng = np.random.default_rng(1)
+    for n in (20, 200):
+        strayed = replicated_distances(np.zeros((1, 1, 200)), np.array([[n]]), rng)[:, 0]
+        for p_value in (0.5, 0.2, 0.05, 0.01):
+            distance = stats.kstwo.isf(p_value, n)
+            tolerance = 0.005 + 4 * np.sqrt(p_value / 2000)
+            assert distance_p_value(distance, n, strayed) == pytest.approx(p_value, abs=tolerance)
+        distance = stats.kstwo.isf(1e-4, n)
+        assert 1e-5 < distance_p_value(distance, n, strayed) < 1e-3
+
+
+def simulated(n, seed, factor=1.0):
+    rng = np.random.default_rng(seed)
+    t, exposure = rng.lognormal(-2.5, 0.8, n), rng.lognormal(4.0, 1.0, n)
+    cv2 = 0.3 * (t / 0.08) ** -0.3
+    return counts(gamma_counts(rng, t, exposure, 0.9 * factor * t, cv2))
+
+
+@pytest.fixture(scope="module")
+def fits():
+    sets = (soc.summarize(simulated(2000, 1000 + seed), bins=50, **QUIET) for seed in range(6))
+    return [soc.fit(statistics, soc.Gamma(), soc.VI(draws=300), **QUIET) for statistics in sets]
+
+
+def checked(fit, seed, factor=1.0):
+    return soc.check(fit, simulated(20_000, seed, factor), subset=20, **QUIET).table
+
+
+@pytest.mark.slow
+def test_new_items_of_the_same_truth_pass(fits):
+    """Of six fits at most 15% of the slices are rejected at 5%, and one table fails.
+
+    Slices of one fit share its error: the share's standard error is about 4%. At its nominal
+    rate a table fails in 1%.
+    """
+    tables = [checked(fit, 5000 + seed) for seed, fit in enumerate(fits)]
+    assert np.mean([(table["p"].dropna() < 0.05).mean() for table in tables]) < 0.15
+    assert sum((table["verdict"] == "fail").any() for table in tables) <= 1
+
+
+@pytest.mark.slow
+def test_new_items_with_a_higher_mean_fail(fits):
+    """A shift of 10% is found in the new items of each of three fits."""
+    for seed, fit in enumerate(fits[:3]):
+        assert "fail" in set(checked(fit, seed, factor=1.1)["verdict"])

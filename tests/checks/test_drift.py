@@ -41,9 +41,6 @@ def statistics(frame, kind="counts", bins=12, **options):
     return soc.summarize(items, bins=bins, **QUIET, **options)
 
 
-# --- the walk ------------------------------------------------------------------------------------
-
-
 def dense(precision, pull, day, sds):
     """The joint Gaussian of all days: log evidence, means and covariances by plain algebra."""
     days, k = pull.shape
@@ -127,9 +124,6 @@ def test_a_day_that_says_nothing_changes_nothing():
     assert with_gap["p_value"][2].min() > 0.999
 
 
-# --- a day's log likelihood ----------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module", params=KINDS)
 def fitted(request):
     stats_ = statistics(items_by_day(3, 600, kind=request.param), request.param)
@@ -165,9 +159,6 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
         variance = integrate.trapezoid(marginal * (axes[k] - exact) ** 2, axes[k])
         assert abs(mean[k] - exact) < sd[k] / 3
         assert sd[k] == pytest.approx(np.sqrt(variance), rel=0.08)
-
-
-# --- items ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -15,8 +15,7 @@ from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
 from tests.checks.test_checks import exact_ends, statistics_of
-from tests.examples import QUIET
-from tests.thinning import thinned
+from tests.examples import QUIET, thinned
 
 
 def laws(fit, frame, kind="counts"):

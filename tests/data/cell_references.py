@@ -183,6 +183,7 @@ def assert_same(one, other):
     """
     assert set(one.data.variables) == set(other.data.variables)
     assert one.data.sizes == other.data.sizes
+    assert one.data.attrs == other.data.attrs
     for name, variable in one.data.variables.items():
         values, others = variable.to_numpy(), other.data[name].to_numpy()
         assert values.dtype == others.dtype, name

@@ -11,12 +11,11 @@ import pytest
 
 import soc_pymc as soc
 from tests.data.cell_references import assert_plain, block_of_cluster, fold_of_id, fold_of_item
-from tests.data.engines import ENGINES, put_on  # noqa: F401  # a fixture
-from tests.data.hard_items import COLUMNS, hard_table, neighbours
-from tests.tables import BACKENDS, KINDS, ROLES, source_of
+from tests.examples import thinned
+from tests.tables import BACKENDS, HARD_COLUMNS, KINDS, ROLES, hard_table, neighbours, source_of
 from tests.tables import COLUMNS as FOUR_ITEMS
-from tests.thinning import thinned
 
+ENGINES = ("duckdb", "polars", "postgres", "spark")
 # edges next to each other, and twenty in a row that differ by the last bits
 CLOSE = np.nextafter(0.3, 1) + 2.0**-54 * np.arange(20)
 EDGES = np.unique(np.concatenate([neighbours([0.125, 1.0]), [-2.0, 1e-9, 5.0], CLOSE]))
@@ -58,7 +57,7 @@ def local(kind, form, task):
 def assert_as_plain(stats, table, kind, task):
     """Checks statistics against plain sums of the table's items, with its groups and folds."""
     further, options = TASKS[task]
-    columns = [table[name].to_pandas().astype(float).to_numpy() for name in COLUMNS[kind]]
+    columns = [table[name].to_pandas().astype(float).to_numpy() for name in HARD_COLUMNS[kind]]
     group = fold = None
     if "group" in further:
         values = table[further["group"]].to_pylist()
@@ -91,7 +90,7 @@ def test_statistics_in_memory_are_those_of_plain_numpy(kind, form, task):
 
 
 @pytest.mark.parametrize(("engine", "kind", "form", "task"), thinned(ON_ENGINES, QUICK))
-def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on):  # noqa: F811
+def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on):
     table, stats = local(kind, form, task)
     found = summarized(kind, put_on(engine, table), task)
     np.testing.assert_array_equal(found.edges, stats.edges)
@@ -124,7 +123,7 @@ def error_of(name, source):
         [("duckdb", "numbers")],
     ),
 )
-def test_every_engine_has_the_same_errors(engine, name, put_on):  # noqa: F811
+def test_every_engine_has_the_same_errors(engine, name, put_on):
     """All faults are in one error, whose numbers and examples do not depend on the engine."""
     table = pa.table(FOUR_ITEMS | BAD[name])
     expected = error_of(name, table)
@@ -137,7 +136,7 @@ OFF = 3e-10 * np.array([1, -1, 1, -1])
 
 @pytest.mark.parametrize("kind", ["counts", "successes"])
 @pytest.mark.parametrize("engine", thinned([*BACKENDS, "engine postgres"], ["pandas", "parquet"]))
-def test_numbers_beside_a_whole_number_are_that_number(engine, kind, put_on, tmp_path):  # noqa: F811
+def test_numbers_beside_a_whole_number_are_that_number(engine, kind, put_on, tmp_path):
     make, roles = KINDS[kind]
 
     def total(**columns):

@@ -1,12 +1,12 @@
-"""Scores that saw their outcomes are refused, and honest ones are not."""
+"""Scores that saw their outcomes, and counts that look like trials: refused, or warned of."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from tests.tables import KINDS
-from tests.thinning import thinned
+from tests.examples import thinned
+from tests.tables import KINDS, ROLES
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(shared by many|bins instead of)")
 
@@ -78,3 +78,40 @@ def test_leaks_can_be_told_or_ignored(recwarn):
     assert not [w for w in recwarn if "vary far less" in str(w.message)]
     with pytest.warns(soc.ItemsWarning, match="vary far less"):
         summarized("counts", frame, on_leakage="warn")
+
+
+# mean, a + b of the Beta distribution of theta, trials
+CELLS = [(0.26, 500, 50), (0.26, 500, 500), (0.7, 20, 50), (0.7, 200, 500), (0.9, 50, 100)]
+DOUBT = "BinomialItems"
+
+
+def beta_successes(mean, total, trials, n=4000, seed=0):
+    rng = np.random.default_rng(seed)
+    theta = rng.beta(total * mean, total * (1 - mean), n)
+    score = np.clip(mean * np.exp(rng.normal(0.0, 0.02, n)), 0.01, 0.99)
+    return pd.DataFrame({"t": score, "y": rng.binomial(trials, theta), "N": trials})
+
+
+def summarized_counts(frame):
+    return soc.summarize(soc.PoissonItems(frame, **ROLES), progress=False)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_successes_as_counts_are_told(cell):
+    with pytest.warns(soc.ItemsWarning, match=DOUBT):
+        summarized_counts(beta_successes(*cell))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda frame: frame.assign(N=frame["N"] + 0.5),
+        lambda frame: frame.assign(y=frame["y"].where(frame.index > 0, frame["N"] + 1)),
+        lambda frame: beta_successes(0.03, 200, 50),
+        lambda frame: soc.simulation.s1(2000, seed=0).rename(columns=ROLES),
+    ],
+    ids=["real exposures", "a count above its exposure", "small rates", "counts"],
+)
+def test_counts_are_not(make, recwarn):
+    summarized_counts(make(beta_successes(0.7, 20, 50)))
+    assert not [warning for warning in recwarn if DOUBT in str(warning.message)]

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import soc_pymc as soc
 from tests.data.cell_references import assert_same, fold_of_id
-from tests.examples import CASES, SINGLE_FAMILIES
-from tests.thinning import thinned
+from tests.examples import CASES, SINGLE_FAMILIES, thinned
 
 QUIET = {"on_leakage": "ignore", "progress": False}
 

@@ -1,5 +1,6 @@
 """Decisions from fits: agreement with posteriors, shared curves, laws, and simulated truth."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,10 +16,10 @@ from soc_pymc.decisions import joint
 from soc_pymc.families.family import NORMAL
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, COUNT_ROLES, QUIET, VALUE_ROLES
+from tests.examples import CASES, COUNT_ROLES, QUIET, VALUE_ROLES, thinned
+from tests.posterior.references import thinned_fit
 from tests.studies.common import counts as count_items
 from tests.studies.common import gamma_counts
-from tests.thinning import thinned
 
 NAMES = ("gamma", "normal", "beta", "normal_mixture", "groups", "zeros")
 
@@ -286,16 +287,11 @@ def test_parts_of_the_sd(small_fit, small_items):
     assert found["sd"] > 1.15 * apart
 
 
-def one_draw(fit):
-    """Returns the fit with its first draw alone."""
-    return with_posterior(fit, fit.data["posterior"].to_dataset().isel(chain=[0], draw=[0]))
-
-
 def test_a_total_of_equal_counts_is_a_gamma_given_the_curves(small_fit):
     """Twelve items of one posterior, in units in which theta is small and large."""
     for score, count, exposure in ((1e-4, 0, 5.0), (0.05, 3, 40.0), (20.0, 7, 0.5)):
         columns = {"score": [score] * 12, "count": count, "exposure": exposure}
-        fit, items = one_draw(small_fit), count_items(pd.DataFrame(columns))
+        fit, items = thinned_fit(small_fit, 1), count_items(pd.DataFrame(columns))
         curves = soc.calibration_curves(fit, [score])
         shape, rate = (float(curves[name].squeeze()) for name in ("shape", "rate"))
         law = stats.gamma(12 * (shape + count), scale=1.0 / (rate + exposure))
@@ -308,7 +304,7 @@ def test_a_total_of_equal_counts_is_a_gamma_given_the_curves(small_fit):
 
 def test_a_total_of_values_is_normal_given_the_curves(example):
     """One draw of the curves, any number of items: the Normal with the sum's moments."""
-    fit, items = one_draw(example("normal").fit), example("normal").items
+    fit, items = thinned_fit(example("normal").fit, 1), example("normal").items
     frame = items.source.head(30).assign(own=np.repeat(np.arange(6), 5))
     some = soc.NormalItems(frame, **VALUE_ROLES)
     scored = soc.item_posteriors(fit, some, quantiles=(0.1, 0.975), draws="all", **QUIET)
@@ -379,11 +375,11 @@ def test_totals_of_the_best_are_right(make):
     fit = soc.fit(soc.summarize(items, **QUIET), method=soc.FiveSteps(), **QUIET)
     frame = items.source.assign(programme=np.repeat(np.arange(sets), n))
     frame["estimate"], frame["noise"] = estimate, noise
-    scored = soc.item_posteriors(fit, like_items(items, frame), **QUIET)
+    scored = soc.item_posteriors(fit, replace(items, source=frame), **QUIET)
     covered = {}
     for rule in ("theta_mean", "theta_q95"):  # a choice by any function of the posterior
         top = scored.sort_values(rule).groupby("programme").tail(best)
-        found = dec.total(fit, like_items(items, top), by="programme", **QUIET)
+        found = dec.total(fit, replace(items, source=top), by="programme", **QUIET)
         truth = top.groupby("programme")["theta"].sum()
         covered[rule] = ((found["q05"] < truth) & (truth < found["q95"])).mean()
         bias = (found["mean"] - truth) / found["sd"]
@@ -394,7 +390,3 @@ def test_totals_of_the_best_are_right(make):
     z = (naive["estimate"] - naive["theta"]) / np.sqrt(naive["noise"])
     assert z.mean() > 3.0
     assert (z.abs() < 1.645).mean() < 0.1
-
-
-def like_items(items, frame):
-    return type(items)(frame, **items.roles)

@@ -9,12 +9,9 @@ import soc_pymc as soc
 from soc_pymc._model.problem import build
 from soc_pymc.inference.fit_tree import draw_densities
 from soc_pymc.inference.variational import importance
-from tests.examples import QUIET
+from tests.examples import QUIET, part_of
 
-
-@pytest.fixture(scope="module")
-def stats(example):
-    return example("gamma").statistics
+stats = part_of("gamma", "statistics")
 
 
 def informative(power):

@@ -10,8 +10,8 @@ from scipy import special
 
 from soc_pymc.families.mixtures import over_draws
 from tests import exact
+from tests.examples import thinned
 from tests.family_records import RECORDS
-from tests.thinning import thinned
 
 ALL_PRIORS = [
     (name, prior)

@@ -7,7 +7,7 @@ from scipy import special
 
 from soc_pymc.families import special_functions as functions
 from tests import exact
-from tests.thinning import thinned
+from tests.examples import thinned
 
 SHAPES = (1e-3, 0.5, 7.3, 100.0, 1e4, 3e5, 1e8, 1e12)
 FEW = thinned(SHAPES, (1e-3, 7.3, 1e12))

@@ -12,8 +12,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import OVER, QUIET, ROLES, SMALL_MIXTURE
-from tests.thinning import thinned
+from tests.examples import OVER, QUIET, ROLES, SMALL_MIXTURE, thinned
 
 GROUPS = {"prior", "log_prior", "log_likelihood", "prior_predictive", "posterior_predictive"}
 SCORES, SIZES = np.array([0.03, 0.06, 0.12, 0.25, 0.5]), np.array([2.0, 9.0, 40.0])

@@ -14,7 +14,7 @@ from soc_pymc.inference.density import make_space, systematic
 from soc_pymc.inference.level_density import densities_of
 from soc_pymc.inference.sampling import _sampling_verdict
 from soc_pymc.inference.variational import chosen, importance
-from tests.studies import hard_cases
+from tests.studies import agreement
 
 OVER = ("chain", "draw")
 CASES = ["all counts zero", "theta constant", "five items", "one far item", "cv2 of 10"]
@@ -29,10 +29,10 @@ def curve_medians(fit, name):
 @pytest.mark.parametrize("case", CASES)
 def test_hard_cases_converge_or_warn(case):
     """A finite posterior near the truth whose status is true: it converged, or a warning names
-    the remedy. `tests.studies.hard_cases` compares converged fits with NUTS."""
+    the remedy. `tests.studies.agreement` compares converged fits with NUTS."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fit = soc.fit(hard_cases.summarized(case), progress=False)
+        fit = soc.fit(agreement.statistics(case), progress=False)
     warned = [w for w in caught if issubclass(w.category, soc.ConvergenceWarning)]
     assert bool(warned) != fit.status.converged
     assert all("soc.NUTS()" in str(w.message) for w in warned)

@@ -1,7 +1,6 @@
 """Curves at scores, groups and exposures against SciPy's splines, and their bands."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 from hypothesis import given
@@ -206,18 +205,3 @@ def test_bands_respect_the_range_of_a_variable(example, name):
     for variable in banded.data_vars.values():
         lower, median, upper = variable.transpose("bound", "score").to_numpy()
         assert ((lower <= median) & (median <= upper)).all()
-
-
-def test_moments_of_theta_that_may_be_zero(example):
-    """Theta of an item without exposure is that of the curves, averaged over the draws."""
-    score = np.geomspace(0.01, 0.2, 5)
-    fit, frame = example("zeros").fit, pd.DataFrame({"score": score, "count": 0, "exposure": 0.0})
-    curves = soc.calibration_curves(fit, score)
-    mean, variance = (curves[name].to_numpy().reshape(-1, 5) for name in ("mean", "variance"))
-    items = example("zeros").case.items(frame)
-    scored = soc.item_posteriors(fit, items, draws="all", progress=False)
-    np.testing.assert_allclose(scored["theta_mean"], mean.mean(axis=0), rtol=1e-5)
-    total = variance.mean(axis=0) + mean.var(axis=0)
-    np.testing.assert_allclose(scored["theta_var"], total, rtol=1e-5)
-    np.testing.assert_allclose(curves["shape"] / curves["rate"], curves["mean"], rtol=1e-9)
-    np.testing.assert_allclose(curves["shape"] / curves["rate"] ** 2, curves["variance"], rtol=1e-9)

@@ -7,10 +7,9 @@ from scipy.stats import norm
 
 import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, FAMILIES, ROLES
+from tests.examples import CASES, FAMILIES, ROLES, thinned
 from tests.family_records import RECORDS, prior_parameters, updated_parameters
 from tests.posterior import references as ref
-from tests.thinning import thinned
 
 
 def further_outcomes(name, example, number):

@@ -6,9 +6,8 @@ import pytest
 from scipy.stats import kstest
 
 import soc_pymc as soc
-from tests.examples import CASES, FAMILIES, TERMS
+from tests.examples import CASES, FAMILIES, TERMS, thinned
 from tests.posterior.references import kind_of
-from tests.thinning import thinned
 
 LEVEL = np.log(0.05)
 TIGHT = {

@@ -25,9 +25,9 @@ from tests.examples import (
     SMALL_MIXTURE,
     Case,
     count_frame,
+    thinned,
 )
 from tests.posterior import references as ref
-from tests.thinning import thinned
 
 LIMITS = ["theta_q05", "theta_q95"]
 COLUMNS = [*ref.MOMENTS, *LIMITS]

@@ -1,17 +1,13 @@
 """Are the p-values of `soc.check` right where the model is, and do they find what is wrong?
 
-    python -m tests.studies.check_calibration truth --family gamma --out truth_gamma.parquet
-    python -m tests.studies.check_calibration refit --family gamma --out refit_gamma.parquet
-    python -m tests.studies.check_calibration power --out power.parquet
+    python -m tests.studies check_calibration truth|refit|power [--family gamma]
 
 ``truth`` simulates sets of items from known curves and checks each set against them, item
 by item and from joint cells. ``refit`` checks the same sets against fits to each of them, where
 tests may be conservative. ``power`` checks S1 against its own fit with a wider variance curve, and
-with a theta that has a spike. Rows of ``--out`` are tests of one run; another call makes the runs
-that are missing, and prints the rejections at 5% of all.
+with a theta that has a spike. Prints the rejections at 5%.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +16,7 @@ import pandas as pd
 import soc_pymc as soc
 from soc_pymc.posterior.curves import with_posterior
 from tests.checks.hand_made import as_items, hand_made_fit, simulate
-from tests.studies.common import Choice, Rows, counts, fit, fitted, options, show, summarize
+from tests.studies.common import Choice, counts, fit, fitted, options, show, summarize
 
 LEVEL = 0.05
 ACCEPTED = (10, 32)  # of 400: the 0.005 and 0.995 quantiles of Binomial(400, 0.05), nearly
@@ -98,21 +94,15 @@ def rejections(table: pd.DataFrame) -> pd.DataFrame:
 def main() -> None:
     family = Choice(FAMILIES, "gamma")
     small = {"runs": 2, "items": 500}
-    chosen = options(__doc__, small, part=DEFAULTS, family=family, items=int, runs=int, out=Path)
-    items, runs = (chosen.items or DEFAULTS[chosen.part][0]), DEFAULTS[chosen.part][1]
-    rows = Rows(chosen.out, part=chosen.part, items=items)
+    chosen = options(__doc__, small, part=DEFAULTS, family=family, items=int, runs=int)
+    items, runs = DEFAULTS[chosen.part]
+    items, tables = chosen.items or items, []
     for seed in range(chosen.runs or runs):
-        if rows.has(seed=seed):
-            continue
         if chosen.part == "power":
             found = power_run(items, seed)
         else:
             found = null_run(chosen.family, chosen.part, items, seed)
         for (against, source), tests in found.items():
-            table = pd.DataFrame({"test": tests.keys(), "p_value": tests.values()})
-            rows.add(table.assign(against=against, **{"from": source}), seed=seed)
-    show(rejections(rows.table), digits=3)
-
-
-if __name__ == "__main__":
-    main()
+            table = pd.DataFrame({"test": tests.keys(), "p_value": tests.values(), "seed": seed})
+            tables.append(table.assign(against=against, **{"from": source}))
+    show(rejections(pd.concat(tables)), digits=3)

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc._lib.files import replacing
 from tests.examples import COUNT_ROLES, TRIAL_ROLES, VALUE_ROLES
 
 counts = partial(soc.PoissonItems, **COUNT_ROLES)
@@ -22,9 +21,6 @@ values = partial(soc.NormalItems, **VALUE_ROLES)
 trials = partial(soc.BinomialItems, **TRIAL_ROLES)
 summarize = partial(soc.summarize, progress=False)
 posteriors = partial(soc.item_posteriors, progress=False)
-
-
-# --- command lines -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -73,9 +69,6 @@ def _option(default: Any) -> dict[str, Any]:
     return {"type": kind, "default": default}
 
 
-# --- items ---------------------------------------------------------------------------------------
-
-
 def gamma_counts(
     rng: np.random.Generator, score: Any, exposure: Any, mean: Any, cv2: Any
 ) -> pd.DataFrame:
@@ -83,9 +76,6 @@ def gamma_counts(
     theta = rng.gamma(1.0 / np.broadcast_to(cv2, np.shape(score)), mean * cv2)
     count = rng.poisson(theta * exposure)
     return pd.DataFrame({"score": score, "exposure": exposure, "count": count, "theta": theta})
-
-
-# --- fits and their coverage ---------------------------------------------------------------------
 
 
 def fit(stats: soc.Statistics, prior: Any = None, method: Any = None) -> soc.Fit:
@@ -148,8 +138,6 @@ def timed(work: Callable[[], Any], repeats: int = 1) -> tuple[Any, float]:
     return result, min(seconds)
 
 
-# --- real data -----------------------------------------------------------------------------------
-
 REAL = {
     "adwords": ("clicks", "impressions"),
     "fremtpl2": ("claims", "exposure_years"),
@@ -174,9 +162,6 @@ def real_counts(name: str) -> pd.DataFrame:
     return table[list(columns)].rename(columns=columns)
 
 
-# --- tables of results ---------------------------------------------------------------------------
-
-
 def averages(rows: Sequence[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
     """Averages of columns over data sets (rows), with standard errors and extremes."""
     table = pd.DataFrame(rows).select_dtypes(["number", "bool"]).astype(float)
@@ -188,33 +173,3 @@ def show(table: pd.DataFrame | pd.Series, title: str = "", digits: int = 4) -> N
     """Prints a table in full, with significant digits."""
     text = table.to_string(float_format=lambda x: f"{x:.{digits}g}")
     print(f"\n{title}\n{text}" if title else text, flush=True)
-
-
-class Rows:
-    """Rows of results, saved whenever some are added: another run makes those that are missing.
-
-    Every row has the values of `run`, such as the number of items; a file of other values is
-    refused.
-    """
-
-    def __init__(self, path: Path | None, **run: Any) -> None:
-        self.path, self.run = path, run
-        self.table = pd.read_parquet(path) if path and path.exists() else pd.DataFrame()
-        for name, value in run.items():
-            if len(self.table) and (self.table[name] != value).any():
-                raise SystemExit(f"{path} has rows of another {name} than {value}")
-
-    def has(self, **labels: Any) -> bool:
-        """Whether there are rows with these labels."""
-        if self.table.empty:
-            return False
-        same = [self.table[name] == value for name, value in labels.items()]
-        return bool(np.logical_and.reduce(same).any())
-
-    def add(self, rows: pd.DataFrame | Sequence[Mapping[str, Any]], **labels: Any) -> None:
-        """Adds rows under labels and saves all."""
-        added = pd.DataFrame(rows).assign(**labels, **self.run)
-        self.table = pd.concat([self.table, added], ignore_index=True)
-        if self.path:
-            with replacing(self.path) as temporary:
-                self.table.to_parquet(temporary)

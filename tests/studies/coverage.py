@@ -1,6 +1,6 @@
 """Simulations with known curves: do intervals and bands cover, and is the error near the oracle's?
 
-    python -m tests.studies.coverage s1|binomial|poisson|atoms|no-atoms|crossed [--simulations 30]
+    python -m tests.studies coverage PART [--simulations 30] [--items NUMBER]
 
 Averages over data sets, with Monte Carlo standard errors.
 
@@ -12,11 +12,18 @@ times the cv2; errors of posterior means there and just below; ``no-atoms`` is w
 ``crossed``: items of 12 countries and 3 devices have the curves of S1 plus main effects: of log
 mean in level (sd 0.3 and 0.2) and, for countries only, in slope (sd 0.1); of log cv2 in level (sd
 0.2 and 0.2). Its items are counted by cell.
+``groups``: 200 groups of 100 items have the curves of S1 with deviations: of log mean in level (sd
+0.2) and slope (sd 0.1), of log cv2 in level (sd 0.3); in ``many-groups`` 2,000 groups have
+log-uniform sizes from 1 to 100,000.
+``clusters``: items of one cluster share a normal effect of sd 0.3 on log theta, through a Gaussian
+copula. Clusters are spread over all scores, or local: within 0.2 of a centre (sd of log score).
+``grouped-clusters``: 12 groups of five clusters each, and bands of the groups' means at one score.
 """
 
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -33,7 +40,11 @@ _SPREAD = 1.2  # sd of the logit of scores of successes
 DEFAULT, BESIDE = 0.05, 0.0495  # the atom's score, and one beside it
 MEAN, CV2, CV2_BESIDE = 0.08, 1.5, 0.3  # at the default score, and cv2 elsewhere
 GROUP, SIZES = ("country", "device"), (12, 3)
-SCORES = 0.05 * np.exp(0.8 * np.linspace(-1.645, 1.645, 7))
+SCORES = 0.05 * np.exp(0.8 * np.linspace(-1.645, 1.645, 11))
+SMALL, SAMPLE = 50, 200_000  # items of a small group, and items of many groups that are scored
+SHAPE, EFFECT = 4.0, 0.3  # of theta given the score; sd of the clusters' effect on log theta
+_SHARE = EFFECT**2 / special.polygamma(1, SHAPE)  # of the variance of log theta
+_CLUSTER_SCORES = np.exp(-2.0 + special.ndtri([0.05, 0.25, 0.5, 0.75, 0.95]))
 
 
 def judged(
@@ -68,9 +79,6 @@ def of_s1(seed: int, items: int = 20_000) -> dict[str, float]:
     score = 0.05 * np.exp(0.8 * _POINTS)
     truth = dict(zip(("log mean", "log cv2"), s1_curves(score), strict=True))
     return judged(model, counts(frame), oracle, common.curves(model, score), truth)
-
-
-# --- successes in trials -------------------------------------------------------------------------
 
 
 def beta_prior(score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -109,9 +117,6 @@ def of_successes(seed: int, items: int = 20_000, kind: str = "binomial") -> dict
     return judged(model, roles, oracle, {"mean": mean, "sd": np.sqrt(variance)}, truth)
 
 
-# --- a default score -----------------------------------------------------------------------------
-
-
 def with_atom(n_items: int, seed: int) -> pd.DataFrame:
     """Items with their theta; ``default`` says which have the default score."""
     rng = np.random.default_rng(seed)
@@ -143,9 +148,6 @@ def of_atoms(seed: int, items: int = 10_000, atoms: bool = True) -> dict[str, fl
         "pareto_k": model.status.pareto_k,
         "converged": model.status.converged,
     }
-
-
-# --- two crossed columns of groups ---------------------------------------------------------------
 
 
 def in_cells(
@@ -209,6 +211,110 @@ def of_crossed(
     }
 
 
+def in_groups(seed: int, sizes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
+    """Items of all groups, and the true curves (groups, 2, scores): log mean and log cv2."""
+    rng = np.random.default_rng(seed)
+    level, slope = 0.2 * rng.normal(size=len(sizes)), 0.1 * rng.normal(size=len(sizes))
+    scatter = 0.3 * rng.normal(size=len(sizes))
+
+    def curves_of(score: np.ndarray, group: np.ndarray | int) -> np.ndarray:
+        log_mean, log_cv2 = s1_curves(score)
+        x = np.log(score / 0.05)
+        return np.array([log_mean + level[group] + slope[group] * x, log_cv2 + scatter[group]])
+
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    score = np.exp(rng.normal(np.log(0.05), 0.8, len(group)))
+    exposure = np.ceil(np.exp(rng.normal(np.log(6), 1.8, len(group))))
+    frame = common.gamma_counts(rng, score, exposure, *np.exp(curves_of(score, group)))
+    labels = np.array([f"g{k:02d}" for k in range(len(sizes))])
+    truth = [curves_of(SCORES, k) for k in range(len(sizes))]
+    return frame.assign(group=labels[group]), np.array(truth)
+
+
+def of_groups(
+    seed: int, items: int = 100, groups: int = 200, largest: int | None = None
+) -> dict[str, float]:
+    """CPU seconds, and shares of items in their intervals: of all groups, and of small ones."""
+    sizes = np.full(groups, items)
+    if largest:
+        log_sizes = np.random.default_rng(seed).uniform(0.0, np.log(largest), groups)
+        sizes = np.floor(np.exp(log_sizes)).astype(int)
+    frame, _ = in_groups(seed, sizes)
+    stats = summarize(counts(frame, group="group"))
+    model, seconds = common.timed(lambda: fit(stats, method=soc.VI(seed=seed)))
+    even = np.arange(len(frame)) % -(-len(frame) // SAMPLE) == 0
+    small = np.repeat(sizes, sizes) < SMALL
+    scored = posteriors(model, counts(frame[even | small], group="group"))
+    inside, even, small = common.items_covered(scored), even[even | small], small[even | small]
+    return {
+        "seconds": seconds,
+        "items": inside[even].mean(),
+        f"items of groups below {SMALL}": inside[small].mean(),
+        "pareto_k": model.status.pareto_k,
+    }
+
+
+def in_clusters(seed: int, items: int, clusters: int, where: str) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    cluster = rng.integers(0, clusters, items)
+    if where == "local":
+        log_t = rng.normal(-2.0, 1.0, clusters)[cluster] + rng.normal(0.0, 0.2, items)
+    else:
+        log_t = rng.normal(-2.0, 1.0, items)
+    shared, alone = rng.normal(size=clusters)[cluster], rng.normal(size=items)
+    exposure = rng.lognormal(3.0, 1.0, items)
+    z = np.sqrt(_SHARE) * shared + np.sqrt(1.0 - _SHARE) * alone
+    theta = np.exp(log_t) * special.gammaincinv(SHAPE, special.ndtr(z)) / SHAPE
+    columns = {"score": np.exp(log_t), "count": rng.poisson(theta * exposure)}
+    return pd.DataFrame(columns | {"exposure": exposure, "campaign": cluster})
+
+
+def of_clusters(seed: int, items: int = 10_000) -> dict[str, float]:
+    """Shares of scores in 90% bands, which the factor of the clusters widened, and without it."""
+    row = {}
+    for where, clusters in product(("spread", "local"), (50, 500)):
+        roles = counts(in_clusters(seed, items, clusters, where), cluster="campaign")
+        model = fitted(roles, method=soc.VI(seed=seed), bins=200)
+        drawn = common.curves(model, _CLUSTER_SCORES)
+        for name, truth in (("log mean", np.log(_CLUSTER_SCORES)), ("log cv2", -np.log(SHAPE))):
+            factors = model.data["clusters"][name.replace(" ", "_")]
+            positions = factors[factors.dims[0]].to_numpy()
+            factor = np.interp(np.log(_CLUSTER_SCORES), positions, factors.to_numpy())
+            narrow = drawn[name].mean(axis=0) + (drawn[name] - drawn[name].mean(axis=0)) / factor
+            label = f"{where}, {clusters}, {name}"
+            row |= {
+                f"{label}: covers": common.covered(drawn[name], truth).mean(),
+                f"{label}: without": common.covered(narrow, truth).mean(),
+                f"{label}: factor": factor.mean(),
+            }
+    return row
+
+
+def of_grouped_clusters(
+    seed: int, items: int = 5000, groups: int = 12, clusters: int = 5
+) -> dict[str, float]:
+    """Shares of groups whose bands hold their log mean, and its error: clusters known, or not."""
+    rng = np.random.default_rng(seed)
+    t = _CLUSTER_SCORES[2]
+    cluster = rng.integers(0, groups * clusters, items)
+    group, log_t = cluster // clusters, rng.normal(np.log(t), 0.7, items)
+    deviation, shared = 0.2 * rng.normal(size=groups), rng.normal(size=groups * clusters)
+    log_mean = log_t + deviation[group] + EFFECT * shared[cluster] - 0.5 * EFFECT**2
+    exposure = rng.lognormal(3.0, 1.0, items)
+    frame = common.gamma_counts(rng, np.exp(log_t), exposure, np.exp(log_mean), 1.0 / SHAPE)
+    labels = np.array([f"g{k:02d}" for k in range(groups)])
+    frame = frame.assign(campaign=cluster, group=labels[group])
+    row = {}
+    for name, column in (("known", "campaign"), ("not known", None)):
+        model = fitted(counts(frame, group="group", cluster=column), bins=30)
+        drawn = [common.curves(model, [t], group=label)["log mean"][:, 0] for label in labels]
+        draws, truth = np.transpose(drawn), np.log(t) + deviation
+        error = draws.mean(axis=0) - truth
+        row[f"{name}: covers"] = common.covered(draws, truth).mean()
+        row[f"{name}: root mean squared error"] = np.sqrt(np.mean(error**2))
+    return row
+
+
 CASES: dict[str, tuple[Callable[[int, int], dict[str, float]], int]] = {
     "s1": (of_s1, 20_000),
     "binomial": (of_successes, 20_000),
@@ -216,6 +322,10 @@ CASES: dict[str, tuple[Callable[[int, int], dict[str, float]], int]] = {
     "atoms": (of_atoms, 10_000),
     "no-atoms": (partial(of_atoms, atoms=False), 10_000),
     "crossed": (of_crossed, 400),
+    "groups": (of_groups, 100),
+    "many-groups": (partial(of_groups, groups=2000, largest=100_000), 0),
+    "clusters": (of_clusters, 10_000),
+    "grouped-clusters": (of_grouped_clusters, 5000),
 }
 """Work on one data set by seed and number of items, and the default number of items."""
 
@@ -226,7 +336,3 @@ def main() -> None:
     work, items = CASES[chosen.part]
     seeds = range(chosen.simulations)
     common.show(averages([work(seed, chosen.items or items) for seed in seeds]))
-
-
-if __name__ == "__main__":
-    main()

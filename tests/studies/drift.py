@@ -1,6 +1,6 @@
 """Does `soc.drift` find changes in time, and keep still where nothing changes?
 
-    python -m tests.studies.drift [--simulations 20]
+    python -m tests.studies drift [--simulations 20]
 
 A series is 60 days of counts y ~ Poisson(theta N), theta given t from a Gamma with mean t and cv2
 0.3. In ``step`` the mean is 10% higher from day 41 on: the delay is the number of days from there
@@ -85,7 +85,3 @@ def main() -> None:
     shown = shown.rename(columns={"size": "series", "sum": "with a false alarm"})
     medians = by_kind[["delay", "step_level", "p_pit", "seconds"]].median()
     show(shown.join(medians), "medians by kind", digits=3)
-
-
-if __name__ == "__main__":
-    main()

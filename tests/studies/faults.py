@@ -1,6 +1,6 @@
 """kill -9 at random moments in every command that writes: what is left, and does a rerun succeed?
 
-    python -m tests.studies.faults --kills 100
+    python -m tests.studies faults --kills 100
 
 Every second kill comes at a moment that is uniform over the length of a run; the others come when a
 temporary file is there, up to 10 milliseconds later. After each kill every final name must be
@@ -14,8 +14,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -46,36 +46,25 @@ COMMANDS = {
 }
 
 
-def _run(words: str) -> None:
+def _command(words: str) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(command([*words.format(roles=_ROLES).split(), "--quiet"]))
 
 
-def _start(words: str) -> BaseProcess:
-    child = _PROCESSES.Process(target=_run, args=(words,))
+def _run(words: str, stop: Callable[[float], bool] | None = None, delay: float = 0.0) -> float:
+    """Runs a command to its end, or kills it after `stop` of its seconds; returns its seconds."""
+    start, child = time.monotonic(), _PROCESSES.Process(target=_command, args=(words,))
     child.start()
-    return child
-
-
-def _to_end(words: str) -> float:
-    """Runs a command to its end; returns its seconds."""
-    start, child = time.monotonic(), _start(words)
-    child.join()
-    if child.exitcode:
-        raise RuntimeError(f"{words} ended with status {child.exitcode}")
-    return time.monotonic() - start
-
-
-def _kill(words: str, wait: float | None, window: float, out: Path) -> None:
-    """Kills a run after some seconds, or where None soon after it begins to write."""
-    child, start = _start(words), time.monotonic()
-    while child.exitcode is None and (wait is None or time.monotonic() - start < wait):
-        if wait is None and _parts(out):
-            time.sleep(window)
+    while stop and child.exitcode is None:
+        if stop(time.monotonic() - start):
+            time.sleep(delay)
+            child.kill()
             break
         time.sleep(0.0005)
-    child.kill()
     child.join()
+    if child.exitcode and not stop:
+        raise RuntimeError(f"{words} ended with status {child.exitcode}")
+    return time.monotonic() - start
 
 
 def _parts(out: Path) -> list[Path]:
@@ -114,18 +103,22 @@ def torture(name: str, kills: int, rng: np.random.Generator) -> Counter[str]:
     out, counts = Path("out"), Counter(kills=kills)
     for _ in range(2):  # the first compiles what is not yet compiled
         _empty(out)
-        seconds = _to_end(words)
+        seconds = _run(words)
     expected = {target: content(out / target) for target in targets}
     for kill in range(kills):
         _empty(out)
         if rng.random() < 0.5:
             for target in targets:
                 (out / target).write_bytes(_OLD)
-        _kill(words, rng.random() * seconds if kill % 2 else None, rng.random() * _WINDOW, out)
+        moment = rng.random() * seconds
+        if kill % 2:
+            _run(words, lambda passed, moment=moment: passed >= moment)
+        else:
+            _run(words, lambda _: bool(_parts(out)), rng.random() * _WINDOW)
         counts["while writing"] += bool(_parts(out))
         counts.update(_state(out / target, expected[target]) for target in targets)
         if kill % _RERUN_EVERY == 0:
-            _to_end(words)
+            _run(words)
             states = {_state(out / target, expected[target]) for target in targets}
             counts["reruns"] += 1
             counts["faulty"] += states != {"new"} or bool(_parts(out))
@@ -141,8 +134,8 @@ def main() -> None:
         for k in range(2):
             frame = soc.simulation.s1(_ROWS, seed=k)[["score", "count", "exposure"]]
             frame.to_parquet(f"in/{k}.parquet")
-        _to_end("summarize in/*.parquet {roles} --bins 100 --out stats.nc")
-        _to_end("fit stats.nc --out fit.nc")
+        _run("summarize in/*.parquet {roles} --bins 100 --out stats.nc")
+        _run("fit stats.nc --out fit.nc")
         rows = {}
         for name in chosen.only:
             rng = np.random.default_rng([chosen.seed, list(COMMANDS).index(name)])
@@ -150,7 +143,3 @@ def main() -> None:
     table = pd.DataFrame(rows).T.fillna(0).astype(int)
     show(table)
     sys.exit(int(table["faulty"].sum()) > 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Labels 0 and 1: is E(theta | t) predicted as well as by known methods, and do its bands cover?
 
-    python -m tests.studies.labels [--simulations 30] [--labels 5000]
+    python -m tests.studies labels [--simulations 30] [--labels 5000]
 
 Scores are logit-normal probabilities: well calibrated, overconfident, or with a truth that has
 kinks or a step. The log loss held out is the expected one of fresh labels at 20,000 other scores,
@@ -90,7 +90,3 @@ def main() -> None:
     seeds = range(chosen.simulations)
     rows = {t: row([one_seed(t, seed, chosen.labels) for seed in seeds]) for t in chosen.truths}
     show(pd.DataFrame(rows))
-
-
-if __name__ == "__main__":
-    main()

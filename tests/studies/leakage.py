@@ -1,6 +1,6 @@
 """False alarms and power of soc.evaluate.leakage, and what a leak does to posteriors.
 
-python -m tests.studies.leakage [--simulations 40] [--items 5000]
+python -m tests.studies leakage [--simulations 40] [--items 5000]
 """
 
 import warnings
@@ -138,7 +138,3 @@ def main() -> None:
         alarms = [one(kind, chosen.items, seed) for seed in range(chosen.simulations)]
         shares[kind] = pd.DataFrame(alarms).astype(float).mean()
     common.show(pd.DataFrame(shares).T, digits=2)
-
-
-if __name__ == "__main__":
-    main()

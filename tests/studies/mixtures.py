@@ -1,7 +1,7 @@
 """Do mixtures hold on real data: do fits converge, agree with NUTS, and compare honestly?
 
-    python -m tests.studies.mixtures fits|nuts|compare|terms [--data NAME ...] [--seeds 5]
-    python -m tests.studies.mixtures sbc [--fits 100]
+    python -m tests.studies mixtures fits|nuts|compare|terms [--data NAME ...] [--seeds 5]
+    python -m tests.studies mixtures sbc [--fits 100]
 
 `fits`: convergence of each prior by data set and seed. `nuts`: `soc.GammaMixture()` by VI against
 NUTS on the same model. `compare`: the mixture's elpd against the Gamma's. `terms`: held-out gains
@@ -70,10 +70,6 @@ def _log_cv2(curves: xr.Dataset) -> xr.Dataset:
     return xr.Dataset(both).transpose("chain", "draw", "score")
 
 
-def _curves(model: soc.Fit, score: np.ndarray) -> xr.Dataset:
-    return _log_cv2(soc.calibration_curves(model, score))
-
-
 def against_nuts(frame: pd.DataFrame, draws: int) -> pd.DataFrame:
     """Compares VI with NUTS on the curves at 20 scores and on the posteriors of 300 items."""
     stats, prior = summarized(frame), soc.GammaMixture()
@@ -81,7 +77,7 @@ def against_nuts(frame: pd.DataFrame, draws: int) -> pd.DataFrame:
     nuts, seconds = common.timed(lambda: fit(stats, prior, method))
     models = fit(stats, prior, soc.VI(draws=4 * draws)), nuts
     score = np.quantile(frame["score"], np.linspace(0.01, 0.99, 20))
-    drawn = [_curves(model, score) for model in models]
+    drawn = [_log_cv2(soc.calibration_curves(model, score)) for model in models]
     rhat, ess = agreement.sampling_quality(drawn[1])
     divergences = int(nuts.data["sample_stats"]["diverging"].sum())
     print(f"{seconds:.0f} CPU s, R-hat {rhat:.3f}, ESS {ess:.0f}, {divergences} divergences")
@@ -127,7 +123,7 @@ def ranks(number: int, items: int = 5000, seed: int = 0) -> tuple[pd.DataFrame, 
         columns["count"] = drawn["prior_predictive"]["count"].to_numpy()[0, i].astype(int)
         stats = summarized(pd.DataFrame(columns), edges=first.edges)
         model = fit(stats, prior, soc.VI(seed=i))
-        found = _curves(model, grid[places])
+        found = _log_cv2(soc.calibration_curves(model, grid[places]))
         converged.append(model.status.converged)
         row = {}
         for k in found:
@@ -157,7 +153,3 @@ def main() -> None:
             show(against_nuts(frame, chosen.draws), name)
         else:
             show({"compare": compared, "terms": held_out}[chosen.part](frame), name)
-
-
-if __name__ == "__main__":
-    main()

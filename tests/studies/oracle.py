@@ -1,7 +1,7 @@
 """Sections 5.2 and 5.3 of the paper: fits by bin of the score, against exact oracles.
 
-    SOC_PYMC_DATA=... python -m tests.studies.oracle lognormal --items 200000 --out rates.parquet
-    python -m tests.studies.oracle normal --items 300000 --out normal.parquet
+    SOC_PYMC_DATA=... python -m tests.studies oracle lognormal --items 200000
+    python -m tests.studies oracle normal --items 300000
 
 ``lognormal``: click rates lognormal around the scores of search-ad keywords, whose exposures are
 repeated; a cell is a bias delta of log t and a standard deviation sigma of log theta given t. The
@@ -9,12 +9,10 @@ paper's squared error over estimated variance is 5 to 10% too high wherever sigm
 a Gamma has no lognormal tail. ``normal``: Normal outcomes of Laplace effects, given t, where the
 paper's mixture of seven Normals had a mean squared error 11% above the oracle's.
 
-Rows by bin of score go to ``--out``, rows over all items to a file beside it (``_all``); another
-run makes what is missing. All items are held in memory.
+All items are held in memory.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,16 +22,7 @@ import soc_pymc as soc
 from soc_pymc.checks.pit import equal_parts
 from soc_pymc.families.outcomes import OUTCOMES, Outcome
 from tests.oracles import laplace_oracle, lognormal_oracle
-from tests.studies.common import (
-    Rows,
-    counts,
-    fit,
-    options,
-    real_counts,
-    show,
-    summarize,
-    values,
-)
+from tests.studies.common import counts, fit, options, real_counts, show, summarize, values
 
 METHODS = {  # name in tables, prior, items in a bin of five steps
     "lognormal": {
@@ -193,27 +182,19 @@ def main() -> None:
     small = {"items": 20_000, "cells": ["delta=0,sigma=0.5"], "prior": ["five"]}
     numbers = {"items": 1_000_000, "bins": 20, "seed": 0}
     lists = {"prior": ("all",), "cells": ("all",)}
-    chosen = options(__doc__, small, part=METHODS, out=Path, **lists, **numbers)
-    study, run = chosen.part, {"n_items": chosen.items, "seed": chosen.seed}
-    everything = chosen.out and chosen.out.with_stem(chosen.out.stem + "_all")
-    by_bin, overall = Rows(chosen.out, **run), Rows(everything, **run)
+    chosen = options(__doc__, small, part=METHODS, **lists, **numbers)
+    study, tables = chosen.part, []
     cells = CELLS if study == "lognormal" else {"": ()}
     for cell in cells if "all" in chosen.cells or study == "normal" else chosen.cells:
         labels = dict(zip(("delta", "sigma"), cells[cell], strict=False))
+        if study == "lognormal":
+            made = chosen.items, *labels.values(), chosen.seed
+            items = counts(lognormal_items(real_counts("adwords"), *made))
+        else:
+            items = values(laplace_items(chosen.items, chosen.seed))
         for method in METHODS[study] if "all" in chosen.prior else chosen.prior:
-            if overall.has(method=METHODS[study][method][0], **labels):
-                continue
-            if study == "lognormal":
-                made = chosen.items, *labels.values(), chosen.seed
-                items = counts(lognormal_items(real_counts("adwords"), *made))
-            else:
-                items = values(laplace_items(chosen.items, chosen.seed))
-            tables = judged(items, study, method, chosen.bins, **labels)
-            by_bin.add(tables[0])
-            overall.add(tables[1])
-    table = overall.table.set_index([*labels, "method"]).sort_index()
+            by_bin, overall = judged(items, study, method, chosen.bins, **labels)
+            show(by_bin, f"{method}, {cell}, by bin of the score")
+            tables.append(overall)
+    table = pd.concat(tables).set_index([*labels, "method"]).sort_index()
     show(table[[*SUMMARY, *({"mse_y"} & set(table))]])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Real tables with figures published by others: batting averages, commuting zones, headlines.
 
-    SOC_PYMC_DATA=... python -m tests.studies.published batting|zones|headlines
+    SOC_PYMC_DATA=... python -m tests.studies published batting|zones|headlines
 
 ``batting``: averages of 2005 (Brown 2008), estimated on April to June, validated on July to
 October. Every player's hits become X = arcsin(sqrt((H + 1/4)/(AB + 1/2))), about Normal with
@@ -30,8 +30,6 @@ import soc_pymc as soc
 from soc_pymc.posterior.predictive import posterior_of
 from tests.studies import common
 from tests.studies.common import averages, counts, fit, fitted, posteriors, show, trials, values
-
-# --- batting averages -----------------------------------------------------------------------------
 
 _STRAIGHT = {"mean": soc.Spline(scale="linear"), "variance": soc.Spline(scale="linear")}
 BATTING_PRIORS = {
@@ -138,8 +136,6 @@ def batting(chosen: Any) -> None:
     show(pd.concat(results))
 
 
-# --- commuting zones ------------------------------------------------------------------------------
-
 ZONE_PRIORS = {"normal": soc.Normal(), "mixture": soc.NormalMixture()}
 PUBLISHED_LENGTHS = {"unshrunk": 0.7858, "robust EB": 0.1952, "parametric EB": 0.1234}
 """Mean half-lengths of 90% intervals in Armstrong, Kolesar and Plagborg-Moller (2022), table 1."""
@@ -201,8 +197,6 @@ def of_zones(chosen: Any) -> None:
     show(coverage(table, chosen.replicates, chosen.seed), "coverage of 90% intervals")
 
 
-# --- headlines ------------------------------------------------------------------------------------
-
 KINDS = {
     "binomial": lambda frame: trials(frame, successes="count", trials="exposure"),
     "poisson": counts,
@@ -246,7 +240,3 @@ def main() -> None:
     small = {"replicates": 2}
     chosen = common.options(__doc__, small, part=PARTS, replicates=20, seed=0, splits=1)
     PARTS[chosen.part](chosen)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Simulation-based calibration: are posteriors right on average over data sets from the prior?
 
-    python -m tests.studies.sbc [--kind binomial] [--fits 200]
+    python -m tests.studies sbc [--kind binomial] [--fits 200]
 
 The rank of every true quantity among its posterior draws is uniform (Talts et al. 2018; Sailynoja,
 Burkner and Vehtari 2022 for the bands). No fit is left out, converged or not.
@@ -251,7 +251,3 @@ def main() -> None:
     of_faults = {fault: test.loc["all"] for fault, test in tests.items()}
     show(pd.DataFrame(of_faults).T, "All quantities, by planted fault", digits=3)
     show(statuses.describe(), digits=3)
-
-
-if __name__ == "__main__":
-    main()

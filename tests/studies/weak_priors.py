@@ -1,13 +1,12 @@
 """Does the default prior of the second curve suit tables of few events, and leave others alone?
 
-    python -m tests.studies.weak_priors coverage [--tables 50]
-    python -m tests.studies.weak_priors change
+    python -m tests.studies weak_priors coverage [--tables 50]
+    python -m tests.studies weak_priors change
 
 `coverage` simulates tables of 50 to 500 events whose curves no prior knows: cv2 in the middle
 between 0.05 and 2, with a change over the middle 98% of the items by a factor of 1/10 to 10.
 `change` fits tables with more data, simulated and real, and compares the curves with those of the
-widest prior, and elpd (leave-one-out). The first also prints the prior predictive: the factor
-between the lowest and the highest cv2 of the middle 98% of the items.
+widest prior, and elpd (leave-one-out).
 """
 
 from functools import partial
@@ -17,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc._model.splines import make_basis, spline_matrix
 from tests.studies import common
 
 PRIORS = {
@@ -37,25 +35,6 @@ def prior_of(name: str, score: np.ndarray) -> soc.Gamma:
     return soc.Gamma(
         variance=soc.Spline(level=(np.log(0.3), level), slope=(0.0, slope), wiggle=wiggle)
     )
-
-
-def prior_predictive(name: str, draws: int = 4000, seed: int = 0) -> dict[str, float]:
-    """Quantiles of the factor by which cv2 changes over the middle 98% of Normal log scores."""
-    rng = np.random.default_rng(seed)
-    u = np.sort(rng.normal(scale=0.7, size=20_000))
-    basis = make_basis(u, np.ones(len(u)), 20)
-    at_points = spline_matrix(np.linspace(*np.quantile(u, [0.01, 0.99]), 100), basis.knots)
-    prior = prior_of(name, np.exp(u)).variance
-    slope = prior.slope[1] * rng.normal(size=(draws, 1))
-    tau = prior.wiggle * np.abs(rng.normal(size=(draws, 1)))
-    wiggle = tau * rng.normal(size=(draws, basis.wiggle.shape[1]))
-    log_cv2 = slope * (at_points @ basis.line)[:, 1] + wiggle @ (at_points @ basis.wiggle).T
-    factor = np.exp(np.ptp(log_cv2, axis=1))
-    return {
-        "median factor": float(np.median(factor)),
-        "P(factor <= 10)": float((factor <= 10.0).mean()),
-        "95% point": float(np.quantile(factor, 0.95)),
-    }
 
 
 def small_table(events: float, seed: int, items: int = 1000) -> pd.DataFrame:
@@ -94,7 +73,6 @@ def coverage(tables: int) -> None:
                     "converged": fit.status.converged,
                 }
             )
-    common.show(pd.DataFrame({name: prior_predictive(name) for name in PRIORS}).T, digits=3)
     table = pd.DataFrame(rows)
     for keys in (["prior"], ["prior", "events"]):
         common.show(table.groupby(keys, sort=False).mean(numeric_only=True), digits=3)
@@ -158,7 +136,3 @@ def main() -> None:
         coverage(chosen.tables)
     else:
         change(chosen.data)
-
-
-if __name__ == "__main__":
-    main()

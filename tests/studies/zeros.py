@@ -1,6 +1,6 @@
 """Shares of theta that are exactly 0: coverage, P(theta = 0 | t, y), and the oracle's error.
 
-    python -m tests.studies.zeros --items 20000 --shares 0 0.05 0.2 0.5 --seeds 0 1
+    python -m tests.studies zeros --items 20000 --shares 0 0.05 0.2 0.5 --seeds 0 1
 
 Scores t are correct for theta that is not 0; the share of theta that is 0 is a constant. The oracle
 knows all of this. Columns: coverage of 90% intervals with the share and without; regret, the mean
@@ -125,7 +125,3 @@ def main() -> None:
     for (kind, share), part in pd.concat(items).groupby(["kind", "share"]):
         table = classes(part["p_zero"].to_numpy(), part["zero"].to_numpy())
         common.show(table, f"{kind}, share {share:g}")
-
-
-if __name__ == "__main__":
-    main()

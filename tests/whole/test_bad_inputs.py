@@ -43,8 +43,6 @@ def summarize(kind, columns, roles=None, **options):
     return soc.summarize(items, progress=False, **(options or EDGES))
 
 
-# ---------------------------------------------------------------- values in a table
-
 # column, the value in its second row, what the error mentions; of every kind that has the column
 VALUES = [
     ("t", None, "'t': 1 of 4 rows is missing"),
@@ -165,9 +163,6 @@ def test_values_far_from_zero():
     refused(call, soc.ItemsError, "column 'v'", "subtract a constant")
 
 
-# ---------------------------------------------------------------- files
-
-
 def _parquet(**columns):
     buffer = io.BytesIO()
     pd.DataFrame(COLUMNS | columns).to_parquet(buffer)
@@ -213,9 +208,6 @@ def test_files_that_disagree(tmp_path):
         lambda: soc.summarize(items, **EDGES, progress=False), soc.ItemsError,
         "column 'y': 4 of 8 rows are missing",
     )  # fmt: skip
-
-
-# ---------------------------------------------------------------- arguments
 
 
 @pytest.fixture(scope="module")
@@ -292,8 +284,6 @@ def test_bad_arguments(call, error, mentioned, given, tmp_path, monkeypatch):
     refused(lambda: call(given), error, mentioned)
     assert not list(tmp_path.iterdir())  # nothing half-written
 
-
-# ---------------------------------------------------------------- odd but right
 
 ODD_NAMES = ['a"b', "a'b", "t; DROP TABLE items; --", "señal スコア", "a\nb", "a.b[0]{c}", "select"]
 

@@ -8,7 +8,7 @@ import pytest
 import soc_pymc as soc
 from soc_pymc.front.cli import main
 from soc_pymc.posterior.curves import curve_draws
-from tests.examples import COUNT_ROLES, CROSSED, QUIET
+from tests.examples import COUNT_ROLES, CROSSED, QUIET, part_of
 from tests.studies import coverage
 
 GROUP = ("country", "device")
@@ -16,25 +16,10 @@ PRIOR = CROSSED.prior
 OPTIONS = {"bins": 12, "on_leakage": "ignore", **QUIET}
 pytestmark = pytest.mark.filterwarnings("ignore:exposures are whole numbers")
 
-
-@pytest.fixture(scope="module")
-def frame(example):
-    return example("crossed").frame
-
-
-@pytest.fixture(scope="module")
-def items(example):
-    return example("crossed").items
-
-
-@pytest.fixture(scope="module")
-def stats(example):
-    return example("crossed").statistics
-
-
-@pytest.fixture(scope="module")
-def fit(example):
-    return example("crossed").fit
+frame = part_of("crossed", "frame")
+items = part_of("crossed", "items")
+stats = part_of("crossed", "statistics")
+fit = part_of("crossed", "fit")
 
 
 @pytest.mark.slow

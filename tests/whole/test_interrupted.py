@@ -52,9 +52,6 @@ def folder(tmp_path, small_frame, small_statistics, small_fit):
     return tmp_path
 
 
-# ---------------------------------------------------------------- files
-
-
 def test_links_and_permissions_stay(tmp_path):
     target, link = tmp_path / "real.txt", tmp_path / "link.txt"
     target.write_text("old")
@@ -106,9 +103,6 @@ def test_inputs_are_never_overwritten(folder, monkeypatch, capsys):
         assert main([*words, "--quiet"]) == 2
         assert "is a file that is read" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
-
-
-# ---------------------------------------------------------------- disks and signals
 
 
 def _small_disk():

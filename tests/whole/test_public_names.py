@@ -148,16 +148,3 @@ def test_results_describe_themselves(small_fit, small_statistics, small_items):
     for result in (small_fit, small_fit.status, small_statistics):
         html = result._repr_html_()
         assert html.count("<tr>") == html.count("</tr>") > 3
-
-
-@pytest.mark.slow
-def test_arviz_takes_a_fit(small_fit, tmp_path):
-    import arviz as az
-    import xarray as xr
-
-    table = az.summary(small_fit.data, var_names=["log_cv2_line"])
-    assert table["mean"].notna().all()
-    az.plot_forest(small_fit.data, var_names=["log_cv2_line"], backend="matplotlib")
-    small_fit.data.to_netcdf(tmp_path / "data.nc")
-    with xr.open_datatree(tmp_path / "data.nc") as again:
-        assert again.load().identical(small_fit.data)

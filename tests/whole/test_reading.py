@@ -14,8 +14,7 @@ import pytest
 import soc_pymc as soc
 from soc_pymc._lib.threads import VARIABLE
 from soc_pymc.data.sources import connect
-from tests.examples import COUNT_ROLES, QUIET
-from tests.thinning import thinned
+from tests.examples import COUNT_ROLES, QUIET, thinned
 
 TASKS = "/proc/self/task"  # has an entry for each thread of the process
 

@@ -1,6 +1,6 @@
 """The studies: their own arithmetic, small runs whose limits are those of the full ones, real data.
 
-The full runs are `python -m tests.studies.NAME`; README and docs/dev have their results.
+The full runs are `python -m tests.studies NAME`; README and docs/dev have their results.
 """
 
 import numpy as np
@@ -22,20 +22,6 @@ def test_coverage_and_averages_by_hand():
     assert list(table.loc["a"]) == pytest.approx([2.0, 1 / np.sqrt(3), 1.0, 3.0])
     row = common.against(2.0 * draws, draws)
     assert list(row.values()) == pytest.approx([2.0, 2.0, 50.0 / draws.std()])
-
-
-def test_rows_are_saved_and_resumed(tmp_path):
-    path = tmp_path / "rows.parquet"
-    rows = common.Rows(path, seed=0)
-    assert not rows.has(method="five steps", delta=0.5)
-    rows.add([{"regret": 0.1}, {"regret": 0.2}], method="five steps", delta=0.5)
-    again = common.Rows(path, seed=0)
-    assert again.has(method="five steps", delta=0.5)
-    assert not again.has(method="five steps", delta=0.0)
-    again.add([{"regret": 0.3}], method="five steps", delta=0.0)
-    assert list(common.Rows(path, seed=0).table["regret"]) == [0.1, 0.2, 0.3]
-    with pytest.raises(SystemExit, match="seed"):
-        common.Rows(path, seed=1)
 
 
 @pytest.mark.slow

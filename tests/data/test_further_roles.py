@@ -1,5 +1,6 @@
-"""Statistics with days: one slice a day, the same from every source, windows and weights."""
+"""Statistics with clusters, groups and days: additive, and the same in all sources."""
 
+import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -10,20 +11,145 @@ from hypothesis import strategies as st
 import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families.family import family_of_kind
-from tests.data.cell_references import assert_same
-from tests.data.test_clusters import table_of as clustered_items
+from tests.data.cell_references import assert_same, block_of_cluster
+from tests.examples import COUNT_ROLES, crossed_frame, thinned
 from tests.tables import BACKENDS, KINDS, source_of
-from tests.thinning import thinned
+
+
+def items_of(frame, kind="counts", cluster="c"):
+    make, roles = KINDS[kind]
+    return make(frame, **roles, cluster=cluster)
+
+
+def table_of(n=3000, clusters=40, seed=0):
+    """Returns items of campaigns, with counts, values and successes."""
+    rng = np.random.default_rng(seed)
+    size = rng.integers(2, 30, n)
+    return pd.DataFrame(
+        {
+            "t": rng.uniform(0.1, 0.9, n),
+            "N": size,
+            "y": rng.binomial(size, rng.beta(1.0, 3.0, n)),
+            "v": rng.normal(size=n),
+            "s": rng.choice([0.5, 1.0], n),
+            "c": [f"campaign {k}" for k in rng.integers(0, clusters, n)],
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics_of_parts_add_up_to_those_of_the_whole(kind):
+    frame = table_of()
+    stats = soc.summarize(items_of(frame, kind), bins=10, progress=False)
+    options = {"edges": stats.edges, "progress": False}
+    parts = (frame[:700], frame[700:])
+    added = sum(soc.summarize(items_of(part, kind), **options) for part in parts)
+    assert_same(stats, added)
+    # nothing else changes: without blocks these are the statistics without clusters
+    plain = soc.summarize(items_of(frame, kind, None), **options)
+    for name in stats.data:
+        if stats.data[name].dims == ("bin",):
+            np.testing.assert_allclose(stats.data[name], plain.data[name], rtol=1e-12, atol=1e-11)
+    with pytest.raises(soc.StatisticsError, match="roles"):
+        _ = stats + plain
+
+
+def test_a_fold_holds_whole_clusters():
+    frame = table_of()
+    stats = soc.summarize(items_of(frame), bins=10, folds=7, progress=False)
+    block = block_of_cluster(frame["c"])
+    assert stats.blocks == len(np.unique(block))
+    for fold in range(7):
+        assert stats.of_fold(fold).n_items == (block % 7 == fold).sum()
+        assert stats.of_fold(fold).n_items + stats.without_fold(fold).n_items == len(frame)
+    assert soc.summarize(items_of(frame), folds=0, progress=False).folds == 0
+
+
+def test_whole_numbers_text_and_categories_are_the_same_clusters(tmp_path):
+    frame = table_of().assign(c=lambda table: table["c"].str.removeprefix("campaign ").astype(int))
+    frame.to_parquet(tmp_path / "items.parquet")
+    typed = [frame.astype({"c": kind}) for kind in (str, "category")]
+    options = {"bins": 10, "progress": False}
+    stats = soc.summarize(items_of(frame), **options)
+    for source in (*typed, tmp_path / "items.parquet"):
+        assert_same(stats, soc.summarize(items_of(source), **options))
+
+
+GROUP = ("country", "device")
+OPTIONS = {"on_leakage": "ignore", "progress": False}
+
+
+@pytest.fixture(scope="module")
+def crossed():
+    return crossed_frame()
+
+
+def grouped_statistics(source, group=GROUP, **options):
+    items = soc.PoissonItems(source, **COUNT_ROLES, group=group)
+    options = options if "edges" in options else {"bins": 12} | options
+    return soc.summarize(items, **OPTIONS, **options)
+
+
+@pytest.mark.parametrize("backend", thinned(BACKENDS, ("duckdb", "csv")))
+def test_every_source_gives_the_same_groups(backend, crossed, tmp_path):
+    expected = grouped_statistics(crossed)
+    source = source_of(backend, pa.Table.from_pandas(crossed, preserve_index=False), tmp_path)
+    assert_same(expected, grouped_statistics(source, edges=expected.edges))
+
+
+def test_statistics_of_groups_add_up(crossed):
+    stats = grouped_statistics(crossed)
+    parts = [grouped_statistics(part, edges=stats.edges) for part in (crossed[:150], crossed[150:])]
+    assert_same(sum(parts), stats)
+
+
+def test_groups_are_the_combinations_that_occur(crossed):
+    stats = grouped_statistics(crossed)
+    assert stats.groups == tuple(sorted({f"{c} × {d}" for c, d in crossed[list(GROUP)].to_numpy()}))
+    assert [(grouping.column, grouping.levels) for grouping in stats.groupings] == [
+        ("country", ("c00", "c01", "c02", "c03")),
+        ("device", ("d00", "d01")),
+    ]
+    codes = (grouping.code for grouping in stats.groupings)
+    for label, country, device in zip(stats.groups, *codes, strict=True):
+        assert label == f"c0{country} × d0{device}"
+    part, code = stats.table("part"), stats.groups.index("c01 × d00")
+    expected = ((crossed["country"] == "c01") & (crossed["device"] == "d00")).sum()
+    assert part["n"][part["group"] == code].sum() == expected
+
+
+def test_labels_of_every_type(crossed):
+    numbers = crossed.assign(
+        year=crossed["country"].str[1:].astype(int), new=crossed["device"] == "d01"
+    )
+    for source in (numbers, ibis.memtable(numbers)):
+        assert grouped_statistics(source, ("year", "new")).groups[:2] == ("0 × false", "0 × true")
+    for group in (["country"], ("country",)):
+        assert (
+            grouped_statistics(crossed, group).groups
+            == grouped_statistics(crossed, "country").groups
+        )
+
+
+@pytest.mark.parametrize("column", ["country", "score", "gap", "half", "times", "own"])
+def test_columns_that_are_no_groups_are_refused(crossed, column):
+    """A column twice, of another role, with gaps, fractions or the mark, or a level an item."""
+    crossed = crossed.assign(half=0.5, gap="a", times="a", own=np.arange(len(crossed)))
+    crossed.loc[:2, "gap"], crossed.loc[:1, "times"] = None, "a×b"
+    for source in (crossed, ibis.memtable(crossed)):
+        with pytest.raises(soc.ItemsError, match=f"'{column}'"):
+            grouped_statistics(source, ("country", column))
+
 
 DAYS, MONDAY = 6, np.datetime64("2024-02-26")
 
 
-def table_of(n=900, seed=0):
+def dated_items(n=900, seed=0):
     """Returns dated items of three countries, with counts, values and successes."""
     rng = np.random.default_rng(seed + 1)
     day = MONDAY + np.sort(rng.integers(0, DAYS, n)).astype("timedelta64[D]")
     further = {"day": day.astype("datetime64[us]"), "c": rng.choice(["FR", "DE", "US"], n)}
-    return clustered_items(n, seed=seed).assign(**further)
+    return table_of(n, seed=seed).assign(**further)
 
 
 def statistics(frame, kind="counts", date="day", group=None, **options):
@@ -35,7 +161,7 @@ def statistics(frame, kind="counts", date="day", group=None, **options):
 
 @pytest.fixture(scope="module")
 def dated():
-    return statistics(table_of(), group="c")
+    return statistics(dated_items(), group="c")
 
 
 def by_day(stats):
@@ -55,7 +181,7 @@ def assert_same_tables(one, other):
 @pytest.mark.parametrize("kind", KINDS)
 def test_days_are_those_of_their_items(kind):
     """A day's rows are summed in the same order: equal bit for bit."""
-    frame = table_of()
+    frame = dated_items()
     stats = statistics(frame, kind)
     plain = statistics(frame, kind, None, edges=stats.edges)
     assert len(plain.days) == 0
@@ -71,7 +197,7 @@ def test_days_are_those_of_their_items(kind):
     st.sampled_from(list(KINDS)),
 )  # fmt: skip
 def test_a_window_is_the_sum_of_its_days(last, length, seed, kind):
-    frame = table_of(300, seed)
+    frame = dated_items(300, seed)
     stats = statistics(frame, kind)
     day = stats.days[last]
     window = stats.window(f"{length}d", day)
@@ -83,7 +209,7 @@ def test_a_window_is_the_sum_of_its_days(last, length, seed, kind):
 
 
 def test_days_and_groups_are_kept_apart(dated):
-    frame = table_of()
+    frame = dated_items()
     assert dated.groups == ("DE", "FR", "US")
     assert [str(day) for day in dated.days[[0, -1]]] == ["2024-02-26", "2024-03-02"]
     part = dated.window("1d", "2024-02-29").table("part")
@@ -94,7 +220,7 @@ def test_days_and_groups_are_kept_apart(dated):
 @pytest.mark.parametrize("backend", thinned(BACKENDS, ("duckdb", "parquet")))
 def test_sources_agree_on_days(dated, backend, tmp_path):
     """Times count for the day they are stored with."""
-    frame = table_of()
+    frame = dated_items()
     frame["day"] += pd.Timedelta("13h")
     source = source_of(backend, pa.Table.from_pandas(frame), tmp_path)
     assert_same(statistics(source, group="c", edges=dated.edges), dated)
@@ -102,13 +228,13 @@ def test_sources_agree_on_days(dated, backend, tmp_path):
 
 @pytest.mark.parametrize("form", ["date", "text"])
 def test_dates_are_the_same_in_every_form(dated, form):
-    frame = table_of()
+    frame = dated_items()
     days = frame["day"].dt.date if form == "date" else frame["day"].dt.strftime("%Y-%m-%d")
     assert_same(statistics(frame.assign(day=days), group="c", edges=dated.edges), dated)
 
 
 def test_days_and_weights_are_saved(tmp_path):
-    stats = statistics(table_of(300), edges=[0.5], joint=False)
+    stats = statistics(dated_items(300), edges=[0.5], joint=False)
     for each in (stats, stats.decay("2d")):
         each.save(tmp_path / "stats.nc")
         again = soc.load_statistics(tmp_path / "stats.nc")
@@ -125,7 +251,7 @@ def weights_of(stats):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_decay_weighs_every_sum(kind):
-    stats = statistics(table_of(), kind)
+    stats = statistics(dated_items(), kind)
     weighted = stats.decay("2d", "2024-03-01")
     pairs = list(zip(weights_of(stats), [part for _, part in by_day(stats)], strict=True))
     for name in ("n", "sum_y", "sum_t"):
@@ -145,7 +271,7 @@ LEVELS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_likelihood_of_weighted_days_is_the_weighted_sum(kind):
     """Of two levels of the curves, because constants are free; cells of small counts are exact."""
-    stats = statistics(table_of(), kind)
+    stats = statistics(dated_items(), kind)
     family = family_of_kind(stats.kind)
 
     def gain(part):
