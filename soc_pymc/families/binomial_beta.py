@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
+from ..prior_table import FAMILIES as FORMULAS
 from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
-from .poisson_gamma import draw_log_gamma, histogram
+from .poisson_gamma import columns, draw_log_gamma, histogram, rising
 from .priors import Beta, BetaMixture
-from .rising import columns, rising
 from .row_sums import Columns, Ragged, RowSums
 from .scales import EXACT_COUNTS
 from .special_functions import beta_binomial_cdf, beta_kernel, beta_tail, log_beta_binomial
@@ -214,6 +214,7 @@ class BinomialBeta(Family):
     """Beta(a, b) priors of the probabilities of successes."""
 
     name = "Beta"
+    formulas = FORMULAS["Beta"]
     outcome = OUTCOMES["binomial"]
     prior, mixture, rows = Beta, BetaMixture, BetaRows
     parameters = "a", "b"

@@ -5,6 +5,7 @@ information is orthogonal (`Family.curves`), or by the two conjugate parameters 
 (`Family.to_parameters`). Functions take either pair as two arrays and broadcast.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +13,7 @@ from numpy.random import Generator
 from scipy.optimize import elementwise
 
 from .._lib.arrays import Bools, Floats
-from ..prior_table import ARRAYS
-from ..prior_table import FAMILIES as FORMULAS
+from ..prior_table import ARRAYS, mixture_rows, moments
 from .components import Components
 from .outcomes import Outcome
 from .row_sums import RowSums
@@ -23,15 +23,17 @@ Generators = tuple[Generator, ...]
 
 _GRID = 256  # further outcomes that stand for all
 _REACH = 8.0  # extent of the grid beyond the components, in sd
+_MOST_NUMBERS = 1 << 16  # in one array of members x items
 _SINGLE = 128  # counts summed one by one
 _AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
+_FARTHEST = 690.0  # largest logarithm or logit of theta
 _FAINT = 1e-10  # components of less weight do not widen the grid
 
 
 class Family(Protocol):
     """Theta given the score and outcomes given theta; `a, b` are conjugate parameters of theta.
 
-    Functions without a body here are a family's own; `soc_pymc.prior_table` has its formulas.
+    Functions without a body here are a family's own.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Family(Protocol):
     mixture: type  # that of mixtures of it
     rows: type[RowSums]  # sums of rows of items, and the log marginal given them
     components: Components  # of mixtures
+    formulas: Any  # of `soc_pymc.prior_table`
     has_log_moments: bool = False  # whether moments of log theta can be matched
     curves: tuple[str, str]  # names of the two curves in the posterior
     parameters: tuple[str, str]  # names of the conjugate parameters
@@ -52,7 +55,8 @@ class Family(Protocol):
 
     def to_parameters(self, location: Any, dispersion: Any) -> Pair:
         """Conjugate parameters of priors with these curves."""
-        a, b = FORMULAS[self.name].parameters(location, dispersion, ARRAYS)
+        dispersion = np.maximum(dispersion, -self.formulas.bounds[1])
+        a, b = self.formulas.parameters(np.asarray(location), dispersion, ARRAYS)
         return a, b
 
     def to_curves(self, a: Any, b: Any) -> Pair:
@@ -80,16 +84,16 @@ class Family(Protocol):
 
     def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
         """Conjugate parameters given an outcome."""
-        a, b = FORMULAS[self.name].update(a, b, y, size)
+        a, b = self.formulas.update(a, b, y, size)
         return a, b
 
     def mean(self, a: Any, b: Any) -> Any:
         """E(theta)."""
-        return FORMULAS[self.name].mean(a, b)
+        return self.formulas.mean(a, b)
 
     def variance(self, a: Any, b: Any) -> Any:
         """Var(theta)."""
-        return FORMULAS[self.name].variance(a, b)
+        return self.formulas.variance(a, b)
 
     def third(self, a: Any, b: Any) -> Any:
         """E[(theta - E(theta))^3]."""
@@ -123,6 +127,39 @@ class Family(Protocol):
     def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
         """P(theta > a draw on that scale)."""
         return self.above(drawn, a, b)
+
+    def summaries(
+        self,
+        weight: Floats | None,
+        a: Floats,
+        b: Floats,
+        probs: Sequence[float] = (),
+        zero: Floats | None = None,
+    ) -> Floats:
+        """Mean, sd, variance and quantiles of mixtures of members, (3 + probabilities, n).
+
+        Conjugate parameters are (members, n), weights (members, n) of sum 1; None are equal ones.
+        `zero` (n,) is the share of theta that is 0 and none of the members; it is the last row
+        then.
+        """
+        a, b = np.broadcast_arrays(a, b)
+        weight = np.full((len(a), 1), 1.0 / len(a)) if weight is None else weight
+        out = np.empty((3 + len(probs) + (zero is not None), a.shape[1]))
+        step = max(1, _MOST_NUMBERS // len(a))
+        with np.errstate(all="ignore"):
+            for begin in range(0, a.shape[1], step):
+                part = slice(begin, begin + step)
+                share = weight if weight.shape[1] == 1 else weight[:, part]
+                at_zero = None if zero is None else zero[part]
+                mixture = self.formulas, share, a[:, part], b[:, part]
+                averages, *_ = moments(*mixture, ARRAYS)
+                out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, self._law)
+        return out
+
+    def _law(self, a: Floats, b: Floats, norm: Floats, t: Floats, xp: Any) -> Pair:
+        """Distribution function and density at places `t` on the scale of draws."""
+        t = np.clip(t, -_FARTHEST, _FARTHEST) if self.formulas.positive else t
+        return 1.0 - self.above_drawn(t, a, b), self.formulas.law(a, b, norm, t, xp)[1]
 
     # --- outcomes, averaged over theta
 

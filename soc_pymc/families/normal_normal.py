@@ -19,6 +19,7 @@ from numpy.random import Generator
 from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
+from ..prior_table import FAMILIES as FORMULAS
 from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
 from .priors import Normal, NormalMixture
@@ -185,6 +186,7 @@ class NormalNormal(Family):
     """Normal priors of values: `a` is the mean, `b` the variance."""
 
     name = "Normal"
+    formulas = FORMULAS["Normal"]
     outcome = OUTCOMES["normal"]
     prior, mixture, rows = Normal, NormalMixture, NormalRows
     parameters = "mean", "variance"

@@ -112,7 +112,6 @@ class Outcome:
     validity: Validity
     sums_of: Mapping[str, Sum]  # terms of columns, except those only of scores
     tables: Mapping[str, Table]  # first "part", last "joint", which is optional
-    amounts: Mapping[str, str]  # roles for bins of equal amounts, with the column of their sum
     describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
     # (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
     # errors from noise alone, by group
@@ -268,7 +267,6 @@ _POISSON = Outcome(
         "count": _margin("count_cell", _COUNT),
         "joint": _joint("exposure_cell", "count_cell", reals=_JOINT_COUNT),
     },
-    amounts={"count": "sum_y", "exposure": "sum_N"},
     pooled=_pooled_rates,
     forms=POISSON_FORMS,
     describe=lambda _, sums: (
@@ -333,7 +331,6 @@ _NORMAL = Outcome(
         "joint": _joint("noise_cell", "value_cell", reals=_VALUE),
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
-    amounts={},
     estimate=lambda value, noise_sd: value,
     of_bins=lambda sums: (np.sqrt(sums["sum_s2"] / sums["n"]), sums["sum_y"] / sums["n"]),
     usual_size=None,
@@ -411,7 +408,6 @@ _BINOMIAL = Outcome(
         ),
     },
     grid=f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
-    amounts={"successes": "sum_y", "trials": "sum_N"},
     ends=(0.0, 1.0),  # where the logit is infinite: forests vote as one
     pooled=partial(_pooled_rates, trials=True),
     forms=BINOMIAL_FORMS,

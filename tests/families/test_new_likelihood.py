@@ -14,13 +14,12 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc import prior_table
 from soc_pymc._model.rows import rows_of
 from soc_pymc.data import validation
-from soc_pymc.families import family, mixtures, outcomes, scales
+from soc_pymc.families import family, outcomes, scales
 from soc_pymc.families.forms import OutcomeForms
-from soc_pymc.families.rising import columns as sums_of_cells
-from soc_pymc.families.rising import two_points
+from soc_pymc.families.poisson_gamma import columns as sums_of_cells
+from soc_pymc.families.poisson_gamma import two_points
 from soc_pymc.families.row_sums import Ragged, RowSums, by_row
 from tests.examples import OVER
 
@@ -87,6 +86,9 @@ COUNTS = outcomes.OUTCOMES["poisson"]
 
 class WaitingFamily(type(family.GAMMA)):
     name, prior, rows = "Waiting", WaitingPrior, WaitingRows
+    formulas = SimpleNamespace(
+        **vars(family.GAMMA.formulas) | {"update": lambda a, b, y, events: (a + events, b + y)}
+    )
     outcome = replace(
         COUNTS,
         kind="waiting",
@@ -120,15 +122,12 @@ TIMES = WaitingFamily(family.GAMMA.components)
 @pytest.fixture
 def waiting(monkeypatch):
     """Adds the kind and the family to the tables that hold them by name."""
-    size_cell, laws = scales.CELLS["exposure_cell"], prior_table.FAMILIES
-    update = {"update": lambda a, b, y, events: (a + events, b + y)}
+    size_cell = scales.CELLS["exposure_cell"]
     for records, name, record in (
         (outcomes.OUTCOMES, "waiting", TIMES.outcome),
         (family.FAMILIES, "Waiting", TIMES),
         (scales.CELLS, "time_cell", size_cell._replace(role="outcome")),
         (scales.CELLS, "events_cell", size_cell),
-        (mixtures._LAWS, "Waiting", mixtures._LAWS["Gamma"]),
-        (laws, "Waiting", SimpleNamespace(**vars(laws["Gamma"]) | update)),
         *((validation.NUMBERS, role, rule) for role, rule in TIMES.outcome.bounds.items()),
     ):
         monkeypatch.setitem(records, name, record)
