@@ -16,7 +16,7 @@ from .._lib.arrays import Floats
 from .binomial_beta import a_b
 from .components import STEP, WIDTH, Components, Frame, Relative, reciprocal
 from .mixture_weights import Bounds, Grid, Law, between
-from .special_functions import log_beta_binomial, polygammas
+from .special_functions import polygammas
 
 _LOGITS = 230.0  # largest logit of a mean
 _LOG_SPREADS = (-230.0, 2.7)  # bounds of the second curve: spreads of logit theta are at most 21
@@ -191,14 +191,6 @@ def _law_weights(
     return between(normal, beta, path, floor)
 
 
-def success_log_density(
-    successes: Floats, trials: Floats, location: Floats, variance: Floats
-) -> Floats:
-    """Log marginal probability (n, R) of successes (n,), by moments of logit theta."""
-    a, b = betas_of_logit(location, variance)
-    return log_beta_binomial(successes[:, None], trials[:, None], a, b)
-
-
 def _success_curvature(
     successes: Floats, trials: Floats, variance: Floats
 ) -> tuple[Floats, Floats, Floats]:
@@ -217,10 +209,6 @@ BETAS = Components(
     parameters=betas_of_logit,
     relative=_relative_betas,
     log_pilot=_log_pilot,
-    log_density=success_log_density,
     zero=lambda a: (np.ones(len(a)), np.full(len(a), 1e100)),
-    lowest=0.0,
-    size_sums="N",
-    size=np.asarray,
     curvature=_success_curvature,
 )
