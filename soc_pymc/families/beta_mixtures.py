@@ -15,7 +15,7 @@ from scipy import special
 from .._lib.arrays import Floats
 from .binomial_beta import a_b
 from .components import STEP, WIDTH, Components, Frame, Relative, reciprocal
-from .mixture_weights import Bounds, Grid, Law, between
+from .mixture_weights import Bounds, Grid, Law, Pair, between
 from .special_functions import polygammas
 
 _LOGITS = 230.0  # largest logit of a mean
@@ -55,7 +55,7 @@ def _solve(location, variance, a, b):  # type: ignore[no-untyped-def]
         a[i], b[i] = p, q
 
 
-def betas_of_logit(location: ArrayLike, variance: ArrayLike) -> tuple[Floats, Floats]:
+def betas_of_logit(location: ArrayLike, variance: ArrayLike) -> Pair:
     """Parameters a and b of the Betas whose logit has this mean and variance."""
     moments = np.broadcast_arrays(
         np.asarray(location, dtype=float), np.asarray(variance, dtype=float)
@@ -65,7 +65,7 @@ def betas_of_logit(location: ArrayLike, variance: ArrayLike) -> tuple[Floats, Fl
     return a.reshape(moments[0].shape), b.reshape(moments[0].shape)
 
 
-def logit_moments(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+def logit_moments(a: Floats, b: Floats) -> Pair:
     """Mean and variance of logit theta under Beta(a, b)."""
     return special.psi(a) - special.psi(b), special.polygamma(1, a) + special.polygamma(1, b)
 
@@ -90,7 +90,7 @@ def _beta_rise(frame: Frame) -> Floats:
     )
 
 
-def _relative_betas(base: Frame, parameters: tuple[Floats, Floats], z: Floats) -> Relative:
+def _relative_betas(base: Frame, parameters: Pair, z: Floats) -> Relative:
     a, b = parameters
     middle_logit, logit = base.mean_curve[:, None], np.log(a) - np.log(b)
     gap = logit - middle_logit

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from .mixture_weights import FLOOR, LOWEST, Bounds, Grid, Law, WeightForms, between, bounds_of
+from .mixture_weights import FLOOR, LOWEST, Bounds, Grid, Law, Pair, WeightForms, between, bounds_of
 from .special_functions import polygammas
 
 WIDTH = 0.3
@@ -105,13 +105,13 @@ class Components:
     ends: tuple[float, float]  # of the positions, in units of the base distribution's spread
     base: Callable[[Any, Any], Frame]  # of both curves
     # (location (n, R), variance (n, 1) or (n, R)) -> conjugate parameters
-    parameters: Callable[[Floats, Floats], tuple[Floats, Floats]]
+    parameters: Callable[[Floats, Floats], Pair]
     # (bases, conjugate parameters, z) -> components in their units
-    relative: Callable[[Frame, tuple[Floats, Floats], Floats], Relative]
+    relative: Callable[[Frame, Pair, Floats], Relative]
     # (bases, z, curves (n, 2), components, bounds) -> log weights (n, R) that make the family's law
     # less those of its parameters, where these have no closed form
     log_pilot: Callable[[Frame, Floats, Floats, Relative, Bounds], Floats] | None = None
-    zero: Callable[[Floats], tuple[Floats, Floats]]  # a of a component -> a, b of theta = 0
+    zero: Callable[[Floats], Pair]  # a of a component -> a, b of theta = 0
     lowest: float = 0.0  # bound of outcomes
     size_sums: str = "N"  # letter of the sums of sizes in joint cells
     size: Callable[[Floats], Floats] = np.asarray  # mean of what they add up -> size
@@ -168,13 +168,13 @@ def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
     return Frame(log_mean, log_mean + below, spread)
 
 
-def _gamma_parameters(location: Floats, variance: Floats) -> tuple[Floats, Floats]:
+def _gamma_parameters(location: Floats, variance: Floats) -> Pair:
     """Shape (n, 1), shared by the components, and rate (n, R)."""
     shape = inverse_trigamma(variance[:, :1])
     return shape, np.exp(special.psi(shape) - location)
 
 
-def _relative_gammas(base: Frame, parameters: tuple[Floats, Floats], z: Floats) -> Relative:
+def _relative_gammas(base: Frame, parameters: Pair, z: Floats) -> Relative:
     shape, rate = parameters
     log_mean = np.log(shape) - np.log(rate) - base.mean_curve[:, None]
     mean, ones = np.expm1(log_mean), np.ones(len(shape))
@@ -248,7 +248,7 @@ def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
     return Frame(np.array(mean, dtype=float), np.array(mean, dtype=float), spread)
 
 
-def _relative_normals(base: Frame, parameters: tuple[Floats, Floats], z: Floats) -> Relative:
+def _relative_normals(base: Frame, parameters: Pair, z: Floats) -> Relative:
     mean = ((base.location - base.mean_curve) / base.spread)[:, None] + z
     ones = np.ones(len(mean))
     return Relative(mean[None], mean, np.full(mean.shape, WIDTH**2), base.spread, 0.0 * ones, ones)
@@ -289,7 +289,7 @@ NORMALS = Components(
 
 def cell_points(
     components: Components, cells: Mapping[str, NDArray[Any]], variance: Floats
-) -> tuple[Ints, tuple[Floats, Floats], Floats]:
+) -> tuple[Ints, Pair, Floats]:
     """Joint cells as weighted points: cell of each, its outcome and size, and number of items.
 
     A cell of several values becomes two points with its means and, in the direction in which the

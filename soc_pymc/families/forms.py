@@ -4,9 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.random import Generator
 
 from .._lib.arrays import Bools, Floats
 from .row_sums import Columns
+
+Pair = tuple[Floats, Floats]
 
 
 class OutcomeForms(Protocol):
@@ -26,7 +29,7 @@ class OutcomeForms(Protocol):
         divisor = np.where(total > 0, total, 1.0)
         return sums["sum_yN"] / divisor, sums["sum_N2"] / divisor, total
 
-    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+    def cell_range(self, cells: Columns) -> Pair:
         """Smallest and largest outcome of joint cells."""
 
     def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
@@ -69,14 +72,10 @@ class OutcomeForms(Protocol):
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         """Mask of scores that cannot be estimates of theta, given the outcomes."""
 
-    def thinned(
-        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
-    ) -> tuple[Floats, Floats]:
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         """A random part of each outcome, and its size; `remainder` is independent of it."""
 
-    def remainder(
-        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
-    ) -> tuple[Any, Any]:
+    def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> tuple[Any, Any]:
         """The rest of each outcome after thinning, and its size."""
         return y - held[0], size - held[1]
 
@@ -98,7 +97,7 @@ class OutcomeForms(Protocol):
     def pooled_rate(self, total: float, weight: float) -> float:
         """Mean outcome, kept where no possible outcome has a likelihood of 0."""
 
-    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
+    def weighted(self, y: Floats, size: Floats) -> Pair:
         """Weights, and outcomes times their weights: the ratio estimates theta."""
         return size, y
 
@@ -108,9 +107,7 @@ class OutcomeForms(Protocol):
     def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
         """Log likelihood, (n,), and slope of a straight-line calibration of scores."""
 
-    def contrast(
-        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
-    ) -> tuple[Floats, Floats]:
+    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         """Outcomes less their prediction from fresh ones of the same items, and weights."""
 
 
@@ -120,7 +117,7 @@ def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
 
 
 def fitted_line(
-    x: Floats, level: float, expected: Callable[[Floats], tuple[Floats, Floats]], y: Floats
+    x: Floats, level: float, expected: Callable[[Floats], Pair], y: Floats
 ) -> tuple[Floats, float]:
     """Expected outcomes and slope of a generalised linear model on x, by Newton's method.
 

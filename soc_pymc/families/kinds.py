@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.random import Generator
 from scipy import special
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError, ItemsError
-from .forms import OutcomeForms, fitted_line
+from .forms import OutcomeForms, Pair, fitted_line
 from .row_sums import Columns
 from .scales import LOG, LOGIT, Scale
 
@@ -26,7 +27,7 @@ _TRIALS = (
 )
 
 
-def _uniform_range(cells: Columns) -> tuple[Floats, Floats]:
+def _uniform_range(cells: Columns) -> Pair:
     """Ends of uniform distributions with the cells' means and variances."""
     n = cells["n"]
     mean, square = cells["sum_y"] / n, cells["sum_y2"] / n
@@ -41,7 +42,7 @@ class _RateForms(OutcomeForms, Protocol):
 
     scale: Scale  # on which theta is linear in `line`
 
-    def expected(self, predictor: Floats, size: Floats) -> tuple[Floats, Floats]:
+    def expected(self, predictor: Floats, size: Floats) -> Pair:
         """Means and variances of outcomes, given theta on the scale."""
 
     def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
@@ -51,7 +52,7 @@ class _RateForms(OutcomeForms, Protocol):
         theta = np.divide(mean, size, out=np.full(len(y), 0.5), where=size > 0)
         return self.log_likelihood(y, size, theta), slope
 
-    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+    def cell_range(self, cells: Columns) -> Pair:
         low, high = _uniform_range(cells)
         low = np.maximum(np.floor(low + 0.5), 0.0)
         return low, np.maximum(np.ceil(high - 0.5), low)
@@ -130,9 +131,7 @@ class _PoissonForms(_RateForms):
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return (score < 0) | ((score == 0) & (y > 0))
 
-    def thinned(
-        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
-    ) -> tuple[Floats, Floats]:
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         return rng.binomial(y.astype(np.int64), fraction).astype(float), fraction * size
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
@@ -149,13 +148,11 @@ class _PoissonForms(_RateForms):
 
         return PoissonRegressor(alpha=penalty, solver="newton-cholesky", tol=1e-8, max_iter=1000)
 
-    def expected(self, predictor: Floats, size: Floats) -> tuple[Floats, Floats]:
+    def expected(self, predictor: Floats, size: Floats) -> Pair:
         mean = size * np.exp(predictor)
         return mean, mean
 
-    def contrast(
-        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
-    ) -> tuple[Floats, Floats]:
+    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # counts less their expectation given both, and its binomial variance; a common factor of
         # all fresh rates is found by Newton's method on its logarithm
         counts = y + fresh_y
@@ -211,9 +208,7 @@ class _BinomialForms(_RateForms):
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return (score < 0) | (score > 1) | ((score == 0) & (y > 0))
 
-    def thinned(
-        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
-    ) -> tuple[Floats, Floats]:
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         successes, trials = y.astype(np.int64), size.astype(np.int64)
         held = rng.binomial(trials, fraction)
         successes_held = rng.hypergeometric(successes, trials - successes, held)
@@ -234,13 +229,11 @@ class _BinomialForms(_RateForms):
     def regressor(self, penalty: float) -> Any:
         return _LogisticOfRates(penalty)
 
-    def expected(self, predictor: Floats, size: Floats) -> tuple[Floats, Floats]:
+    def expected(self, predictor: Floats, size: Floats) -> Pair:
         share = special.expit(predictor)
         return size * share, size * share * (1.0 - share)
 
-    def contrast(
-        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
-    ) -> tuple[Floats, Floats]:
+    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # given both, the successes are hypergeometric; a common shift of fresh rates is taken out
         trials, successes = size + fresh_size, y + fresh_y
         known = (size > 0) & (fresh_size > 0) & (successes > 0) & (successes < trials)
@@ -288,7 +281,7 @@ class _NormalForms(OutcomeForms):
     def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
         raise FitError("values have no exposure: noise sds do not add up, so weigh by items")
 
-    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+    def cell_range(self, cells: Columns) -> Pair:
         return _uniform_range(cells)
 
     def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
@@ -327,15 +320,11 @@ class _NormalForms(OutcomeForms):
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return np.zeros(len(score), dtype=bool)
 
-    def thinned(
-        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
-    ) -> tuple[Floats, Floats]:
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         noise = rng.standard_normal(len(y))
         return y + np.sqrt((1 - fraction) / fraction) * size * noise, size / np.sqrt(fraction)
 
-    def remainder(
-        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
-    ) -> tuple[Any, Any]:
+    def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> tuple[Any, Any]:
         return (y - fraction * held[0]) / (1 - fraction), size / np.sqrt(1 - fraction)
 
     @property
@@ -351,7 +340,7 @@ class _NormalForms(OutcomeForms):
     def pooled_rate(self, total: float, weight: float) -> float:
         return total / weight
 
-    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
+    def weighted(self, y: Floats, size: Floats) -> Pair:
         weight = size**-2.0
         return weight, weight * y
 
@@ -367,9 +356,7 @@ class _NormalForms(OutcomeForms):
         slope = float((weight * about) @ y) / square
         return self.log_likelihood(y, size, (weight @ y) / weight.sum() + slope * about), slope
 
-    def contrast(
-        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
-    ) -> tuple[Floats, Floats]:
+    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # remove a common shift of all fresh values
         weight = 1.0 / (size**2 + fresh_size**2)
         residual = weight * (y - fresh_y)

@@ -22,6 +22,7 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 
+Pair = tuple[Floats, Floats]
 LOWEST = -700.0
 """Logarithm of the smallest weight over the largest."""
 FLOOR = 1e-3
@@ -111,14 +112,14 @@ class Bounds:
         """Both curves (..., n) relative to the pilot."""
         return (mean_curve - self.mean_curve) / self.unit, spread_curve - 2.0 * np.log(self.unit)
 
-    def bent(self, mean_curve: Floats, spread_curve: Floats) -> tuple[Floats, Floats]:
+    def bent(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
         """Relative curves (2, ..., n) as the components can represent them, and derivatives."""
         mean_curve, spread_curve = self.relative(mean_curve, spread_curve)
         mean, mean_slope = _bent(mean_curve, -self.farthest, self.farthest)
         spread, spread_slope = _bent(spread_curve, self.low, self.high)
         return np.stack([mean, spread]), np.stack([mean_slope / self.unit, spread_slope])
 
-    def represented(self, mean_curve: Floats, spread_curve: Floats) -> tuple[Floats, Floats]:
+    def represented(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
         """Both curves (..., n) as the components can represent them."""
         mean, spread = self.bent(mean_curve, spread_curve)[0]
         return self.mean_curve + self.unit * mean, spread + 2.0 * np.log(self.unit)
@@ -140,7 +141,7 @@ def bounds_of(
     return Bounds(mean_curve, spread_curve, unit, middle, _FARTHEST * reach, low + _ROOM, high)
 
 
-def _bent(x: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+def _bent(x: Floats, low: Floats, high: Floats) -> Pair:
     """X, bent smoothly towards bounds that it never passes; and the derivative."""
     soft = _SOFT * (high - low)
     above, below = (x - high + soft) / soft, (low + soft - x) / soft
@@ -179,7 +180,7 @@ class WeightForms:
         some = bounds[:, part], base[:, part], tilts[part], functions, *(x[part] for x in moments)
         return WeightForms.made_of(self.law, *some)
 
-    def bounded(self, predictors: Floats) -> tuple[Floats, Floats]:
+    def bounded(self, predictors: Floats) -> Pair:
         """Predictors (n, P, draws) with bounded relative curves, and these curves' derivatives."""
         curves, slopes = self.bounds.bent(predictors[:, 0].T, predictors[:, 1].T)
         curves, slopes = (values.transpose(2, 0, 1) for values in (curves, slopes))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numba
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
@@ -238,7 +239,7 @@ class RowSums(ABC):
             (along - 2.0 * middle) / _STEP**2,
         )
 
-    def draw(self, location: Floats, dispersion: Floats, rng: np.random.Generator) -> Floats:
+    def draw(self, location: Floats, dispersion: Floats, rng: Generator) -> Floats:
         """Replicates of the observed totals of all rows at given curves (..., rows)."""
         rows = np.arange(len(self.total))
         drawn = np.empty((len(rows), location[..., 0].size))
