@@ -8,13 +8,17 @@ from numpy.random import Generator
 
 from .._lib.arrays import Bools, Floats
 from .row_sums import Columns
+from .scales import Scale
 
 Pair = tuple[Floats, Floats]
+_MOST_STEPS, _DAMPING = 100, 1e-9  # of Newton's method for regressions
 
 
 class OutcomeForms(Protocol):
     """Functions of outcomes `y` and their sizes (exposure, noise sd), each (n,), of one kind."""
 
+    scale: Scale  # on which regressions are linear
+    longest: float = 1.0  # step of their coefficients
     zeros: str = ""  # name of the number of outcomes that are 0, for counts and successes
 
     # --- sums and cells
@@ -101,11 +105,38 @@ class OutcomeForms(Protocol):
         """Weights, and outcomes times their weights: the ratio estimates theta."""
         return size, y
 
-    def regressor(self, penalty: float) -> Any:
-        """A scikit-learn regressor of weighted means of outcomes."""
+    def expected(self, predictor: Floats) -> Pair:
+        """Theta at positions on the scale of theta, and its derivative."""
+
+    def regression(self, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0) -> Floats:
+        """Coefficients (1 + k,) of a generalised linear model of total / weight on x (n, k).
+
+        They minimise the negative log likelihood plus `penalty` / 2 times the squares of slopes.
+        """
+        design = np.column_stack([np.ones(len(x)), x])
+        ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
+        coefficients = np.zeros(design.shape[1])
+        pooled = self.pooled_rate(float(total.sum()), float(weight.sum()))
+        coefficients[0] = self.scale.position(pooled)
+        for _ in range(_MOST_STEPS):
+            theta, slope = self.expected(design @ coefficients)
+            information = (design.T * (weight * slope)) @ design + np.diag(ridge)
+            damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
+            pull = design.T @ (total - weight * theta) - ridge * coefficients
+            step = np.linalg.solve(information + damping, pull)
+            coefficients += np.clip(step, -self.longest, self.longest)
+            if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):
+                break
+        return coefficients
 
     def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
         """Log likelihood, (n,), and slope of a straight-line calibration of scores."""
+        x = self.scale.position(score) if self.scale.holds(score).all() else score
+        sd = float(x.std()) or 1.0
+        standard = (x - x.mean()) / sd
+        level, slope = self.regression(standard, *self.weighted(y, size))
+        theta, _ = self.expected(level + slope * standard)
+        return self.log_likelihood(y, size, theta), float(slope) / sd
 
     def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         """Outcomes less their prediction from fresh ones of the same items, and weights."""
@@ -114,23 +145,3 @@ class OutcomeForms(Protocol):
 def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
     """Number of outcomes that are 0, (...,)."""
     return np.asarray((y == 0).sum(axis=-1))
-
-
-def fitted_line(
-    x: Floats, level: float, expected: Callable[[Floats], Pair], y: Floats
-) -> tuple[Floats, float]:
-    """Expected outcomes and slope of a generalised linear model on x, by Newton's method.
-
-    `expected` gives means and variances of outcomes from the linear predictor, `level` its start.
-    """
-    design = np.stack([np.ones(len(x)), x - x.mean()])
-    line = np.array([level, 0.0])
-    for _ in range(100):
-        mean, variance = expected(np.clip(line @ design, -50.0, 50.0))
-        information = (design * variance) @ design.T
-        information += 1e-9 * np.eye(2) * np.trace(information)
-        step = np.linalg.solve(information, design @ (y - mean))
-        line = line + np.clip(step, -1.0, 1.0)
-        if np.abs(step).max() < 1e-9:
-            break
-    return mean, float(line[1])

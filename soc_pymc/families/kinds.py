@@ -5,15 +5,16 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
-from scipy import special
+from scipy import optimize, special
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError, ItemsError
-from .forms import OutcomeForms, Pair, fitted_line
+from .forms import OutcomeForms, Pair
 from .row_sums import Columns
-from .scales import LOG, LOGIT, Scale
+from .scales import LINEAR, LOG, LOGIT
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
+_FAR = 300.0  # logarithms and logits of theta that are as good as infinite
 _SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
 _FEW, _MANY = 0.1, 5.0  # expected counts above exposures; in between, none is not evidence
 _ALIKE = 0.5  # correlation from which noise sds seem to be computed from the values
@@ -39,18 +40,6 @@ def _uniform_range(cells: Columns) -> Pair:
 
 class _RateForms(OutcomeForms, Protocol):
     """Functions that counts and successes share."""
-
-    scale: Scale  # on which theta is linear in `line`
-
-    def expected(self, predictor: Floats, size: Floats) -> Pair:
-        """Means and variances of outcomes, given theta on the scale."""
-
-    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
-        x = self.scale.position(score) if self.scale.holds(score).all() else score
-        level = float(self.scale.position(self.pooled_rate(y.sum() + 0.5, size.sum())))
-        mean, slope = fitted_line(x, level, lambda predictor: self.expected(predictor, size), y)
-        theta = np.divide(mean, size, out=np.full(len(y), 0.5), where=size > 0)
-        return self.log_likelihood(y, size, theta), slope
 
     def cell_range(self, cells: Columns) -> Pair:
         low, high = _uniform_range(cells)
@@ -143,14 +132,9 @@ class _PoissonForms(_RateForms):
     def pooled_rate(self, total: float, weight: float) -> float:
         return max(total, 0.5) / weight  # of no events, half an event
 
-    def regressor(self, penalty: float) -> Any:
-        from sklearn.linear_model import PoissonRegressor
-
-        return PoissonRegressor(alpha=penalty, solver="newton-cholesky", tol=1e-8, max_iter=1000)
-
-    def expected(self, predictor: Floats, size: Floats) -> Pair:
-        mean = size * np.exp(predictor)
-        return mean, mean
+    def expected(self, predictor: Floats) -> Pair:
+        rate = np.exp(np.clip(predictor, -_FAR, _FAR))
+        return rate, rate
 
     def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # counts less their expectation given both, and its binomial variance; a common factor of
@@ -162,16 +146,15 @@ class _PoissonForms(_RateForms):
         known = (counts > 0) & np.isfinite(odds)
         if not known.any() or y[known].sum() in (0, counts[known].sum()):
             raise ItemsError("fresh=: there are no counts in both outcomes of items seen twice")
-        factor = 0.0
-        for _ in range(50):
+
+        def residuals(factor: float) -> Floats:
             share = special.expit(np.where(known, odds, 0.0) + factor)
-            residual = np.where(known, y - counts * share, 0.0)
-            weight = np.where(known, counts * share * (1 - share), 0.0)
-            step = residual.sum() / weight.sum()
-            factor += float(np.clip(step, -2.0, 2.0))
-            if abs(step) < 1e-10:
-                break
-        return residual, weight
+            return np.where(known, y - counts * share, 0.0)
+
+        most = 40.0 + np.abs(odds[known]).max()
+        factor = optimize.brentq(lambda factor: residuals(factor).sum(), -most, most)
+        share = special.expit(np.where(known, odds, 0.0) + factor)
+        return residuals(factor), np.where(known, counts * share * (1 - share), 0.0)
 
 
 def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
@@ -226,12 +209,9 @@ class _BinomialForms(_RateForms):
         # of no successes half a success, of no failures half a failure
         return min(max(total, 0.5), weight - 0.5) / weight
 
-    def regressor(self, penalty: float) -> Any:
-        return _LogisticOfRates(penalty)
-
-    def expected(self, predictor: Floats, size: Floats) -> Pair:
-        share = special.expit(predictor)
-        return size * share, size * share * (1.0 - share)
+    def expected(self, predictor: Floats) -> Pair:
+        share = special.expit(np.clip(predictor, -_FAR, _FAR))
+        return share, share * (1.0 - share)
 
     def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # given both, the successes are hypergeometric; a common shift of fresh rates is taken out
@@ -249,32 +229,13 @@ class _BinomialForms(_RateForms):
         return residual - weight * (residual.sum() / weight.sum()), weight
 
 
-class _LogisticOfRates:
-    """Logistic regression of rates with weights, in scikit-learn's manner."""
-
-    def __init__(self, penalty: float) -> None:
-        self._penalty = penalty
-
-    def fit(self, x: Any, rate: Floats, sample_weight: Floats) -> "_LogisticOfRates":
-        """Fit to a success of weight `rate` and a failure of the rest, for each line."""
-        from sklearn.linear_model import LogisticRegression
-
-        weight = np.concatenate([sample_weight * rate, sample_weight * (1.0 - rate)])
-        strength = 1.0 / max(self._penalty * float(np.sum(sample_weight)), 1e-12)
-        self._model = LogisticRegression(C=strength, tol=1e-8, max_iter=1000)
-        labels = np.repeat([1, 0], len(rate))
-        self._model.fit(np.concatenate([x, x]), labels, sample_weight=weight)
-        return self
-
-    def predict(self, x: Any) -> Floats:
-        """Rates."""
-        return np.asarray(self._model.predict_proba(x)[:, 1])
-
-
 # --- values y ~ Normal(theta, s^2) ---------------------------------------------------------------
 
 
 class _NormalForms(OutcomeForms):
+    scale = LINEAR
+    longest = np.inf  # a linear model is solved in one step
+
     def mean_size(self, sums: Columns) -> Floats:
         return np.sqrt(sums["sum_w"] / sums["n"])
 
@@ -344,17 +305,8 @@ class _NormalForms(OutcomeForms):
         weight = size**-2.0
         return weight, weight * y
 
-    def regressor(self, penalty: float) -> Any:
-        from sklearn.linear_model import LinearRegression
-
-        return LinearRegression()
-
-    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
-        weight = 1.0 / size**2
-        about = score - (weight @ score) / weight.sum()
-        square = max(float((weight * about) @ about), 1e-300)
-        slope = float((weight * about) @ y) / square
-        return self.log_likelihood(y, size, (weight @ y) / weight.sum() + slope * about), slope
+    def expected(self, predictor: Floats) -> Pair:
+        return predictor, np.ones_like(predictor)
 
     def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # remove a common shift of all fresh values
