@@ -275,9 +275,6 @@ class BinomialBeta(Family):
         theta = special.expit(self.draw(*a_b(location, dispersion), (rng, rng)))
         return rng.binomial(np.asarray(size).astype(np.int64), theta).astype(float)
 
-    def possible_size(self, size: Floats) -> Floats:
-        return np.rint(size)
-
     def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
         total = a + b
         mean = size * (a / total)
@@ -293,6 +290,3 @@ class BinomialBeta(Family):
         count, width = super().grid(weight, a, b, size, size)
         count = np.minimum(count, size)  # those beyond the grid's end have no weight
         return np.where(swap, size - count, count), width
-
-    def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        return np.clip(cut * (a + b + size) - a, 0.0, size + 1.0)

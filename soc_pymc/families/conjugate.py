@@ -24,6 +24,7 @@ Generators = tuple[Generator, ...]
 _GRID = 256  # further outcomes that stand for all
 _REACH = 8.0  # extent of the grid beyond the components, in sd
 _MOST_NUMBERS = 1 << 16  # in one array of members x items
+_FAR = 40.0  # predictive sd beyond which no further value comes
 _SINGLE = 128  # counts summed one by one
 _AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
 _FARTHEST = 690.0  # largest logarithm or logit of theta
@@ -194,14 +195,10 @@ class Family(Protocol):
 
     # --- further outcomes of mixtures of components (K, n), or (K, 1, n) for a grid of outcomes
 
-    def possible_size(self, size: Floats) -> Floats:
-        """Sizes as outcomes can have them."""
-        return size
-
     def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
         """Mean and sd of outcomes, and how far their upper tail reaches beyond a Normal's."""
 
-    def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
+    def further_log_density(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """Log density of an outcome, up to what all components share."""
         return self.log_marginal(y, size, a, b)
 
@@ -217,8 +214,23 @@ class Family(Protocol):
             return _count_grid(np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, most)))
         return low + (high - low) * np.linspace(0.0, 1.0, _GRID)[:, None], np.ones(1)
 
-    def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
+    def _possible(self, size: Floats) -> Floats:
+        """Sizes as outcomes can have them: whole numbers of trials."""
+        return np.rint(size) if self.outcome.validity.size.whole else size
+
+    def _cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
         """Outcome from which on each component by itself has a mean above the cut."""
+        mean = self.mean(a, b)
+        # a posterior without variance moves with no outcome: its cut-off is at infinity, and is cut
+        with np.errstate(all="ignore"):
+            gain = self.outcome.forms.response(size, mean, self.variance(a, b))
+            estimate = cut + (cut - mean) / gain
+            outcome = estimate * size if self.outcome.whole else estimate
+        if self.outcome.whole:
+            return np.clip(outcome, 0.0, size + 1.0 if self.outcome.validity.size.whole else None)
+        middle, sd, _ = self.outcome_moments(a, b, size)
+        far = _FAR * sd.max(axis=0)
+        return np.clip(outcome, middle.min(axis=0) - far, middle.max(axis=0) + far)
 
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
@@ -238,14 +250,14 @@ class Family(Protocol):
 
         `theta` has components `a, b, weight`, each (K, n).
         """
-        expected, size = np.empty(len(size)), self.possible_size(size)
+        expected, size = np.empty(len(size)), self._possible(size)
         step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
         for start in range(0, len(size), step):
             part = slice(start, start + step)
             weight, a, b = (x[:, part] for x in (theta.weight, theta.a, theta.b))
             y, width = self.grid(weight, a, b, size[part])
             a, b = a[:, None], b[:, None]
-            p, log_all = _normalised(self.further_log_density(y, a, b, size[part]), weight[:, None])
+            p, log_all = _normalised(self.further_log_density(y, size[part], a, b), weight[:, None])
             after = self.update(a, b, y, size[part])
             means = self.mean(*after)
             mean = (p * means).sum(axis=0)
@@ -261,7 +273,7 @@ class Family(Protocol):
         chosen if y' is at least a cut-off, found on the components `coarse`. The value is then a
         sum over y' in closed form.
         """
-        size = self.possible_size(size)
+        size = self._possible(size)
         above = theta.average(self.mean(theta.a, theta.b)) > cut
         least = self._cut_off(coarse, size, cut)
         gained = self.gained(least, above, theta.a, theta.b, size, cut)
@@ -270,13 +282,13 @@ class Family(Protocol):
     def _cut_off(self, theta: Any, size: Floats, cut: Floats) -> Floats:
         """Least further outcome with E(theta | y, y') above the cut."""
         weight = np.ones_like(theta.a) if theta.weight is None else theta.weight
-        ends = self.cut_offs(theta.a, theta.b, size, cut)
+        ends = self._cut_offs(theta.a, theta.b, size, cut)
         high = ends.max(axis=0)
 
         def gap(outcome: Floats, item: Floats) -> Floats:
             i = item.astype(int)
             a, b = theta.a[:, i], theta.b[:, i]
-            log_density = self.further_log_density(outcome, a, b, size[i])
+            log_density = self.further_log_density(outcome, size[i], a, b)
             means = self.mean(*self.update(a, b, outcome, size[i]))
             return (_normalised(log_density, weight[:, i])[0] * (means - cut[i])).sum(axis=0)
 

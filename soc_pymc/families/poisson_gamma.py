@@ -38,8 +38,8 @@ _NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson w
 _TINY = -690.0  # log of the numbers below which the cdf of a Gamma is computed from its logarithm
 _LEAST_SHAPE = 1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
 _MOST_EVENTS = 1e18  # expected of an item: more than this numpy cannot draw
-_TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
 _MANY = 1e5  # counts from which on logarithms of probabilities are formed without cancellation
+_TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
 _EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
 
@@ -302,15 +302,12 @@ class PoissonGamma(Family):
         mean, scale = a * (size / b), 1.0 + size / b
         return mean, np.sqrt(mean * scale), _TAIL * scale
 
-    def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
+    def further_log_density(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         if y.max() > _MANY or (a != a[:1]).any():
             return self.log_marginal(y, size, a, b)
         # terms that components of one shape share are computed once; they cancel for large counts
         log_p = -y * np.log1p(b / size) - a * np.log1p(size / b)
         return np.asarray(log_p + special.gammaln(a[0] + y) - special.gammaln(y + 1.0))
-
-    def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        return np.maximum(cut * (b + size) - a, 0.0)
 
 
 def draw_log_gamma(shape: Floats, rngs: Generators) -> Floats:
