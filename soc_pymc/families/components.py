@@ -88,10 +88,7 @@ def _solve_trigamma(value, out):  # type: ignore[no-untyped-def]
 
 
 def stretching(z: Floats, centre: ArrayLike = 0.0, corner: ArrayLike = _CORNER) -> Floats:
-    """Function of z that widens a Normal base distribution, (n, R): z^2/2, but linear far out.
-
-    It is linear beyond `corner` (n,) on both sides of a `centre` (n,).
-    """
+    """z^2/2 to widen a Normal base distribution, but linear beyond `corner` around `centre`."""
     corner = np.asarray(corner)[..., None]
     x = np.abs(z - np.asarray(centre)[..., None]) / corner
     return np.asarray(corner**2 * (x + np.log1p(np.exp(-2.0 * x)) - np.log(2.0)))
@@ -191,10 +188,7 @@ def reciprocal(values: Floats) -> Floats:
 def _gamma_weights(
     mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
 ) -> tuple[Floats, list[Floats]]:
-    """A log-normal is a log-normal times a component, nearly; Gamma(a) is Beta(a, A - a) Gamma(A).
-
-    A component is a Gamma(A).
-    """
+    """Log weights of log-normals, and of Gamma(a) as Beta(a, A - a) Gamma(A), a component."""
     place, inner = grid.base[0], grid.inner
     wide, a = np.exp(spread_curve), np.exp(-spread_curve)
     variance = np.log1p(wide) - np.log1p(inner)

@@ -309,11 +309,7 @@ def _normalised(log_density: Floats, weight: Floats) -> tuple[Floats, Floats]:
 
 
 def _count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Counts that stand for all from `low` to `high`, and their weights, each (outcomes, n).
-
-    The lowest are counts themselves; what remains is an integral over the root of the count, by
-    Gauss and Legendre, with the first term of Euler and Maclaurin where the two meet.
-    """
+    """Counts from `low` to `high`, then Gauss nodes of their root, with weights (outcomes, n)."""
     single = np.arange(_SINGLE)[:, None]
     short = high - low < _SINGLE
     node, share = (x[:, None] for x in np.polynomial.legendre.leggauss(_GRID - _SINGLE))

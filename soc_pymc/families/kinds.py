@@ -57,11 +57,7 @@ class _RateForms(OutcomeForms, Protocol):
 
 
 def _scatter(residual: Floats, expected: Floats, extra: Floats) -> Floats:
-    """Sum of squared residuals of outcomes with variance expected (1 + extra).
-
-    With Pearson's weight single events on tiny exposures would dominate; here it is kappa_4 + 2
-    Var(y)^2 of the negative binomial, divided by Var(y).
-    """
+    """Squared residuals over kappa_4 + 2 Var(y)^2 in units of Var(y) = expected (1 + extra)."""
     noise = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * expected * (1.0 + extra)
     return np.asarray((residual**2 / noise).sum(axis=-1))
 

@@ -64,10 +64,7 @@ class MixtureCells:
         return special.expit(predictor) if len(self.atom) else np.zeros_like(predictor)
 
     def _values(self, part: slice, weight: Floats, share: Floats) -> tuple[Floats, Floats, Floats]:
-        """Sums of log densities of rows under draws, (n, draws), and their derivatives.
-
-        They are in the log weights (n, R, draws), and in the logit of the share of zeros.
-        """
+        """Sums of log densities, and slopes in log weights and the logit of the share of zeros."""
         start = self.start[part.start : part.stop + 1]
         cells, edges = slice(start[0], start[-1]), start - start[0]
         rows = [slice(*ends) for ends in pairwise(edges)]

@@ -269,10 +269,7 @@ def weights_of_draws(predictors: Floats, forms: WeightForms) -> Floats:
 
 
 def solved(bounded: Floats, forms: WeightForms) -> Iterator[tuple[slice, Weights]]:
-    """Weights at bounded predictors (n, P, draws), slice by slice of the scores.
-
-    Where curves cannot be met, they come close.
-    """
+    """Weights at bounded predictors (n, P, draws) by slices of scores; or as close as they come."""
     step = max(1, _AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
     for begin in range(0, len(bounded), step):
         part = slice(begin, min(begin + step, len(bounded)))
@@ -386,10 +383,7 @@ def _solve_all(log_weight, bounded, parts, middle, has_path, solution):  # type:
 
 
 def _along_line(bounded: Floats, forms: WeightForms) -> Weights:
-    """Weights (n, R, 1) by following the line from the pilot's predictors.
-
-    Where Newton's method does not go on to the end, they stay at the last point reached.
-    """
+    """Weights (n, R, 1) as far as Newton's method follows the line from the pilot's predictors."""
     begin, tilt = forms.pilot(), np.zeros((2, len(bounded), 1))
     reached, step = np.zeros((len(begin), 1)), np.full((len(begin), 1), 0.5)
     while ((reached < 1.0) & (step >= _SHORTEST)).any():

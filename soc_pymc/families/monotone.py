@@ -100,12 +100,7 @@ class _Derivative:
 
 
 def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
-    """Projections of draws (draws, k) in the metric whose inverse is root @ root.T.
-
-    Constraints hold at some points of the curve. If the derivative has a negative minimum, its
-    point is added (cutting planes), until no minimum is below 0. A straight line corrects the
-    remaining rounding.
-    """
+    """Projections (draws, k) in the metric with inverse root @ root.T, by cutting planes."""
     scale = np.abs(derivative.secants(values)).max(axis=1)
     falls = np.flatnonzero(derivative.minima(values)[0].min(axis=1) < -_ROUNDING * scale)
     result = values.copy()

@@ -85,10 +85,7 @@ class NormalRows(RowSums):
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalRows":
-        """Build from tables of cells with a column ``row``: joint cells, or those of the noise.
-
-        Every row has at least one cell.
-        """
+        """Build from tables of cells with a column ``row``: joint cells, or those of the noise."""
         table, make = (
             (cells["joint"], _joint_sums) if "joint" in cells else (cells["noise"], _noise_sums)
         )

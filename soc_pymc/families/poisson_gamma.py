@@ -72,10 +72,7 @@ def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) ->
 def two_points(
     row_of: Ints, weight: Floats, sums: Floats, squares: Floats, cubes: Floats
 ) -> tuple[Ints, Floats, Floats]:
-    """Weighted points (bin, value, weight): one for a cell of a single value, else two.
-
-    The two are the Gauss rule of the cell's first three moments.
-    """
+    """Points (row, value, weight): one for a cell of a single value, else a Gauss rule of two."""
     mean = sums / weight
     variance = squares / weight - mean * mean
     # sums of squares carry rounding of this relative size: below it the cell is a single value
@@ -327,10 +324,6 @@ def moments_of_log(log_mean: Any, log_cv2: Any) -> Pair:
 
 
 def match_gammas(mean_log: Floats, variance_log: Floats) -> tuple[Floats, Floats]:
-    """Log mean and log cv2 of Gammas with these moments of log theta.
-
-    Shifting and scaling log theta would leave the Gamma family, so the two moments are matched:
-    trigamma(shape) = Var(log theta), then log rate = digamma(shape) - E(log theta).
-    """
+    """Log mean and log cv2 of the Gammas with these moments of log theta."""
     shape = inverse_trigamma(variance_log)
     return mean_log + np.log(shape) - special.psi(shape), -np.log(shape)

@@ -176,10 +176,7 @@ class RowSums(ABC):
         return list(self._parts(np.arange(len(self.total))))
 
     def _parts(self, rows: Ints) -> Iterator[tuple[Ints, int, tuple[NDArray[Any], ...]]]:
-        """Places in `rows` that have about the same number of cells, draws to take, and cells.
-
-        Together they make arrays of at most `_AT_ONCE` numbers, unless a single row makes more.
-        """
+        """Places in `rows` with about as many cells, draws to take at once, and padded cells."""
         sizes = sum(np.diff(start)[rows] for start in self._starts)
         octave = np.frexp(np.asarray(sizes, dtype=float))[1]
         for size in np.unique(octave):
@@ -218,10 +215,7 @@ class RowSums(ABC):
     def value_and_gradient(
         self, location: Floats, dispersion: Floats, rows: Ints | None = None
     ) -> Floats:
-        """Log marginals of rows, by default all, and their slopes: (3, draws, k).
-
-        Slopes are central differences of values, with relative errors of about 1e-5.
-        """
+        """Log marginals of rows, by default all, and slopes by differences: (3, draws, k)."""
         values, _, slopes = self._around(5, location, dispersion, rows)
         return np.stack([values[0], *slopes])
 
@@ -323,10 +317,7 @@ def make_surrogates(
     allowed: float = ERROR,
     degrees: tuple[int, ...] = (DEGREE,),
 ) -> Surrogates:
-    """Polynomials for all rows over boxes of both parameters, from `low` to `high` (2, rows).
-
-    Each has the first of the rising `degrees` whose error is allowed.
-    """
+    """Polynomials over boxes (2, rows) of the first of `degrees` whose error is allowed."""
     centre, reach = 0.5 * (low + high), 0.5 * (high - low)
     number, most = reach.shape[1], degrees[-1] + 1
     coefficients, degree = np.zeros((number, most, most)), np.zeros(number, dtype=np.int64)
@@ -382,10 +373,7 @@ def _polynomial(u, v, terms, inner, value):  # type: ignore[no-untyped-def]
 def polynomial_values(  # type: ignore[no-untyped-def]
     m, c, value, slopes, outside, centre, reach, coefficients, degree
 ):
-    """Fill values (rows, draws) of polynomials, and slopes (2, rows, draws) unless empty.
-
-    Rows and draws outside the polynomials' regions are marked in `outside`.
-    """
+    """Fill values and slopes (unless empty), (rows, draws), and mark those outside regions."""
     draws = m.shape[1]
     u, v, inner = np.empty(draws), np.empty(draws), np.empty(draws)
     power = np.arange(coefficients.shape[1])
