@@ -82,7 +82,7 @@ def success_frame(logit_mean: ArrayLike, log_odds_cv2: ArrayLike) -> Frame:
 
 
 def _beta_rise(frame: Frame) -> Floats:
-    """Slope where, with mu = a/(a + b), d log a = mu df and d log b = -(1 - mu) df."""
+    """Slope of the location, mu a psi'(a) + (1 - mu) b psi'(b), with mu = a / (a + b)."""
     a, b = betas_of_logit(frame.location, frame.spread**2)
     successes, failures = a / (a + b), b / (a + b)
     return np.asarray(

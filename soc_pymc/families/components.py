@@ -217,7 +217,7 @@ def _gamma_weights(
 def _count_curvature(
     count: Floats, exposure: Floats, variance: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """The log likelihood is curved in the logarithm of count over exposure."""
+    """Curvature in the logarithm of count over exposure."""
     return reciprocal(count), -reciprocal(exposure), 1.0 / (variance + 1.0 / (count + 1.0))
 
 
@@ -284,12 +284,7 @@ NORMALS = Components(
 def cell_points(
     components: Components, cells: Mapping[str, NDArray[Any]], variance: Floats
 ) -> tuple[Ints, Pair, Floats]:
-    """Joint cells as weighted points: cell of each, its outcome and size, and number of items.
-
-    A cell of several values becomes two points with its means and, in the direction in which the
-    log likelihood is curved (the ratio of count and exposure; the value), its variance. `variance`
-    (cells,) is that of components.
-    """
+    """Cell, outcome and size, and items of points: one a cell, or two with its moments."""
     n, letter = cells["n"].astype(float), components.size_sums
     y, size = cells["sum_y"] / n, cells[f"sum_{letter}"] / n
     vy, vn = (

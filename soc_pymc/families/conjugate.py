@@ -246,10 +246,7 @@ class Family(Protocol):
         return np.where(above, cut * plain - mean * weighted, rise)
 
     def expected_variance(self, theta: Any, size: Floats) -> Floats:
-        """E Var(theta | t, y, y') over further outcomes y' of a size, (n,).
-
-        `theta` has components `a, b, weight`, each (K, n).
-        """
+        """E Var(theta | t, y, y') over further outcomes y' of a size, (n,)."""
         expected, size = np.empty(len(size)), self._possible(size)
         step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
         for start in range(0, len(size), step):

@@ -50,10 +50,7 @@ class OutcomeForms(Protocol):
         return ""
 
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
-        """Return True if outcomes and sizes speak against the noise that this kind has.
-
-        `tight` outcomes scatter less than that noise.
-        """
+        """Return True if outcomes (`tight` or not) and sizes speak against this noise."""
         return False
 
     def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
@@ -109,10 +106,7 @@ class OutcomeForms(Protocol):
         """Theta at positions on the scale of theta, and its derivative."""
 
     def regression(self, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0) -> Floats:
-        """Coefficients (1 + k,) of a generalised linear model of total / weight on x (n, k).
-
-        They minimise the negative log likelihood plus `penalty` / 2 times the squares of slopes.
-        """
+        """Coefficients (1 + k,) of a ridge-penalised generalised linear model on x."""
         design = np.column_stack([np.ones(len(x)), x])
         ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
         coefficients = np.zeros(design.shape[1])

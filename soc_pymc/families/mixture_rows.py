@@ -89,11 +89,7 @@ class MixtureCells:
         return value, by_weight, zeros - share * number
 
     def information(self, predictors: Floats) -> tuple[Floats, Floats]:
-        """Expected and observed information of predictors (rows, P), each (rows, P, P).
-
-        The expected one is estimated by the outer products of the cells' scores; the observed one
-        is minus the second derivative, which need not be positive.
-        """
+        """Expected (by the cells' scores) and observed information, each (rows, P, P)."""
         rows, number = predictors.shape
         expected, shares = [], self._share_of_zeros(predictors[:, -1])
         bounded, bend = self.forms.bounded(predictors[..., None])

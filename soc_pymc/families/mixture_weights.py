@@ -128,10 +128,7 @@ class Bounds:
 def bounds_of(
     law: Law, curves: Floats, unit: Floats, middle: Floats, reach: Floats, moments: Floats
 ) -> Bounds:
-    """Bounds at curves (n, 2) of the pilot, from components' means and variances (2, n, R).
-
-    `reach` (n,) is the spread of the base distribution in units of the first curve.
-    """
+    """Bounds at curves (n, 2), from moments (2, n, R) and the base's spread `reach`."""
     nearest = np.abs(moments[0]).argmin(axis=1)[None, :, None]
     mean, narrow = np.take_along_axis(moments, nearest, axis=2)[..., 0]
     wide = (_WIDEST * reach) ** 2

@@ -57,11 +57,7 @@ def _metric_root(draws: Floats, precision: Floats | None) -> Floats:
 
 
 class _Derivative:
-    """The derivative of a spline with knots (k,), a quadratic on each interval.
-
-    With p at the start, q at the end and the secant d, its Bernstein coefficients on an interval
-    are p, 3d - p - q and q, because their mean is the secant.
-    """
+    """Quadratics between knots with Bernstein coefficients p, 3d - p - q, q of secants d."""
 
     def __init__(self, knots: Floats) -> None:
         k = len(knots)

@@ -141,11 +141,7 @@ class RowSums(ABC):
 
     @classmethod
     def log_marginal(cls, xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
-        """Log marginal of rows (..., k) at their parameters (..., k).
-
-        `cells` are those of `cells`, with one more axis for tables; `xp` is ``numpy`` or
-        ``pytensor.tensor``.
-        """
+        """Log marginal of rows (..., k) from `cells`; `xp` is ``numpy`` or ``pytensor.tensor``."""
         *others, spread = cells
         curves = cls.widened(xp, location, dispersion, spread)
         return cls.log_probability(xp, *curves, *others)

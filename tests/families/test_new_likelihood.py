@@ -18,12 +18,11 @@ from soc_pymc._model.rows import rows_of
 from soc_pymc.data import validation
 from soc_pymc.families import family, outcomes, scales
 from soc_pymc.families.forms import OutcomeForms
-from soc_pymc.families.poisson_gamma import columns as sums_of_cells
-from soc_pymc.families.poisson_gamma import two_points
+from soc_pymc.families.poisson_gamma import columns, two_points
 from soc_pymc.families.row_sums import Ragged, RowSums, by_row
 from tests.examples import OVER
 
-POWERS = {f"sum_y{k if k > 1 else ''}": outcomes.Sum(k, 0) for k in (1, 2, 3)}
+POWERS = outcomes._powers("N", (1, 0), (2, 0), (3, 0))
 ROLES = {"score": "score", "time": "time", "events": "events"}
 
 
@@ -55,7 +54,7 @@ class WaitingRows(RowSums):
 
     @classmethod
     def of(cls, rows, cells):
-        row, *sums = sums_of_cells(cells["time"], ("n", *POWERS))
+        row, *sums = columns(cells["time"], ("n", *POWERS))
         points = by_row(rows, *two_points(row, *sums))
         return cls(points, np.bincount(row, sums[1], rows), np.zeros(rows))
 
@@ -97,7 +96,7 @@ class WaitingFamily(type(family.GAMMA)):
         whole=False,
         validity=replace(
             COUNTS.validity,
-            outcome=scales.Bounds("times must be finite numbers >= 0", least=0.0),
+            outcome=COUNTS.validity.size,
             size=scales.Bounds("events must be 1", largest=1.0, least=1.0),
             conflict=None,
         ),
