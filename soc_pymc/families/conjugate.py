@@ -28,6 +28,7 @@ _FAR = 40.0  # predictive sd beyond which no further value comes
 _SINGLE = 128  # counts summed one by one
 _AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
 _FARTHEST = 690.0  # largest logarithm or logit of theta
+_ROUNDED = 1e-6  # probability that a difference from 1 does not show well
 _FAINT = 1e-10  # components of less weight do not widen the grid
 
 
@@ -160,7 +161,11 @@ class Family(Protocol):
     def _law(self, a: Floats, b: Floats, norm: Floats, t: Floats, xp: Any) -> Pair:
         """Distribution function and density at places `t` on the scale of draws."""
         t = np.clip(t, -_FARTHEST, _FARTHEST) if self.formulas.positive else t
-        return 1.0 - self.above_drawn(t, a, b), self.formulas.law(a, b, norm, t, xp)[1]
+        below = 1.0 - self.above_drawn(t, a, b)
+        faint = (below < _ROUNDED).all(axis=0)
+        if faint.any():  # their digits went with the difference from 1
+            below = np.where(faint, self.cdf(self.natural(t), a, b), below)
+        return below, self.formulas.law(a, b, norm, t, xp)[1]
 
     # --- outcomes, averaged over theta
 
