@@ -3,8 +3,8 @@
 Averaged over theta a waiting time is Lomax, and theta given it is Gamma(a + 1, b + y).
 """
 
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numba
@@ -85,9 +85,8 @@ COUNTS = outcomes.OUTCOMES["poisson"]
 
 class WaitingFamily(type(family.GAMMA)):
     name, prior, rows = "Waiting", WaitingPrior, WaitingRows
-    formulas = SimpleNamespace(
-        **vars(family.GAMMA.formulas) | {"update": lambda a, b, y, events: (a + events, b + y)}
-    )
+    formulas = copy(family.GAMMA.formulas)
+    formulas.update = lambda a, b, y, events: (a + events, b + y)
     outcome = replace(
         COUNTS,
         kind="waiting",
@@ -146,8 +145,8 @@ def test_waiting_times_are_fitted_and_scored(waiting):
     exact = np.bincount(row, stats.lomax(np.exp(1.4), scale=np.exp(2.4)).logpdf(frame["time"]))
     values = rows_of(statistics, TIMES)[1].values(*curves)[0]
     np.testing.assert_allclose(values, exact, atol=1e-3)  # nats a bin
-    each = TIMES.log_density(frame["time"], 1, -1.0, -1.4)
-    np.testing.assert_allclose(np.bincount(row, each), exact, rtol=1e-10)
+    density = TIMES.log_density(frame["time"], 1, -1.0, -1.4)
+    np.testing.assert_allclose(np.bincount(row, density), exact, rtol=1e-10)
     fit = soc.fit(statistics, WaitingPrior(), progress=False)
     assert fit.status.pareto_k < 0.7
     points = np.array([0.2, 0.37, 0.8])
