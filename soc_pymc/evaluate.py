@@ -273,9 +273,14 @@ def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     def regression(knots: Floats, degree: int, ridge: float) -> Predict:
         options = {"extrapolation": "linear", "include_bias": False}
         basis = SplineTransformer(degree=degree, knots=knots[:, None], **options)
-        rate, x = outcome.forms.regressor(ridge / events.sum()), position[:, None]
-        rate.fit(basis.fit_transform(x), total / events, sample_weight=events)
-        return lambda score: unit * rate.predict(basis.transform(scale.position(score)[:, None]))
+        x = basis.fit_transform(position[:, None])
+        level, *slopes = outcome.forms.regression(x, events, total, ridge)
+
+        def predict(score: Floats) -> Floats:
+            x = basis.transform(scale.position(score)[:, None])
+            return unit * outcome.forms.expected(level + x @ np.array(slopes))[0]
+
+        return predict
 
     pooled = outcome.forms.pooled_rate(float(total.sum()), float(weight.sum()))
     constant = interpolated(np.full(len(position), pooled))
@@ -288,7 +293,8 @@ def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     if len(position) < len(knots) + degree:
         knots, degree = position, 1
     platt = regression(position[[0, -1]], 1, 0.0)
-    return baselines | {"platt": platt, "spline": regression(knots, degree, _RIDGE)}
+    ridge = 0.0 if outcome.theta is LINEAR else _RIDGE
+    return baselines | {"platt": platt, "spline": regression(knots, degree, ridge)}
 
 
 def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:

@@ -217,7 +217,7 @@ def make_cells(
         part = slice(start[k], start[k + 1])
         row_of_cell = b[part]
         outcomes = data[0][order][part], data[1][order][part]
-        densities = components.log_density(
+        densities = family.component_log_density(
             *outcomes, place[row_of_cell], variance[row_of_cell, None]
         )
         top = densities.max(axis=1)

@@ -15,8 +15,8 @@ from scipy import special
 from .._lib.arrays import Floats
 from .binomial_beta import a_b
 from .components import STEP, WIDTH, Components, Frame, Relative, reciprocal
-from .mixture_weights import Bounds, Grid, Law, between
-from .special_functions import log_beta_binomial, polygammas
+from .mixture_weights import Bounds, Grid, Law, Pair, between
+from .special_functions import polygammas
 
 _LOGITS = 230.0  # largest logit of a mean
 _LOG_SPREADS = (-230.0, 2.7)  # bounds of the second curve: spreads of logit theta are at most 21
@@ -55,7 +55,7 @@ def _solve(location, variance, a, b):  # type: ignore[no-untyped-def]
         a[i], b[i] = p, q
 
 
-def betas_of_logit(location: ArrayLike, variance: ArrayLike) -> tuple[Floats, Floats]:
+def betas_of_logit(location: ArrayLike, variance: ArrayLike) -> Pair:
     """Parameters a and b of the Betas whose logit has this mean and variance."""
     moments = np.broadcast_arrays(
         np.asarray(location, dtype=float), np.asarray(variance, dtype=float)
@@ -65,7 +65,7 @@ def betas_of_logit(location: ArrayLike, variance: ArrayLike) -> tuple[Floats, Fl
     return a.reshape(moments[0].shape), b.reshape(moments[0].shape)
 
 
-def logit_moments(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+def logit_moments(a: Floats, b: Floats) -> Pair:
     """Mean and variance of logit theta under Beta(a, b)."""
     return special.psi(a) - special.psi(b), special.polygamma(1, a) + special.polygamma(1, b)
 
@@ -82,7 +82,7 @@ def success_frame(logit_mean: ArrayLike, log_odds_cv2: ArrayLike) -> Frame:
 
 
 def _beta_rise(frame: Frame) -> Floats:
-    """Slope where, with mu = a/(a + b), d log a = mu df and d log b = -(1 - mu) df."""
+    """Slope of the location, mu a psi'(a) + (1 - mu) b psi'(b), with mu = a / (a + b)."""
     a, b = betas_of_logit(frame.location, frame.spread**2)
     successes, failures = a / (a + b), b / (a + b)
     return np.asarray(
@@ -90,7 +90,7 @@ def _beta_rise(frame: Frame) -> Floats:
     )
 
 
-def _relative_betas(base: Frame, parameters: tuple[Floats, Floats], z: Floats) -> Relative:
+def _relative_betas(base: Frame, parameters: Pair, z: Floats) -> Relative:
     a, b = parameters
     middle_logit, logit = base.mean_curve[:, None], np.log(a) - np.log(b)
     gap = logit - middle_logit
@@ -191,14 +191,6 @@ def _law_weights(
     return between(normal, beta, path, floor)
 
 
-def success_log_density(
-    successes: Floats, trials: Floats, location: Floats, variance: Floats
-) -> Floats:
-    """Log marginal probability (n, R) of successes (n,), by moments of logit theta."""
-    a, b = betas_of_logit(location, variance)
-    return log_beta_binomial(successes[:, None], trials[:, None], a, b)
-
-
 def _success_curvature(
     successes: Floats, trials: Floats, variance: Floats
 ) -> tuple[Floats, Floats, Floats]:
@@ -217,10 +209,6 @@ BETAS = Components(
     parameters=betas_of_logit,
     relative=_relative_betas,
     log_pilot=_log_pilot,
-    log_density=success_log_density,
     zero=lambda a: (np.ones(len(a)), np.full(len(a), 1e100)),
-    lowest=0.0,
-    size_sums="N",
-    size=np.asarray,
     curvature=_success_curvature,
 )

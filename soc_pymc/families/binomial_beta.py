@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
+from ..prior_table import FAMILIES as FORMULAS
 from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
-from .poisson_gamma import draw_log_gamma, histogram
+from .poisson_gamma import columns, draw_log_gamma, histogram, rising
 from .priors import Beta, BetaMixture
-from .rising import columns, rising
 from .row_sums import Columns, Ragged, RowSums
 from .scales import EXACT_COUNTS
 from .special_functions import beta_binomial_cdf, beta_kernel, beta_tail, log_beta_binomial
@@ -214,6 +214,7 @@ class BinomialBeta(Family):
     """Beta(a, b) priors of the probabilities of successes."""
 
     name = "Beta"
+    formulas = FORMULAS["Beta"]
     outcome = OUTCOMES["binomial"]
     prior, mixture, rows = Beta, BetaMixture, BetaRows
     parameters = "a", "b"
@@ -274,9 +275,6 @@ class BinomialBeta(Family):
         theta = special.expit(self.draw(*a_b(location, dispersion), (rng, rng)))
         return rng.binomial(np.asarray(size).astype(np.int64), theta).astype(float)
 
-    def possible_size(self, size: Floats) -> Floats:
-        return np.rint(size)
-
     def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
         total = a + b
         mean = size * (a / total)
@@ -292,6 +290,3 @@ class BinomialBeta(Family):
         count, width = super().grid(weight, a, b, size, size)
         count = np.minimum(count, size)  # those beyond the grid's end have no weight
         return np.where(swap, size - count, count), width
-
-    def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        return np.clip(cut * (a + b + size) - a, 0.0, size + 1.0)

@@ -7,6 +7,7 @@ score. The components at a score differ only in location: Gammas of one shape, N
 variance, or Betas of one variance of logit theta (`beta_mixtures`).
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from .mixture_weights import FLOOR, LOWEST, Bounds, Grid, Law, WeightForms, between, bounds_of
-from .special_functions import log_negative_binomial, polygammas
+from .mixture_weights import FLOOR, LOWEST, Bounds, Grid, Law, Pair, WeightForms, between, bounds_of
+from .special_functions import polygammas
 
 WIDTH = 0.3
 """Sd of a component in units of the base distribution's spread."""
@@ -67,21 +68,16 @@ class Relative(NamedTuple):
 def inverse_trigamma(value: ArrayLike) -> Floats:
     """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is nearly linear."""
     v = np.asarray(value, dtype=float)
-    # by the series of trigamma at 0, 1/x^2 + zeta(2) - 2 zeta(3) x
-    small = 1.0 / np.sqrt(v)
-    small = 1.0 / np.sqrt(
-        np.maximum(v - special.zeta(2.0) + 2.0 * special.zeta(3.0) * small, 0.5 * v)
-    )
     inside = np.empty(v.size)
-    _solve_trigamma(np.clip(v.ravel(), 1e-6, 1e7), inside)
-    return np.where(v > 1e7, small, np.where(v < 1e-6, 1.0 / v + 0.5, inside.reshape(v.shape)))
+    _solve_trigamma(np.maximum(v.ravel(), 1e-6), inside)
+    return np.where(v < 1e-6, 1.0 / v + 0.5, inside.reshape(v.shape))
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _solve_trigamma(value, out):  # type: ignore[no-untyped-def]
     for i in range(len(value)):
         v = value[i]
-        x = 0.5 + 1.0 / v
+        x = 1.0 / math.sqrt(v) if v > 1.0 else 0.5 + 1.0 / v  # nearly, at both ends
         for _ in range(30):
             _, tri, slope = polygammas(x)
             step = tri * (1.0 - tri / v) / slope
@@ -92,36 +88,32 @@ def _solve_trigamma(value, out):  # type: ignore[no-untyped-def]
 
 
 def stretching(z: Floats, centre: ArrayLike = 0.0, corner: ArrayLike = _CORNER) -> Floats:
-    """Function of z that widens a Normal base distribution, (n, R): z^2/2, but linear far out.
-
-    It is linear beyond `corner` (n,) on both sides of a `centre` (n,).
-    """
+    """z^2/2 to widen a Normal base distribution, but linear beyond `corner` around `centre`."""
     corner = np.asarray(corner)[..., None]
     x = np.abs(z - np.asarray(centre)[..., None]) / corner
     return np.asarray(corner**2 * (x + np.log1p(np.exp(-2.0 * x)) - np.log(2.0)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Components:
     """A family's components around base distributions from its curves."""
 
     law: Law
     ends: tuple[float, float]  # of the positions, in units of the base distribution's spread
     base: Callable[[Any, Any], Frame]  # of both curves
-    rise: Callable[[Frame], Floats]  # derivative of the location in the first curve
     # (location (n, R), variance (n, 1) or (n, R)) -> conjugate parameters
-    parameters: Callable[[Floats, Floats], tuple[Floats, Floats]]
+    parameters: Callable[[Floats, Floats], Pair]
     # (bases, conjugate parameters, z) -> components in their units
-    relative: Callable[[Frame, tuple[Floats, Floats], Floats], Relative]
+    relative: Callable[[Frame, Pair, Floats], Relative]
     # (bases, z, curves (n, 2), components, bounds) -> log weights (n, R) that make the family's law
     # less those of its parameters, where these have no closed form
-    log_pilot: Callable[[Frame, Floats, Floats, Relative, Bounds], Floats] | None
-    # (outcome, size, location, variance) -> log marginal densities (n, R)
-    log_density: Callable[[Floats, Floats, Floats, Floats], Floats]
-    zero: Callable[[Floats], tuple[Floats, Floats]]  # a of a component -> a, b of theta = 0
-    lowest: float  # bound of outcomes
-    size_sums: str  # letter of the sums of sizes in joint cells
-    size: Callable[[Floats], Floats]  # mean of what they add up -> size
+    log_pilot: Callable[[Frame, Floats, Floats, Relative, Bounds], Floats] | None = None
+    zero: Callable[[Floats], Pair]  # a of a component -> a, b of theta = 0
+    lowest: float = 0.0  # bound of outcomes
+    size_sums: str = "N"  # letter of the sums of sizes in joint cells
+    size: Callable[[Floats], Floats] = np.asarray  # mean of what they add up -> size
+    # derivative of the location in the first curve
+    rise: Callable[[Frame], Floats] = lambda base: np.ones_like(base.location)
     # (outcome, size as summed, variance of a component) -> direction of both in which the log
     # likelihood is curved, and the curvature
     curvature: Callable[[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]
@@ -173,27 +165,19 @@ def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
     return Frame(log_mean, log_mean + below, spread)
 
 
-def _gamma_parameters(location: Floats, variance: Floats) -> tuple[Floats, Floats]:
+def _gamma_parameters(location: Floats, variance: Floats) -> Pair:
     """Shape (n, 1), shared by the components, and rate (n, R)."""
     shape = inverse_trigamma(variance[:, :1])
     return shape, np.exp(special.psi(shape) - location)
 
 
-def _relative_gammas(base: Frame, parameters: tuple[Floats, Floats], z: Floats) -> Relative:
+def _relative_gammas(base: Frame, parameters: Pair, z: Floats) -> Relative:
     shape, rate = parameters
     log_mean = np.log(shape) - np.log(rate) - base.mean_curve[:, None]
     mean, ones = np.expm1(log_mean), np.ones(len(shape))
     # means and variances of wide log-normals and Gammas are in their upper tails
     reach = base.spread * (1.0 + _SKEWED * base.spread**2)
     return Relative(log_mean[None], mean, (1.0 + mean) ** 2 / shape, ones, 0.0 * ones, reach)
-
-
-def count_log_density(
-    count: Floats, exposure: Floats, location: Floats, variance: Floats
-) -> Floats:
-    """Log marginal probability (n, R) of counts (n,), by moments of log theta."""
-    shape, rate = _gamma_parameters(location, variance)
-    return log_negative_binomial(count[:, None], shape, exposure[:, None] * (shape / rate))
 
 
 def reciprocal(values: Floats) -> Floats:
@@ -204,10 +188,7 @@ def reciprocal(values: Floats) -> Floats:
 def _gamma_weights(
     mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
 ) -> tuple[Floats, list[Floats]]:
-    """A log-normal is a log-normal times a component, nearly; Gamma(a) is Beta(a, A - a) Gamma(A).
-
-    A component is a Gamma(A).
-    """
+    """Log weights of log-normals, and of Gamma(a) as Beta(a, A - a) Gamma(A), a component."""
     place, inner = grid.base[0], grid.inner
     wide, a = np.exp(spread_curve), np.exp(-spread_curve)
     variance = np.log1p(wide) - np.log1p(inner)
@@ -236,7 +217,7 @@ def _gamma_weights(
 def _count_curvature(
     count: Floats, exposure: Floats, variance: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """The log likelihood is curved in the logarithm of count over exposure."""
+    """Curvature in the logarithm of count over exposure."""
     return reciprocal(count), -reciprocal(exposure), 1.0 / (variance + 1.0 / (count + 1.0))
 
 
@@ -245,15 +226,9 @@ GAMMAS = Components(
     # lower tails of log theta are at worst exponential with a mean of one spread
     ends=(-8.05, 6.3),
     base=count_frame,
-    rise=lambda base: np.ones_like(base.location),
     parameters=_gamma_parameters,
     relative=_relative_gammas,
-    log_pilot=None,
-    log_density=count_log_density,
     zero=lambda shape: (shape, np.full(len(shape), 1e100)),
-    lowest=0.0,
-    size_sums="N",
-    size=np.asarray,
     curvature=_count_curvature,
 )
 
@@ -267,19 +242,10 @@ def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
     return Frame(np.array(mean, dtype=float), np.array(mean, dtype=float), spread)
 
 
-def _relative_normals(base: Frame, parameters: tuple[Floats, Floats], z: Floats) -> Relative:
+def _relative_normals(base: Frame, parameters: Pair, z: Floats) -> Relative:
     mean = ((base.location - base.mean_curve) / base.spread)[:, None] + z
     ones = np.ones(len(mean))
     return Relative(mean[None], mean, np.full(mean.shape, WIDTH**2), base.spread, 0.0 * ones, ones)
-
-
-def value_log_density(
-    value: Floats, noise_sd: Floats, location: Floats, variance: Floats
-) -> Floats:
-    """Log marginal density (n, R) of values (n,) under Normals of variances (n, 1) or (n, R)."""
-    total = noise_sd[:, None] ** 2 + variance
-    z = (value[:, None] - location) / np.sqrt(total)
-    return np.asarray(-0.5 * (z * z + np.log(2.0 * np.pi * total)))
 
 
 def _normal_weights(
@@ -302,11 +268,8 @@ NORMALS = Components(
     law=Law("Normal", _normal_weights, has_path=False),
     ends=(-7.7, 7.7),
     base=value_frame,
-    rise=lambda base: np.ones_like(base.location),
     parameters=lambda location, variance: (location, variance),
     relative=_relative_normals,
-    log_pilot=None,
-    log_density=value_log_density,
     zero=lambda mean: (np.zeros(len(mean)), np.full(len(mean), 1e-200)),
     lowest=-np.inf,
     size_sums="w",
@@ -320,13 +283,8 @@ NORMALS = Components(
 
 def cell_points(
     components: Components, cells: Mapping[str, NDArray[Any]], variance: Floats
-) -> tuple[Ints, tuple[Floats, Floats], Floats]:
-    """Joint cells as weighted points: cell of each, its outcome and size, and number of items.
-
-    A cell of several values becomes two points with its means and, in the direction in which the
-    log likelihood is curved (the ratio of count and exposure; the value), its variance. `variance`
-    (cells,) is that of components.
-    """
+) -> tuple[Ints, Pair, Floats]:
+    """Cell, outcome and size, and items of points: one a cell, or two with its moments."""
     n, letter = cells["n"].astype(float), components.size_sums
     y, size = cells["sum_y"] / n, cells[f"sum_{letter}"] / n
     vy, vn = (

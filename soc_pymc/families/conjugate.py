@@ -5,6 +5,7 @@ information is orthogonal (`Family.curves`), or by the two conjugate parameters 
 (`Family.to_parameters`). Functions take either pair as two arrays and broadcast.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +13,7 @@ from numpy.random import Generator
 from scipy.optimize import elementwise
 
 from .._lib.arrays import Bools, Floats
-from ..prior_table import ARRAYS
-from ..prior_table import FAMILIES as FORMULAS
+from ..prior_table import ARRAYS, mixture_rows, moments
 from .components import Components
 from .outcomes import Outcome
 from .row_sums import RowSums
@@ -23,15 +23,19 @@ Generators = tuple[Generator, ...]
 
 _GRID = 256  # further outcomes that stand for all
 _REACH = 8.0  # extent of the grid beyond the components, in sd
+_MOST_NUMBERS = 1 << 16  # in one array of members x items
+_FAR = 40.0  # predictive sd beyond which no further value comes
 _SINGLE = 128  # counts summed one by one
 _AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
+_FARTHEST = 690.0  # largest logarithm or logit of theta
+_ROUNDED = 1e-6  # probability that a difference from 1 does not show well
 _FAINT = 1e-10  # components of less weight do not widen the grid
 
 
 class Family(Protocol):
     """Theta given the score and outcomes given theta; `a, b` are conjugate parameters of theta.
 
-    Functions without a body here are a family's own; `soc_pymc.prior_table` has its formulas.
+    Functions without a body here are a family's own.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Family(Protocol):
     mixture: type  # that of mixtures of it
     rows: type[RowSums]  # sums of rows of items, and the log marginal given them
     components: Components  # of mixtures
+    formulas: Any  # of `soc_pymc.prior_table`
     has_log_moments: bool = False  # whether moments of log theta can be matched
     curves: tuple[str, str]  # names of the two curves in the posterior
     parameters: tuple[str, str]  # names of the conjugate parameters
@@ -52,7 +57,8 @@ class Family(Protocol):
 
     def to_parameters(self, location: Any, dispersion: Any) -> Pair:
         """Conjugate parameters of priors with these curves."""
-        a, b = FORMULAS[self.name].parameters(location, dispersion, ARRAYS)
+        dispersion = np.maximum(dispersion, -self.formulas.bounds[1])
+        a, b = self.formulas.parameters(np.asarray(location), dispersion, ARRAYS)
         return a, b
 
     def to_curves(self, a: Any, b: Any) -> Pair:
@@ -80,16 +86,16 @@ class Family(Protocol):
 
     def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
         """Conjugate parameters given an outcome."""
-        a, b = FORMULAS[self.name].update(a, b, y, size)
+        a, b = self.formulas.update(a, b, y, size)
         return a, b
 
     def mean(self, a: Any, b: Any) -> Any:
         """E(theta)."""
-        return FORMULAS[self.name].mean(a, b)
+        return self.formulas.mean(a, b)
 
     def variance(self, a: Any, b: Any) -> Any:
         """Var(theta)."""
-        return FORMULAS[self.name].variance(a, b)
+        return self.formulas.variance(a, b)
 
     def third(self, a: Any, b: Any) -> Any:
         """E[(theta - E(theta))^3]."""
@@ -124,6 +130,43 @@ class Family(Protocol):
         """P(theta > a draw on that scale)."""
         return self.above(drawn, a, b)
 
+    def summaries(
+        self,
+        weight: Floats | None,
+        a: Floats,
+        b: Floats,
+        probs: Sequence[float] = (),
+        zero: Floats | None = None,
+    ) -> Floats:
+        """Mean, sd, variance and quantiles of mixtures of members, (3 + probabilities, n).
+
+        Conjugate parameters are (members, n), weights (members, n) of sum 1; None are equal ones.
+        `zero` (n,) is the share of theta that is 0 and none of the members; it is the last row
+        then.
+        """
+        a, b = np.broadcast_arrays(a, b)
+        weight = np.full((len(a), 1), 1.0 / len(a)) if weight is None else weight
+        out = np.empty((3 + len(probs) + (zero is not None), a.shape[1]))
+        step = max(1, _MOST_NUMBERS // len(a))
+        with np.errstate(all="ignore"):
+            for begin in range(0, a.shape[1], step):
+                part = slice(begin, begin + step)
+                share = weight if weight.shape[1] == 1 else weight[:, part]
+                at_zero = None if zero is None else zero[part]
+                mixture = self.formulas, share, a[:, part], b[:, part]
+                averages, *_ = moments(*mixture, ARRAYS)
+                out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, self._law)
+        return out
+
+    def _law(self, a: Floats, b: Floats, norm: Floats, t: Floats, xp: Any) -> Pair:
+        """Distribution function and density at places `t` on the scale of draws."""
+        t = np.clip(t, -_FARTHEST, _FARTHEST) if self.formulas.positive else t
+        below = 1.0 - self.above_drawn(t, a, b)
+        faint = (below < _ROUNDED).all(axis=0)
+        if faint.any():  # their digits went with the difference from 1
+            below = np.where(faint, self.cdf(self.natural(t), a, b), below)
+        return below, self.formulas.law(a, b, norm, t, xp)[1]
+
     # --- outcomes, averaged over theta
 
     def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
@@ -132,6 +175,13 @@ class Family(Protocol):
     def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
         """`log_marginal` under curves."""
         return self.log_marginal(y, size, *self.to_parameters(location, dispersion))
+
+    def component_log_density(
+        self, y: Floats, size: Floats, location: Floats, variance: Floats
+    ) -> Floats:
+        """`log_marginal` (n, R) of outcomes (n,) under components of these locations."""
+        a, b = self.components.parameters(location, variance)
+        return self.log_marginal(y[:, None], size[:, None], a, b)
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """P(Y < y)."""
@@ -150,14 +200,10 @@ class Family(Protocol):
 
     # --- further outcomes of mixtures of components (K, n), or (K, 1, n) for a grid of outcomes
 
-    def possible_size(self, size: Floats) -> Floats:
-        """Sizes as outcomes can have them."""
-        return size
-
     def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
         """Mean and sd of outcomes, and how far their upper tail reaches beyond a Normal's."""
 
-    def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
+    def further_log_density(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """Log density of an outcome, up to what all components share."""
         return self.log_marginal(y, size, a, b)
 
@@ -173,8 +219,23 @@ class Family(Protocol):
             return _count_grid(np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, most)))
         return low + (high - low) * np.linspace(0.0, 1.0, _GRID)[:, None], np.ones(1)
 
-    def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
+    def _possible(self, size: Floats) -> Floats:
+        """Sizes as outcomes can have them: whole numbers of trials."""
+        return np.rint(size) if self.outcome.validity.size.whole else size
+
+    def _cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
         """Outcome from which on each component by itself has a mean above the cut."""
+        mean = self.mean(a, b)
+        # a posterior without variance moves with no outcome: its cut-off is at infinity, and is cut
+        with np.errstate(all="ignore"):
+            gain = self.outcome.forms.response(size, mean, self.variance(a, b))
+            estimate = cut + (cut - mean) / gain
+            outcome = estimate * size if self.outcome.whole else estimate
+        if self.outcome.whole:
+            return np.clip(outcome, 0.0, size + 1.0 if self.outcome.validity.size.whole else None)
+        middle, sd, _ = self.outcome_moments(a, b, size)
+        far = _FAR * sd.max(axis=0)
+        return np.clip(outcome, middle.min(axis=0) - far, middle.max(axis=0) + far)
 
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
@@ -190,18 +251,15 @@ class Family(Protocol):
         return np.where(above, cut * plain - mean * weighted, rise)
 
     def expected_variance(self, theta: Any, size: Floats) -> Floats:
-        """E Var(theta | t, y, y') over further outcomes y' of a size, (n,).
-
-        `theta` has components `a, b, weight`, each (K, n).
-        """
-        expected, size = np.empty(len(size)), self.possible_size(size)
+        """E Var(theta | t, y, y') over further outcomes y' of a size, (n,)."""
+        expected, size = np.empty(len(size)), self._possible(size)
         step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
         for start in range(0, len(size), step):
             part = slice(start, start + step)
             weight, a, b = (x[:, part] for x in (theta.weight, theta.a, theta.b))
             y, width = self.grid(weight, a, b, size[part])
             a, b = a[:, None], b[:, None]
-            p, log_all = _normalised(self.further_log_density(y, a, b, size[part]), weight[:, None])
+            p, log_all = _normalised(self.further_log_density(y, size[part], a, b), weight[:, None])
             after = self.update(a, b, y, size[part])
             means = self.mean(*after)
             mean = (p * means).sum(axis=0)
@@ -217,7 +275,7 @@ class Family(Protocol):
         chosen if y' is at least a cut-off, found on the components `coarse`. The value is then a
         sum over y' in closed form.
         """
-        size = self.possible_size(size)
+        size = self._possible(size)
         above = theta.average(self.mean(theta.a, theta.b)) > cut
         least = self._cut_off(coarse, size, cut)
         gained = self.gained(least, above, theta.a, theta.b, size, cut)
@@ -226,13 +284,13 @@ class Family(Protocol):
     def _cut_off(self, theta: Any, size: Floats, cut: Floats) -> Floats:
         """Least further outcome with E(theta | y, y') above the cut."""
         weight = np.ones_like(theta.a) if theta.weight is None else theta.weight
-        ends = self.cut_offs(theta.a, theta.b, size, cut)
+        ends = self._cut_offs(theta.a, theta.b, size, cut)
         high = ends.max(axis=0)
 
         def gap(outcome: Floats, item: Floats) -> Floats:
             i = item.astype(int)
             a, b = theta.a[:, i], theta.b[:, i]
-            log_density = self.further_log_density(outcome, a, b, size[i])
+            log_density = self.further_log_density(outcome, size[i], a, b)
             means = self.mean(*self.update(a, b, outcome, size[i]))
             return (_normalised(log_density, weight[:, i])[0] * (means - cut[i])).sum(axis=0)
 
@@ -253,11 +311,7 @@ def _normalised(log_density: Floats, weight: Floats) -> tuple[Floats, Floats]:
 
 
 def _count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Counts that stand for all from `low` to `high`, and their weights, each (outcomes, n).
-
-    The lowest are counts themselves; what remains is an integral over the root of the count, by
-    Gauss and Legendre, with the first term of Euler and Maclaurin where the two meet.
-    """
+    """Counts from `low` to `high`, then Gauss nodes of their root, with weights (outcomes, n)."""
     single = np.arange(_SINGLE)[:, None]
     short = high - low < _SINGLE
     node, share = (x[:, None] for x in np.polynomial.legendre.leggauss(_GRID - _SINGLE))

@@ -4,14 +4,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.random import Generator
 
 from .._lib.arrays import Bools, Floats
 from .row_sums import Columns
+from .scales import Scale
+
+Pair = tuple[Floats, Floats]
+_MOST_STEPS, _DAMPING = 100, 1e-9  # of Newton's method for regressions
 
 
 class OutcomeForms(Protocol):
     """Functions of outcomes `y` and their sizes (exposure, noise sd), each (n,), of one kind."""
 
+    scale: Scale  # on which regressions are linear
+    longest: float = 1.0  # step of their coefficients
     zeros: str = ""  # name of the number of outcomes that are 0, for counts and successes
 
     # --- sums and cells
@@ -26,7 +33,7 @@ class OutcomeForms(Protocol):
         divisor = np.where(total > 0, total, 1.0)
         return sums["sum_yN"] / divisor, sums["sum_N2"] / divisor, total
 
-    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+    def cell_range(self, cells: Columns) -> Pair:
         """Smallest and largest outcome of joint cells."""
 
     def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
@@ -43,10 +50,7 @@ class OutcomeForms(Protocol):
         return ""
 
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
-        """Return True if outcomes and sizes speak against the noise that this kind has.
-
-        `tight` outcomes scatter less than that noise.
-        """
+        """Return True if outcomes (`tight` or not) and sizes speak against this noise."""
         return False
 
     def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
@@ -69,14 +73,10 @@ class OutcomeForms(Protocol):
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         """Mask of scores that cannot be estimates of theta, given the outcomes."""
 
-    def thinned(
-        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
-    ) -> tuple[Floats, Floats]:
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         """A random part of each outcome, and its size; `remainder` is independent of it."""
 
-    def remainder(
-        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
-    ) -> tuple[Any, Any]:
+    def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> tuple[Any, Any]:
         """The rest of each outcome after thinning, and its size."""
         return y - held[0], size - held[1]
 
@@ -98,42 +98,44 @@ class OutcomeForms(Protocol):
     def pooled_rate(self, total: float, weight: float) -> float:
         """Mean outcome, kept where no possible outcome has a likelihood of 0."""
 
-    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
+    def weighted(self, y: Floats, size: Floats) -> Pair:
         """Weights, and outcomes times their weights: the ratio estimates theta."""
         return size, y
 
-    def regressor(self, penalty: float) -> Any:
-        """A scikit-learn regressor of weighted means of outcomes."""
+    def expected(self, predictor: Floats) -> Pair:
+        """Theta at positions on the scale of theta, and its derivative."""
+
+    def regression(self, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0) -> Floats:
+        """Coefficients (1 + k,) of a ridge-penalised generalised linear model on x."""
+        design = np.column_stack([np.ones(len(x)), x])
+        ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
+        coefficients = np.zeros(design.shape[1])
+        pooled = self.pooled_rate(float(total.sum()), float(weight.sum()))
+        coefficients[0] = self.scale.position(pooled)
+        for _ in range(_MOST_STEPS):
+            theta, slope = self.expected(design @ coefficients)
+            information = (design.T * (weight * slope)) @ design + np.diag(ridge)
+            damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
+            pull = design.T @ (total - weight * theta) - ridge * coefficients
+            step = np.linalg.solve(information + damping, pull)
+            coefficients += np.clip(step, -self.longest, self.longest)
+            if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):
+                break
+        return coefficients
 
     def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
         """Log likelihood, (n,), and slope of a straight-line calibration of scores."""
+        x = self.scale.position(score) if self.scale.holds(score).all() else score
+        sd = float(x.std()) or 1.0
+        standard = (x - x.mean()) / sd
+        level, slope = self.regression(standard, *self.weighted(y, size))
+        theta, _ = self.expected(level + slope * standard)
+        return self.log_likelihood(y, size, theta), float(slope) / sd
 
-    def contrast(
-        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
-    ) -> tuple[Floats, Floats]:
+    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         """Outcomes less their prediction from fresh ones of the same items, and weights."""
 
 
 def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
     """Number of outcomes that are 0, (...,)."""
     return np.asarray((y == 0).sum(axis=-1))
-
-
-def fitted_line(
-    x: Floats, level: float, expected: Callable[[Floats], tuple[Floats, Floats]], y: Floats
-) -> tuple[Floats, float]:
-    """Expected outcomes and slope of a generalised linear model on x, by Newton's method.
-
-    `expected` gives means and variances of outcomes from the linear predictor, `level` its start.
-    """
-    design = np.stack([np.ones(len(x)), x - x.mean()])
-    line = np.array([level, 0.0])
-    for _ in range(100):
-        mean, variance = expected(np.clip(line @ design, -50.0, 50.0))
-        information = (design * variance) @ design.T
-        information += 1e-9 * np.eye(2) * np.trace(information)
-        step = np.linalg.solve(information, design @ (y - mean))
-        line = line + np.clip(step, -1.0, 1.0)
-        if np.abs(step).max() < 1e-9:
-            break
-    return mean, float(line[1])

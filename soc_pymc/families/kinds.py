@@ -4,15 +4,17 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-from scipy import special
+from numpy.random import Generator
+from scipy import optimize, special
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError, ItemsError
-from .forms import OutcomeForms, fitted_line
+from .forms import OutcomeForms, Pair
 from .row_sums import Columns
-from .scales import LOG, LOGIT, Scale
+from .scales import LINEAR, LOG, LOGIT
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
+_FAR = 300.0  # logarithms and logits of theta that are as good as infinite
 _SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
 _FEW, _MANY = 0.1, 5.0  # expected counts above exposures; in between, none is not evidence
 _ALIKE = 0.5  # correlation from which noise sds seem to be computed from the values
@@ -26,7 +28,7 @@ _TRIALS = (
 )
 
 
-def _uniform_range(cells: Columns) -> tuple[Floats, Floats]:
+def _uniform_range(cells: Columns) -> Pair:
     """Ends of uniform distributions with the cells' means and variances."""
     n = cells["n"]
     mean, square = cells["sum_y"] / n, cells["sum_y2"] / n
@@ -39,19 +41,7 @@ def _uniform_range(cells: Columns) -> tuple[Floats, Floats]:
 class _RateForms(OutcomeForms, Protocol):
     """Functions that counts and successes share."""
 
-    scale: Scale  # on which theta is linear in `line`
-
-    def expected(self, predictor: Floats, size: Floats) -> tuple[Floats, Floats]:
-        """Means and variances of outcomes, given theta on the scale."""
-
-    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
-        x = self.scale.position(score) if self.scale.holds(score).all() else score
-        level = float(self.scale.position(self.pooled_rate(y.sum() + 0.5, size.sum())))
-        mean, slope = fitted_line(x, level, lambda predictor: self.expected(predictor, size), y)
-        theta = np.divide(mean, size, out=np.full(len(y), 0.5), where=size > 0)
-        return self.log_likelihood(y, size, theta), slope
-
-    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+    def cell_range(self, cells: Columns) -> Pair:
         low, high = _uniform_range(cells)
         low = np.maximum(np.floor(low + 0.5), 0.0)
         return low, np.maximum(np.ceil(high - 0.5), low)
@@ -67,11 +57,7 @@ class _RateForms(OutcomeForms, Protocol):
 
 
 def _scatter(residual: Floats, expected: Floats, extra: Floats) -> Floats:
-    """Sum of squared residuals of outcomes with variance expected (1 + extra).
-
-    With Pearson's weight single events on tiny exposures would dominate; here it is kappa_4 + 2
-    Var(y)^2 of the negative binomial, divided by Var(y).
-    """
+    """Squared residuals over kappa_4 + 2 Var(y)^2 in units of Var(y) = expected (1 + extra)."""
     noise = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * expected * (1.0 + extra)
     return np.asarray((residual**2 / noise).sum(axis=-1))
 
@@ -130,9 +116,7 @@ class _PoissonForms(_RateForms):
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return (score < 0) | ((score == 0) & (y > 0))
 
-    def thinned(
-        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
-    ) -> tuple[Floats, Floats]:
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         return rng.binomial(y.astype(np.int64), fraction).astype(float), fraction * size
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
@@ -144,18 +128,11 @@ class _PoissonForms(_RateForms):
     def pooled_rate(self, total: float, weight: float) -> float:
         return max(total, 0.5) / weight  # of no events, half an event
 
-    def regressor(self, penalty: float) -> Any:
-        from sklearn.linear_model import PoissonRegressor
+    def expected(self, predictor: Floats) -> Pair:
+        rate = np.exp(np.clip(predictor, -_FAR, _FAR))
+        return rate, rate
 
-        return PoissonRegressor(alpha=penalty, solver="newton-cholesky", tol=1e-8, max_iter=1000)
-
-    def expected(self, predictor: Floats, size: Floats) -> tuple[Floats, Floats]:
-        mean = size * np.exp(predictor)
-        return mean, mean
-
-    def contrast(
-        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
-    ) -> tuple[Floats, Floats]:
+    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # counts less their expectation given both, and its binomial variance; a common factor of
         # all fresh rates is found by Newton's method on its logarithm
         counts = y + fresh_y
@@ -165,16 +142,15 @@ class _PoissonForms(_RateForms):
         known = (counts > 0) & np.isfinite(odds)
         if not known.any() or y[known].sum() in (0, counts[known].sum()):
             raise ItemsError("fresh=: there are no counts in both outcomes of items seen twice")
-        factor = 0.0
-        for _ in range(50):
+
+        def residuals(factor: float) -> Floats:
             share = special.expit(np.where(known, odds, 0.0) + factor)
-            residual = np.where(known, y - counts * share, 0.0)
-            weight = np.where(known, counts * share * (1 - share), 0.0)
-            step = residual.sum() / weight.sum()
-            factor += float(np.clip(step, -2.0, 2.0))
-            if abs(step) < 1e-10:
-                break
-        return residual, weight
+            return np.where(known, y - counts * share, 0.0)
+
+        most = 40.0 + np.abs(odds[known]).max()
+        factor = optimize.brentq(lambda factor: residuals(factor).sum(), -most, most)
+        share = special.expit(np.where(known, odds, 0.0) + factor)
+        return residuals(factor), np.where(known, counts * share * (1 - share), 0.0)
 
 
 def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
@@ -211,9 +187,7 @@ class _BinomialForms(_RateForms):
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return (score < 0) | (score > 1) | ((score == 0) & (y > 0))
 
-    def thinned(
-        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
-    ) -> tuple[Floats, Floats]:
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         successes, trials = y.astype(np.int64), size.astype(np.int64)
         held = rng.binomial(trials, fraction)
         successes_held = rng.hypergeometric(successes, trials - successes, held)
@@ -231,16 +205,11 @@ class _BinomialForms(_RateForms):
         # of no successes half a success, of no failures half a failure
         return min(max(total, 0.5), weight - 0.5) / weight
 
-    def regressor(self, penalty: float) -> Any:
-        return _LogisticOfRates(penalty)
+    def expected(self, predictor: Floats) -> Pair:
+        share = special.expit(np.clip(predictor, -_FAR, _FAR))
+        return share, share * (1.0 - share)
 
-    def expected(self, predictor: Floats, size: Floats) -> tuple[Floats, Floats]:
-        share = special.expit(predictor)
-        return size * share, size * share * (1.0 - share)
-
-    def contrast(
-        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
-    ) -> tuple[Floats, Floats]:
+    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # given both, the successes are hypergeometric; a common shift of fresh rates is taken out
         trials, successes = size + fresh_size, y + fresh_y
         known = (size > 0) & (fresh_size > 0) & (successes > 0) & (successes < trials)
@@ -256,39 +225,20 @@ class _BinomialForms(_RateForms):
         return residual - weight * (residual.sum() / weight.sum()), weight
 
 
-class _LogisticOfRates:
-    """Logistic regression of rates with weights, in scikit-learn's manner."""
-
-    def __init__(self, penalty: float) -> None:
-        self._penalty = penalty
-
-    def fit(self, x: Any, rate: Floats, sample_weight: Floats) -> "_LogisticOfRates":
-        """Fit to a success of weight `rate` and a failure of the rest, for each line."""
-        from sklearn.linear_model import LogisticRegression
-
-        weight = np.concatenate([sample_weight * rate, sample_weight * (1.0 - rate)])
-        strength = 1.0 / max(self._penalty * float(np.sum(sample_weight)), 1e-12)
-        self._model = LogisticRegression(C=strength, tol=1e-8, max_iter=1000)
-        labels = np.repeat([1, 0], len(rate))
-        self._model.fit(np.concatenate([x, x]), labels, sample_weight=weight)
-        return self
-
-    def predict(self, x: Any) -> Floats:
-        """Rates."""
-        return np.asarray(self._model.predict_proba(x)[:, 1])
-
-
 # --- values y ~ Normal(theta, s^2) ---------------------------------------------------------------
 
 
 class _NormalForms(OutcomeForms):
+    scale = LINEAR
+    longest = np.inf  # a linear model is solved in one step
+
     def mean_size(self, sums: Columns) -> Floats:
         return np.sqrt(sums["sum_w"] / sums["n"])
 
     def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
         raise FitError("values have no exposure: noise sds do not add up, so weigh by items")
 
-    def cell_range(self, cells: Columns) -> tuple[Floats, Floats]:
+    def cell_range(self, cells: Columns) -> Pair:
         return _uniform_range(cells)
 
     def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
@@ -327,15 +277,11 @@ class _NormalForms(OutcomeForms):
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         return np.zeros(len(score), dtype=bool)
 
-    def thinned(
-        self, y: Floats, size: Floats, fraction: float, rng: np.random.Generator
-    ) -> tuple[Floats, Floats]:
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         noise = rng.standard_normal(len(y))
         return y + np.sqrt((1 - fraction) / fraction) * size * noise, size / np.sqrt(fraction)
 
-    def remainder(
-        self, y: Any, size: Any, held: tuple[Floats, Floats], fraction: float
-    ) -> tuple[Any, Any]:
+    def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> tuple[Any, Any]:
         return (y - fraction * held[0]) / (1 - fraction), size / np.sqrt(1 - fraction)
 
     @property
@@ -351,25 +297,14 @@ class _NormalForms(OutcomeForms):
     def pooled_rate(self, total: float, weight: float) -> float:
         return total / weight
 
-    def weighted(self, y: Floats, size: Floats) -> tuple[Floats, Floats]:
+    def weighted(self, y: Floats, size: Floats) -> Pair:
         weight = size**-2.0
         return weight, weight * y
 
-    def regressor(self, penalty: float) -> Any:
-        from sklearn.linear_model import LinearRegression
+    def expected(self, predictor: Floats) -> Pair:
+        return predictor, np.ones_like(predictor)
 
-        return LinearRegression()
-
-    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
-        weight = 1.0 / size**2
-        about = score - (weight @ score) / weight.sum()
-        square = max(float((weight * about) @ about), 1e-300)
-        slope = float((weight * about) @ y) / square
-        return self.log_likelihood(y, size, (weight @ y) / weight.sum() + slope * about), slope
-
-    def contrast(
-        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
-    ) -> tuple[Floats, Floats]:
+    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # remove a common shift of all fresh values
         weight = 1.0 / (size**2 + fresh_size**2)
         residual = weight * (y - fresh_y)

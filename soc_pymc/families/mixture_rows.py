@@ -64,10 +64,7 @@ class MixtureCells:
         return special.expit(predictor) if len(self.atom) else np.zeros_like(predictor)
 
     def _values(self, part: slice, weight: Floats, share: Floats) -> tuple[Floats, Floats, Floats]:
-        """Sums of log densities of rows under draws, (n, draws), and their derivatives.
-
-        They are in the log weights (n, R, draws), and in the logit of the share of zeros.
-        """
+        """Sums of log densities, and slopes in log weights and the logit of the share of zeros."""
         start = self.start[part.start : part.stop + 1]
         cells, edges = slice(start[0], start[-1]), start - start[0]
         rows = [slice(*ends) for ends in pairwise(edges)]
@@ -92,11 +89,7 @@ class MixtureCells:
         return value, by_weight, zeros - share * number
 
     def information(self, predictors: Floats) -> tuple[Floats, Floats]:
-        """Expected and observed information of predictors (rows, P), each (rows, P, P).
-
-        The expected one is estimated by the outer products of the cells' scores; the observed one
-        is minus the second derivative, which need not be positive.
-        """
+        """Expected (by the cells' scores) and observed information, each (rows, P, P)."""
         rows, number = predictors.shape
         expected, shares = [], self._share_of_zeros(predictors[:, -1])
         bounded, bend = self.forms.bounded(predictors[..., None])

@@ -22,6 +22,7 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 
+Pair = tuple[Floats, Floats]
 LOWEST = -700.0
 """Logarithm of the smallest weight over the largest."""
 FLOOR = 1e-3
@@ -111,14 +112,14 @@ class Bounds:
         """Both curves (..., n) relative to the pilot."""
         return (mean_curve - self.mean_curve) / self.unit, spread_curve - 2.0 * np.log(self.unit)
 
-    def bent(self, mean_curve: Floats, spread_curve: Floats) -> tuple[Floats, Floats]:
+    def bent(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
         """Relative curves (2, ..., n) as the components can represent them, and derivatives."""
         mean_curve, spread_curve = self.relative(mean_curve, spread_curve)
         mean, mean_slope = _bent(mean_curve, -self.farthest, self.farthest)
         spread, spread_slope = _bent(spread_curve, self.low, self.high)
         return np.stack([mean, spread]), np.stack([mean_slope / self.unit, spread_slope])
 
-    def represented(self, mean_curve: Floats, spread_curve: Floats) -> tuple[Floats, Floats]:
+    def represented(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
         """Both curves (..., n) as the components can represent them."""
         mean, spread = self.bent(mean_curve, spread_curve)[0]
         return self.mean_curve + self.unit * mean, spread + 2.0 * np.log(self.unit)
@@ -127,10 +128,7 @@ class Bounds:
 def bounds_of(
     law: Law, curves: Floats, unit: Floats, middle: Floats, reach: Floats, moments: Floats
 ) -> Bounds:
-    """Bounds at curves (n, 2) of the pilot, from components' means and variances (2, n, R).
-
-    `reach` (n,) is the spread of the base distribution in units of the first curve.
-    """
+    """Bounds at curves (n, 2), from moments (2, n, R) and the base's spread `reach`."""
     nearest = np.abs(moments[0]).argmin(axis=1)[None, :, None]
     mean, narrow = np.take_along_axis(moments, nearest, axis=2)[..., 0]
     wide = (_WIDEST * reach) ** 2
@@ -140,7 +138,7 @@ def bounds_of(
     return Bounds(mean_curve, spread_curve, unit, middle, _FARTHEST * reach, low + _ROOM, high)
 
 
-def _bent(x: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+def _bent(x: Floats, low: Floats, high: Floats) -> Pair:
     """X, bent smoothly towards bounds that it never passes; and the derivative."""
     soft = _SOFT * (high - low)
     above, below = (x - high + soft) / soft, (low + soft - x) / soft
@@ -179,7 +177,7 @@ class WeightForms:
         some = bounds[:, part], base[:, part], tilts[part], functions, *(x[part] for x in moments)
         return WeightForms.made_of(self.law, *some)
 
-    def bounded(self, predictors: Floats) -> tuple[Floats, Floats]:
+    def bounded(self, predictors: Floats) -> Pair:
         """Predictors (n, P, draws) with bounded relative curves, and these curves' derivatives."""
         curves, slopes = self.bounds.bent(predictors[:, 0].T, predictors[:, 1].T)
         curves, slopes = (values.transpose(2, 0, 1) for values in (curves, slopes))
@@ -268,10 +266,7 @@ def weights_of_draws(predictors: Floats, forms: WeightForms) -> Floats:
 
 
 def solved(bounded: Floats, forms: WeightForms) -> Iterator[tuple[slice, Weights]]:
-    """Weights at bounded predictors (n, P, draws), slice by slice of the scores.
-
-    Where curves cannot be met, they come close.
-    """
+    """Weights at bounded predictors (n, P, draws) by slices of scores; or as close as they come."""
     step = max(1, _AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
     for begin in range(0, len(bounded), step):
         part = slice(begin, min(begin + step, len(bounded)))
@@ -385,10 +380,7 @@ def _solve_all(log_weight, bounded, parts, middle, has_path, solution):  # type:
 
 
 def _along_line(bounded: Floats, forms: WeightForms) -> Weights:
-    """Weights (n, R, 1) by following the line from the pilot's predictors.
-
-    Where Newton's method does not go on to the end, they stay at the last point reached.
-    """
+    """Weights (n, R, 1) as far as Newton's method follows the line from the pilot's predictors."""
     begin, tilt = forms.pilot(), np.zeros((2, len(bounded), 1))
     reached, step = np.zeros((len(begin), 1)), np.full((len(begin), 1), 0.5)
     while ((reached < 1.0) & (step >= _SHORTEST)).any():

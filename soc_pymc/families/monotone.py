@@ -57,11 +57,7 @@ def _metric_root(draws: Floats, precision: Floats | None) -> Floats:
 
 
 class _Derivative:
-    """The derivative of a spline with knots (k,), a quadratic on each interval.
-
-    With p at the start, q at the end and the secant d, its Bernstein coefficients on an interval
-    are p, 3d - p - q and q, because their mean is the secant.
-    """
+    """Quadratics between knots with Bernstein coefficients p, 3d - p - q, q of secants d."""
 
     def __init__(self, knots: Floats) -> None:
         k = len(knots)
@@ -100,12 +96,7 @@ class _Derivative:
 
 
 def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
-    """Projections of draws (draws, k) in the metric whose inverse is root @ root.T.
-
-    Constraints hold at some points of the curve. If the derivative has a negative minimum, its
-    point is added (cutting planes), until no minimum is below 0. A straight line corrects the
-    remaining rounding.
-    """
+    """Projections (draws, k) in the metric with inverse root @ root.T, by cutting planes."""
     scale = np.abs(derivative.secants(values)).max(axis=1)
     falls = np.flatnonzero(derivative.minima(values)[0].min(axis=1) < -_ROUNDING * scale)
     result = values.copy()

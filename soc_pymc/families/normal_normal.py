@@ -19,12 +19,12 @@ from numpy.random import Generator
 from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
+from ..prior_table import FAMILIES as FORMULAS
 from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
 from .priors import Normal, NormalMixture
 from .row_sums import Columns, Ragged, RowSums, Weak, by_row, weak_dispersion
 
-_FAR = 40.0  # predictive sd beyond which no further value comes
 _VARIANCE_SHARE = 0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
 _LEVEL_SD = 3.0
 _NOISE_SUMS = (
@@ -85,10 +85,7 @@ class NormalRows(RowSums):
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalRows":
-        """Build from tables of cells with a column ``row``: joint cells, or those of the noise.
-
-        Every row has at least one cell.
-        """
+        """Build from tables of cells with a column ``row``: joint cells, or those of the noise."""
         table, make = (
             (cells["joint"], _joint_sums) if "joint" in cells else (cells["noise"], _noise_sums)
         )
@@ -185,6 +182,7 @@ class NormalNormal(Family):
     """Normal priors of values: `a` is the mean, `b` the variance."""
 
     name = "Normal"
+    formulas = FORMULAS["Normal"]
     outcome = OUTCOMES["normal"]
     prior, mixture, rows = Normal, NormalMixture, NormalRows
     parameters = "mean", "variance"
@@ -226,13 +224,6 @@ class NormalNormal(Family):
 
     def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
         return a, np.sqrt(b + size**2), np.zeros_like(a)
-
-    def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        far = _FAR * np.sqrt(b + size**2).max(axis=0)
-        # a posterior without variance moves with no value: its cut-off is at infinity, and is cut
-        with np.errstate(divide="ignore", over="ignore"):
-            values = cut + (cut - a) * (size**2 / b)
-        return np.clip(values, a.min(axis=0) - far, a.max(axis=0) + far)
 
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .forms import OutcomeForms
+from .forms import OutcomeForms, Pair
 from .kinds import BINOMIAL_FORMS, NORMAL_FORMS, POISSON_FORMS
 from .scales import (
     EXACT_COUNTS,
@@ -112,11 +112,10 @@ class Outcome:
     validity: Validity
     sums_of: Mapping[str, Sum]  # terms of columns, except those only of scores
     tables: Mapping[str, Table]  # first "part", last "joint", which is optional
-    amounts: Mapping[str, str]  # roles for bins of equal amounts, with the column of their sum
     describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
     # (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
     # errors from noise alone, by group
-    pooled: Callable[[Floats, Floats, Floats, Ints], tuple[Floats, Floats]]
+    pooled: Callable[[Floats, Floats, Floats, Ints], Pair]
     forms: OutcomeForms  # functions only of outcomes
     whole: bool = True  # outcomes are whole numbers, with step functions as predictive cdfs
     positive: bool = True  # theta is positive, with logarithmic curves and pictures
@@ -131,7 +130,7 @@ class Outcome:
     # (outcome, size) -> each item's own estimate of theta; NaN without information
     estimate: Callable[[Floats, Floats], Floats] = _rate
     # sums of the table "part" -> size and outcome that represent each bin
-    of_bins: Callable[[Mapping[str, Any]], tuple[Floats, Floats]] = itemgetter("sum_N", "sum_y")
+    of_bins: Callable[[Mapping[str, Any]], Pair] = itemgetter("sum_N", "sum_y")
 
     @property
     def relative(self) -> bool:
@@ -216,7 +215,7 @@ _JOINT_COUNT = _EXPOSURE | _powers("N", (3, 0))
 
 def _pooled_rates(
     y: Floats, size: Floats, items: Floats, group: Ints, trials: bool = False
-) -> tuple[Floats, Floats]:
+) -> Pair:
     total, amount = np.bincount(group, y), np.bincount(group, size)
     rate = _rate(total, amount)
     variance = total * (1.0 - rate) if trials else total
@@ -268,7 +267,6 @@ _POISSON = Outcome(
         "count": _margin("count_cell", _COUNT),
         "joint": _joint("exposure_cell", "count_cell", reals=_JOINT_COUNT),
     },
-    amounts={"count": "sum_y", "exposure": "sum_N"},
     pooled=_pooled_rates,
     forms=POISSON_FORMS,
     describe=lambda _, sums: (
@@ -282,9 +280,7 @@ _NOISE = _powers("w", (1, 0), (2, 0), *((a, b) for a in range(3) for b in (1, 2,
 _VALUE = _powers("w", (1, 0), (2, 0), (3, 0), (0, 1), (0, 2))
 
 
-def _pooled_values(
-    value: Floats, noise_sd: Floats, items: Floats, group: Ints
-) -> tuple[Floats, Floats]:
+def _pooled_values(value: Floats, noise_sd: Floats, items: Floats, group: Ints) -> Pair:
     n = np.bincount(group, items)
     noise = np.sqrt(np.bincount(group, items * noise_sd**2))
     return np.bincount(group, items * value) / n, noise / n
@@ -333,7 +329,6 @@ _NORMAL = Outcome(
         "joint": _joint("noise_cell", "value_cell", reals=_VALUE),
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
-    amounts={},
     estimate=lambda value, noise_sd: value,
     of_bins=lambda sums: (np.sqrt(sums["sum_s2"] / sums["n"]), sums["sum_y"] / sums["n"]),
     usual_size=None,
@@ -411,7 +406,6 @@ _BINOMIAL = Outcome(
         ),
     },
     grid=f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
-    amounts={"successes": "sum_y", "trials": "sum_N"},
     ends=(0.0, 1.0),  # where the logit is infinite: forests vote as one
     pooled=partial(_pooled_rates, trials=True),
     forms=BINOMIAL_FORMS,

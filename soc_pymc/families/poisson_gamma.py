@@ -13,7 +13,7 @@ over exposures. Wide cells stand as two points that keep the cell's mean and var
 error is of third order in the cell's width. It is exact as alpha -> infinity.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,27 +24,75 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
+from ..prior_table import FAMILIES as FORMULAS
 from .components import inverse_trigamma
 from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
 from .priors import Gamma, GammaMixture
-from .rising import columns, make_rising, rising, two_points
 from .row_sums import Columns, Ragged, RowSums, by_row
+from .scales import EXACT_COUNTS
 from .special_functions import beta_tail, gamma_kernel, log_negative_binomial
 
-_LARGEST_LOG_SHAPE = 230.0  # above it the marginal is Poisson to all digits, and squares overflow
 _NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson without visible noise
 _TINY = -690.0  # log of the numbers below which the cdf of a Gamma is computed from its logarithm
 _LEAST_SHAPE = 1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
 _MOST_EVENTS = 1e18  # expected of an item: more than this numpy cannot draw
-_TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
 _MANY = 1e5  # counts from which on logarithms of probabilities are formed without cancellation
+_TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
 _EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
 
 
 # --- rows ----------------------------------------------------------------------------------------
+
+
+def _stirling(x: Any) -> Any:
+    """Log Gamma(x) - (x - 1/2) log x + x - log(2 pi)/2, for x of 32 and more: to 1e-16."""
+    square = 1.0 / (x * x)
+    return (1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))) / x
+
+
+def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) -> Any:
+    """Sums of log [Gamma(alpha + y) / (Gamma(alpha) alpha^y)] over items, by row (..., k).
+
+    With cv2 = 1/alpha (..., k) it is the sum of log1p(j / alpha) over j < y: below 32 from the
+    number of items with y > j, from there on by Stirling's series. Both keep all digits as alpha
+    -> infinity. The columns are those of `histogram`.
+    """
+    cv2 = cv2[..., None]
+    exact = over * xp.log1p(step * cv2)
+    base = 1.0 / cv2 + EXACT_COUNTS
+    log1p_x = xp.log1p(excess / base)
+    wide = excess * xp.log1p(EXACT_COUNTS * cv2) + base * (log1p_x - excess / base)
+    wide = wide + (excess - 0.5) * log1p_x + _stirling(base + excess) - _stirling(base)
+    return exact.sum(axis=-1) + (weight * wide).sum(axis=-1)
+
+
+def two_points(
+    row_of: Ints, weight: Floats, sums: Floats, squares: Floats, cubes: Floats
+) -> tuple[Ints, Floats, Floats]:
+    """Points (row, value, weight): one for a cell of a single value, else a Gauss rule of two."""
+    mean = sums / weight
+    variance = squares / weight - mean * mean
+    # sums of squares carry rounding of this relative size: below it the cell is a single value
+    wide = variance > 1e-13 * mean * mean
+    mean_w, sd = mean[wide], np.sqrt(variance[wide])
+    about = cubes[wide] / weight[wide] - mean_w * (3.0 * variance[wide] + mean_w * mean_w)
+    # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
+    lean = np.where(variance[wide] > 1e-10 * mean_w * mean_w, about / variance[wide], 0.0)
+    lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)
+    reach = np.sqrt(1.0 + lean * lean)
+    upper = 0.5 * (1.0 - lean / reach)
+    low, high = (mean_w + sd * (lean + sign * reach) for sign in (-1.0, 1.0))
+    value, share = mean.copy(), weight.astype(float)
+    value[wide] = np.maximum(low, 0.0)
+    share[wide] *= 1.0 - upper
+    return (
+        np.concatenate([row_of, row_of[wide]]),
+        np.concatenate([value, high]),
+        np.concatenate([share, weight[wide] * upper]),
+    )
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -151,14 +199,29 @@ class GammaRows(RowSums):
         return self.total > 0
 
 
-def histogram(rows: int, cells: tuple[NDArray[Any], ...]) -> tuple[tuple[Ragged, Ragged], Floats]:
-    """Tables of `Rising` from cells (row, n, sums of y, y^2, y^3), and each row's sum of log y!.
+def histogram(rows: int, cells: Sequence[NDArray[Any]]) -> tuple[tuple[Ragged, Ragged], Floats]:
+    """Columns for `rising` from cells (row, n, sums of y, y^2, y^3), and sums of log y! by row.
 
     They are numbers j below 32 with the items of more than j, and others less 32 with their items.
     """
-    made, log_factorials = make_rising(rows, cells)
-    steps = Ragged(made.step_start, (made.step, made.over))
-    return (steps, Ragged(made.start, (made.excess, made.weight))), log_factorials
+    point_row, y, weight = two_points(*cells)
+    nearest = np.rint(y)  # weighted sums of one count are its multiples except for rounding
+    y = np.where(np.abs(y - nearest) <= 1e-12 * nearest, nearest, y)
+    above = np.zeros((rows, EXACT_COUNTS))
+    for j in range(EXACT_COUNTS):
+        over = y > j
+        above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
+    row, step = np.nonzero(above)
+    steps = by_row(rows, row, step.astype(float), above[row, step])
+    far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
+    wide = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
+    log_factorials = np.bincount(point_row, weight * special.gammaln(y + 1.0), rows)
+    return (steps, wide), log_factorials
+
+
+def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:
+    """Row of each cell, and its sums as real numbers."""
+    return (table["row"], *(table[name].astype(float) for name in names))
 
 
 def _exposure_points(rows: int, cells: Columns) -> Ragged:
@@ -184,14 +247,11 @@ class PoissonGamma(Family):
     """Gamma priors of the rates of counts: `a` is the shape, `b` the rate."""
 
     name = "Gamma"
+    formulas = FORMULAS["Gamma"]
     outcome = OUTCOMES["poisson"]
     prior, mixture, rows = Gamma, GammaMixture, GammaRows
     parameters = "shape", "rate"
     has_log_moments = True
-
-    def to_parameters(self, location: Any, dispersion: Any) -> Pair:
-        shape = np.exp(np.minimum(-np.asarray(dispersion), _LARGEST_LOG_SHAPE))
-        return shape, shape * np.exp(-np.asarray(location))
 
     def to_curves(self, a: Any, b: Any) -> Pair:
         return np.log(a) - np.log(b), -np.log(a)
@@ -239,15 +299,12 @@ class PoissonGamma(Family):
         mean, scale = a * (size / b), 1.0 + size / b
         return mean, np.sqrt(mean * scale), _TAIL * scale
 
-    def further_log_density(self, y: Floats, a: Floats, b: Floats, size: Floats) -> Floats:
+    def further_log_density(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         if y.max() > _MANY or (a != a[:1]).any():
             return self.log_marginal(y, size, a, b)
         # terms that components of one shape share are computed once; they cancel for large counts
         log_p = -y * np.log1p(b / size) - a * np.log1p(size / b)
         return np.asarray(log_p + special.gammaln(a[0] + y) - special.gammaln(y + 1.0))
-
-    def cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        return np.maximum(cut * (b + size) - a, 0.0)
 
 
 def draw_log_gamma(shape: Floats, rngs: Generators) -> Floats:
@@ -267,10 +324,6 @@ def moments_of_log(log_mean: Any, log_cv2: Any) -> Pair:
 
 
 def match_gammas(mean_log: Floats, variance_log: Floats) -> tuple[Floats, Floats]:
-    """Log mean and log cv2 of Gammas with these moments of log theta.
-
-    Shifting and scaling log theta would leave the Gamma family, so the two moments are matched:
-    trigamma(shape) = Var(log theta), then log rate = digamma(shape) - E(log theta).
-    """
+    """Log mean and log cv2 of the Gammas with these moments of log theta."""
     shape = inverse_trigamma(variance_log)
     return mean_log + np.log(shape) - special.psi(shape), -np.log(shape)

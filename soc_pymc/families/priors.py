@@ -8,9 +8,7 @@ from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
 COMPONENTS = ("weight", "component_place", "component_sd")
-"""Names of what five-step mixtures keep of each bin's components, dims bin and component.
-
-Places are relative to the mean: on the scale of log theta, of logit theta, or of theta."""
+"""What five-step mixtures keep, by bin and component; places are relative to the mean's curve."""
 
 _MOST_KNOTS = 10_000
 _SWITCHES = "monotone", "bin_effects", "groups", "zero", "atoms"
@@ -293,9 +291,9 @@ class NormalMixture(_Mixture, Normal):
 
     Parameters
     ----------
-    mean, variance
-        Curves of E(theta | t) and log Var(theta | t), as in `Normal`.
-    exposure, monotone, bin_effects, groups, zero, atoms, functions, knots, shape, drift
+    mean, variance, exposure, monotone, bin_effects, groups, zero, atoms
+        As in `Normal`.
+    functions, knots, shape, drift
         As in `GammaMixture`, with the same errors.
 
     Examples
@@ -309,13 +307,11 @@ class NormalMixture(_Mixture, Normal):
 class BetaMixture(_Mixture, Beta):
     """theta given the score t is a mixture of Betas on a grid: `GammaMixture` for successes.
 
-    The grid holds positions of logit theta.
-
     Parameters
     ----------
-    mean, variance
-        Curves of the logit of E(theta | t) and of g, as in `Beta`.
-    exposure, monotone, bin_effects, groups, zero, atoms, functions, knots, shape, drift
+    mean, variance, exposure, monotone, bin_effects, groups, zero, atoms
+        As in `Beta`.
+    functions, knots, shape, drift
         As in `GammaMixture`, with the same errors.
 
     Examples

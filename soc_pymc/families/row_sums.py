@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numba
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
@@ -140,11 +141,7 @@ class RowSums(ABC):
 
     @classmethod
     def log_marginal(cls, xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
-        """Log marginal of rows (..., k) at their parameters (..., k).
-
-        `cells` are those of `cells`, with one more axis for tables; `xp` is ``numpy`` or
-        ``pytensor.tensor``.
-        """
+        """Log marginal of rows (..., k) from `cells`; `xp` is ``numpy`` or ``pytensor.tensor``."""
         *others, spread = cells
         curves = cls.widened(xp, location, dispersion, spread)
         return cls.log_probability(xp, *curves, *others)
@@ -175,10 +172,7 @@ class RowSums(ABC):
         return list(self._parts(np.arange(len(self.total))))
 
     def _parts(self, rows: Ints) -> Iterator[tuple[Ints, int, tuple[NDArray[Any], ...]]]:
-        """Places in `rows` that have about the same number of cells, draws to take, and cells.
-
-        Together they make arrays of at most `_AT_ONCE` numbers, unless a single row makes more.
-        """
+        """Places in `rows` with about as many cells, draws to take at once, and padded cells."""
         sizes = sum(np.diff(start)[rows] for start in self._starts)
         octave = np.frexp(np.asarray(sizes, dtype=float))[1]
         for size in np.unique(octave):
@@ -217,10 +211,7 @@ class RowSums(ABC):
     def value_and_gradient(
         self, location: Floats, dispersion: Floats, rows: Ints | None = None
     ) -> Floats:
-        """Log marginals of rows, by default all, and their slopes: (3, draws, k).
-
-        Slopes are central differences of values, with relative errors of about 1e-5.
-        """
+        """Log marginals of rows, by default all, and slopes by differences: (3, draws, k)."""
         values, _, slopes = self._around(5, location, dispersion, rows)
         return np.stack([values[0], *slopes])
 
@@ -238,7 +229,7 @@ class RowSums(ABC):
             (along - 2.0 * middle) / _STEP**2,
         )
 
-    def draw(self, location: Floats, dispersion: Floats, rng: np.random.Generator) -> Floats:
+    def draw(self, location: Floats, dispersion: Floats, rng: Generator) -> Floats:
         """Replicates of the observed totals of all rows at given curves (..., rows)."""
         rows = np.arange(len(self.total))
         drawn = np.empty((len(rows), location[..., 0].size))
@@ -322,10 +313,7 @@ def make_surrogates(
     allowed: float = ERROR,
     degrees: tuple[int, ...] = (DEGREE,),
 ) -> Surrogates:
-    """Polynomials for all rows over boxes of both parameters, from `low` to `high` (2, rows).
-
-    Each has the first of the rising `degrees` whose error is allowed.
-    """
+    """Polynomials over boxes (2, rows) of the first of `degrees` whose error is allowed."""
     centre, reach = 0.5 * (low + high), 0.5 * (high - low)
     number, most = reach.shape[1], degrees[-1] + 1
     coefficients, degree = np.zeros((number, most, most)), np.zeros(number, dtype=np.int64)
@@ -381,10 +369,7 @@ def _polynomial(u, v, terms, inner, value):  # type: ignore[no-untyped-def]
 def polynomial_values(  # type: ignore[no-untyped-def]
     m, c, value, slopes, outside, centre, reach, coefficients, degree
 ):
-    """Fill values (rows, draws) of polynomials, and slopes (2, rows, draws) unless empty.
-
-    Rows and draws outside the polynomials' regions are marked in `outside`.
-    """
+    """Fill values and slopes (unless empty), (rows, draws), and mark those outside regions."""
     draws = m.shape[1]
     u, v, inner = np.empty(draws), np.empty(draws), np.empty(draws)
     power = np.arange(coefficients.shape[1])

@@ -175,11 +175,7 @@ def _added(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
 
 @_jit
 def _tail(y, n, a, b):  # type: ignore[no-untyped-def]
-    """P(Y <= y) for y at most about the mean.
-
-    Where numbers are many it is an integral over the root of y, by Gauss and Legendre, with the
-    first term of Euler and Maclaurin at its ends.
-    """
+    """P(Y <= y) up to about the mean; of many numbers an integral over the root of y."""
     if y < 0.0:
         return 0.0
     m = a + b
@@ -256,10 +252,7 @@ def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
 
 
 def _nodes(x: Floats, number: int) -> tuple[Floats, Floats]:
-    """Gauss nodes (n, number) of draws, and Lagrange's polynomials there, (n, draws, number).
-
-    Draws of fewer values have nodes without weight.
-    """
+    """Gauss nodes (n, number) of draws, and Lagrange's polynomials there, (n, draws, number)."""
     basis = np.linalg.qr(polyvander(x, number - 1))[0]  # orthonormal polynomials
     nodes, vectors = np.linalg.eigh(basis.swapaxes(1, 2) @ (x[:, :, None] * basis))
     return nodes, basis @ (vectors * vectors[:, :1])

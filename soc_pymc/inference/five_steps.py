@@ -356,7 +356,7 @@ def search(family: Family, cells: Columns, bins: Ints, curves: Pair) -> tuple[Pa
         variance = np.full(high[k] - low[k], sds[k, 0] ** 2)
         cell, data, items = cell_points(components, cells_of_bin, variance)
         centres = np.broadcast_to(places[k], (len(items), len(z)))
-        log_density = components.log_density(*data, centres, variance[cell, None])
+        log_density = family.component_log_density(*data, centres, variance[cell, None])
         top = log_density.max(axis=1)
         weight, value, ended = fixed_weights(np.exp(log_density - top[:, None]), items, start)
         return weight, value + float(items @ top), ended

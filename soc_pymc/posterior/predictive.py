@@ -18,7 +18,6 @@ from .. import prior_table
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..families.family import family_of
-from ..families.mixtures import over_draws, summaries
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
@@ -263,10 +262,8 @@ class Posterior:
         return prior_table.Items(columns["score"], *outcomes, size, group)
 
     def _rows(self, probs: Sequence[float], columns: Columns) -> Floats:
-        theta, name = self.theta(columns), self.family.name
-        if theta.weight is None:
-            return over_draws(name, theta.a, theta.b, probs)
-        return summaries(name, theta.weight, theta.a, theta.b, probs, theta.zero)
+        theta = self.theta(columns)
+        return self.family.summaries(theta.weight, theta.a, theta.b, probs, theta.zero)
 
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
         """Rows by the table, and of flagged items over all draws.

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from soc_pymc.families.mixtures import over_draws, summaries
 from tests.family_records import RECORDS
 
 PROBS = np.array([0.001, 0.05, 0.3, 0.5, 0.9, 0.999])
@@ -41,7 +40,7 @@ def test_moments_and_quantiles_are_those_of_the_law(record, prior):
     assert family.variance(*prior) == pytest.approx(variance, rel=1e-12)
     third = skewness * variance**1.5
     assert family.third(*prior) == pytest.approx(third, rel=1e-10, abs=1e-14)
-    quantiles = over_draws(family.name, *np.reshape(prior, (2, 1, 1)), PROBS)[3:, 0]
+    quantiles = family.summaries(None, *np.reshape(prior, (2, 1, 1)), PROBS)[3:, 0]
     # the search ends where its error is about 1e-6 of a logit
     np.testing.assert_allclose(quantiles, law.ppf(PROBS), atol=1e-5 * np.sqrt(variance))
 
@@ -241,7 +240,7 @@ def test_small_rates_of_trials_are_those_of_counts():
     y = np.array([0.0, 1.0, 5.0, 0.0, 2.0])
     curves = rng.normal(np.log(1e-7), 0.2, (40, 5)), rng.normal(-1.0, 0.2, (40, 5))
     counts, trials = (
-        over_draws(f.name, *f.update(*f.to_parameters(*curves), y, n), (0.05, 0.5, 0.95))
+        f.summaries(None, *f.update(*f.to_parameters(*curves), y, n), (0.05, 0.5, 0.95))
         for f in (gamma, beta)
     )
     np.testing.assert_allclose(trials, counts, rtol=2e-5)
@@ -274,7 +273,7 @@ def test_summaries_are_those_of_the_mixture_over_draws(record, draws, sd):
     a, b = family.update(*family.to_parameters(first, second), y, size)
     law = record.theta(a, b)
     means, variances = law.stats("mv")
-    result = summaries(family.name, weight[:, None], a, b, PROBS)
+    result = family.summaries(weight[:, None], a, b, PROBS)
     mean = weight @ means
     np.testing.assert_allclose(result[0], mean, rtol=1e-10)
     variance = weight @ (variances + (means - mean) ** 2)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from soc_pymc.families.mixtures import over_draws
 from tests import exact
 from tests.examples import thinned
 from tests.family_records import RECORDS
@@ -97,7 +96,7 @@ def test_tails_and_partial_expectations(name, prior):
 def test_quantiles_invert_the_exact_cdf(name, prior):
     family = RECORDS[name].family
     for prob in (1e-6, 0.05, 0.5, 0.95, 1.0 - 1e-6):
-        theta = float(over_draws(name, *np.reshape(prior, (2, 1, 1)), (prob,))[3, 0])
+        theta = float(family.summaries(None, *np.reshape(prior, (2, 1, 1)), (prob,))[3, 0])
         if not 1e-290 < theta < 1.0 - 1e-9:
             continue
         with mp.workdps(30):
@@ -175,7 +174,7 @@ def test_priors_without_variance(name, variance):
     curves, none = (np.full((1, 1), x) for x in (first, variance)), np.zeros(1)
     without = none + record.family.outcome.no_information
     after = record.family.update(*record.family.to_parameters(*curves), none, without)
-    mean, sd, _, *quantiles = over_draws(name, *after, (0.05, 0.5, 0.95))[:, 0]
+    mean, sd, _, *quantiles = record.family.summaries(None, *after, (0.05, 0.5, 0.95))[:, 0]
     assert mean == pytest.approx(theta, rel=1e-12)
     normal = theta + sd * special.ndtri([0.05, 0.5, 0.95])
     np.testing.assert_allclose(quantiles, normal, rtol=1e-12, atol=1e-4 * sd)

@@ -90,7 +90,7 @@ def test_log_densities_are_those_of_the_family(name):
     location = np.broadcast_to(np.linspace(-9.0, 3.0, 9), (len(y), 9))
     for width in (1e-4, 0.3, 4.0):
         variance = np.full((len(y), 1), width)
-        result = family.components.log_density(y, size, location, variance)
+        result = family.component_log_density(y, size, location, variance)
         curves = family.to_curves(*family.components.parameters(location, variance))
         direct = family.log_density(y[:, None], size[:, None], *curves)
         np.testing.assert_allclose(result, direct, rtol=1e-9, atol=1e-6)

@@ -3,8 +3,8 @@
 Averaged over theta a waiting time is Lomax, and theta given it is Gamma(a + 1, b + y).
 """
 
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numba
@@ -14,17 +14,15 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc import prior_table
 from soc_pymc._model.rows import rows_of
 from soc_pymc.data import validation
-from soc_pymc.families import family, mixtures, outcomes, scales
+from soc_pymc.families import family, outcomes, scales
 from soc_pymc.families.forms import OutcomeForms
-from soc_pymc.families.rising import columns as sums_of_cells
-from soc_pymc.families.rising import two_points
+from soc_pymc.families.poisson_gamma import columns, two_points
 from soc_pymc.families.row_sums import Ragged, RowSums, by_row
 from tests.examples import OVER
 
-POWERS = {f"sum_y{k if k > 1 else ''}": outcomes.Sum(k, 0) for k in (1, 2, 3)}
+POWERS = outcomes._powers("N", (1, 0), (2, 0), (3, 0))
 ROLES = {"score": "score", "time": "time", "events": "events"}
 
 
@@ -56,7 +54,7 @@ class WaitingRows(RowSums):
 
     @classmethod
     def of(cls, rows, cells):
-        row, *sums = sums_of_cells(cells["time"], ("n", *POWERS))
+        row, *sums = columns(cells["time"], ("n", *POWERS))
         points = by_row(rows, *two_points(row, *sums))
         return cls(points, np.bincount(row, sums[1], rows), np.zeros(rows))
 
@@ -87,6 +85,8 @@ COUNTS = outcomes.OUTCOMES["poisson"]
 
 class WaitingFamily(type(family.GAMMA)):
     name, prior, rows = "Waiting", WaitingPrior, WaitingRows
+    formulas = copy(family.GAMMA.formulas)
+    formulas.update = lambda a, b, y, events: (a + events, b + y)
     outcome = replace(
         COUNTS,
         kind="waiting",
@@ -95,7 +95,7 @@ class WaitingFamily(type(family.GAMMA)):
         whole=False,
         validity=replace(
             COUNTS.validity,
-            outcome=scales.Bounds("times must be finite numbers >= 0", least=0.0),
+            outcome=COUNTS.validity.size,
             size=scales.Bounds("events must be 1", largest=1.0, least=1.0),
             conflict=None,
         ),
@@ -120,15 +120,12 @@ TIMES = WaitingFamily(family.GAMMA.components)
 @pytest.fixture
 def waiting(monkeypatch):
     """Adds the kind and the family to the tables that hold them by name."""
-    size_cell, laws = scales.CELLS["exposure_cell"], prior_table.FAMILIES
-    update = {"update": lambda a, b, y, events: (a + events, b + y)}
+    size_cell = scales.CELLS["exposure_cell"]
     for records, name, record in (
         (outcomes.OUTCOMES, "waiting", TIMES.outcome),
         (family.FAMILIES, "Waiting", TIMES),
         (scales.CELLS, "time_cell", size_cell._replace(role="outcome")),
         (scales.CELLS, "events_cell", size_cell),
-        (mixtures._LAWS, "Waiting", mixtures._LAWS["Gamma"]),
-        (laws, "Waiting", SimpleNamespace(**vars(laws["Gamma"]) | update)),
         *((validation.NUMBERS, role, rule) for role, rule in TIMES.outcome.bounds.items()),
     ):
         monkeypatch.setitem(records, name, record)
@@ -148,8 +145,8 @@ def test_waiting_times_are_fitted_and_scored(waiting):
     exact = np.bincount(row, stats.lomax(np.exp(1.4), scale=np.exp(2.4)).logpdf(frame["time"]))
     values = rows_of(statistics, TIMES)[1].values(*curves)[0]
     np.testing.assert_allclose(values, exact, atol=1e-3)  # nats a bin
-    each = TIMES.log_density(frame["time"], 1, -1.0, -1.4)
-    np.testing.assert_allclose(np.bincount(row, each), exact, rtol=1e-10)
+    density = TIMES.log_density(frame["time"], 1, -1.0, -1.4)
+    np.testing.assert_allclose(np.bincount(row, density), exact, rtol=1e-10)
     fit = soc.fit(statistics, WaitingPrior(), progress=False)
     assert fit.status.pareto_k < 0.7
     points = np.array([0.2, 0.37, 0.8])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from soc_pymc.families.mixtures import summaries
 from soc_pymc.posterior.item_columns import ThetaMixture
 from tests.family_records import RECORDS
 
@@ -36,7 +35,7 @@ def test_summaries_by_the_cdf(record, shares):
     """Moments by sums; a quantile is where the cdf, with its step at 0, reaches it."""
     family, weight, (a, b) = record.family, WEIGHTS[shares], PARAMETERS[record.family.name]
     rest = weight[:, :3] / weight[:, :3].sum(axis=1, keepdims=True)
-    *result, zero = summaries(family.name, rest.T, a.T, b.T, PROBS, weight[:, 3])
+    *result, zero = family.summaries(rest.T, a.T, b.T, PROBS, weight[:, 3])
     np.testing.assert_array_equal(zero, weight[:, 3])
     result = np.array(result)
     law = record.theta(*np.broadcast_arrays(a, b))
@@ -45,7 +44,7 @@ def test_summaries_by_the_cdf(record, shares):
     variance = (weight[:, :3] * (variances + means**2)).sum(axis=1) - mean**2
     np.testing.assert_allclose(result[:3], [mean, np.sqrt(variance), variance], rtol=1e-10)
     if not weight[:, 3].any():
-        plain = summaries(family.name, rest.T, a.T, b.T, PROBS)
+        plain = family.summaries(rest.T, a.T, b.T, PROBS)
         sd = np.sqrt(variance)
         np.testing.assert_allclose(plain[:3], result[:3], rtol=1e-10)
         np.testing.assert_allclose(plain[3:] / sd, result[3:] / sd, atol=5e-4)
