@@ -28,6 +28,7 @@ LOWEST = -700.0
 FLOOR = 1e-3
 """Share of the weights of Gammas and Betas that allows heavier tails."""
 _CLOSE, _STEPS = 1e-8, 60  # residual allowed in both curves, and most Newton steps
+_MANY_DRAWS = 20  # for which it pays to begin with a line through others
 _ROUGH = 1e3 * _CLOSE  # residual that is accepted where rounding allows no less
 _LEAST_FACTOR = 1e-4  # of a Newton step
 _LONGEST = 2.0  # step of the tilt
@@ -77,12 +78,19 @@ def between(
 def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
     """Logarithms of weights of sum 1 with a floor, from log weights; both with derivatives."""
     log, *slopes = terms
-    weight = np.exp(np.maximum(log - log.max(axis=1, keepdims=True), LOWEST))
+    weight = _exponentials(log)
     weight *= (1.0 - FLOOR) / weight.sum(axis=1, keepdims=True)
     floored = weight + floor
     part = weight / floored
     centred = (part * (x - (weight * x).sum(axis=1, keepdims=True) / (1.0 - FLOOR)) for x in slopes)
     return np.log(floored), *centred
+
+
+def _exponentials(log: Floats) -> Floats:
+    """Exponentials of log weights (n, R, draws) relative to the largest."""
+    weight = log - log.max(axis=1, keepdims=True)
+    np.maximum(weight, LOWEST, out=weight)
+    return np.exp(weight, out=weight)
 
 
 # --- components at scores ------------------------------------------------------------------------
@@ -267,16 +275,31 @@ def weights_of_draws(predictors: Floats, forms: WeightForms) -> Floats:
 
 def solved(bounded: Floats, forms: WeightForms) -> Iterator[tuple[slice, Weights]]:
     """Weights at bounded predictors (n, P, draws) by slices of scores; or as close as they come."""
+    tilt = _first_guesses(bounded, forms)
     step = max(1, _AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
     for begin in range(0, len(bounded), step):
         part = slice(begin, min(begin + step, len(bounded)))
-        yield part, _solved(bounded[part], forms.rows(part))
+        yield part, _solved(bounded[part], tilt[:, part], forms.rows(part))
 
 
 @np.errstate(all="ignore")
-def _solved(bounded: Floats, forms: WeightForms) -> Weights:
-    """Weights at bounded predictors."""
-    weights = _newton(bounded, np.zeros((2, len(bounded), 1)), forms)
+def _first_guesses(bounded: Floats, forms: WeightForms) -> Floats:
+    """Tilts (2, n, draws) that are linear in the predictors' distance from their means."""
+    zero = np.zeros((2, len(bounded), 1))
+    if bounded.shape[2] < _MANY_DRAWS:
+        return zero
+    middle, sd = bounded.mean(axis=2, keepdims=True), bounded.std(axis=2, keepdims=True)
+    points = middle + sd * np.eye(bounded.shape[1], 1 + bounded.shape[1], k=1)
+    weights = _newton(points, zero, forms)
+    tilt = np.where(weights.error <= _ROUGH, weights.tilt, 0.0)[:, :, None]
+    line = tilt[..., 1:] - tilt[..., :1]
+    return (tilt[..., :1] + line @ ((bounded - middle) / sd))[:, :, 0]
+
+
+@np.errstate(all="ignore")
+def _solved(bounded: Floats, tilt: Floats, forms: WeightForms) -> Weights:
+    """Weights at bounded predictors, from a first guess of the tilt."""
+    weights = _newton(bounded, tilt, forms)
     row, draw = np.nonzero(~(weights.error <= _ROUGH))
     if len(row):
         others = _along_line(bounded[row, :, draw][..., None], forms.rows(row))
@@ -383,10 +406,12 @@ def _along_line(bounded: Floats, forms: WeightForms) -> Weights:
     """Weights (n, R, 1) as far as Newton's method follows the line from the pilot's predictors."""
     begin, tilt = forms.pilot(), np.zeros((2, len(bounded), 1))
     reached, step = np.zeros((len(begin), 1)), np.full((len(begin), 1), 0.5)
-    while ((reached < 1.0) & (step >= _SHORTEST)).any():
-        share = np.minimum(reached + step, 1.0)
-        tried = _newton(begin + share[..., None] * (bounded - begin), tilt, forms)
-        met = (tried.error <= _ROUGH) & (step >= _SHORTEST)
-        tilt = np.where(met, tried.tilt, tilt)
-        reached, step = np.where(met, share, reached), np.where(met, 1.5 * step, 0.5 * step)
+    while len(rows := np.flatnonzero((reached < 1.0) & (step >= _SHORTEST))):
+        share = np.minimum(reached[rows] + step[rows], 1.0)
+        points = begin[rows] + share[..., None] * (bounded - begin)[rows]
+        tried = _newton(points, tilt[:, rows], forms.rows(rows))
+        met = tried.error <= _ROUGH
+        tilt[:, rows] = np.where(met, tried.tilt, tilt[:, rows])
+        reached[rows] = np.where(met, share, reached[rows])
+        step[rows] *= np.where(met, 1.5, 0.5)
     return _newton(begin + reached[..., None] * (bounded - begin), tilt, forms)
