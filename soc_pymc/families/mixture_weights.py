@@ -290,7 +290,7 @@ def _first_guesses(bounded: Floats, forms: WeightForms) -> Floats:
         return zero
     middle, sd = bounded.mean(axis=2, keepdims=True), bounded.std(axis=2, keepdims=True)
     points = middle + sd * np.eye(bounded.shape[1], 1 + bounded.shape[1], k=1)
-    weights = _newton(points, zero, forms)
+    weights = _solved(points, zero, forms)
     tilt = np.where(weights.error <= _ROUGH, weights.tilt, 0.0)[:, :, None]
     line = tilt[..., 1:] - tilt[..., :1]
     return (tilt[..., :1] + line @ ((bounded - middle) / sd))[:, :, 0]
