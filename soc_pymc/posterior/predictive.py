@@ -24,7 +24,8 @@ from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
 from .curves import atom_of, average_curves, chosen, curve_draws, items_at_once, place_of
 from .item_columns import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
-from .prior_build import BinWeights, SmoothWeights, table_of, why_no_table
+from .prior_build import table_of, why_no_table
+from .weights import BinWeights, SmoothWeights
 
 # points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
 _POINTS, _LEAST_ITEMS = (0, 20, 20, 12), 80
