@@ -278,12 +278,14 @@ class Posterior:
         """
         rows, flagged = prior_table.posterior_rows(table_of(self.fit), self.items(columns), probs)
         exact, by_draws = self.scorer(probs, "all"), np.flatnonzero(flagged)
+        if not len(by_draws):
+            return np.asarray(rows)
         keys = pd.DataFrame({"atom": atom_of(self.fit, columns["score"])})
         keys["group"] = columns["group"] if self.fit.groups else ""
         roles = [["atom", "group"]]
         if self.outcome.positive:
             keys["outcome"] = own_outcomes(self.outcome, columns)[0]
-            roles = [list(keys), *roles]
+            roles = [[*roles[0], "outcome"], *roles]
         for by in roles if len(probs) and self._weights is None else []:
             for alike in keys.loc[by_draws].groupby(by).groups.values():
                 part = alike.to_numpy()
