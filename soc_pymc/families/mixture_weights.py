@@ -141,7 +141,8 @@ def bounds_of(
     mean, narrow = np.take_along_axis(moments, nearest, axis=2)[..., 0]
     wide = (_WIDEST * reach) ** 2
     wide = wide / (1.0 + middle * (1.0 - middle) * wide)  # no Beta's variance is above m (1 - m)
-    low, high = (_curves.py_func(mean, v, middle, law.has_path)[1] for v in (narrow, wide))
+    with np.errstate(invalid="ignore"):  # NaN: Betas with this mean have no such variance, no bound
+        low, high = (_curves.py_func(mean, v, middle, law.has_path)[1] for v in (narrow, wide))
     mean_curve, spread_curve = curves.T
     return Bounds(mean_curve, spread_curve, unit, middle, _FARTHEST * reach, low + _ROOM, high)
 

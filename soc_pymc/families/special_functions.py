@@ -28,8 +28,9 @@ _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
 _ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-_of_three = numba.vectorize(["float64(float64, float64, float64)"], cache=True)
-_of_four = numba.vectorize(["float64(float64, float64, float64, float64)"], cache=True)
+_TYPES = [] if numba.config.DISABLE_JIT else ["float64(float64, float64, float64)"]
+_of_three = numba.vectorize(_TYPES, cache=True)
+_of_four = numba.vectorize([text.replace("(", "(float64, ") for text in _TYPES], cache=True)
 
 
 @_jit

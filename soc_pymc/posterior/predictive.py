@@ -5,7 +5,7 @@ the outcome; over the draws it is a mixture. `draws` are indices of draws, chain
 other, and may repeat; None takes each once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,13 +21,15 @@ from ..families.family import family_of
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
-from .curves import atom_of, chosen, curve_draws, items_at_once, place_of
+from .curves import atom_of, average_curves, chosen, curve_draws, items_at_once, place_of
 from .item_columns import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
-from .prior_build import BinWeights, SmoothWeights, table_of, why_no_table
+from .prior_build import table_of, why_no_table
+from .weights import BinWeights, SmoothWeights
 
-_POINTS = 20  # of a grid along scores and along sizes, on which quantiles are interpolated
+# points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
+_POINTS, _LEAST_ITEMS = (0, 20, 20, 12), 80
 _TINY, _SMALL = 1e-300, 1e-4  # least size, and least quantile as a share of the mean
-_SAMPLE, _WITHIN = 40, 0.02  # items that prove a grid; error allowed, in widths of the interval
+_SAMPLE, _WITHIN = 40, 0.02  # items that prove a mesh; error allowed, in widths of the interval
 _AT_ONCE = 4_000_000  # numbers in one array of draws x items x components
 
 _Pair = tuple[Floats, Floats]
@@ -268,45 +270,97 @@ class Posterior:
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
         """Rows by the table, and of flagged items over all draws.
 
-        Only moments are sums over the draws for each of many items that share a group and a
-        positive outcome: their quantiles are smooth in score and size.
+        Many flagged items that share a group, an atom and a count, or else the first two, have
+        quantiles interpolated on a mesh.
         """
-        items = self.items(columns)
-        rows, flagged = prior_table.posterior_rows(table_of(self.fit), items, probs)
-        by_draws, exact = np.flatnonzero(flagged), self.scorer(probs, "all")
-        smooth = self.outcome.positive and self._weights is None and len(probs) > 0
-        keys = pd.DataFrame({"outcome": items.outcome[by_draws] * smooth})
-        keys["atom"] = atom_of(self.fit, columns["score"][by_draws]) > 0
-        keys["group"] = columns["group"][by_draws] if self.fit.groups else ""
-        for alike in keys.groupby(list(keys)).indices.values():
-            part, exactly = select(columns, by_draws[alike]), keys["atom"][alike[0]] or not smooth
-            on_grid = None if exactly else self._on_a_grid(exact, probs, part)
-            rows[:, by_draws[alike]] = exact(part) if on_grid is None else on_grid
+        rows, flagged = prior_table.posterior_rows(table_of(self.fit), self.items(columns), probs)
+        exact, by_draws = self.scorer(probs, "all"), np.flatnonzero(flagged)
+        if not len(by_draws):
+            return np.asarray(rows)
+        keys = pd.DataFrame({"atom": atom_of(self.fit, columns["score"])})
+        keys["group"] = columns["group"] if self.fit.groups else ""
+        roles = [["atom", "group"]]
+        if self.outcome.positive:
+            keys["outcome"] = own_outcomes(self.outcome, columns)[0]
+            roles = [[*roles[0], "outcome"], *roles]
+        for by in roles if len(probs) and self._weights is None else []:
+            for alike in keys.loc[by_draws].groupby(by).groups.values():
+                part = alike.to_numpy()
+                on_mesh = self._on_a_mesh(exact, select(columns, part))
+                if on_mesh is not None:
+                    rows[:, part], flagged[part] = on_mesh, False
+            by_draws = np.flatnonzero(flagged)
+        if len(by_draws):
+            rows[:, by_draws] = exact(select(columns, by_draws))
         return np.asarray(rows)
 
-    def _on_a_grid(self, exact: Scorer, probs: Sequence[float], columns: Columns) -> Floats | None:
-        """Rows with quantiles interpolated in score and size; None if not close enough."""
-        n, log_size = len(columns["score"]), np.log(own_outcomes(self.outcome, columns)[1] + _TINY)
-        if n < 2 * _POINTS**2 + _SAMPLE:
+    def _on_a_mesh(self, exact: Scorer, columns: Columns) -> Floats | None:
+        """Rows with interpolated quantiles; None if items are few or these are not close enough."""
+        if len(columns["score"]) < _LEAST_ITEMS:
             return None
-        places = np.column_stack([place_of(self.fit, "mean", columns["score"]), log_size])
-        ends = places.min(axis=0), places.max(axis=0)
-        axes = [np.linspace(x, y + (x == y), _POINTS) for x, y in zip(*ends, strict=True)]
-        place, log_size = (x.ravel() for x in np.meshgrid(*axes, indexing="ij"))
-        grid = {name: np.repeat(values[:1], _POINTS**2) for name, values in columns.items()}
-        grid |= {"score": self.fit.axis("mean").inverse(place), self.outcome.size: np.exp(log_size)}
-        mean, _, _, *quantiles = exact(grid)
-        log_ratio = np.log(np.maximum(np.array(quantiles) / mean, _SMALL))
-        if not np.isfinite(log_ratio).all():
+        outcome, size = own_outcomes(self.outcome, columns)
+        centre, unit = self._expected(columns)
+        surprise = ((np.log1p(outcome) if self.outcome.positive else outcome) - centre) / unit
+        places = [place_of(self.fit, "mean", columns["score"]), np.log(size + _TINY), surprise]
+        varied = [k for k, x in enumerate((columns["score"], size, outcome)) if np.ptp(x) > 0.0]
+        points = np.column_stack(places)[:, varied]
+        axes = [np.linspace(x.min(), x.max(), _POINTS[len(varied)]) for x in points.T]
+        mesh = np.meshgrid(*axes, indexing="ij")
+        if not axes or 2 * mesh[0].size + _SAMPLE > len(points):
             return None
-        table = RegularGridInterpolator(axes, log_ratio.T.reshape(_POINTS, _POINTS, -1), "cubic")
-        rows = self.scorer((), "all")(columns)
-        quantiles = rows[0] * np.exp(table(places).T)
-        sample = np.linspace(0, n - 1, _SAMPLE).astype(int)
+        values = exact(
+            self._at_places(columns, dict(zip(varied, map(np.ravel, mesh), strict=True)))
+        )
+        shape = self._shape(values)
+        if not np.isfinite(shape).all():
+            return None
+        shape = shape.T.reshape(*mesh[0].shape, -1)
+        shape = RegularGridInterpolator(axes, shape, "cubic")(points).T
+        sample = np.linspace(0, len(points) - 1, _SAMPLE).astype(int)
         proof = exact(select(columns, sample))
-        width = np.ptp(proof[3:], axis=0) if len(probs) > 1 else proof[1]
-        close = np.abs(quantiles[:, sample] - proof[3:]) <= _WITHIN * width
-        return np.vstack([rows, quantiles]) if close.all() else None
+        width = np.ptp(proof[3:], axis=0) if len(proof) > 4 else proof[1]
+        gap = self._quantiles(proof, shape[:, sample]) - proof[3:]
+        if not (np.abs(gap) <= _WITHIN * width).all():
+            return None
+        rows = self.scorer((), "all")(columns)
+        return np.vstack([rows, self._quantiles(rows, shape)])
+
+    def _at_places(self, columns: Columns, places: Mapping[int, Floats]) -> Columns:
+        """Items at places of a mesh, which share all else with these."""
+        number = len(next(iter(places.values())))
+        items = {name: np.repeat(values[:1], number) for name, values in columns.items()}
+        if 0 in places:
+            items["score"] = self.fit.axis("mean").inverse(places[0])
+        if 1 in places:
+            items[self.outcome.size] = np.exp(places[1])
+        if 2 in places:
+            centre, unit = self._expected(items)
+            outcome = centre + unit * places[2]
+            if self.outcome.positive:
+                most = items[self.outcome.size] if self.family.name == "Beta" else np.inf
+                outcome = np.clip(np.expm1(outcome), 0.0, most)
+            items[self.outcome.observed] = outcome
+        return items
+
+    def _expected(self, columns: Columns) -> _Pair:
+        """Expected outcome, of counts as log(1 + y), and the unit of departures from it."""
+        size = own_outcomes(self.outcome, columns)[1]
+        curves = average_curves(self.fit, columns["score"], columns.get("group"), size)
+        theta = self.family.curve_variables(*curves)
+        if self.outcome.positive:
+            return np.log1p(size * theta["mean"]), np.ones(len(size))
+        return theta["mean"], np.hypot(size, np.sqrt(theta["variance"]))
+
+    def _shape(self, rows: Floats) -> Floats:
+        """Quantiles without the scale of the posterior."""
+        mean, sd, _, *quantiles = rows
+        if self.outcome.positive:
+            return np.log(np.maximum(np.array(quantiles) / mean, _SMALL))
+        return (np.array(quantiles) - mean) / sd
+
+    def _quantiles(self, rows: Floats, shape: Floats) -> Floats:
+        """Inverse of `_shape`."""
+        return rows[0] * np.exp(shape) if self.outcome.positive else rows[0] + rows[1] * shape
 
 
 def proper(below: Floats, upto: Floats) -> _Pair:

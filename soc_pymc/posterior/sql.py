@@ -4,7 +4,6 @@ The formulas are those of `soc_pymc.prior_table`, on columns of an engine. Compa
 of distinct items; they are joined to its nodes, and sums over the nodes give their posteriors.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import count as numbered
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from .. import prior_table
 from .._lib.arguments import A, names_of, shown
-from .._lib.errors import FitError, ItemsError
+from .._lib.errors import ItemsError
 from ..data.engines import with_bins
 from ..data.formulas import exact
 from ..data.items import (
@@ -38,12 +37,8 @@ from ..families.scales import MIDDLE
 from ..inference.results import FIT, Fit
 from .files import described
 from .item_columns import posterior_roles
+from .sql_text import check_names, text_of
 
-# dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
-_DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
-_MOST_TEXT = 1_000_000  # characters of a SELECT
-_PART = r'(?:[^\W\d]\w*|"(?:[^"\x00-\x1f]|"")+")'
-_NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 _ALL = 2**62  # a LIMIT without which Postgres computes a column again at every use
 _STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
 
@@ -157,12 +152,7 @@ def posterior_sql(
     columns = names_of(columns, "columns", ItemsError)
     FIT(fit, "fit")
     tables = {"table": table} | ({} if prior is None else {"prior": prior})
-    for argument, name in tables.items():
-        if not (isinstance(name, str) and _NAME.fullmatch(name)):
-            raise ItemsError(
-                f"{argument}={shown(name)} must be the name of a table: parts of letters, digits "
-                "and underscores, or in double quotes, with dots between them"
-            )
+    check_names(tables)
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
     outcome, known = family_of(fit.prior).outcome, roles_of(fit.data.attrs)
@@ -189,7 +179,7 @@ def posterior_sql(
     nodes, source = _small_table(**described(fit)[1]), ibis.table(kinds, name="soc_table")
     if prior is not None:
         nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
-    return _text(_expression(fit, source, roles, quantiles, nodes, dialect), tables, dialect)
+    return text_of(_expression(fit, source, roles, quantiles, nodes, dialect), tables, dialect)
 
 
 # --- the expression ------------------------------------------------------------------------------
@@ -415,67 +405,3 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
     if meta["zero"]:
         mean, variance = prior_table.with_zeros(mean, variance, xp["p_zero"])
     return xp.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()).rows
-
-
-# --- SQL text ------------------------------------------------------------------------------------
-
-
-def _text(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
-    """An expression over soc_table and soc_prior as a SELECT over `tables` of other names."""
-    import ibis
-    import sqlglot
-    from ibis.expr.operations import InMemoryTable
-
-    compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
-    try:
-        tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
-        sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
-    except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
-        text = f"table {tables['table']!r} in dialect {dialect!r}: {error}"
-        raise ItemsError(text) from error
-    small = {f"soc_table_{k}": v for k, v in enumerate(scored.op().find(InMemoryTable))}
-    sources |= {table.name: _named(name) for name, table in small.items()}
-    for node in list(tree.find_all(sqlglot.exp.Table)):
-        if node.name in sources:
-            source = sources[node.name].copy()
-            source.set("alias", node.args.get("alias"))
-            node.replace(source)
-    definitions = tree.find(sqlglot.exp.With)
-    values = [_values(name, v.data.to_pyarrow(v.schema)) for name, v in small.items()]
-    definitions.set("expressions", [*values, *definitions.expressions])
-    text = str(tree.sql(dialect=written, copy=False))
-    if len(text) > _MOST_TEXT:
-        raise FitError(
-            f"the SELECT would have {len(text):,} characters, more than a million: load the file "
-            'of soc.export_prior(fit, "prior.parquet") as a table, and give its name as prior='
-        )
-    return text
-
-
-def _named(name: str) -> Any:
-    """A table's name, whose quotes are written as the dialect has them."""
-    from sqlglot import exp
-
-    names = [
-        exp.to_identifier(part.strip('"').replace('""', '"'), quoted=part[0] == '"')
-        for part in re.findall(_PART, name)
-    ]
-    return exp.Table(**dict(zip(("this", "db", "catalog"), reversed(names), strict=False)))
-
-
-def _values(name: str, table: Any) -> Any:
-    """A named SELECT of rows of numbers as text, the only form that all engines read exactly."""
-    from sqlglot import exp
-
-    columns = {column: table[column].to_pylist() for column in table.column_names}
-    texts = [[str(value) for value in values] for values in columns.values()]
-    names: Any = [exp.to_identifier(column, quoted=True) for column in columns]
-    kinds = {str: "TEXT", int: "BIGINT", float: "DOUBLE"}
-    typed = [
-        exp.cast(exp.column(column.copy()), kinds[type(values[0])]).as_(column.copy())
-        for column, values in zip(names, columns.values(), strict=True)
-    ]
-    rows = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
-    return exp.CTE(
-        this=exp.select(*typed).from_(rows), alias=exp.TableAlias(this=exp.to_identifier(name))
-    )

@@ -17,7 +17,8 @@ import pytest
 import soc_pymc as soc
 from soc_pymc import prior_table
 from soc_pymc.posterior import files
-from soc_pymc.posterior.prior_build import _with_moments, table_of
+from soc_pymc.posterior.prior_build import table_of
+from soc_pymc.posterior.weights import _with_moments
 from tests.examples import (
     CASES,
     ROLES,

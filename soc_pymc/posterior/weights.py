@@ -1,0 +1,242 @@
+"""Weights of a mixture's components by draw of the curves.
+
+Components are on a fixed base distribution, with weights smooth in the score (`SmoothWeights`), or
+those of five steps (`BinWeights`).
+"""
+
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from .._lib.arrays import Floats, Ints
+from .._model.splines import knots_in, spline_matrix
+from ..families.components import Frame
+from ..families.family import family_of, whole_moments, with_zero
+from ..families.mixture_weights import WeightForms, weights_of_draws
+from ..families.priors import COMPONENTS
+from ..families.scales import RANK
+from ..inference.results import Fit
+from ..prior_table import ARRAYS, FAMILIES, moments
+from .curves import (
+    P_ZERO,
+    atom_of,
+    bin_of,
+    chosen,
+    curve_draws,
+    moment_variables,
+    place_of,
+    with_posterior,
+)
+from .item_columns import Columns, select
+
+_LEAST_LOG = -80.0  # of a weight: single precision holds its inverse
+_GRID = 150  # positions at which weights are solved for; others are interpolated
+_REACH = 0.25  # how far the grid extends beyond the outer knots, as a share of their range
+_MOST_GROUPS = 24  # with more groups, weights are solved for at each score
+
+
+class BinWeights:
+    """One draw: components of a score's bin, shifted along the curve of the mean."""
+
+    draws = 1
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit, self._family, posterior = fit, family_of(fit.prior), fit.data["posterior"]
+        self._weight, self._place, sd = (posterior[k].to_numpy()[0, 0] for k in COMPONENTS)
+        self._variance, self.number = sd**2, self._weight.shape[1]
+
+    def components(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Locations and variances, each (n, R)."""
+        score = np.asarray(columns["score"], dtype=float)
+        bins = bin_of(self._fit, score)
+        middle = curve_draws(self._fit, score)[0][0]
+        extra = np.broadcast_to(columns.get("spread", 0.0), len(score))[:, None]
+        return middle[:, None] + self._place[bins], self._variance[bins] + extra
+
+    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Conjugate parameters of the components, each (n, R)."""
+        return self._family.components.parameters(*self.components(columns))
+
+    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
+        """Weights (draws, n, R), the same under each draw."""
+        weight = self._weight[bin_of(self._fit, columns["score"])]
+        return np.broadcast_to(weight, (len(draws), *weight.shape))
+
+    def curves(self, columns: Columns) -> dict[str, Floats]:
+        """Variables of `calibration_curves`, each (1, n)."""
+        weight = self._weight[bin_of(self._fit, columns["score"])]
+        nodes = (values.T for values in (weight, *self.parameters(columns)))
+        (mean, within, between), *_ = moments(FAMILIES[self._family.name], *nodes, ARRAYS)
+        curves = moment_variables(mean[None], (within + between)[None], {})
+        return curves | ({"log_mean": np.log(mean)[None]} if self._family.outcome.positive else {})
+
+
+class SmoothWeights:
+    """Components on a fixed grid, with weights by draw; theta = 0, if it may be, is the last."""
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit, self._pilot, self._family = fit, _pilot(fit), family_of(fit.prior)
+        data, values = fit.data["constant_data"], fit.data["posterior"]["weight_coefficient"]
+        values = values.transpose("chain", "draw", "weight_knot", "weight_function")
+        self._z = data["component_z"].to_numpy()
+        self._functions = data["component_function"].to_numpy()
+        self._raise = data["grid_raise"].to_numpy()
+        self._knots = knots_in(fit.data, "weight_knot")
+        self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
+        self.draws, self.number = len(self._coefficients), len(self._z) + fit.prior.zero
+
+    def _terms(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
+        """Scores, groups and sizes, as `curve_draws` takes them."""
+        size = columns.get(self._family.outcome.size, np.ones(len(columns["score"])))
+        return np.asarray(columns["score"], dtype=float), columns.get("group"), size
+
+    def _base(self, columns: Columns) -> tuple[Frame, Floats]:
+        """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
+        location, dispersion = (x[0] for x in curve_draws(self._pilot, *self._terms(columns)))
+        position = place_of(self._fit, "variance", columns["score"])
+        raised = spline_matrix(position, knots_in(self._fit.data, "variance_knot")) @ self._raise
+        base = self._family.components.base(location, dispersion + raised)
+        return base, np.column_stack([location, dispersion])
+
+    def _forms(self, columns: Columns) -> WeightForms:
+        base, start = self._base(columns)
+        return self._family.components.forms(base, self._functions, start, self._fit.prior.mixture)
+
+    def components(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Locations (n, R) and variances (n, 1) without theta = 0, with the items' ``spread``."""
+        base = self._base(columns)[0]
+        spread = np.asarray(columns.get("spread", 0.0), dtype=float)
+        if np.any(spread):  # that of the first curve
+            spread = spread * self._family.components.rise(base) ** 2
+        return base.places(self._z), base.width(spread)[:, None]
+
+    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Conjugate parameters (n, R) of the components."""
+        theta = self._family.components.parameters(*self.components(columns))
+        return with_zero(self._family, *theta) if self._fit.prior.zero else theta
+
+    def curves(self, columns: Columns) -> dict[str, Floats]:
+        """Variables of `calibration_curves`, each (draws, n)."""
+        curves = curve_draws(self._fit, *self._terms(columns))
+        curves = self._forms(columns).bounds.represented(*curves)
+        variables = dict(self._family.curve_variables(*curves))
+        if not self._fit.prior.zero:
+            return variables
+        share = special.expit(self._further(columns)[..., -1])
+        mean, variance = whole_moments(share, variables["mean"], variables["variance"])
+        return {**moment_variables(mean, variance, variables), P_ZERO: share}
+
+    def _further(self, columns: Columns, draws: Ints | None = None) -> Floats:
+        """Further predictors at items, (draws, n, F)."""
+        # beyond the outer knots they stay constant, because straight lines of logs would explode
+        position = place_of(self._fit, "mean", columns["score"])
+        basis = spline_matrix(np.clip(position, self._knots[0], self._knots[-1]), self._knots)
+        return np.einsum("nk,dkj->dnj", basis, chosen(draws)(self._coefficients))
+
+    def _predictors(self, columns: Columns, draws: Ints | None = None) -> Floats:
+        """Both curves and the further predictors at items, (draws, n, 2 + F)."""
+        curves = curve_draws(self._fit, *self._terms(columns), chosen(draws))
+        further = self._further(columns, draws)
+        return np.concatenate([np.stack(curves, axis=-1), further], axis=-1)
+
+    def _solve(self, columns: Columns, predictors: Floats) -> Floats:
+        """Weights (draws, n, R) of items with these predictors."""
+        weight = weights_of_draws(predictors, self._forms(columns))
+        if not self._fit.prior.zero:
+            return weight
+        share = special.expit(predictors[..., -1:])
+        return np.concatenate([(1.0 - share) * weight, share], axis=-1)
+
+    def few(self, columns: Columns, number: int) -> Floats:
+        """Weights (number, n, R) of few draws, moved to have the mean and covariance of all."""
+        predictors = self._predictors(columns)
+        even = np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)
+        return self._solve(columns, _with_moments(predictors[even], predictors))
+
+    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
+        """Weights of items under some draws, (draws, n, R), interpolated where that is possible."""
+        position, prior = place_of(self._fit, "mean", columns["score"]), self._fit.prior
+        out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
+        inside = (position >= self._grid[0]) & (position <= self._grid[-1])
+        inside &= atom_of(self._fit, columns["score"]) == 0
+        # bins and sizes matter too, or there are too many groups for tables in memory
+        if prior.exposure is not None or prior.bin_effects or len(self._fit.groups) > _MOST_GROUPS:
+            inside[:] = False
+        if not inside.all():
+            part = select(columns, ~inside)
+            weight = self._solve(part, self._predictors(part, draws)).transpose(1, 0, 2)
+            out[~inside] = np.maximum(weight, np.exp(_LEAST_LOG))
+        labels = columns["group"] if self._fit.groups and "group" in columns else np.array([""])
+        labels = np.broadcast_to(labels, len(position))
+        for label in set(labels[inside].tolist()):
+            items = np.flatnonzero(inside & (labels == label))
+            place = (position[items] - self._grid[0]) / (self._grid[1] - self._grid[0])
+            table = self._fit._once(("weights", label), partial(self._table, label))
+            out[items] = _interpolated(place, table, draws)
+        return out.transpose(1, 0, 2)
+
+    @cached_property
+    def _grid(self) -> Floats:
+        """Positions on the mean's axis, reaching beyond the outer knots on both sides."""
+        low, high = float(self._knots[0]), float(self._knots[-1])
+        reach = _REACH * (high - low) or 1e-9  # one score
+        ends = (0.0, 1.0) if self._fit.axis("mean").scale == RANK else (low - reach, high + reach)
+        return np.linspace(*ends, _GRID)
+
+    def _table(self, label: str) -> NDArray[np.float32]:
+        """Log weights at the grid's positions, (positions, draws, R), of one group or all."""
+        columns: dict[str, Any] = {"score": self._fit.axis("mean").inverse(self._grid)}
+        if label:
+            columns["group"] = np.full(_GRID, label, dtype=object)
+        weight = self._solve(columns, self._predictors(columns))
+        log_weight = np.log(np.maximum(weight, np.exp(_LEAST_LOG))).transpose(1, 0, 2)
+        return np.ascontiguousarray(log_weight, dtype=np.float32)
+
+
+def _interpolated(
+    place: Floats, log_weight: NDArray[np.float32], draws: Ints
+) -> NDArray[np.float32]:
+    """Weights (n, draws, R) at places in a table (positions, all draws, R) of their logarithms.
+
+    The logarithms are cubic in the place.
+    """
+    number = log_weight.shape[2]
+    start = np.clip(place.astype(int) - 1, 0, len(log_weight) - 4)
+    step = (place - start)[:, None] - np.arange(4)  # from the four nodes around each place
+    others = np.array([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
+    share = step[:, others].prod(axis=-1) / np.array([-6.0, 2.0, -2.0, 6.0])
+    out = np.empty((len(place), len(draws) * number), dtype=np.float32)
+    for node in np.unique(start):
+        items = start == node
+        nodes = log_weight[node : node + 4, draws].reshape(4, -1)
+        out[items] = share[items].astype(np.float32) @ nodes
+    weight = np.exp(np.clip(out, _LEAST_LOG, 0.0, out=out), out=out).reshape(-1, number)
+    weight /= (weight @ np.ones(number, dtype=np.float32))[:, None]
+    return weight.reshape(len(place), len(draws), number)
+
+
+def _pilot(fit: Fit) -> Fit:
+    """The pilot's curves, which place the components, as a fit with one draw."""
+    data = fit.data["constant_data"].to_dataset()
+    names = {name: name.removeprefix("pilot_") for name in map(str, data) if "pilot_" in name}
+    posterior = data[list(names)].rename(names).expand_dims(("chain", "draw"))
+    # a group that the fit does not know gets the shared curve
+    scales = [name for name in fit.data["posterior"] if str(name).endswith("_sd")]
+    posterior = posterior.assign({name: (("chain", "draw"), np.zeros((1, 1))) for name in scales})
+    return with_posterior(fit, posterior.assign_coords(group=list(fit.groups)))
+
+
+def _with_moments(thinned: Floats, draws: Floats) -> Floats:
+    """Draws (k, n, P) moved to have the means and covariances of others (draws, n, P)."""
+    samples = [values.transpose(1, 0, 2) for values in (thinned, draws)]
+    means = [values.mean(axis=1, keepdims=True) for values in samples]
+    roots = []
+    for values, mean in zip(samples, means, strict=True):
+        square = np.einsum("nda,ndb->nab", values - mean, values - mean) / values.shape[1]
+        size = np.einsum("naa->na", square)[..., None]  # some may not vary
+        roots.append(np.linalg.cholesky(square + (1e-12 * size + 1e-300) * np.eye(size.shape[1])))
+    standard = np.linalg.solve(roots[0], (samples[0] - means[0]).transpose(0, 2, 1))
+    return (means[1] + (roots[1] @ standard).transpose(0, 2, 1)).transpose(1, 0, 2)
