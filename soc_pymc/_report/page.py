@@ -87,7 +87,8 @@ def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
     rows = [("prior", short(fit.prior)), ("method", short(fit.method)), ("items", bins)]
     rows.append(("status", fit.status.reason))
     statistics = Markup(stats._repr_html_())  # it escapes all text
-    columns = tables.table("Items", [(role, repr(name)) for role, name in items.roles.items()])
+    roles = arguments_of(items.roles)
+    columns = tables.table("Items", [(role, repr(name)) for role, name in roles.items()])
     made = [columns, statistics, tables.table("Fit", rows)]
     if fit.selection is not None:
         priors = fit.selection.drop(columns="chosen")

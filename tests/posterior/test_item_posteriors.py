@@ -138,7 +138,7 @@ def test_moments_are_those_of_the_curves_over_all_draws(example, name, draws):
     frame, fit = ref.some_rows(example(name), 40), example(name).fit
     scored = soc.item_posteriors(fit, new_items(name, frame), draws=draws, progress=False)
     mean, sd = ref.averaged_moments(*ref.prior_moments(name, fit, frame))
-    exact = {*ref.CLOSED_FORM, "zeros"} - {"exposure"}
+    exact = {*ref.CLOSED_FORM} - {"exposure"}
     bound = 5e-3 if draws == "auto" else 1e-5 if name in exact else 1e-3
     assert (np.abs(scored["theta_mean"] - mean) < bound * sd).all()
     assert (np.abs(scored["theta_sd"] - sd) < bound * sd).all()
