@@ -24,8 +24,7 @@ _SEAL_SIZE = len(_SEAL) + 65
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`; rename it to `path` if the block succeeds.
 
-    A killed process leaves its temporary file, which the next one to write `path` takes over; a
-    second writer waits for the first. The target of a link is replaced, with its permissions.
+    The next writer takes over what a killed process left, and waits for one that still writes.
     """
     target = check_target(path)
     name = target.name

@@ -46,8 +46,8 @@ def ordered_map[Block, Result](
     """Results of a function of blocks, in the blocks' order, made in threads.
 
     At most `ahead` blocks beyond one per thread are taken before their turn, which bounds memory.
-    Inside a thread of another call, and with a single block, all work is done by the caller's.
-    After an error or an interrupt no further block is begun; `ended` tells long work on others.
+    Inside another call's thread, and with a single block, the caller does all work. After an error
+    or an interrupt no further block is begun; `ended` tells long work on others.
     """
     number = 1 if getattr(_worker, "busy", False) else threads()
     remaining = iter(blocks)
@@ -87,6 +87,10 @@ def _libraries() -> Any:
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
+def _threads_of_blas() -> list[int]:
+    return [library.get_num_threads() for library in _libraries()]
+
+
 def _set_blas(numbers: Iterable[int]) -> None:
     """Set the libraries' numbers of threads, from any thread."""
     for library, number in zip(_libraries(), numbers, strict=True):
@@ -102,7 +106,7 @@ def _limit(call: object) -> None:
     global _before
     with _lock:
         if not _before:
-            _before = [library.get_num_threads() for library in _libraries()]
+            _before = _threads_of_blas()
         _limited.add(call)
         _set_blas(1 for _ in _before)
 
@@ -149,10 +153,7 @@ def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
 
 @contextmanager
 def raising_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt after Ctrl-C, which some libraries swallow or make another error.
-
-    `pm.sample` returns the draws so far: fewer draws, or fewer chains, than requested.
-    """
+    """Raise KeyboardInterrupt after Ctrl-C, which `pm.sample` and others swallow or change."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
