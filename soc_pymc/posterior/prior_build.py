@@ -135,7 +135,7 @@ def _divided(edges: Floats, number: int, least: int = 1) -> Floats:
     width = np.diff(edges)
     parts = np.maximum(np.ceil(number * width / width.sum()), least).astype(int)
     ends = np.append(0, np.cumsum(parts))
-    return np.interp(np.arange(ends[-1] + 1), ends, edges)
+    return np.interp(np.arange(ends[-1] + 1), ends, edges) if len(edges) else edges
 
 
 def _edges(fit: Fit) -> Floats:
