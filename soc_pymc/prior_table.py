@@ -458,7 +458,7 @@ def _within(cuts: Any, values: Any, edges: Any, u: Any, xp: Any) -> tuple[Any, A
 
 
 def is_beyond(meta: Mapping[str, Any], x: Any) -> Any:
-    """Whether places are beyond the outermost cells, for positions that have no end."""
+    """Mask of the places beyond the outermost cells, for positions that have no end."""
     return ((x < 0.0) | (x > 1.0)) & (meta["axis"]["scale"] != "rank")
 
 

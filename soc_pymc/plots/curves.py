@@ -367,7 +367,7 @@ def fitted_curves(
 ) -> xr.Dataset:
     """Return calibration curves, of all items averaged over exposures as outcomes of bins are."""
     if fit.mean_only:
-        raise FitError(f"there is no curve of the variance to draw: {MEAN_ONLY}")
+        raise FitError(f"the curve of the variance cannot be drawn: {MEAN_ONLY}")
     if group is None and _weighs_by_size(fit):
         scores = default_scores(fit) if score is None else np.array(score)
         return curves_of(fit, scores, by_size=True)

@@ -296,7 +296,7 @@ def test_a_copy_of_the_module_needs_numpy_alone(scored, tmp_path):
 def test_a_prior_that_no_table_follows_is_refused_and_leaves_no_file(
     example, tmp_path, monkeypatch
 ):
-    """Mixtures by bin have no table; others are compared with all draws."""
+    """Five-step mixtures are scored without a table, all others are compared with all draws."""
     stats = example("gamma_mixture").statistics
     by_bin = soc.fit(stats, soc.GammaMixture(), soc.FiveSteps(), progress=False)
     monkeypatch.setattr(files, "_FAR", 1e-9)
