@@ -33,6 +33,7 @@ _FAINT, _LEAST_WEIGHT = 1e-10, 1e-18  # weights that do not move a quantile, or 
 _NARROW, _LEAST_LOG = 1e-13, -300.0  # relative variance of a Normal; log share that counts as 0
 _LOWEST = 690.0  # least log or logit of theta that counts, with its sign changed
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
+_MANY, _EVERY = 200, 8  # members from which quantiles are first found among a share of them
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     exact=float, keep=lambda value: value,  # for values that are used often
@@ -545,18 +546,23 @@ def mixture_rows(
     if len(probs) and not counts.all():
         weight, a, b = weight[counts], a[counts], b[counts]
     nodes = a, b, family.norm(a, b, ARRAYS) if len(probs) else a
-    laws, below = [family.law] if law is None else [family.law, law], 0.0
+    stages, best, below = [(family.law, 1)], law or family.law, 0.0
+    if len(weight) > _MANY:
+        stages.insert(0, (family.law, _EVERY))
+    if law is not None:
+        stages.append((law, 1))
     if zero is not None and not family.positive:
-        below = (weight * laws[-1](*nodes, 0.0, ARRAYS)[0]).sum(axis=0)
+        below = (weight * best(*nodes, 0.0, ARRAYS)[0]).sum(axis=0)
     narrow = variance < _NARROW * family.unit(mean) ** 2
     for prob in probs:
         share, at_zero = split_level(prob, share_of_zero, below, ARRAYS)
         t, unit = start(family, mean, variance, share, ARRAYS)
-        for function in laws:  # levels beyond the approximation's digits begin at the first guess
-            root = solve(function, weight, nodes, share, t, unit)
+        for function, step in stages:  # where a stage finds none, the next begins as it did
+            some = [values[::step] for values in (weight, *nodes)]
+            root = solve(function, some[0] / some[0].sum(axis=0), some[1:], share, t, unit)
             t = np.where(np.isnan(root), t, root)
         if family.positive and np.isnan(root).any():  # quantiles that no number but 0 can show
-            p = (weight * laws[-1](*nodes, -_LOWEST, ARRAYS)[0]).sum(axis=0)
+            p = (weight * best(*nodes, -_LOWEST, ARRAYS)[0]).sum(axis=0)
             root = np.where(np.isnan(root) & (p >= share), -math.inf, root)
         quantile = family.theta(root, ARRAYS)
         if narrow.any():  # a Normal's, as densities of so large shapes have no digits left
@@ -622,7 +628,8 @@ def newton(
     gap = xp.keep(goal - xp.log(p / (1.0 - p)))
     low, high = xp.where(gap > 0, t, low), xp.where(gap > 0, high, t)
     # where a distribution function has no digits left, no more is known than its width
-    slope = xp.where(p > 1e-290, xp.high(density / (p * (1.0 - p)), 1e-3 / unit), 1e-3 / unit)
+    spread = xp.where((p > 1e-290) & (p < 1.0 - 1e-9), p * (1.0 - p), 1e290)
+    slope = xp.high(density / spread, 1e-3 / unit)
     most = (3.0 + xp.high(gap, -gap)) * unit
     step = xp.low(xp.high(gap / slope, -most), most)
     step = xp.low(xp.high(step, 0.7 * (low - t)), 0.7 * (high - t))

@@ -137,13 +137,15 @@ class Family(Protocol):
         b: Floats,
         probs: Sequence[float] = (),
         zero: Floats | None = None,
+        exact: bool = True,
     ) -> Floats:
         """Mean, sd, variance and quantiles of mixtures of members, (3 + probabilities, n).
 
         Conjugate parameters are (members, n), weights (members, n) of sum 1; None are equal ones.
         `zero` (n,) is the share of theta that is 0 and none of the members; it is the last row
-        then.
+        then. Without `exact`, quantiles have the error of the prior table's distribution function.
         """
+        law = self._law if exact else None
         a, b = np.broadcast_arrays(a, b)
         weight = np.full((len(a), 1), 1.0 / len(a)) if weight is None else weight
         out = np.empty((3 + len(probs) + (zero is not None), a.shape[1]))
@@ -155,7 +157,7 @@ class Family(Protocol):
                 at_zero = None if zero is None else zero[part]
                 mixture = self.formulas, share, a[:, part], b[:, part]
                 averages, *_ = moments(*mixture, ARRAYS)
-                out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, self._law)
+                out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, law)
         return out
 
     def _law(self, a: Floats, b: Floats, norm: Floats, t: Floats, xp: Any) -> Pair:

@@ -28,7 +28,7 @@ Reduce = Callable[[Floats], Floats]
 """From draws (draws, ...) of what determines a curve to those that are needed."""
 SIZE_WIDTH = 1e-9
 """Largest difference of an exposure from an atom's, relative to it."""
-_NUMBERS = 2_000_000  # numbers in one array of draws x items
+_NUMBERS = 500_000  # numbers in one array of draws x items
 _LARGEST_LOG = 230.0  # log of 1e100, for means, cv2 and variances: products and squares stay finite
 _MARGIN = 0.1  # allowed distance of scores, as a share of the range of the fit's on the mean's axis
 _FAR = "far outside those that the fit saw"

@@ -253,8 +253,11 @@ class Posterior:
         outer = prior_table.OUTER_LEVEL
         beyond = any(not outer <= prob <= 1.0 - outer for prob in probs)
         if draws == "all" or beyond or why_no_table(self.fit):
-            return partial(in_chunks, partial(self._rows, probs), items_at_once(self.fit))
+            return self._by_draws(probs, exact=True)
         return partial(self._by_table, probs)
+
+    def _by_draws(self, probs: Sequence[float], exact: bool = False) -> Scorer:
+        return partial(in_chunks, partial(self._rows, probs, exact), items_at_once(self.fit))
 
     def items(self, columns: Columns) -> prior_table.Items:
         """Items as the prior table takes them."""
@@ -263,9 +266,9 @@ class Posterior:
         outcomes = own_outcomes(self.outcome, columns)
         return prior_table.Items(columns["score"], *outcomes, size, group)
 
-    def _rows(self, probs: Sequence[float], columns: Columns) -> Floats:
+    def _rows(self, probs: Sequence[float], exact: bool, columns: Columns) -> Floats:
         theta = self.theta(columns)
-        return self.family.summaries(theta.weight, theta.a, theta.b, probs, theta.zero)
+        return self.family.summaries(theta.weight, theta.a, theta.b, probs, theta.zero, exact)
 
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
         """Rows by the table, and of flagged items over all draws.
@@ -274,7 +277,7 @@ class Posterior:
         quantiles interpolated on a mesh.
         """
         rows, flagged = prior_table.posterior_rows(table_of(self.fit), self.items(columns), probs)
-        exact, by_draws = self.scorer(probs, "all"), np.flatnonzero(flagged)
+        score, by_draws = self._by_draws(probs), np.flatnonzero(flagged)
         if not len(by_draws):
             return np.asarray(rows)
         keys = pd.DataFrame({"atom": atom_of(self.fit, columns["score"])})
@@ -286,15 +289,18 @@ class Posterior:
         for by in roles if len(probs) and self._weights is None else []:
             for alike in keys.loc[by_draws].groupby(by).groups.values():
                 part = alike.to_numpy()
-                on_mesh = self._on_a_mesh(exact, select(columns, part))
+                on_mesh = self._on_a_mesh(score, select(columns, part))
                 if on_mesh is not None:
                     rows[:, part], flagged[part] = on_mesh, False
             by_draws = np.flatnonzero(flagged)
         if len(by_draws):
-            rows[:, by_draws] = exact(select(columns, by_draws))
+            rows[:, by_draws] = score(select(columns, by_draws))
+            lacking = by_draws[np.isnan(rows[:, by_draws]).any(axis=0)]
+            if len(lacking):  # the approximation has no digits there
+                rows[:, lacking] = self._by_draws(probs, exact=True)(select(columns, lacking))
         return np.asarray(rows)
 
-    def _on_a_mesh(self, exact: Scorer, columns: Columns) -> Floats | None:
+    def _on_a_mesh(self, score: Scorer, columns: Columns) -> Floats | None:
         """Rows with interpolated quantiles; None if items are few or these are not close enough."""
         if len(columns["score"]) < _LEAST_ITEMS:
             return None
@@ -308,7 +314,7 @@ class Posterior:
         mesh = np.meshgrid(*axes, indexing="ij")
         if not axes or 2 * mesh[0].size + _SAMPLE > len(points):
             return None
-        values = exact(
+        values = score(
             self._at_places(columns, dict(zip(varied, map(np.ravel, mesh), strict=True)))
         )
         shape = self._shape(values)
@@ -317,12 +323,12 @@ class Posterior:
         shape = shape.T.reshape(*mesh[0].shape, -1)
         shape = RegularGridInterpolator(axes, shape, "cubic")(points).T
         sample = np.linspace(0, len(points) - 1, _SAMPLE).astype(int)
-        proof = exact(select(columns, sample))
+        proof = score(select(columns, sample))
         width = np.ptp(proof[3:], axis=0) if len(proof) > 4 else proof[1]
         gap = self._quantiles(proof, shape[:, sample]) - proof[3:]
         if not (np.abs(gap) <= _WITHIN * width).all():
             return None
-        rows = self.scorer((), "all")(columns)
+        rows = self._by_draws(())(columns)
         return np.vstack([rows, self._quantiles(rows, shape)])
 
     def _at_places(self, columns: Columns, places: Mapping[int, Floats]) -> Columns:
