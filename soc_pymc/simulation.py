@@ -6,14 +6,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ._lib.arguments import POSITIVE, SEED, Real, Whole, many
+from ._lib.arguments import SEED, Whole, many
 from ._lib.arrays import Floats
 from ._lib.errors import FitError
 from .families.scales import LARGEST_COUNT
 
 __all__ = ["click_rates", "laplace_effects", "lognormal_rates", "s1"]
-
-_FOLDS = 5
 
 
 def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
@@ -33,8 +31,6 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     pandas.DataFrame
         Columns score, exposure, count, theta, true_mean and true_cv2.
 
-    Examples
-    --------
     >>> list(s1(3).columns)
     ['score', 'exposure', 'count', 'theta', 'true_mean', 'true_cv2']
     """
@@ -66,20 +62,12 @@ def click_rates(
     Returns
     -------
     pandas.DataFrame
-        Columns as of `s1`.
+        Columns as of `s1`; FitError if items expect more than 2^53 events.
 
-    Raises
-    ------
-    FitError
-        If items expect more than 2^53 events.
-
-    Examples
-    --------
     >>> click_rates(4, delta=0.0)["theta"].shape
     (4,)
     """
-    n_items, delta = Whole(0)(n_items, "n_items"), Real()(delta, "delta")
-    sigma, seed = POSITIVE(sigma, "sigma"), SEED(seed, "seed")
+    n_items, seed = Whole(0)(n_items, "n_items"), SEED(seed, "seed")
     rng = np.random.default_rng(seed)
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(20), 1.8, n_items)))
@@ -97,19 +85,16 @@ def lognormal_rates(
     Parameters
     ----------
     score, exposure, delta, sigma, seed
-        Scores t > 0 and exposures N >= 0, (n,); and as in `click_rates`, with the same errors.
+        Scores t > 0 and exposures N >= 0, (n,); and as in `click_rates`.
 
     Returns
     -------
     pandas.DataFrame
         Columns score, exposure, count and theta.
 
-    Examples
-    --------
     >>> lognormal_rates([0.1, 0.2], [1e6, 1e6])["exposure"].tolist()
     [1000000.0, 1000000.0]
     """
-    delta, sigma = Real()(delta, "delta"), POSITIVE(sigma, "sigma")
     seed = SEED(seed, "seed")
     t, size = many({"score": score, "exposure": exposure})
     if t.ndim != 1 or size.shape not in ((), t.shape):
@@ -136,8 +121,6 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     pandas.DataFrame
         Columns score, value, noise_sd (all 1) and theta.
 
-    Examples
-    --------
     >>> list(laplace_effects(20).columns)
     ['score', 'value', 'noise_sd', 'theta']
     """
@@ -147,8 +130,8 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     theta = x[:, 0] - 0.7 * x[:, 3] + (0.1 * x[:, 1]) ** 2 + rng.laplace(0.0, 1.0, n_items)
     value = theta + rng.standard_normal(n_items)
     design, score = np.column_stack([np.ones(n_items), x]), np.empty(n_items)
-    for fold in range(_FOLDS):
-        test = np.arange(n_items) % _FOLDS == fold
+    for fold in range(5):
+        test = np.arange(n_items) % 5 == fold
         train = design[~test]
         score[test] = design[test] @ np.linalg.solve(train.T @ train, train.T @ value[~test])
     return pd.DataFrame({"score": score, "value": value, "noise_sd": 1.0, "theta": theta})
@@ -157,7 +140,7 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
 def _counts(
     rng: np.random.Generator, score: Floats, exposure: NDArray[Any], theta: Floats
 ) -> pd.DataFrame:
-    """Return a table of items, with Poisson counts drawn for them."""
+    """Items with Poisson counts."""
     expected = theta * exposure
     if bad := int((~((expected >= 0) & (expected <= LARGEST_COUNT))).sum()):
         raise FitError(

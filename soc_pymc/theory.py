@@ -16,8 +16,6 @@ from ._lib.errors import FitError, ItemsError
 
 __all__ = ["nef_cumulants", "poisson_bound", "poisson_cumulants", "poisson_moment", "tweedie"]
 
-_TAIL = 1e-12  # probability that the counts of a bound leave out
-
 LogPmf = Callable[[Floats], ArrayLike]
 
 
@@ -40,12 +38,8 @@ def poisson_moment(
     Returns
     -------
     numpy.ndarray
-        Moments about zero, of the shape that `log_pmf` returns.
-
-    Raises
-    ------
-    ItemsError, FitError
-        If items are not valid, or the marginal gives a count probability 0 where rho is 0.
+        Moments about zero, of the shape that `log_pmf` returns; FitError where the marginal gives
+        a count probability 0 and rho is 0.
 
     Examples
     --------
@@ -122,7 +116,7 @@ def poisson_bound(
     POSITIVE(rho, "rho")
     y = np.arange(Whole(1, 10_000_000)(highest, "highest") + 1, dtype=float)
     f, ahead, f_hat, ahead_hat = (np.exp(g(y + k)) for g in (true, estimate) for k in (0, order))
-    if f.sum() < 1 - _TAIL:
+    if f.sum() < 1 - 1e-12:
         raise FitError(f"counts to {highest} have probability {f.sum():.12g} only: raise highest=")
 
     def norm(h: Floats, power: int = 1) -> float:  # ||h^power||^(1 / power)
@@ -133,14 +127,12 @@ def poisson_bound(
     correction = ahead * rising - f * falling
     distance = norm(f_hat - f, 2) + norm(ahead_hat - ahead, 2)
     constant = norm(correction, 2) / rho / rho + (norm(falling, 2) + norm(rising, 2)) / rho
-    # counts of probability 0 have no weight in the norms
-    positive = np.where(f > 0, f, 1.0)
+    positive = np.where(f > 0, f, 1.0)  # counts of probability 0 have no weight in the norms
     remainder = norm(correction / positive * np.maximum(1.0 - positive / rho, 0.0))
     regularised = poisson_moment(y, exposure, estimate, order, rho=rho)
     error = norm(regularised - ahead * rising / positive / size)
-    bound = (constant * distance + remainder) / size
     parts = {"constant": constant, "remainder": remainder, "distance": distance}
-    return {"error": error, "bound": bound, **parts}
+    return {"error": error, "bound": (constant * distance + remainder) / size, **parts}
 
 
 def nef_cumulants(
