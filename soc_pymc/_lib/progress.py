@@ -85,8 +85,9 @@ def phase(
         title_column, *others = (rich.TextColumn(text, markup=False) for text in texts)
         columns = title_column, rich.BarColumn(20), *others
         left = rich.TimeRemainingColumn(elapsed_when_finished=True)
-        options = {"console": console, "transient": clears, "redirect_stdout": False}
-        with rich.Progress(*columns, left, **options) as bar:
+        with rich.Progress(
+            *columns, left, console=console, transient=clears, redirect_stdout=False
+        ) as bar:
             bar.add_task(title, total=total, note="")
             yield Phase(bar)
     finally:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
-from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, SCALES
 from .formulas import FLOOR, score_cell
 
@@ -203,14 +202,6 @@ def make_lookup(edges: Floats) -> Lookup:
     return Lookup(grid, low, high, int(cells[0]), below, most, padded)
 
 
-class Sums(NamedTuple):
-    """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
-
-    tables: Mapping[str, Columns]  # columns of keys and sums by table; "joint" may be empty
-    labels: tuple[str, ...]  # of the groups, by code
-    n: int  # items, counted independently of the sums
-
-
 class Pile:
     """Rows of one table, which may repeat their keys until they are added up."""
 
@@ -230,46 +221,27 @@ class Pile:
 
     def total(self) -> Columns:
         """The rows with distinct keys."""
-        if not self._parts:
-            return {}
-        rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
-        self._parts = [added(rows, self._keys, self._names)]
-        return self._parts[0]
+        if self._parts:
+            rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
+            self._parts = [added(rows, self._keys, self._names)]
+        return dict(*self._parts)
 
 
-class Piles:
-    """All tables of one kind of outcome; joint cells are dropped if there are too many."""
+class Sums(NamedTuple):
+    """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
 
-    def __init__(self, outcome: Outcome, most_joint: int) -> None:
-        self._most = most_joint
-        self._piles = {
-            name: Pile(table.keys, outcome.sums(name))
-            for name, table in outcome.tables.items()
-            if name != "joint" or most_joint
-        }
+    tables: dict[str, Any]  # columns of keys and sums by table; "joint" may be missing
+    labels: tuple[str, ...]  # of the groups, by code
+    n: int  # items, counted independently of the sums
 
-    @property
-    def has_joint(self) -> bool:
-        """True while joint cells are within their budget."""
-        return "joint" in self._piles
 
-    def add(self, name: str, rows: Columns) -> None:
-        """Add rows of a table, which may repeat their keys."""
-        if name not in self._piles:
-            return
-        pile = self._piles[name]
-        pile.add(rows)
-        if name == "joint" and len(pile) > self._most and len(pile.total()["n"]) > self._most:
-            del self._piles["joint"]
-
-    def sums(self, labels: Sequence[str], n: int) -> Sums:
-        """The tables of all `n` items, with groups in the order of their labels."""
-        order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
-        tables = {name: dict(pile.total()) for name, pile in self._piles.items()}
-        for table in filter(None, tables.values()):
-            table["group"] = order[table["group"]]
-        _fill_positions(tables["part"])
-        return Sums(tables, tuple(sorted(labels)), n)
+def sums_of(tables: dict[str, Any], labels: Sequence[str], n: int) -> Sums:
+    """Sums of `n` items by table, with groups in the order of their labels."""
+    order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
+    for table in filter(None, tables.values()):
+        table["group"] = order[table["group"]]
+    _fill_positions(tables["part"])
+    return Sums(tables, tuple(sorted(labels)), n)
 
 
 def _fill_positions(part: dict[str, NDArray[Any]]) -> None:

@@ -9,10 +9,10 @@ from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import CELLS
-from .binning import Columns, Grid, Piles, Sums, Weights, make_lookup
+from .binning import Columns, Grid, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, exact, fold_of, functions, summand
 from .items import Items
-from .sources import readable, record_batches
+from .sources import batches, readable
 from .validation import scan
 
 _ROWS = 1 << 20  # rows that arrive at once
@@ -44,11 +44,11 @@ class Grouped:
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Make one grouped pass over joint cells, or one for each margin."""
-        outcome = self._outcome
-        piles, keyed = Piles(outcome, most_joint), self._keyed(edges)
+        outcome, keyed = self._outcome, self._keyed(edges)
+        tables = [name for name in outcome.tables if name != "joint" or most_joint]
+        piles = {name: Pile(outcome.tables[name].keys, outcome.sums(name)) for name in tables}
         leading, *others = outcome.margins
-        passes = [(*outcome.tables,)] if most_joint else [("part", leading), *zip(others)]
-        for names in passes:
+        for names in [tables] if most_joint else [["part", leading], *zip(others)]:
             cells = {name: outcome.tables[name].cells for name in names}
             finest = dict.fromkeys(cell for keys in cells.values() for cell in keys.values())
             sums = {"n": keyed.count()}
@@ -59,9 +59,14 @@ class Grouped:
             grouped = keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)
             with phase("summing cells", enabled=self._progress):
                 for rows in self._batches(grouped):
-                    for name, keys in cells.items():
-                        piles.add(name, {**rows, **{k: rows[cell] for k, cell in keys.items()}})
-        return piles.sums(list(self._codes), self._n)
+                    for name in cells.keys() & piles.keys():
+                        of_table = {key: rows[cell] for key, cell in cells[name].items()}
+                        piles[name].add({**rows, **of_table})
+                    joint = piles.get("joint")
+                    if joint and len(joint) > most_joint and len(joint.total()["n"]) > most_joint:
+                        del piles["joint"]
+        totals = {name: pile.total() for name, pile in piles.items()}
+        return sums_of(totals, list(self._codes), self._n)
 
     def _keyed(self, edges: Floats) -> Any:
         """The table of items with columns of their group, fold, bin and cells."""
@@ -81,17 +86,16 @@ class Grouped:
     def _batches(self, expression: Any) -> Iterator[Columns]:
         """Columns of record batches; groups are coded in the order of their appearance."""
         integers = {"group", *_PART_KEYS, *self._outcome.integers}
-        with readable():
-            for batch in record_batches(expression, _ROWS):
-                columns = {}
-                for name, values in zip(batch.schema.names, batch.columns, strict=True):
-                    if name == "group":
-                        words = values.to_pylist()
-                        values = [self._codes.setdefault(word, len(self._codes)) for word in words]
-                    # engines widen sums of whole numbers
-                    integral = name in integers or name.endswith("_cell")
-                    columns[name] = np.asarray(values, dtype=np.int64 if integral else np.float64)
-                yield columns
+        for batch in batches(expression, size=_ROWS):
+            columns = {}
+            for name, values in zip(batch.schema.names, batch.columns, strict=True):
+                if name == "group":
+                    words = values.to_pylist()
+                    values = [self._codes.setdefault(word, len(self._codes)) for word in words]
+                # engines widen sums of whole numbers
+                integral = name in integers or name.endswith("_cell")
+                columns[name] = np.asarray(values, dtype=np.int64 if integral else np.float64)
+            yield columns
 
 
 def with_cells(table: Any, outcome: Outcome) -> Any:

@@ -17,12 +17,13 @@ from .._lib.threads import ordered_map
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import CELLS
 from . import formulas
-from .binning import Columns, Grid, Lookup, Pile, Piles, Sums, Weights, added, make_lookup
+from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, fold_of, rebound, summand
 from .items import CROSS, MARK, Items, is_day, key_roles
 from .sources import batches
 from .validation import NUMBERS, check_total, read, scan, with_group
 
+_PART_KEYS = ("group", "fold", "bin")
 _BLOCK = 1_000_000  # items of a block
 _EMPTY = -1
 _ROWS = 1 << 10  # initial rows of a table
@@ -81,13 +82,12 @@ class Local:
                 raise _NotValidError
             score = block["score"]
             cell = grid.cell(score)
+            occupied, n = np.unique(cell, return_counts=True)
+            amount = n
             if weight:
-                amount = block[weight].astype(np.int64)
-                rows = {"cell": cell, "n": np.ones_like(amount), "amount": amount}
-                rows = added(rows, ("cell",), ("n", "amount"))
-            else:
-                occupied, n = np.unique(cell, return_counts=True)
-                rows = {"cell": occupied, "n": n, "amount": n}
+                amount = np.zeros_like(n)
+                np.add.at(amount, np.searchsorted(occupied, cell), block[weight].astype(np.int64))
+            rows = {"cell": occupied, "n": n, "amount": amount}
             return float(score.min()), float(score.max()), rows
 
         pile, ends = Pile(("cell",), ("n", "amount")), []
@@ -99,7 +99,7 @@ class Local:
         cells = pile.total()
         check_total(self.items, float(cells["amount"].sum(dtype=float)))
         self._n = int(cells["n"].sum())
-        return Weights(min(ends), max(ends), cells["cell"], cells["n"], cells["amount"])
+        return Weights(min(ends), max(ends), *cells.values())
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Validate and sum blocks in one pass.
@@ -108,8 +108,9 @@ class Local:
         every sum is over its items in order, for any number of threads.
         """
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
-        piles, folds = Piles(outcome, most_joint), self._folds.number
-        cells = {name: GroupSum(outcome, name) for name in (*outcome.margins, "joint")}
+        folds, pile = self._folds.number, Pile(_PART_KEYS, outcome.sums("part"))
+        names = [*outcome.margins, *["joint"] * (most_joint > 0)]
+        cells = {name: GroupSum(outcome, name) for name in names}
 
         def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
             score, y, size = (block[role] for role in outcome.bounds)
@@ -117,10 +118,10 @@ class Local:
                 raise _NotValidError
             return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
 
-        def move(name: str, rows: dict[str, NDArray[Any]]) -> None:
+        def keyed(rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             part, rows["bin"] = np.divmod(rows.pop("number"), bins)
             rows["group"], rows["fold"] = np.divmod(part, folds)
-            piles.add(name, rows)
+            return rows
 
         n, total = 0, 0.0
         parts = key_roles(self.items.roles).keys() - {"group"}  # of the joined label
@@ -128,19 +129,18 @@ class Local:
         for amount, number, items in self._mapped("summarizing items", roles, prepare):
             n, total = n + len(number), total + amount
             check_total(self.items, total)
-            move("part", part_sums(outcome, number, items))
+            pile.add(keyed(part_sums(outcome, number, items)))
             tasks = [(cells[name], number, items) for name in outcome.margins]
-            if piles.has_joint:  # joint cells have no folds
+            if "joint" in cells:  # without folds
                 number = number // (folds * bins) * (folds * bins) + number % bins
                 tasks.append((cells["joint"], number, items))
             list(ordered_map(lambda task: task[0].add(*task[1:]), tasks))
-            if len(cells["joint"]) > most_joint:
-                move("joint", cells["joint"].take())
+            if "joint" in cells and len(cells["joint"]) > most_joint:
+                del cells["joint"]
         if not n or self._n not in (None, n):
             self._refuse()
-        for name, sums in cells.items():
-            move(name, sums.take())
-        return piles.sums(list(self._codes) or [""], n)
+        tables = {name: keyed(sums.rows()) for name, sums in cells.items()}
+        return sums_of({"part": pile.total(), **tables}, list(self._codes) or [""], n)
 
     def _parts(self, block: Mapping[str, Any]) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
@@ -289,9 +289,6 @@ class GroupSum:
             (outcome.size_power, outcome.validity.outcome.negligible),
         )
         self._bits = sum(cell.bits for cell in cells)
-        self._clear()
-
-    def _clear(self) -> None:
         self._used, self._real = 0, np.zeros((_ROWS, _HEAD + len(self._names)))
         self._index = np.full((4 * _ROWS, 2), _EMPTY)
 
@@ -314,8 +311,8 @@ class GroupSum:
             rows = self._index, self._real.view(np.int64), self._real, self._used
             self._used = _add(number[strip], items[:, strip], *self._form, *rows)
 
-    def take(self) -> dict[str, NDArray[Any]]:
-        """Take out all rows: their ``number``, cells and sums."""
+    def rows(self) -> dict[str, NDArray[Any]]:
+        """All rows: their ``number``, cells and sums."""
         real = self._real[: self._used]
         key, n, sum_y = real.view(np.int64)[:, :_HEAD].T
         columns = {"n": n, "sum_y": sum_y}
@@ -323,7 +320,6 @@ class GroupSum:
         for name, cell in reversed(self._cells.items()):
             columns[name] = (key & ((1 << cell.bits) - 1)) + cell.low
             key = key >> cell.bits
-        self._clear()
         return columns | {"number": key}
 
 
@@ -358,7 +354,9 @@ def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _sort(score, outcome, size, number, shift, start, ordered, out):  # type: ignore[no-untyped-def]
+def _sorted(score, outcome, size, number, shift):  # type: ignore[no-untyped-def]
+    start = np.zeros((number.max() >> shift) + 2, np.int64)
+    ordered, items = np.empty_like(number), np.empty((3, len(number)))
     for i in range(len(score)):
         start[(number[i] >> shift) + 1] += 1
     for k in range(len(start) - 1):
@@ -367,21 +365,17 @@ def _sort(score, outcome, size, number, shift, start, ordered, out):  # type: ig
         bucket = number[i] >> shift
         place = start[bucket]
         start[bucket] += 1
-        out[0, place], out[1, place], out[2, place] = score[i], outcome[i], size[i]
+        items[0, place], items[1, place], items[2, place] = score[i], outcome[i], size[i]
         ordered[place] = number[i]
+    return ordered, items
 
 
 def in_order(
     score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:
-    """Items nearly in the order of their numbers, and these numbers."""
-    n = len(score)
-    number, ordered, out = np.empty(n, np.int64), np.empty(n, np.int64), np.empty((3, n))
-    grid = lookup.grid.floor, lookup.grid.steps, lookup.lowest
-    finder = lookup.edges, lookup.below, (lookup.low, lookup.high), grid, lookup.most
-    _number(score, part, bins, finder, number)
-    most = (int(part.max()) + 1) * bins
-    shift = max(most.bit_length() - _BUCKET_BITS, 0)
-    start = np.zeros((most >> shift) + 2, dtype=np.int64)
-    _sort(score, outcome, size, number, shift, start, ordered, out)
-    return ordered, out
+    """Numbers of items, part times bins plus bin, and the items, nearly in their order."""
+    number, grid = np.empty(len(score), np.int64), lookup.grid
+    ends, steps = (lookup.low, lookup.high), (grid.floor, grid.steps, lookup.lowest)
+    _number(score, part, bins, (lookup.edges, lookup.below, ends, steps, lookup.most), number)
+    numbers = (int(part.max()) + 1) * bins
+    return _sorted(score, outcome, size, number, max(numbers.bit_length() - _BUCKET_BITS, 0))

@@ -20,18 +20,7 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import STEPS
 from .binning import EXTREMES, Columns, added, stand_out
 from .formulas import BLOCKS
-from .items import (
-    Days,
-    Grouping,
-    day,
-    days_in,
-    days_of,
-    group_roles,
-    groupings_of,
-    has_score,
-    roles_of,
-    without_day,
-)
+from .items import CROSS, Grouping, day, days_in, group_roles, groupings_of, has_score, roles_of
 
 NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
@@ -122,20 +111,21 @@ class Statistics:
     @cached_property
     def _label_codes(self) -> tuple[tuple[str, ...], Ints]:
         """Sorted labels of groups without their days, and which of these each label has."""
-        labels = [str(label) for label in self.data["label"].to_numpy()]
+        labels: NDArray[Any] = self.data["label"].to_numpy()
         if len(self._day_of):
-            labels = [without_day(label) for label in labels]
-        names, code = np.unique(np.array(labels, dtype=object), return_inverse=True)
+            labels = np.array([label.partition(CROSS)[2] for label in labels], dtype=object)
+        names, code = np.unique(labels, return_inverse=True)
         return tuple(map(str, names)), code.astype(np.int64)
 
     @cached_property
-    def _day_of(self) -> Days:
+    def _day_of(self) -> NDArray[np.datetime64]:
         """Day of each label; empty without dates."""
         dated = "date" in roles_of(self.data.attrs)
-        return days_of(self.data["label"].to_numpy().tolist() if dated else [])
+        labels = self.data["label"].to_numpy().tolist() if dated else []
+        return np.array([label.partition(CROSS)[0] for label in labels], dtype="datetime64[D]")
 
     @property
-    def days(self) -> Days:
+    def days(self) -> NDArray[np.datetime64]:
         """Days whose items are kept apart, in order; empty without dates."""
         return np.unique(self._day_of)
 
@@ -221,9 +211,7 @@ class Statistics:
         """Statistics of the groups or folds with a weight; numbers multiply the sums."""
         labels = self.data["label"].to_numpy()
         tables: dict[str, Columns] = {}
-        for name, layout in self._outcome.tables.items():
-            if key not in layout.keys:
-                continue
+        for name in [name for name, t in self._outcome.tables.items() if key in t.keys]:
             stored = self._stored(name)
             rows = np.flatnonzero(weight[stored[key]])
             table = {column: values[rows] for column, values in stored.items()}
@@ -233,8 +221,7 @@ class Statistics:
             if key == "group":
                 table["group"] = (np.cumsum(weight > 0) - 1)[table["group"]]
             tables[name] = table
-        if key == "group":
-            labels = labels[weight > 0]
+        labels = labels[weight > 0] if key == "group" else labels
         return from_tables(tables, labels, self.edges, {**self.data.attrs, **attrs})
 
     def window(self, length: str, end: Any = None) -> "Statistics":
@@ -300,9 +287,30 @@ class Statistics:
         return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
     def __add__(self, other: "Statistics") -> "Statistics":
+        """Statistics of the items of both; joint cells of only some items are dropped."""
         if not isinstance(other, Statistics):
             return NotImplemented
-        return _sum_of(self, other)
+        pair = self, other
+        mine, its = ({**s.data.attrs, "edges": s.edges.tolist()} for s in pair)
+        for name in _SHARED:
+            one, two = mine.get(name, "none"), its.get(name, "none")
+            if one != two and (name != "folds" or mine["folds_by"] != "column"):
+                raise StatisticsError(
+                    f"statistics of different {name} cannot be added ({shown(one)} and "
+                    f"{shown(two)}): summarize both with the same options, the second with "
+                    "edges=first.edges"
+                )
+        labels = np.unique(np.concatenate([s.data["label"].to_numpy() for s in pair]))
+        tables: dict[str, Columns] = {}
+        for name in self._outcome.tables:
+            if name == "joint" and not (self.has_joint and other.has_joint):
+                continue
+            parts = [s._stored(name) for s in pair]
+            for part, s in zip(parts, pair, strict=True):
+                part["group"] = np.searchsorted(labels, s.data["label"].to_numpy())[part["group"]]
+            tables[name] = {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
+        attrs = {**self.data.attrs, "folds": max(self.folds, other.folds)}
+        return from_tables(tables, labels, self.edges, attrs)
 
     def __radd__(self, other: object) -> "Statistics":
         """`sum` begins with 0."""
@@ -345,8 +353,7 @@ def from_tables(
     outcome = OUTCOMES[attrs["kind"]]
     variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
     for name, layout in outcome.tables.items():
-        empty: Columns = dict.fromkeys((*layout.keys, *outcome.integers), np.empty(0, np.int64))
-        empty = {**empty, **dict.fromkeys(layout.reals, np.empty(0))}
+        empty = {c: np.empty(0, float if c in layout.reals else int) for c in outcome.columns(name)}
         rows = added(tables.get(name) or empty, layout.keys, outcome.sums(name))
         variables |= {f"{name}_{column}": (name, values) for column, values in rows.items()}
     part = {name: variables[f"part_{name}"][1] for name in outcome.columns("part")}
@@ -360,30 +367,6 @@ def from_tables(
         values.flags.writeable = False
     coords = {"label": ("label", np.array(labels, dtype=object))}
     return Statistics(xr.Dataset(variables, coords, {"format": _FORMAT, **attrs}))
-
-
-def _sum_of(stats: Statistics, other: Statistics) -> Statistics:
-    """Statistics of the items of two; joint cells of only some items are dropped."""
-    pair = stats, other
-    shared, others = ({**s.data.attrs, "edges": s.edges.tolist()} for s in pair)
-    for name in _SHARED:
-        mine, its = shared.get(name, "none"), others.get(name, "none")
-        if mine != its and (name != "folds" or shared["folds_by"] != "column"):
-            raise StatisticsError(
-                f"statistics of different {name} cannot be added ({shown(mine)} and {shown(its)}): "
-                "summarize both with the same options, the second with edges=first.edges"
-            )
-    labels = np.unique(np.concatenate([s.data["label"].to_numpy() for s in pair]))
-    tables: dict[str, Columns] = {}
-    for name in stats._outcome.tables:
-        if name == "joint" and not (stats.has_joint and other.has_joint):
-            continue
-        parts = [s._stored(name) for s in pair]
-        for part, s in zip(parts, pair, strict=True):
-            part["group"] = np.searchsorted(labels, s.data["label"].to_numpy())[part["group"]]
-        tables[name] = {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
-    attrs = {**stats.data.attrs, "folds": max(stats.folds, other.folds)}
-    return from_tables(tables, labels, stats.edges, attrs)
 
 
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
