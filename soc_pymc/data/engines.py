@@ -152,15 +152,18 @@ def total(terms: Iterable[Any]) -> Any:
     return sums[0]
 
 
-def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
-    """Scores in some cells that at least so many items share, with their numbers of items."""
+def repeated_scores(
+    table: Any, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
+) -> dict[float, int]:
+    """Scores in some cells that `least` items share, or that are `ends`, with their items."""
     import ibis
 
     if not len(cells):
         return {}
-    ends = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
-    inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in ends]
+    bounds = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
+    inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in bounds]
     counted = table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())
+    repeated = counted.filter((ibis._.n >= least) | ibis._.score.isin(ends))
     with readable():
-        rows = counted.filter(ibis._.n >= least).order_by("score").to_pyarrow().to_pydict()
+        rows = repeated.order_by("score").to_pyarrow().to_pydict()
     return dict(zip(rows["score"], rows["n"], strict=True))

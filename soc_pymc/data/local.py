@@ -241,23 +241,12 @@ def _key(number, outcome, x, complement, cells):  # type: ignore[no-untyped-def]
     return key
 
 
-@_inlined
-def _add_products(real, r, power, powers, outcome, x, complement):  # type: ignore[no-untyped-def]
-    power[0, 1], power[1, 1], power[2, 1] = outcome, x, complement
-    for f in range(3):
-        power[f, 2] = power[f, 1] * power[f, 1]
-        power[f, 3] = power[f, 2] * power[f, 1]
-    for j in range(len(powers)):
-        p_y, p_x, p_rest = powers[j]
-        real[r, _HEAD + j] += power[0, p_y] * power[1, p_x] * power[2, p_rest]
-
-
 @_compiled
 def _add(number, items, cells, powers, form, index, counts, real, used):  # type: ignore[no-untyped-def]
     """Add items to the rows of their keys; returns how many rows there are now."""
     size_power, least = form
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
-    power = np.ones((3, 4))
+    power = np.ones((3, 4))  # of outcomes, sizes and their difference
     last, row = _EMPTY, 0
     for i in range(len(number)):
         y, x = items[1, i], items[2, i]
@@ -269,8 +258,13 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
         r = np.uint64(row)  # unsigned, as negative indices count from the end
         counts[r, 1] += 1
         counts[r, 2] += np.int64(y)
-        sized = x if size_power == 1 else _square(x)
-        _add_products(real, r, power, powers, outcome, sized, x - y)
+        power[0, 1], power[1, 1], power[2, 1] = outcome, x if size_power == 1 else _square(x), x - y
+        for f in range(3):
+            power[f, 2] = power[f, 1] * power[f, 1]
+            power[f, 3] = power[f, 2] * power[f, 1]
+        for j in range(len(powers)):
+            p_y, p_x, p_rest = powers[j]
+            real[r, _HEAD + j] += power[0, p_y] * power[1, p_x] * power[2, p_rest]
     return used
 
 

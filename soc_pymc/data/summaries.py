@@ -3,6 +3,7 @@
 import json
 import logging
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -33,18 +34,6 @@ _AUTO_BYTES = 64_000_000  # most memory for joint cells by default
 _LEAKAGE = -6.0  # honest scores stay above this z
 _TOLD, _APART = 20, 10.0  # events that determine a rate; factor between rates and scores
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
-
-
-def _cut_points(edges: ArrayLike) -> Floats:
-    what = "numbers, the interior cut points of the bins"
-    cuts = numbers_of(edges, "edges", StatisticsError, what)
-    if cuts.ndim != 1 or not np.isfinite(cuts).all():
-        raise StatisticsError("edges must be one row and must be finite: outer bins are open")
-    falls = np.flatnonzero(np.diff(cuts) <= 0)
-    if len(falls):
-        pair = " and ".join(digits(cuts[falls[0] + k]) for k in (0, 1))
-        raise StatisticsError(f"edges must increase strictly, and {pair} follow each other")
-    return cuts
 
 
 _EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
@@ -113,7 +102,6 @@ def summarize(
     check_outcomes(items)
     bins = OrNone(Whole(1, 1_000_000))(bins, "bins", StatisticsError)
     OrNone(OneOf(*_EQUAL))(equal, "equal", StatisticsError)
-    edges = None if edges is None else _cut_points(edges)
     folds = OrNone(Whole(0, MOST_FOLDS))(folds, "folds", StatisticsError)
     if folds == 1:
         raise StatisticsError(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
@@ -121,14 +109,27 @@ def summarize(
         raise StatisticsError(f"joint={shown(joint)} must be 'auto', True, False or a whole number")
     joint = joint if isinstance(joint, bool | str) else Whole(1)(joint, "joint", StatisticsError)
     OneOf("raise", "warn", "ignore")(on_leakage, "on_leakage", StatisticsError)
-    if edges is not None and (bins is not None or equal is not None):
-        raise StatisticsError("give edges=, or bins= and equal=, not both")
+    if edges is not None:
+        edges = _cut_points(edges)
+        if bins is not None or equal is not None:
+            raise StatisticsError("give edges=, or bins= and equal=, not both")
     check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
     stats = totals_of(items, edges, bins, equal, folds, joint, on_leakage, progress)
     _check_groups(stats)
     _warn_of_atoms(stats, items)
     _warn_of_scale(stats, items)
     return stats
+
+
+def _cut_points(edges: ArrayLike) -> Floats:
+    cuts = numbers_of(edges, "edges", StatisticsError, "the interior cut points of the bins")
+    if cuts.ndim != 1 or not np.isfinite(cuts).all():
+        raise StatisticsError("edges must be one row and must be finite: outer bins are open")
+    for low, high in pairwise(cuts.tolist()):
+        if low >= high:
+            pair = f"{digits(low)} and {digits(high)}"
+            raise StatisticsError(f"edges must increase strictly, and {pair} follow each other")
+    return cuts
 
 
 def totals_of(
@@ -202,9 +203,18 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
     grid, scores = binning.FIRST_GRID, reader.weights(binning.FIRST_GRID, weight)
-    if scores.score_min == scores.score_max:
+    low, high = scores.score_min, scores.score_max
+    if low == high:
         return np.empty(0)
-    _check_range(reader, scores, equal)
+    same, none = high - low <= _SAME * max(abs(low), abs(high)), not scores.weight.sum() > 0
+    if same or none:
+        scan(reader.items)  # first, as it names all problems of the items
+        raise ItemsError(
+            f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
+            f"to {digits(high)}; round them to one score, or give scores that differ"
+            if same
+            else f"bins of equal {equal} are not possible: all of it is 0"
+        )
     atoms = _atoms(reader, scores)
     usual = (int(scores.items.sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
     bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, usual))
@@ -218,9 +228,8 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
     if finer is not None:
         grid, scores = finer, reader.weights(finer, weight)
         weights = without_atoms()
-    occupied = weights > 0
-    cells = scores.cell[occupied]
-    edges = binning.choose_edges(grid, cells, weights[occupied], bins, halve_ends=asked is None)
+    cells, weights = scores.cell[weights > 0], weights[weights > 0]
+    edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
             f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
@@ -231,29 +240,13 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
     return binning.atom_edges(edges, list(atoms), grid, cells)
 
 
-def _check_range(reader: Grouped | Local, scores: binning.Weights, equal: str | None) -> None:
-    """Refuse scores that differ by rounding alone, and bins of equal amounts of nothing."""
-    low, high = scores.score_min, scores.score_max
-    same = high - low <= _SAME * max(abs(low), abs(high))
-    if same or not scores.weight.sum() > 0:
-        scan(reader.items)  # first, as it names all problems of the items
-    if same:
-        raise ItemsError(
-            f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
-            f"to {digits(high)}; round them to one score, or give scores that differ"
-        )
-    if not scores.weight.sum() > 0:
-        raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
-
-
 def _atoms(reader: Grouped | Local, scores: binning.Weights) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
-    cells = scores.cell[binning.stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))]
-    least, ends = binning.fewest_in_atom(int(scores.items.sum())), OUTCOMES[reader.items.kind].ends
-    atoms = repeated_scores(reader.table, binning.FIRST_GRID, cells, least)
-    at_ends = np.intersect1d(binning.FIRST_GRID.cell(ends), scores.cell)
-    near = repeated_scores(reader.table, binning.FIRST_GRID, at_ends, 1)
-    return atoms | {score: n for score, n in near.items() if score in ends}
+    grid, ends = binning.FIRST_GRID, OUTCOMES[reader.items.kind].ends
+    stand_out = binning.stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
+    cells = scores.cell[stand_out | np.isin(scores.cell, grid.cell(ends))]
+    least = binning.fewest_in_atom(int(scores.items.sum()))
+    return repeated_scores(reader.table, grid, cells, least, ends)
 
 
 def _collect(
@@ -269,13 +262,14 @@ def _collect(
                 f"constant from {outcome.words.outcomes} and scores alike, or leave out joint="
             )
         tables = {**tables, "joint": {}}
-    attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
-    attrs |= {"cells": outcome.grid, "folds_by": rule.by}
-    attrs["folds"] = {
+    folds_by = {
         "none": 0,
         "column": int(tables["part"]["fold"].max(initial=-1)) + 1,
         "cluster": _FOLDS if folds is None else folds,
-    }.get(rule.by, rule.number)
+    }
+    attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
+    attrs |= {"cells": outcome.grid, "folds_by": rule.by}
+    attrs["folds"] = folds_by.get(rule.by, rule.number)
     return from_tables(tables, sums.labels, edges, attrs)
 
 
@@ -295,11 +289,8 @@ def _check_groups(stats: Statistics) -> None:
 
 
 def _warn_of_atoms(stats: Statistics, items: Items) -> None:
-    """Warn of scores that many items share."""
-    if atoms := stats.atoms:
-        shares = ", ".join(
-            f"{n:,} of {stats.n_items:,} items have {digits(score)}" for score, n in atoms.items()
-        )
+    if atoms := stats.atoms.items():
+        shares = ", ".join(f"{n:,} of {stats.n_items:,} items have {digits(t)}" for t, n in atoms)
         warn_user(
             f"column {items.score!r} has scores shared by many items, such as a default score: "
             f"{shares}. A fit gives each its own mean and variance, so that it does not bend the "
@@ -314,9 +305,8 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     if items.score is None or not outcome.sizes_add or bins["score_min"].min() <= 0:
         return  # such scores are not rates
     fifth = (5 * (np.cumsum(bins["n"]) - 0.5 * bins["n"]) / bins["n"].sum()).astype(int)
-    n, t, size, events = (
-        np.bincount(fifth, bins[name]) for name in ("n", "sum_t", "sum_N", "sum_y")
-    )
+    sums = ("n", "sum_t", "sum_N", "sum_y")
+    n, t, size, events = (np.bincount(fifth, bins[name]) for name in sums)
     told = events >= _TOLD
     ratio = (events * n)[told] / (size * t)[told]
     if told.any() and (ratio.min() >= _APART or ratio.max() <= 1 / _APART):
@@ -335,7 +325,7 @@ def _check_digits(stats: Statistics, items: Items) -> None:
     outcome = OUTCOMES[items.kind]
     names = ("n", "sum_y", "sum_y2", "sum_s2")
     sums = binning.added(stats.table("part"), ("group", "bin"), names)
-    n, y1, y2, noise = (sums[name] for name in names)
+    _, _, n, y1, y2, noise = sums.values()
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
     # rounding errs by about 2^-53 sqrt(n) of a sum of n squares
     if 2.0**-53 * np.sqrt(n) @ y2 > _DIGITS * (about + noise).sum():
