@@ -15,7 +15,7 @@ from contextvars import copy_context
 from functools import cache, partial, wraps
 from itertools import chain, islice
 from operator import methodcaller
-from typing import Any, cast
+from typing import Any
 
 from .errors import SocError
 
@@ -102,11 +102,11 @@ def _limit(call: object, running: bool) -> None:
             _before = []
 
 
-def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
+def one_blas_thread[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function that runs with one thread of BLAS."""
 
     @wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: P.args, **options: P.kwargs) -> R:
         token = object()
         try:
             _limit(token, True)
@@ -117,7 +117,7 @@ def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
             finally:
                 _limit(token, False)  # where Ctrl-C came within the first
 
-    return cast(T, call)
+    return call
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from ..families.scales import LINEAR, SCALES
 from .formulas import FLOOR, score_cell
 
 Columns = Mapping[str, NDArray[Any]]
+Sums = tuple[dict[str, Any], list[str], int]
+"""Tables of keys and sums by name ("joint" may be missing), labels of groups, number of items."""
 
 EXTREMES: Mapping[str, np.ufunc] = {"score_min": np.fmin, "score_max": np.fmax}
 """Functions that combine columns that are not sums."""
@@ -110,8 +112,9 @@ def choose_edges(
     below = np.cumsum(capped)
     share = below[-1] / bins
     target = below[-1] * np.arange(1, bins) / bins
-    if halve_ends:
-        low, high = (_halves(share, capped[end]) for end in (0, -1))
+    if halve_ends:  # half, quarter, ... of a share, down to half of the outermost cell
+        ratios = (max(share / capped[k], 1.0) for k in (0, -1))
+        low, high = (share * 0.5 ** np.arange(1, math.ceil(math.log2(r)) + 1) for r in ratios)
         target = np.concatenate([low[::-1], target, below[-1] - high])
     # the boundary before cell i has below[i - 1] on its left: take the nearer of the two
     after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
@@ -119,12 +122,6 @@ def choose_edges(
     cuts = np.where(target - before <= below[after] - target, after, after + 1)
     cuts = np.unique(cuts[(cuts > 0) & (cuts < len(cell))])
     return grid.boundary(cell[cuts])
-
-
-def _halves(share: float, least: float) -> Floats:
-    """Half, quarter, ... of a share, down to half of the smallest."""
-    number = math.ceil(math.log2(share / least)) if 0 < least < share else 0
-    return np.asarray(share * 0.5 ** np.arange(1, number + 1), dtype=float)
 
 
 def _heaviest(weight: Floats, bins: int) -> float:
@@ -227,21 +224,13 @@ class Pile:
         return dict(*self._parts)
 
 
-class Sums(NamedTuple):
-    """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
-
-    tables: dict[str, Any]  # columns of keys and sums by table; "joint" may be missing
-    labels: tuple[str, ...]  # of the groups, by code
-    n: int  # items, counted independently of the sums
-
-
 def sums_of(tables: dict[str, Any], labels: Sequence[str], n: int) -> Sums:
     """Sums of `n` items by table, with groups in the order of their labels."""
     order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
     for table in filter(None, tables.values()):
         table["group"] = order[table["group"]]
     _fill_positions(tables["part"])
-    return Sums(tables, tuple(sorted(labels)), n)
+    return tables, sorted(labels), n
 
 
 def _fill_positions(part: dict[str, NDArray[Any]]) -> None:

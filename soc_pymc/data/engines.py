@@ -1,6 +1,8 @@
 """Grouped passes over items in the engine of an Ibis table, by formulas of its columns."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -140,16 +142,8 @@ def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score")
     keyed = functions()["score_cell"](clipped, lookup.grid.floor, lookup.grid.steps)
     table = table.mutate(**{f"{prefix}cell": keyed})
     joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
-    passed = total((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
-    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed})
-
-
-def total(terms: Iterable[Any]) -> Any:
-    """Sum as a tree, because engines limit an expression's depth."""
-    sums = list(terms) or [0.0]
-    while len(sums) > 1:
-        sums = [sum(sums[i + 1 : i + 2], sums[i]) for i in range(0, len(sums), 2)]
-    return sums[0]
+    passed = ((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
+    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + reduce(add, passed)})
 
 
 def repeated_scores(

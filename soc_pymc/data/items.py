@@ -20,7 +20,6 @@ NO_SCORE = "(no score)"  # name of the column of scores of items without one
 ONE_SCORE = 0.5  # their score, which has a position on every scale
 MARK = "×"  # in no label of crossed groups; in place of a level it means none of them
 CROSS = f" {MARK} "  # between the levels in the label of a combination
-MOST_DAYS = 4000
 _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
 _SHORT, _LONG = r"02-(0[1-9]|1\d|2[0-8])", r"(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
 _MONTH = r"(0[469]|11)-(0[1-9]|[12]\d|30)"
@@ -92,6 +91,9 @@ class _Roles:
 class PoissonItems(_Roles):
     """Items with a score and a count y ~ Poisson(theta N) in a known exposure N.
 
+    The table is read and validated when it is first used; ItemsError if roles are missing, doubled
+    or contradict each other.
+
     Parameters
     ----------
     source
@@ -121,12 +123,6 @@ class PoissonItems(_Roles):
     date
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
         calendar day as stored, without conversion of time zones.
-
-    Raises
-    ------
-    ItemsError
-        If roles are missing, doubled or contradict each other. The table itself is read and
-        validated when it is first used.
 
     Examples
     --------
@@ -309,8 +305,8 @@ def groupings_of(attrs: Mapping[Any, Any], labels: Sequence[str]) -> tuple[Group
         return ()
     parts = [[label] if len(roles) == 1 else label.split(CROSS) for label in labels]
     groupings = []
-    for (name, column), column_labels in zip(roles.items(), zip(*parts, strict=True), strict=True):
-        levels, codes = np.unique(np.array(column_labels, dtype=object), return_inverse=True)
+    for (name, column), part in zip(roles.items(), zip(*parts, strict=True), strict=True):
+        levels, codes = np.unique(np.array(part, dtype=object), return_inverse=True)
         groupings.append(Grouping(name, column, tuple(map(str, levels)), codes.astype(np.int64)))
     return tuple(groupings)
 

@@ -80,15 +80,12 @@ class Local:
         def count(block: Mapping[str, Any]) -> tuple[float, float, Columns]:
             if not all(self._outcome.bounds[role].hold(block[role]) for role in roles):
                 raise _NotValidError
-            score = block["score"]
-            cell = grid.cell(score)
+            score, cell = block["score"], grid.cell(block["score"])
             occupied, n = np.unique(cell, return_counts=True)
-            amount = n
+            amount = np.zeros_like(n) if weight else n
             if weight:
-                amount = np.zeros_like(n)
                 np.add.at(amount, np.searchsorted(occupied, cell), block[weight].astype(np.int64))
-            rows = {"cell": occupied, "n": n, "amount": amount}
-            return float(score.min()), float(score.max()), rows
+            return score.min(), score.max(), {"cell": occupied, "n": n, "amount": amount}
 
         pile, ends = Pile(("cell",), ("n", "amount")), []
         for low, high, rows in self._mapped("choosing bins", roles, count):
@@ -99,14 +96,10 @@ class Local:
         cells = pile.total()
         check_total(self.items, float(cells["amount"].sum(dtype=float)))
         self._n = int(cells["n"].sum())
-        return Weights(min(ends), max(ends), *cells.values())
+        return Weights(float(min(ends)), float(max(ends)), *cells.values())
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
-        """Validate and sum blocks in one pass.
-
-        Blocks are put in order in threads and added in their order, to several tables at once, so
-        every sum is over its items in order, for any number of threads.
-        """
+        """Validate and sum blocks, in their order, so that sums do not depend on threads."""
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
         folds, pile = self._folds.number, Pile(_PART_KEYS, outcome.sums("part"))
         names = [*outcome.margins, *["joint"] * (most_joint > 0)]
@@ -182,11 +175,11 @@ class Local:
         words, place = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
         if role == "cluster":
             return np.asarray(block_of_labels(words)[place])
-        crossings = len(key_roles(self.items.roles)) - 1
-        if crossings and any(word.count(MARK) != crossings for word in words):
-            raise _NotValidError
-        if self.items.date and not all(is_day(word.partition(CROSS)[0]) for word in words):
-            raise _NotValidError
+        marks, dated = len(key_roles(self.items.roles)) - 1, self.items.date
+        for word in words:
+            day, is_crossed = word.partition(CROSS)[0], word.count(MARK) == marks
+            if (marks and not is_crossed) or (dated and not is_day(day)):
+                raise _NotValidError
         with self._lock:
             codes = [self._codes.setdefault(word, len(self._codes)) for word in words]
         return np.array(codes, dtype=np.int64)[place]
@@ -277,11 +270,9 @@ class GroupSum:
         self._cells = {key: CELLS[cell] for key, cell in layout.cells.items()}
         cells, sums = self._cells.values(), [outcome.sums_of[name] for name in self._names]
         grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.role), c.bits, c.low) for c in cells]
-        self._form = (
-            np.array(grids, dtype=np.int64).reshape(-1, 4),
-            np.array([(s.outcome, s.size, s.complement) for s in sums], dtype=np.uint64),
-            (outcome.size_power, outcome.validity.outcome.negligible),
-        )
+        powers = np.array([(s.outcome, s.size, s.complement) for s in sums], dtype=np.uint64)
+        form = outcome.size_power, outcome.validity.outcome.negligible
+        self._form = np.array(grids, dtype=np.int64).reshape(-1, 4), powers, form
         self._bits = sum(cell.bits for cell in cells)
         self._used, self._real = 0, np.zeros((_ROWS, _HEAD + len(self._names)))
         self._index = np.full((4 * _ROWS, 2), _EMPTY)

@@ -134,13 +134,12 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
     """Arrow table of the selected columns of a table in memory."""
     import pyarrow as pa
 
-    kind = kind_of(source)
-    if kind not in ("pandas", "polars"):
-        table = pa.table(source)
-        return table.select(chosen(table.column_names, columns))
-    frame = source[chosen(source.columns, columns)]  # others may not fit into Arrow
-    pandas = kind == "pandas"
-    return pa.Table.from_pandas(frame, preserve_index=False) if pandas else pa.table(frame)
+    if kind_of(source) in ("pandas", "polars"):
+        source = source[chosen(source.columns, columns)]  # others may not fit into Arrow
+    if kind_of(source) == "pandas":
+        return pa.Table.from_pandas(source, preserve_index=False)
+    table = pa.table(source)
+    return table.select(chosen(table.column_names, columns))
 
 
 def batches(

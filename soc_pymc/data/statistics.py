@@ -43,10 +43,9 @@ class Statistics:
         t (``sum_log_t`` is NaN if a score is at or below 0), sums of outcomes ``sum_y`` and of
         exposures or trials ``sum_N``; of values ``sum_y2`` and squared noise sds ``sum_s2``; of
         counts ``sum_y_log_N`` and ``above``, the number of items with a count above their exposure.
-        By ``part``: the same for every group, fold and bin. By the name of each other `table`:
-        cells of every group, fold and bin with their items and sums of powers (w is the squared
-        noise sd). By ``edge``: the interior ``edges``; by ``label``: the groups (with dates those
-        of a day, whose labels begin with it).
+        By ``part``: the same for every group, fold and bin. By each other `table`: cells with their
+        items and sums of powers (w is the squared noise sd). By ``edge``: the interior ``edges``;
+        by ``label``: the groups (with dates those of a day, whose labels begin with it).
 
     Examples
     --------
@@ -244,9 +243,8 @@ class Statistics:
         """Statistics of all days together in which items count less the older they are.
 
         An item's weight halves with every `half_life`, a number of days as ``"14d"``, up to `end`,
-        the day of weight 1, by default the last of `days`; later days are left out. The bands of a
-        fit are those of as many items as the weights add up to. Checks, comparisons and
-        leave-one-out need whole items and refuse these statistics.
+        the day of weight 1, by default the last of `days`; later days are left out. A fit's bands
+        are those of as many items as the weights add up to. Checks and comparisons refuse weights.
         """
         number = days_in(half_life, "half_life")
         age, last = self._ages(end)
@@ -272,8 +270,8 @@ class Statistics:
     def leakage_z(self) -> float:
         """Z score of the variation of outcomes in their bins: below 0 if noise explains more.
 
-        In each bin, items of one octave of exposure, or of the noise sd, get a mean of their own; a
-        bin counts for at most 3, so that a few do not hide many in which outcomes hardly vary.
+        In each bin, items of one octave of size get a mean of their own; a bin counts for at most
+        3, so that a few do not hide many in which outcomes hardly vary.
         """
         refuse_weights(self, "leakage_z")
         margin = self._outcome.margins[0]
@@ -382,15 +380,8 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     ...     soc.load_statistics(f"{folder}/stats.nc").n_items
     4000
     """
-    data = read_saved(
-        path, xr.open_dataset, _FORMAT, StatisticsError, "statistics", "soc-pymc summarize"
-    )
-    grid = OUTCOMES[data.attrs["kind"]].grid
-    if data.attrs["cells"] != grid:
-        raise StatisticsError(
-            f"{path} has cells of another version ({data.attrs['cells']!r}, not {grid!r}): "
-            "summarize the items again"
-        )
+    words = "statistics", "soc-pymc summarize"
+    data = read_saved(path, xr.open_dataset, _FORMAT, StatisticsError, *words)
     for values in data.variables.values():
         values.to_numpy().flags.writeable = False
     labels = data["label"].to_numpy().astype(object)

@@ -1,7 +1,6 @@
 """Summaries of items as statistics: choice of bins, sums, checks of totals and leakage."""
 
 import json
-import logging
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -18,13 +17,12 @@ from ..families.scales import MOST_VALUE_CELL
 from . import binning
 from .engines import Grouped, repeated_scores
 from .formulas import BLOCKS, MOST_FOLDS, Folds
-from .items import MOST_DAYS, Items, check_outcomes
+from .items import Items, check_outcomes
 from .local import Local
 from .sources import kind_of, open_table
 from .statistics import Statistics, from_tables
 from .validation import check_ids, scan
 
-_log = logging.getLogger(__name__)
 _SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
@@ -50,9 +48,8 @@ def summarize(
     Parameters
     ----------
     items
-        The items. With clusters, tables other than joint cells have rows for 240 blocks of
-        clusters, of which folds are made. With dates, each day, of at most 4,000, is kept apart for
-        `Statistics.window`, `Statistics.decay` and `soc.drift`.
+        The items. With dates, each day, of at most 4,000, is kept apart for `Statistics.window`,
+        `Statistics.decay` and `soc.drift`.
     bins
         Number of bins of equal weight. None chooses one bin per 10 items, from 20 to 1,000, and
         halves the first and the last bin repeatedly towards the ends. Scores that many items share
@@ -81,16 +78,15 @@ def summarize(
     ------
     ItemsError
         If the items are not valid, or leak; if several rows have one id (with dates, on one day);
-        if every one of 50 items or more has a group of its own; if values are so far from 0 that
-        sums of their squares lose precision.
+        if every item is a group of its own; if sums of squares of values lose precision.
     StatisticsError
         If an argument is not valid, or there are more joint cells than `joint`.
 
     Warns
     -----
     ItemsWarning
-        If many items share one score; if bins are fewer than asked for; if rates are far from the
-        scores throughout; if outcomes speak against the noise of this kind.
+        If many items share one score, bins are fewer than asked for, rates are far from the scores
+        throughout, or outcomes speak against the noise of this kind.
 
     Examples
     --------
@@ -151,26 +147,21 @@ def totals_of(
     read = replace(items, id=None, fold=None) if unused else items
     reader = (Grouped if kind_of(items.source) == "ibis" else Local)(read, rule, progress)
     cuts = _choose(reader, bins, equal) if edges is None else np.asarray(edges)
-    sums = reader.tables(cuts, most)
-    if any(table["n"].sum() != sums.n for table in sums.tables.values() if table):
+    tables, labels, n = reader.tables(cuts, most)
+    if any(table["n"].sum() != n for table in tables.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
-    if most and joint != "auto" and "joint" not in sums.tables:
-        raise StatisticsError(
-            f"there are more than {most:,} joint cells: ask for fewer bins=, allow more cells by "
-            "joint=number, or leave out joint="
-        )
-    stats = _collect(sums, cuts, items, rule, folds, must=joint != "auto")
-    if len(stats.days) > MOST_DAYS:
+    _check_joint(tables, items, most, must=joint != "auto")
+    stats = from_tables(tables, labels, cuts, _attrs(items, rule, folds, tables["part"]))
+    if (days := len(stats.days)) > 4000:
         raise ItemsError(
-            f"column {items.date!r} has {len(stats.days):,} days, more than the {MOST_DAYS:,} that "
-            "statistics keep apart: give the first day of each week or month"
+            f"column {items.date!r} has {days:,} days, more than the 4,000 that statistics keep "
+            "apart: give the first day of each week or month"
         )
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
     _check_leakage(stats, on_leakage)
     if doubt := outcome.forms.doubt(stats.table):
         warn_user(doubt, ItemsWarning)
-    _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
     return stats
 
 
@@ -249,28 +240,36 @@ def _atoms(reader: Grouped | Local, scores: binning.Weights) -> dict[float, int]
     return repeated_scores(reader.table, grid, cells, least, ends)
 
 
-def _collect(
-    sums: binning.Sums, edges: Floats, items: Items, rule: Folds, folds: int | None, must: bool
-) -> Statistics:
-    """Statistics from the sums; joint cells only if no value is too far from 0 for them."""
-    outcome, tables = OUTCOMES[items.kind], sums.tables
-    if np.abs(tables.get("joint", {}).get("value_cell", [0])).max(initial=0) >= MOST_VALUE_CELL:
-        if must:
-            raise ItemsError(
-                f"column {items.roles[outcome.observed]!r}: {outcome.words.outcomes} are more than "
-                f"a million {outcome.words.sizes} from 0, beyond all joint cells: subtract a "
-                f"constant from {outcome.words.outcomes} and scores alike, or leave out joint="
-            )
-        tables = {**tables, "joint": {}}
+def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) -> None:
+    """Refuse joint cells that are too many or too far from 0, or drop them."""
+    if must and most and "joint" not in tables:
+        raise StatisticsError(
+            f"there are more than {most:,} joint cells: ask for fewer bins=, allow more cells by "
+            "joint=number, or leave out joint="
+        )
+    cells, outcome = tables.get("joint", {}).get("value_cell", []), OUTCOMES[items.kind]
+    if np.abs(cells).max(initial=0) < MOST_VALUE_CELL:
+        return
+    if must:
+        words = outcome.words
+        raise ItemsError(
+            f"column {items.roles[outcome.observed]!r}: {words.outcomes} are more than a million "
+            f"{words.sizes} from 0, beyond all joint cells: subtract a constant from "
+            f"{words.outcomes} and scores alike, or leave out joint="
+        )
+    del tables["joint"]
+
+
+def _attrs(items: Items, rule: Folds, folds: int | None, part: binning.Columns) -> dict[str, Any]:
+    """Attributes of statistics."""
     folds_by = {
         "none": 0,
-        "column": int(tables["part"]["fold"].max(initial=-1)) + 1,
+        "column": int(part["fold"].max(initial=-1)) + 1,
         "cluster": _FOLDS if folds is None else folds,
     }
     attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
-    attrs |= {"cells": outcome.grid, "folds_by": rule.by}
-    attrs["folds"] = folds_by.get(rule.by, rule.number)
-    return from_tables(tables, sums.labels, edges, attrs)
+    attrs |= {"cells": OUTCOMES[items.kind].grid, "folds_by": rule.by}
+    return attrs | {"folds": folds_by.get(rule.by, rule.number)}
 
 
 def _check_groups(stats: Statistics) -> None:

@@ -145,10 +145,9 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
         lowest = value.order_by("value").limit(_SHOWN).to_pyarrow()["value"].to_pylist()
         texts = (repr(v[:20]) if isinstance(v, str) else digits(v) for v in lowest)
         shown = f" ({', '.join(texts)}{', ...' * (len(lowest) == _SHOWN)})"
-    rows, are = "row" if n == 1 else "rows", "is" if bad == 1 else "are"
-    remedy = f"fix or drop {'this row' if bad == 1 else 'these rows'}"
-    counted = f"column {problem.column!r}: {bad:,} of {n:,} {rows} {are} {problem.what}{shown}"
-    return f"{counted}; {_needs(problem.role)}: {remedy}"
+    are, these = ("is", "this row") if bad == 1 else ("are", "these rows")
+    counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {are}"
+    return f"{counted} {problem.what}{shown}; {_needs(problem.role)}: fix or drop {these}"
 
 
 # pandas has floats where whole numbers are missing
@@ -232,5 +231,5 @@ def check_ids(items: Items, progress: bool = True) -> None:
 
 
 def _no_rows(items: Items) -> str:
-    shown = f"{items.source}: " if kind_of(items.source) == "files" else ""
-    return f"{shown}the table of items has no rows"
+    file = f"{items.source}: " if kind_of(items.source) == "files" else ""
+    return f"{file}the table of items has no rows"
