@@ -23,7 +23,6 @@ from .items import CROSS, MARK, Items, is_day, key_roles
 from .sources import batches
 from .validation import NUMBERS, check_total, read, scan, with_group
 
-_PART_KEYS = ("group", "fold", "bin")
 _BLOCK = 1_000_000  # items of a block
 _EMPTY = -1
 _ROWS = 1 << 10  # initial rows of a table
@@ -101,7 +100,7 @@ class Local:
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Validate and sum blocks, in their order, so that sums do not depend on threads."""
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
-        folds, pile = self._folds.number, Pile(_PART_KEYS, outcome.sums("part"))
+        folds, pile = self._folds.number, Pile(outcome.tables["part"].keys, outcome.sums("part"))
         names = [*outcome.margins, *["joint"] * (most_joint > 0)]
         cells = {name: GroupSum(outcome, name) for name in names}
 
@@ -117,8 +116,8 @@ class Local:
             return rows
 
         n, total = 0, 0.0
-        parts = key_roles(self.items.roles).keys() - {"group"}  # of the joined label
-        roles = [role for role in self.table.columns if role not in parts]
+        joined = key_roles(self.items.roles).keys() - {"group"}
+        roles = [role for role in self.table.columns if role not in joined]
         for amount, number, items in self._mapped("summarizing items", roles, prepare):
             n, total = n + len(number), total + amount
             check_total(self.items, total)
@@ -128,7 +127,7 @@ class Local:
                 number = number // (folds * bins) * (folds * bins) + number % bins
                 tasks.append((cells["joint"], number, items))
             list(ordered_map(lambda task: task[0].add(*task[1:]), tasks))
-            if "joint" in cells and len(cells["joint"]) > most_joint:
+            if "joint" in cells and cells["joint"].used > most_joint:
                 del cells["joint"]
         if not n or self._n not in (None, n):
             self._refuse()
@@ -274,11 +273,8 @@ class GroupSum:
         form = outcome.size_power, outcome.validity.outcome.negligible
         self._form = np.array(grids, dtype=np.int64).reshape(-1, 4), powers, form
         self._bits = sum(cell.bits for cell in cells)
-        self._used, self._real = 0, np.zeros((_ROWS, _HEAD + len(self._names)))
+        self.used, self._real = 0, np.zeros((_ROWS, _HEAD + len(self._names)))
         self._index = np.full((4 * _ROWS, 2), _EMPTY)
-
-    def __len__(self) -> int:
-        return self._used
 
     def add(self, number: Ints, items: Floats) -> None:
         """Add items: numbers (n,); scores, outcomes and sizes (3, n)."""
@@ -288,17 +284,17 @@ class GroupSum:
                 "summarize the groups one by one"
             )
         for start in range(0, len(number), _STRIP):
-            while self._used + _STRIP > len(self._real):
+            while self.used + _STRIP > len(self._real):
                 self._real = np.concatenate([self._real, np.zeros_like(self._real)])
                 self._index = np.full((4 * len(self._real), 2), _EMPTY)
-                _enter(self._index, self._real.view(np.int64), self._used)
+                _enter(self._index, self._real.view(np.int64), self.used)
             strip = slice(start, start + _STRIP)
-            rows = self._index, self._real.view(np.int64), self._real, self._used
-            self._used = _add(number[strip], items[:, strip], *self._form, *rows)
+            rows = self._index, self._real.view(np.int64), self._real, self.used
+            self.used = _add(number[strip], items[:, strip], *self._form, *rows)
 
     def rows(self) -> dict[str, NDArray[Any]]:
         """All rows: their ``number``, cells and sums."""
-        real = self._real[: self._used]
+        real = self._real[: self.used]
         key, n, sum_y = real.view(np.int64)[:, :_HEAD].T
         columns = {"n": n, "sum_y": sum_y}
         columns |= zip(self._names, real[:, _HEAD:].T, strict=True)

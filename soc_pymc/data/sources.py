@@ -11,16 +11,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
 from .._lib.threads import threads
 from .items import NO_SCORE, ONE_SCORE
 
-Kind = Literal["pandas", "polars", "arrow", "stream", "files", "ibis"]
-
-_KINDS: dict[str, Kind] = {
+_KINDS = {
     "pandas.DataFrame": "pandas",
     "polars.DataFrame": "polars",
     "pyarrow.Table": "arrow",
@@ -32,8 +30,8 @@ _MOST_NAMES = 20  # in an error
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
 
 
-def kind_of(source: Any) -> Kind:
-    """Kind of a source of items; refuses other objects."""
+def kind_of(source: Any) -> str:
+    """Kind of a source of items, also "stream" or "files"; refuses other objects."""
     names = source if isinstance(source, list | tuple) and source else [source]
     if all(isinstance(name, str | os.PathLike) for name in names):
         return "files"
@@ -177,9 +175,8 @@ def paths_of(source: Any) -> list[str]:
             what = "no file matches" if glob.has_magic(name) else "no such file"
             raise ItemsError(f"{name}: {what}")
         paths += matches
-    for name in paths:
-        if os.path.isdir(name):
-            raise ItemsError(f"{name} is a directory: name its files, for example {name}/*.parquet")
+    for name in filter(os.path.isdir, paths):
+        raise ItemsError(f"{name} is a directory: name its files, for example {name}/*.parquet")
     return paths
 
 

@@ -1,6 +1,7 @@
 """Summaries of items as statistics: choice of bins, sums, checks of totals and leakage."""
 
 import json
+import logging
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from .sources import kind_of, open_table
 from .statistics import Statistics, from_tables
 from .validation import check_ids, scan
 
+_log = logging.getLogger(__name__)
 _SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
 _FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
 _FOLDS = 10  # folds from ids
@@ -50,16 +52,14 @@ def summarize(
     items
         The items. With dates, each day, of at most 4,000, is kept apart for `Statistics.window`,
         `Statistics.decay` and `soc.drift`.
-    bins
-        Number of bins of equal weight. None chooses one bin per 10 items, from 20 to 1,000, and
-        halves the first and the last bin repeatedly towards the ends. Scores that many items share
-        (`Statistics.atoms`) have bins of their own.
-    equal
-        Quantity that bins hold in equal amounts: ``"items"`` (the default), ``"count"`` or
-        ``"successes"``.
+    bins, equal
+        Number of bins of equal ``"items"`` (the default), ``"count"`` or ``"successes"``. None
+        chooses one bin per 10 items, from 20 to 1,000, and halves the first and the last bin
+        repeatedly towards the ends. Scores that many items share (`Statistics.atoms`) have bins of
+        their own.
     edges
-        Interior cut points instead of `bins` and `equal`, strictly increasing; bins are [e_k,
-        e_k+1), and the outer bins are open, so no item is dropped.
+        Interior cut points instead, strictly increasing; bins are [e_k, e_k+1), and the outer bins
+        are open, so no item is dropped.
     folds
         Number of folds with separate statistics, for cross-validation; 0 keeps none. None takes the
         items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Without an id
@@ -69,8 +69,8 @@ def summarize(
         Gamma, Normal or Beta; ``"auto"`` if they take at most 64 MB. A number is the largest number
         of cells (True: 4 million).
     on_leakage
-        What to do if outcomes vary far less around their scores than noise allows, a sign of scores
-        that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
+        ``"raise"`` an error, ``"warn"`` or ``"ignore"``, if outcomes vary far less around their
+        scores than noise allows, a sign of scores that saw the outcomes.
     progress
         True shows the progress of long work.
 
@@ -162,6 +162,7 @@ def totals_of(
     _check_leakage(stats, on_leakage)
     if doubt := outcome.forms.doubt(stats.table):
         warn_user(doubt, ItemsWarning)
+    _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
     return stats
 
 
