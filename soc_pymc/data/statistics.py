@@ -36,6 +36,10 @@ _MOST_Z = 3.0  # cap of a bin's excess variation
 class Statistics:
     """Sufficient statistics of items in bins, made by `summarize`; immutable and additive.
 
+    >>> import soc_pymc as soc
+    >>> (stats + stats).n_items
+    8000
+
     Attributes
     ----------
     data
@@ -46,12 +50,6 @@ class Statistics:
         By ``part``: the same for every group, fold and bin. By each other `table`: cells with their
         items and sums of powers (w is the squared noise sd). By ``edge``: the interior ``edges``;
         by ``label``: the groups (with dates those of a day, whose labels begin with it).
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> (stats + stats).n_items
-    8000
     """
 
     data: xr.Dataset
