@@ -65,7 +65,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	$(BIN)/python -m tests.bench.bench_fit fits $(BENCH)
+	$(BIN)/python -m tests.bench.bench_fit $(BENCH)
 
 bench-scale: $(READY)
 	$(BIN)/python -m tests.bench.bench_scale $(BENCH)

@@ -4,8 +4,6 @@ import pandas as pd
 
 __all__ = ["batters"]
 
-
-_AT_BATS = 45
 # Player, hits in the first 45 at-bats of 1970, at-bats and batting average in the rest of it.
 _PLAYERS = (
     ("Roberto Clemente", 18, 367, 0.346),
@@ -44,8 +42,7 @@ def batters() -> pd.DataFrame:
 
     References
     ----------
-    Efron and Morris (1975), Data analysis using Stein's estimator and its generalizations, Journal
-    of the American Statistical Association 70, 311-319, Table 1.
+    Efron and Morris (1975), Data analysis using Stein's estimator, JASA 70, 311-319, Table 1.
 
     Examples
     --------
@@ -54,5 +51,5 @@ def batters() -> pd.DataFrame:
     (215, 810)
     """
     frame = pd.DataFrame(_PLAYERS, columns=["player", "hits", "later_at_bats", "later_average"])
-    frame.insert(2, "at_bats", _AT_BATS)
+    frame.insert(2, "at_bats", 45)
     return frame

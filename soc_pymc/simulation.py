@@ -6,14 +6,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ._lib.arguments import POSITIVE, SEED, Real, Whole, many
+from ._lib.arguments import SEED, Whole, numbers_of
 from ._lib.arrays import Floats
 from ._lib.errors import FitError
 from .families.scales import LARGEST_COUNT
 
 __all__ = ["click_rates", "laplace_effects", "lognormal_rates", "s1"]
-
-_FOLDS = 5
 
 
 def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
@@ -22,6 +20,9 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     log t ~ Normal(log 0.05, 0.8), N = ceil(exp(Normal(log 6, 1.8))), y ~ Poisson(theta N), and
     theta is Gamma. With x = log(t/0.05), the log of its mean is log 0.05 + 0.8 x - 0.15 x^2/(1 +
     abs(x)) + 0.15 tanh(2x), and the log of its cv2 is log 0.3 - 0.8 tanh x.
+
+    >>> list(s1(3).columns)
+    ['score', 'exposure', 'count', 'theta', 'true_mean', 'true_cv2']
 
     Parameters
     ----------
@@ -32,11 +33,6 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Columns score, exposure, count, theta, true_mean and true_cv2.
-
-    Examples
-    --------
-    >>> list(s1(3).columns)
-    ['score', 'exposure', 'count', 'theta', 'true_mean', 'true_cv2']
     """
     n_items, seed = Whole(0)(n_items, "n_items"), SEED(seed, "seed")
     rng = np.random.default_rng(seed)
@@ -58,6 +54,9 @@ def click_rates(
     log theta ~ Normal(log t + delta, sigma^2), log t ~ Normal(log 0.03, 0.8), N = ceil(exp(Normal(
     log 20, 1.8))) and y ~ Poisson(theta N).
 
+    >>> click_rates(4, delta=0.0)["theta"].shape
+    (4,)
+
     Parameters
     ----------
     n_items, delta, sigma, seed
@@ -66,20 +65,9 @@ def click_rates(
     Returns
     -------
     pandas.DataFrame
-        Columns as of `s1`.
-
-    Raises
-    ------
-    FitError
-        If items expect more than 2^53 events.
-
-    Examples
-    --------
-    >>> click_rates(4, delta=0.0)["theta"].shape
-    (4,)
+        Columns as of `s1`; FitError if items expect more than 2^53 events.
     """
-    n_items, delta = Whole(0)(n_items, "n_items"), Real()(delta, "delta")
-    sigma, seed = POSITIVE(sigma, "sigma"), SEED(seed, "seed")
+    n_items, seed = Whole(0)(n_items, "n_items"), SEED(seed, "seed")
     rng = np.random.default_rng(seed)
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(20), 1.8, n_items)))
@@ -94,27 +82,23 @@ def lognormal_rates(
 ) -> pd.DataFrame:
     """Simulate counts as `click_rates` does, for the scores and exposures of any table.
 
+    >>> lognormal_rates([0.1, 0.2], [1e6, 1e6])["exposure"].tolist()
+    [1000000.0, 1000000.0]
+
     Parameters
     ----------
     score, exposure, delta, sigma, seed
-        Scores t > 0 and exposures N >= 0, (n,); and as in `click_rates`, with the same errors.
+        Scores t > 0 and exposures N >= 0, (n,); and as in `click_rates`.
 
     Returns
     -------
     pandas.DataFrame
         Columns score, exposure, count and theta.
-
-    Examples
-    --------
-    >>> lognormal_rates([0.1, 0.2], [1e6, 1e6])["exposure"].tolist()
-    [1000000.0, 1000000.0]
     """
-    delta, sigma = Real()(delta, "delta"), POSITIVE(sigma, "sigma")
-    seed = SEED(seed, "seed")
-    t, size = many({"score": score, "exposure": exposure})
+    t, size = numbers_of(score, "score"), numbers_of(exposure, "exposure")
     if t.ndim != 1 or size.shape not in ((), t.shape):
         raise FitError(f"score has the shape {t.shape}: give one exposure for every item")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED(seed, "seed"))
     theta = t * np.exp(rng.normal(delta, sigma, len(t)))
     return _counts(rng, t, np.asarray(exposure), theta)
 
@@ -126,6 +110,9 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     variance 2, and y ~ Normal(theta, 1). The score is the prediction of a linear regression fitted
     to the four fifths of the items that the item is not in.
 
+    >>> list(laplace_effects(20).columns)
+    ['score', 'value', 'noise_sd', 'theta']
+
     Parameters
     ----------
     n_items, seed
@@ -135,11 +122,6 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Columns score, value, noise_sd (all 1) and theta.
-
-    Examples
-    --------
-    >>> list(laplace_effects(20).columns)
-    ['score', 'value', 'noise_sd', 'theta']
     """
     n_items, seed = Whole(20)(n_items, "n_items"), SEED(seed, "seed")
     rng = np.random.default_rng(seed)
@@ -147,8 +129,8 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     theta = x[:, 0] - 0.7 * x[:, 3] + (0.1 * x[:, 1]) ** 2 + rng.laplace(0.0, 1.0, n_items)
     value = theta + rng.standard_normal(n_items)
     design, score = np.column_stack([np.ones(n_items), x]), np.empty(n_items)
-    for fold in range(_FOLDS):
-        test = np.arange(n_items) % _FOLDS == fold
+    for fold in range(5):
+        test = np.arange(n_items) % 5 == fold
         train = design[~test]
         score[test] = design[test] @ np.linalg.solve(train.T @ train, train.T @ value[~test])
     return pd.DataFrame({"score": score, "value": value, "noise_sd": 1.0, "theta": theta})
@@ -157,7 +139,7 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
 def _counts(
     rng: np.random.Generator, score: Floats, exposure: NDArray[Any], theta: Floats
 ) -> pd.DataFrame:
-    """Return a table of items, with Poisson counts drawn for them."""
+    """Items with Poisson counts."""
     expected = theta * exposure
     if bad := int((~((expected >= 0) & (expected <= LARGEST_COUNT))).sum()):
         raise FitError(

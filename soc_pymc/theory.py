@@ -10,13 +10,11 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._lib.arguments import POSITIVE, Whole, many, numbers_of
+from ._lib.arguments import POSITIVE, Whole, numbers_of
 from ._lib.arrays import Bools, Floats
 from ._lib.errors import FitError, ItemsError
 
 __all__ = ["nef_cumulants", "poisson_bound", "poisson_cumulants", "poisson_moment", "tweedie"]
-
-_TAIL = 1e-12  # probability that the counts of a bound leave out
 
 LogPmf = Callable[[Floats], ArrayLike]
 
@@ -29,6 +27,10 @@ def poisson_moment(
     Robbins' formula (y + 1) ... (y + k) f(y + k) / (N^k f(y)). Regularised (the Appendix), it is
     w E(theta^k | y) + (1 - w) y (y - 1) ... (y - k + 1) / N^k with w = min(1, f / rho).
 
+    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)  # of rates Exponential of mean 2
+    >>> poisson_moment([0, 5], 1.0, log_pmf)  # (y + 1) 2/3
+    array([0.66666667, 4.        ])
+
     Parameters
     ----------
     count, exposure, log_pmf
@@ -40,20 +42,10 @@ def poisson_moment(
     Returns
     -------
     numpy.ndarray
-        Moments about zero, of the shape that `log_pmf` returns.
-
-    Raises
-    ------
-    ItemsError, FitError
-        If items are not valid, or the marginal gives a count probability 0 where rho is 0.
-
-    Examples
-    --------
-    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)  # of rates Exponential of mean 2
-    >>> poisson_moment([0, 5], 1.0, log_pmf)  # (y + 1) 2/3
-    array([0.66666667, 4.        ])
+        Moments about zero, of the shape that `log_pmf` returns; FitError where the marginal gives
+        a count probability 0 and rho is 0.
     """
-    y, n = many({"count": count, "exposure": exposure}, ItemsError)
+    y, n = numbers_of(count, "count", ItemsError), numbers_of(exposure, "exposure", ItemsError)
     Whole(1, 100)(order, "order")  # factorials of more leave no digits
     _refuse(~((y >= 0) & (y == np.floor(y)) & (y < np.inf)), "count", "whole numbers from 0 on")
     _refuse(~((n > 0) & (n < np.inf)), "exposure", "above 0: without it theta has its prior alone")
@@ -71,6 +63,10 @@ def poisson_cumulants(
 ) -> Floats:
     """Return the posterior mean, variance and further cumulants of theta, from the marginal alone.
 
+    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)
+    >>> poisson_cumulants(5, 1.0, log_pmf)  # of Gamma(6, 3/2)
+    array([4.        , 2.66666667])
+
     Parameters
     ----------
     count, exposure, log_pmf, order
@@ -80,12 +76,6 @@ def poisson_cumulants(
     -------
     numpy.ndarray
         Shape (order, ...), with the digits of log f minus those of E(theta)^k / kappa_k.
-
-    Examples
-    --------
-    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)
-    >>> poisson_cumulants(5, 1.0, log_pmf)  # of Gamma(6, 3/2)
-    array([4.        , 2.66666667])
     """
     orders = range(1, Whole(1, 100)(order, "order") + 1)
     moments = np.stack([poisson_moment(count, exposure, log_pmf, k) for k in orders])
@@ -97,6 +87,11 @@ def poisson_bound(
     true: LogPmf, estimate: LogPmf, exposure: float, order: int = 1, *, rho: float, highest: int
 ) -> dict[str, float]:
     """Return the error of E(theta^k | y) by an estimated marginal, and its bound (Theorem 1).
+
+    >>> true, estimate = (lambda y, m=m: y * np.log(m / (1 + m)) - np.log(1 + m) for m in (1, 1.1))
+    >>> found = poisson_bound(true, estimate, 1.0, rho=0.01, highest=60)
+    >>> found["error"] <= found["bound"]
+    True
 
     Parameters
     ----------
@@ -110,19 +105,12 @@ def poisson_bound(
         ``error``, the norm of the regularised estimate's error, and ``bound`` = (constant distance
         + remainder) / N^k, which is never below it; ``distance`` is ||(fhat - f)^2||^(1/2) at y and
         at y + k, added. Norms are ||h|| = (sum of h(y)^2 f_G(y))^(1/2).
-
-    Examples
-    --------
-    >>> true, estimate = (lambda y, m=m: y * np.log(m / (1 + m)) - np.log(1 + m) for m in (1, 1.1))
-    >>> found = poisson_bound(true, estimate, 1.0, rho=0.01, highest=60)
-    >>> found["error"] <= found["bound"]
-    True
     """
     size = POSITIVE(exposure, "exposure") ** order
     POSITIVE(rho, "rho")
     y = np.arange(Whole(1, 10_000_000)(highest, "highest") + 1, dtype=float)
     f, ahead, f_hat, ahead_hat = (np.exp(g(y + k)) for g in (true, estimate) for k in (0, order))
-    if f.sum() < 1 - _TAIL:
+    if f.sum() < 1 - 1e-12:
         raise FitError(f"counts to {highest} have probability {f.sum():.12g} only: raise highest=")
 
     def norm(h: Floats, power: int = 1) -> float:  # ||h^power||^(1 / power)
@@ -133,14 +121,12 @@ def poisson_bound(
     correction = ahead * rising - f * falling
     distance = norm(f_hat - f, 2) + norm(ahead_hat - ahead, 2)
     constant = norm(correction, 2) / rho / rho + (norm(falling, 2) + norm(rising, 2)) / rho
-    # counts of probability 0 have no weight in the norms
-    positive = np.where(f > 0, f, 1.0)
+    positive = np.where(f > 0, f, 1.0)  # counts of probability 0 have no weight in the norms
     remainder = norm(correction / positive * np.maximum(1.0 - positive / rho, 0.0))
     regularised = poisson_moment(y, exposure, estimate, order, rho=rho)
     error = norm(regularised - ahead * rising / positive / size)
-    bound = (constant * distance + remainder) / size
     parts = {"constant": constant, "remainder": remainder, "distance": distance}
-    return {"error": error, "bound": bound, **parts}
+    return {"error": error, "bound": (constant * distance + remainder) / size, **parts}
 
 
 def nef_cumulants(
@@ -149,6 +135,10 @@ def nef_cumulants(
     """Return posterior cumulants of the natural parameter: derivatives of log(f_G / f_0).
 
     Regularised (the Appendix), derivatives of f_G are divided by max(f_G, rho) instead of f_G.
+
+    >>> marginal = np.array([-3 / 4, 3 / 16])  # of an Exponential time of 1 with Gamma(2, 3) rates
+    >>> nef_cumulants(np.zeros(2), marginal)  # of minus the rate: Gamma(3, 4)
+    array([-0.75  ,  0.1875])
 
     Parameters
     ----------
@@ -160,12 +150,6 @@ def nef_cumulants(
     -------
     numpy.ndarray
         Cumulants of eta, orders 1 to k.
-
-    Examples
-    --------
-    >>> marginal = np.array([-3 / 4, 3 / 16])  # of an Exponential time of 1 with Gamma(2, 3) rates
-    >>> nef_cumulants(np.zeros(2), marginal)  # of minus the rate: Gamma(3, 4)
-    array([-0.75  ,  0.1875])
     """
     low, top = numbers_of(base, "base"), numbers_of(marginal, "marginal")
     if low.shape != top.shape or not top.size:
@@ -186,6 +170,9 @@ def tweedie(
 ) -> Floats:  # fmt: skip
     """Return posterior cumulants of theta for y ~ Normal(theta, s^2), by Tweedie's formula.
 
+    >>> tweedie(2.0, 1.0, np.array([-1.0, -0.5]))  # Normal(0, 2) marginal of a Normal(0, 1) prior
+    array([1. , 0.5])
+
     Parameters
     ----------
     value, noise_sd, marginal, log_density, rho
@@ -195,13 +182,8 @@ def tweedie(
     -------
     numpy.ndarray
         Mean y + s^2 f'/f, variance, third cumulant, ..., shape (k, ..., n).
-
-    Examples
-    --------
-    >>> tweedie(2.0, 1.0, np.array([-1.0, -0.5]))  # Normal(0, 2) marginal of a Normal(0, 1) prior
-    array([1. , 0.5])
     """
-    y, s = many({"value": value, "noise_sd": noise_sd}, ItemsError)
+    y, s = numbers_of(value, "value", ItemsError), numbers_of(noise_sd, "noise_sd", ItemsError)
     _refuse(~(s > 0), "noise_sd", "above 0")
     top = numbers_of(marginal, "marginal")
     base = np.zeros(top.shape)  # f_0 is Normal(0, s^2), of natural parameter theta / s^2

@@ -32,6 +32,24 @@ COLUMNS: dict[str, Any] = {
 }
 
 
+def simulated(kind, seed=0, spread=0.0, size=None, n=5000):
+    """Returns items whose theta is the score, or scatters about it."""
+    rng = np.random.default_rng(seed)
+    if kind == "values":
+        t = rng.normal(size=n)
+        s = rng.lognormal(0, 0.6, n) if size is None else np.full(n, size)
+        return pd.DataFrame({"t": t, "v": rng.normal(t, np.hypot(spread, s)), "s": s})
+    if kind == "counts":
+        t = rng.lognormal(-2, 0.7, n)
+        theta = t * rng.gamma(1 / spread, spread, n) if spread else t
+        exposure = rng.lognormal(3, 1.2, n) if size is None else np.full(n, size)
+        return pd.DataFrame({"t": t, "y": rng.poisson(theta * exposure), "N": exposure})
+    t = rng.uniform(0.05, 0.95, n)
+    theta = rng.beta(t / spread, (1 - t) / spread) if spread else t
+    trials = rng.integers(1, 200, n) if size is None else np.full(n, size)
+    return pd.DataFrame({"t": t, "y": rng.binomial(trials, theta), "N": trials})
+
+
 def source_of(backend: str, table: pa.Table, folder: str | os.PathLike[str] = ".") -> Any:
     """Returns an Arrow table as a source of items: a frame, a relation, or a file in a folder."""
     if backend == "pandas":

@@ -7,7 +7,7 @@ converted (NumPy's 3 becomes Python's), or raises.
 import math
 import numbers
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -137,17 +137,6 @@ def numbers_of(
         return np.array(array, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise error(f"{name}={shown(value)} must be {expected}") from None
-
-
-def many(values: Mapping[str, Any], error: Refusal = FitError) -> tuple[NDArray[np.float64], ...]:
-    """Arrays of numbers by name, whose shapes broadcast."""
-    arrays = tuple(numbers_of(value, name, error) for name, value in values.items())
-    try:
-        np.broadcast_shapes(*(array.shape for array in arrays))
-    except ValueError:
-        names, shapes = " and ".join(values), " and ".join(str(array.shape) for array in arrays)
-        raise error(f"{names} have the shapes {shapes}: give one of each for every item") from None
-    return arrays
 
 
 def refuse_beyond_memory(size: float, what: str, remedy: str, error: Refusal = FitError) -> None:

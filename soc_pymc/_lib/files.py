@@ -15,7 +15,6 @@ import xarray as xr
 from .arguments import Refusal, path_of
 from .threads import raising_interrupt
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SEAL = b"\nsoc_pymc sha256 "
 _SEAL_SIZE = len(_SEAL) + 65
 
@@ -27,10 +26,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     The next writer takes over what a killed process left, and waits for one that still writes.
     """
     target = check_target(path)
-    name = target.name
-    if len(os.fsencode(name)) > 200:  # file systems allow 255 bytes
-        name = hashlib.sha256(os.fsencode(name)).hexdigest()
-    temporary = target.with_name(f".{name}.part")
+    temporary = target.with_name(f".{target.name}.part")
     handle = _open_alone(temporary)
     try:
         if target.exists() and os.name == "posix":
@@ -40,12 +36,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         if os.name != "posix":  # on systems where an open file cannot be renamed
             os.close(handle)
         temporary.replace(target)
-        with suppress(OSError):  # systems that cannot flush a folder
-            folder = os.open(target.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -71,18 +61,18 @@ def _open_alone(path: Path) -> int:
 
 def check_target(path: str | os.PathLike[str]) -> Path:
     """The file to write, or a link's target; raises OSError if it cannot be written."""
-    name, target = os.fspath(path), Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path))
     folder, exists = target.parent, target.exists()
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "a folder is there: give the name of a file", name)
-    if exists and not target.is_file():
-        raise OSError(errno.EINVAL, "not an ordinary file, so it cannot be replaced", name)
-    if not folder.is_dir():
-        raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder}, make it first", name)
-    if exists and not os.access(target, os.W_OK):
-        raise PermissionError(errno.EACCES, "the file there is write-protected", name)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, f"the folder {folder} cannot be written to", name)
+    problems = (
+        (target.is_dir(), errno.EISDIR, "a folder is there: give the name of a file"),
+        (exists and not target.is_file(), errno.EINVAL, "not an ordinary file"),
+        (not folder.is_dir(), errno.ENOENT, f"there is no folder {folder}, make it first"),
+        (exists and not os.access(target, os.W_OK), errno.EACCES, "the file is write-protected"),
+        (not os.access(folder, os.W_OK | os.X_OK), errno.EACCES, f"{folder} cannot be written to"),
+    )
+    for bad, number, text in problems:
+        if bad:
+            raise OSError(number, text, os.fspath(path))
     return target
 
 
@@ -101,11 +91,8 @@ def save_netcdf(
     """
     path, made = path_of(path, "path", error_type), io.BytesIO()
     try:
-        if isinstance(data, xr.DataTree):
-            data = data.map_over_datasets(xr.Dataset.drop_encoding)
-        else:
-            data = data.drop_encoding()
-        data.to_netcdf(made, engine="h5netcdf")
+        tree = data if isinstance(data, xr.DataTree) else xr.DataTree(data)
+        tree.map_over_datasets(xr.Dataset.drop_encoding).to_netcdf(made, engine="h5netcdf")
     except Exception as error:  # xarray, h5netcdf and h5py raise many kinds
         raise error_type(
             f"{path} was not written: the data cannot be stored in a file ({_brief(error)})"
@@ -129,9 +116,6 @@ def read_saved(
         raise error_type(f"{path}: there is no such file") from None
     except OSError as error:
         raise error_type(f"{path} cannot be read: {error.strerror}") from error
-    if not content.startswith(_SIGNATURE):
-        begins = "it does not begin as a netCDF4 file does"
-        raise error_type(f"{path} does not hold {what}, as {begins}: {again}")
     if content[-_SEAL_SIZE:] != seal(memoryview(content)[:-_SEAL_SIZE]):
         raise error_type(
             f"{path} does not end with the checksum that .save(path) writes: it was cut or "

@@ -81,12 +81,12 @@ def phase(
         console = Console(stderr=True)
         clears = console.is_terminal or console.is_jupyter
         done = "{task.completed:,.0f}" + (" of {task.total:,.0f} " if total else " ") + unit
-        texts = ("{task.description}", *([done] if unit else []), "{task.fields[note]}")
-        columns: list[rich.ProgressColumn] = [rich.TextColumn(x, markup=False) for x in texts]
-        columns.insert(1, rich.BarColumn(20))
-        columns.append(rich.TimeRemainingColumn(elapsed_when_finished=True))
+        texts = ("{task.description}", done if unit else "", "{task.fields[note]}")
+        title_column, *others = (rich.TextColumn(text, markup=False) for text in texts)
+        columns = title_column, rich.BarColumn(20), *others
+        left = rich.TimeRemainingColumn(elapsed_when_finished=True)
         with rich.Progress(
-            *columns, console=console, transient=clears, redirect_stdout=False
+            *columns, left, console=console, transient=clears, redirect_stdout=False
         ) as bar:
             bar.add_task(title, total=total, note="")
             yield Phase(bar)

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache, partial, wraps
 from itertools import chain, islice
-from typing import Any, cast
+from operator import methodcaller
+from typing import Any
 
 from .errors import SocError
 
 VARIABLE = "SOC_PYMC_THREADS"
-_MOST = 1024
 _worker = threading.local()
 
 
@@ -29,11 +29,11 @@ def threads() -> int:
     if not text:
         affinity = getattr(os, "sched_getaffinity", None)  # not on every system
         return len(affinity(0)) if affinity else os.cpu_count() or 1
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST:
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= 1024:
         return int(text)
     raise SocError(
-        f"the environment variable {VARIABLE}={text!r} must be a whole number from 1 to "
-        f"{_MOST:,}, the number of threads: correct it, or remove it to use all processors"
+        f"the environment variable {VARIABLE}={text!r} must be a whole number from 1 to 1,024, the "
+        "number of threads: correct it, or remove it to use all processors"
     )
 
 
@@ -49,19 +49,17 @@ def ordered_map[Block, Result](
     Inside another call's thread, and with a single block, the caller does all work. After an error
     or an interrupt no further block is begun; `ended` tells long work on others.
     """
-    number = 1 if getattr(_worker, "busy", False) else threads()
-    remaining = iter(blocks)
-    head = list(islice(remaining, 2))
-    remaining = chain(head, remaining)
+    number, blocks = 1 if getattr(_worker, "busy", False) else threads(), iter(blocks)
+    head = list(islice(blocks, 2))
     function = one_blas_thread(function)  # for each block: a suspended generator holds no limit
     if number == 1 or len(head) < 2:
-        yield from map(function, remaining)
+        yield from map(function, chain(head, blocks))
         return
     waiting: deque[Future[Result]] = deque()
     begin = partial(setattr, _worker, "busy", True)
     with ThreadPoolExecutor(number, initializer=begin) as pool:
         try:
-            for block in remaining:
+            for block in chain(head, blocks):
                 waiting.append(pool.submit(copy_context().run, function, block))
                 if len(waiting) >= number + ahead:
                     yield waiting.popleft().result()
@@ -87,68 +85,39 @@ def _libraries() -> Any:
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
-def _threads_of_blas() -> list[int]:
-    return [library.get_num_threads() for library in _libraries()]
-
-
-def _set_blas(numbers: Iterable[int]) -> None:
-    """Set the libraries' numbers of threads, from any thread."""
-    for library, number in zip(_libraries(), numbers, strict=True):
-        # newer versions of threadpoolctl let one thread set them, and ignore others without a word
-        disown = getattr(library, "clear_controlling_thread", lambda force: None)
-        disown(force=True)
-        library.set_num_threads(number)
-        disown(force=True)
-
-
-def _limit(call: object) -> None:
-    """Leave BLAS one thread until the last of overlapping calls has ended."""
+def _limit(call: object, running: bool) -> None:
+    """Begin or end a call: BLAS has one thread until the last of overlapping calls has ended."""
     global _before
     with _lock:
-        if not _before:
-            _before = _threads_of_blas()
-        _limited.add(call)
-        _set_blas(1 for _ in _before)
-
-
-def _restore(call: object) -> None:
-    """Give BLAS its threads back after the last call, unless that has been done."""
-    global _before
-    with _lock:
-        _limited.discard(call)
-        if _before and not _limited:
-            _set_blas(_before)
+        (_limited.add if running else _limited.discard)(call)
+        if _limited and not _before:
+            _before = [*map(methodcaller("get_num_threads"), _libraries())]
+        for library, number in zip(_libraries(), _before, strict=False):
+            # newer versions of threadpoolctl let one thread set them, and ignore others silently
+            disown = getattr(library, "clear_controlling_thread", lambda force: None)
+            disown(force=True)
+            library.set_num_threads(1 if _limited else number)
+            disown(force=True)
+        if not _limited:
             _before = []
 
 
-def _after_fork() -> None:
-    """Forget the parent's calls in a forked child, which lacks their threads."""
-    global _lock
-    _lock = threading.Lock()
-    _limited.clear()
-    _restore(None)
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def one_blas_thread[T: Callable[..., Any]](function: T) -> T:
+def one_blas_thread[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function that runs with one thread of BLAS."""
 
     @wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: P.args, **options: P.kwargs) -> R:
         token = object()
         try:
-            _limit(token)
+            _limit(token, True)
             return function(*args, **options)
         finally:
             try:
-                _restore(token)
+                _limit(token, False)
             finally:
-                _restore(token)  # where Ctrl-C came within the first
+                _limit(token, False)  # where Ctrl-C came within the first
 
-    return cast(T, call)
+    return call
 
 
 @contextmanager

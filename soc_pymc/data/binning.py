@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
-from ..families.outcomes import Outcome
 from ..families.scales import LINEAR, SCALES
 from .formulas import FLOOR, score_cell
 
 Columns = Mapping[str, NDArray[Any]]
+Sums = tuple[dict[str, Any], list[str], int]
+"""Tables of keys and sums by name ("joint" may be missing), labels of groups, number of items."""
 
 EXTREMES: Mapping[str, np.ufunc] = {"score_min": np.fmin, "score_max": np.fmax}
 """Functions that combine columns that are not sums."""
@@ -111,8 +112,9 @@ def choose_edges(
     below = np.cumsum(capped)
     share = below[-1] / bins
     target = below[-1] * np.arange(1, bins) / bins
-    if halve_ends:
-        low, high = (_halves(share, capped[end]) for end in (0, -1))
+    if halve_ends:  # half, quarter, ... of a share, down to half of the outermost cell
+        ratios = (max(share / capped[k], 1.0) for k in (0, -1))
+        low, high = (share * 0.5 ** np.arange(1, math.ceil(math.log2(r)) + 1) for r in ratios)
         target = np.concatenate([low[::-1], target, below[-1] - high])
     # the boundary before cell i has below[i - 1] on its left: take the nearer of the two
     after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
@@ -120,12 +122,6 @@ def choose_edges(
     cuts = np.where(target - before <= below[after] - target, after, after + 1)
     cuts = np.unique(cuts[(cuts > 0) & (cuts < len(cell))])
     return grid.boundary(cell[cuts])
-
-
-def _halves(share: float, least: float) -> Floats:
-    """Half, quarter, ... of a share, down to half of the smallest."""
-    number = math.ceil(math.log2(share / least)) if 0 < least < share else 0
-    return np.asarray(share * 0.5 ** np.arange(1, number + 1), dtype=float)
 
 
 def _heaviest(weight: Floats, bins: int) -> float:
@@ -203,14 +199,6 @@ def make_lookup(edges: Floats) -> Lookup:
     return Lookup(grid, low, high, int(cells[0]), below, most, padded)
 
 
-class Sums(NamedTuple):
-    """Sums over parts (group, fold and bin), their cells, and joint cells of groups and bins."""
-
-    tables: Mapping[str, Columns]  # columns of keys and sums by table; "joint" may be empty
-    labels: tuple[str, ...]  # of the groups, by code
-    n: int  # items, counted independently of the sums
-
-
 class Pile:
     """Rows of one table, which may repeat their keys until they are added up."""
 
@@ -230,46 +218,19 @@ class Pile:
 
     def total(self) -> Columns:
         """The rows with distinct keys."""
-        if not self._parts:
-            return {}
-        rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
-        self._parts = [added(rows, self._keys, self._names)]
-        return self._parts[0]
+        if self._parts:
+            rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
+            self._parts = [added(rows, self._keys, self._names)]
+        return dict(*self._parts)
 
 
-class Piles:
-    """All tables of one kind of outcome; joint cells are dropped if there are too many."""
-
-    def __init__(self, outcome: Outcome, most_joint: int) -> None:
-        self._most = most_joint
-        self._piles = {
-            name: Pile(table.keys, outcome.sums(name))
-            for name, table in outcome.tables.items()
-            if name != "joint" or most_joint
-        }
-
-    @property
-    def has_joint(self) -> bool:
-        """True while joint cells are within their budget."""
-        return "joint" in self._piles
-
-    def add(self, name: str, rows: Columns) -> None:
-        """Add rows of a table, which may repeat their keys."""
-        if name not in self._piles:
-            return
-        pile = self._piles[name]
-        pile.add(rows)
-        if name == "joint" and len(pile) > self._most and len(pile.total()["n"]) > self._most:
-            del self._piles["joint"]
-
-    def sums(self, labels: Sequence[str], n: int) -> Sums:
-        """The tables of all `n` items, with groups in the order of their labels."""
-        order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
-        tables = {name: dict(pile.total()) for name, pile in self._piles.items()}
-        for table in filter(None, tables.values()):
-            table["group"] = order[table["group"]]
-        _fill_positions(tables["part"])
-        return Sums(tables, tuple(sorted(labels)), n)
+def sums_of(tables: dict[str, Any], labels: Sequence[str], n: int) -> Sums:
+    """Sums of `n` items by table, with groups in the order of their labels."""
+    order = np.argsort(np.argsort(np.array(labels, dtype=object))).astype(np.int64)
+    for table in filter(None, tables.values()):
+        table["group"] = order[table["group"]]
+    _fill_positions(tables["part"])
+    return tables, sorted(labels), n
 
 
 def _fill_positions(part: dict[str, NDArray[Any]]) -> None:

@@ -1,6 +1,8 @@
 """Grouped passes over items in the engine of an Ibis table, by formulas of its columns."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,10 @@ from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import CELLS
-from .binning import Columns, Grid, Piles, Sums, Weights, make_lookup
+from .binning import Columns, Grid, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, exact, fold_of, functions, summand
 from .items import Items
-from .sources import readable, record_batches
+from .sources import batches, readable
 from .validation import scan
 
 _ROWS = 1 << 20  # rows that arrive at once
@@ -44,11 +46,11 @@ class Grouped:
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Make one grouped pass over joint cells, or one for each margin."""
-        outcome = self._outcome
-        piles, keyed = Piles(outcome, most_joint), self._keyed(edges)
+        outcome, keyed = self._outcome, self._keyed(edges)
+        tables = [name for name in outcome.tables if name != "joint" or most_joint]
+        piles = {name: Pile(outcome.tables[name].keys, outcome.sums(name)) for name in tables}
         leading, *others = outcome.margins
-        passes = [(*outcome.tables,)] if most_joint else [("part", leading), *zip(others)]
-        for names in passes:
+        for names in [tables] if most_joint else [["part", leading], *zip(others)]:
             cells = {name: outcome.tables[name].cells for name in names}
             finest = dict.fromkeys(cell for keys in cells.values() for cell in keys.values())
             sums = {"n": keyed.count()}
@@ -59,9 +61,14 @@ class Grouped:
             grouped = keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)
             with phase("summing cells", enabled=self._progress):
                 for rows in self._batches(grouped):
-                    for name, keys in cells.items():
-                        piles.add(name, {**rows, **{k: rows[cell] for k, cell in keys.items()}})
-        return piles.sums(list(self._codes), self._n)
+                    for name in cells.keys() & piles.keys():
+                        of_table = {key: rows[cell] for key, cell in cells[name].items()}
+                        piles[name].add({**rows, **of_table})
+                    joint = piles.get("joint")
+                    if joint and len(joint) > most_joint and len(joint.total()["n"]) > most_joint:
+                        del piles["joint"]
+        totals = {name: pile.total() for name, pile in piles.items()}
+        return sums_of(totals, list(self._codes), self._n)
 
     def _keyed(self, edges: Floats) -> Any:
         """The table of items with columns of their group, fold, bin and cells."""
@@ -81,17 +88,16 @@ class Grouped:
     def _batches(self, expression: Any) -> Iterator[Columns]:
         """Columns of record batches; groups are coded in the order of their appearance."""
         integers = {"group", *_PART_KEYS, *self._outcome.integers}
-        with readable():
-            for batch in record_batches(expression, _ROWS):
-                columns = {}
-                for name, values in zip(batch.schema.names, batch.columns, strict=True):
-                    if name == "group":
-                        words = values.to_pylist()
-                        values = [self._codes.setdefault(word, len(self._codes)) for word in words]
-                    # engines widen sums of whole numbers
-                    integral = name in integers or name.endswith("_cell")
-                    columns[name] = np.asarray(values, dtype=np.int64 if integral else np.float64)
-                yield columns
+        for batch in batches(expression, size=_ROWS):
+            columns = {}
+            for name, values in zip(batch.schema.names, batch.columns, strict=True):
+                if name == "group":
+                    words = values.to_pylist()
+                    values = [self._codes.setdefault(word, len(self._codes)) for word in words]
+                # engines widen sums of whole numbers
+                integral = name in integers or name.endswith("_cell")
+                columns[name] = np.asarray(values, dtype=np.int64 if integral else np.float64)
+            yield columns
 
 
 def with_cells(table: Any, outcome: Outcome) -> Any:
@@ -136,27 +142,22 @@ def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score")
     keyed = functions()["score_cell"](clipped, lookup.grid.floor, lookup.grid.steps)
     table = table.mutate(**{f"{prefix}cell": keyed})
     joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
-    passed = total((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
-    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + passed})
+    passed = ((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
+    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + reduce(add, passed)})
 
 
-def total(terms: Iterable[Any]) -> Any:
-    """Sum as a tree, because engines limit an expression's depth."""
-    sums = list(terms) or [0.0]
-    while len(sums) > 1:
-        sums = [sum(sums[i + 1 : i + 2], sums[i]) for i in range(0, len(sums), 2)]
-    return sums[0]
-
-
-def repeated_scores(table: Any, grid: Grid, cells: Ints, least: int) -> dict[float, int]:
-    """Scores in some cells that at least so many items share, with their numbers of items."""
+def repeated_scores(
+    table: Any, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
+) -> dict[float, int]:
+    """Scores in some cells that `least` items share, or that are `ends`, with their items."""
     import ibis
 
     if not len(cells):
         return {}
-    ends = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
-    inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in ends]
+    bounds = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
+    inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in bounds]
     counted = table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())
+    repeated = counted.filter((ibis._.n >= least) | ibis._.score.isin(ends))
     with readable():
-        rows = counted.filter(ibis._.n >= least).order_by("score").to_pyarrow().to_pydict()
+        rows = repeated.order_by("score").to_pyarrow().to_pydict()
     return dict(zip(rows["score"], rows["n"], strict=True))

@@ -35,8 +35,6 @@ _FINE = 20  # scores and sizes that differ by less than 2^-20 share a fold
 FLOOR = -1022
 """Numbers below 2 to this power are 0 for folds and for the first grid of scores."""
 
-# --- functions that differ between arrays, columns and numbers ------------------------------------
-
 where, low, high, log, floor = np.where, np.minimum, np.maximum, np.log, np.floor
 literal: Callable[[Any], Any] = float  # a number that no engine rounds
 modulo: Callable[[Any, Any], Any] = np.mod  # never negative
@@ -60,9 +58,6 @@ def bits(number: Any) -> Any:
 def power_of_two(exponent: Any) -> Any:
     """Two to the power of whole numbers."""
     return np.ldexp(1.0, exponent)
-
-
-# --- cells ---------------------------------------------------------------------------------------
 
 
 def log_linear(size: Any, steps: Any) -> Any:
@@ -114,9 +109,6 @@ def near_whole(number: Any) -> Any:
     return where(near, nearest, number)
 
 
-# --- summands ------------------------------------------------------------------------------------
-
-
 def without_small(number: Any, least: Any) -> Any:
     """Numbers, with 0 for those smaller in size than `least`, whose powers vanish."""
     return where((number > -least) & (number < least), 0.0, number)
@@ -153,9 +145,6 @@ def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, A
     return reduce(operator.mul, [*factors, *[size - y] * term.complement])
 
 
-# --- folds ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Folds:
     """The rule of folds; clusters are put into blocks, and a fold is made of several blocks."""
@@ -188,8 +177,6 @@ def block_of_labels(labels: Sequence[str]) -> Ints:
     numbers = np.array([zlib.crc32(label.encode()) for label in labels], dtype=np.int64)
     return np.asarray(scrambled(numbers) % BLOCKS)
 
-
-# --- the same formulas elsewhere -----------------------------------------------------------------
 
 _FORMULAS = (
     log_linear, score_cell, exposure_cell, count_cell, noise_cell, value_cell, near_whole,

@@ -7,13 +7,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .._lib.arguments import Refusal, shown
+from .._lib.arguments import shown
 from .._lib.arrays import Ints
 from .._lib.errors import ItemsError, StatisticsError
 from ..families.outcomes import OUTCOMES
@@ -22,14 +20,11 @@ NO_SCORE = "(no score)"  # name of the column of scores of items without one
 ONE_SCORE = 0.5  # their score, which has a position on every scale
 MARK = "×"  # in no label of crossed groups; in place of a level it means none of them
 CROSS = f" {MARK} "  # between the levels in the label of a combination
-MOST_DAYS = 4000
-Days = NDArray[np.datetime64]
 _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
 _SHORT, _LONG = r"02-(0[1-9]|1\d|2[0-8])", r"(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
 _MONTH = r"(0[469]|11)-(0[1-9]|[12]\d|30)"
 DAY = rf"^(\d{{4}}-({_SHORT}|{_MONTH}|{_LONG})|{_LEAP})$"
 """Pattern of a calendar day YYYY-MM-DD, as engines read it."""
-_LENGTH = r"([1-9]\d*)d"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,7 +45,7 @@ class _Roles:
     def __post_init__(self) -> None:
         if isinstance(self.group, list):
             object.__setattr__(self, "group", tuple(self.group))
-        roles, outcome = self.roles, OUTCOMES[self.kind]
+        roles, outcome, role_of = self.roles, OUTCOMES[self.kind], dict[str, str]()
         y, size = outcome.observed, outcome.size
         if list(roles.values()) == [NO_SCORE]:
             raise ItemsError(f"items need columns: score=, or without a score {y}= and {size}=")
@@ -59,14 +54,13 @@ class _Roles:
                 f"{y}= needs {size}=, the column of the {outcome.words.sizes}: name both, or for "
                 "items without outcomes neither"
             )
-        role_of: dict[str, str] = {}
         for role, column in roles.items():
             name = "group" if is_group(role) else role
             if not isinstance(column, str) or not column or "\0" in column:  # engines end it there
                 raise ItemsError(f"{name}={shown(column)} must be the name of a column")
             if column in role_of:
-                both = f"{role_of[column]} and {name} both name the column {column!r}"
-                raise ItemsError(f"{both}: each needs its own")
+                names = f"{role_of[column]} and {name}"
+                raise ItemsError(f"{names} both name the column {column!r}: each needs its own")
             role_of[column] = name
         for role in ("id", "cluster"):
             if {role, "fold"} <= roles.keys():
@@ -87,15 +81,22 @@ class _Roles:
         return OUTCOMES[self.kind].observed in self.roles
 
     def __repr__(self) -> str:
-        text = isinstance(self.source, str)
-        source = repr(self.source) if text else f"<{type(self.source).__name__}>"
-        names = (f"{name}={columns!r}" for name, columns in arguments_of(self.roles).items())
-        return f"{type(self).__name__}({', '.join([source, *names])})"
+        source = self.source if isinstance(self.source, str) else type(self.source)
+        text = f"<{source.__name__}>" if isinstance(source, type) else repr(source)
+        names = (f", {name}={columns!r}" for name, columns in arguments_of(self.roles).items())
+        return f"{type(self).__name__}({text}{''.join(names)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PoissonItems(_Roles):
     """Items with a score and a count y ~ Poisson(theta N) in a known exposure N.
+
+    The table is read and validated when it is first used; ItemsError if roles are missing, doubled
+    or contradict each other.
+
+    >>> import soc_pymc as soc
+    >>> soc.PoissonItems("ads/*.parquet", score="t", count="clicks", exposure="views")
+    PoissonItems('ads/*.parquet', score='t', count='clicks', exposure='views')
 
     Parameters
     ----------
@@ -126,18 +127,6 @@ class PoissonItems(_Roles):
     date
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
         calendar day as stored, without conversion of time zones.
-
-    Raises
-    ------
-    ItemsError
-        If roles are missing, doubled or contradict each other. The table itself is read and
-        validated when it is first used.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> soc.PoissonItems("ads/*.parquet", score="t", count="clicks", exposure="views")
-    PoissonItems('ads/*.parquet', score='t', count='clicks', exposure='views')
     """
 
     _: KW_ONLY
@@ -151,6 +140,10 @@ class PoissonItems(_Roles):
 class NormalItems(_Roles):
     """Items with a score and a value y ~ Normal(theta, s^2) with a known noise sd s.
 
+    >>> import soc_pymc as soc
+    >>> soc.NormalItems("studies.csv", score="t", value="effect", noise_sd="se")
+    NormalItems('studies.csv', score='t', value='effect', noise_sd='se')
+
     Parameters
     ----------
     source, score, group, id, fold, cluster, date
@@ -161,12 +154,6 @@ class NormalItems(_Roles):
     noise_sd
         Column of the standard deviations of the values about their theta, from 1e-35 to 1e35, in
         the unit of the values. Needed with `value`.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> soc.NormalItems("studies.csv", score="t", value="effect", noise_sd="se")
-    NormalItems('studies.csv', score='t', value='effect', noise_sd='se')
     """
 
     _: KW_ONLY
@@ -180,6 +167,10 @@ class NormalItems(_Roles):
 class BinomialItems(_Roles):
     """Items with a score and successes y ~ Binomial(n, theta) in a known number of trials n.
 
+    >>> import soc_pymc as soc
+    >>> soc.BinomialItems("players.csv", score="p", successes="hits", trials="at_bats")
+    BinomialItems('players.csv', score='p', successes='hits', trials='at_bats')
+
     Parameters
     ----------
     source, score, group, id, fold, cluster, date
@@ -189,12 +180,6 @@ class BinomialItems(_Roles):
         (true and false are 1 and 0). Optional as `count` of `PoissonItems`.
     trials
         Column of the numbers of trials: whole numbers >= 0. Needed with `successes`.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> soc.BinomialItems("players.csv", score="p", successes="hits", trials="at_bats")
-    BinomialItems('players.csv', score='p', successes='hits', trials='at_bats')
     """
 
     _: KW_ONLY
@@ -212,15 +197,15 @@ ITEMS: Mapping[str, type[Items]] = {
 ANY_ITEMS = " or ".join(f"soc.{items.__name__}(...)" for items in ITEMS.values())
 
 
-def check_items(value: Any, name: str = "items", error: Refusal = ItemsError) -> Items:
-    """Refuse arguments that are not items (as a rule of arguments)."""
+def check_items(value: Any, name: str = "items") -> Items:
+    """Refuse arguments that are not items."""
     if isinstance(value, Items):
         return value
     raise ItemsError(f"{name} must be {ANY_ITEMS} of a table, not {type(value).__name__}")
 
 
-def check_outcomes(value: Any, name: str = "items", error: Refusal = ItemsError) -> Items:
-    """Refuse arguments that are not items with outcomes (as a rule of arguments)."""
+def check_outcomes(value: Any, name: str = "items") -> Items:
+    """Refuse arguments that are not items with outcomes."""
     items = check_items(value, name)
     if not items.has_outcomes:
         outcome = OUTCOMES[items.kind]
@@ -268,8 +253,7 @@ def group_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
 
 def key_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
     """The column of dates, if there is one, and columns of groups by role."""
-    dates = {"date": roles["date"]} if "date" in roles else {}
-    return dates | group_roles(roles)
+    return {role: roles[role] for role in ("date",) if role in roles} | group_roles(roles)
 
 
 def roles_of_groups(group: Any) -> dict[str, Any]:
@@ -301,17 +285,6 @@ def column_of(roles: Mapping[str, str]) -> str:
     return CROSS.join(group_roles(roles).values())
 
 
-def joined(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrow arrays of text by role, with dates and columns of groups as one, ``group``."""
-    import pyarrow.compute as pc
-
-    keys = key_roles(columns)
-    read = {role: column for role, column in columns.items() if role not in keys}
-    if keys:
-        read["group"] = reduce(lambda a, b: pc.binary_join_element_wise(a, b, CROSS), keys.values())
-    return read
-
-
 def label_of(levels: Any) -> str:
     """A group's label from its levels, or from the label itself; None is not a level."""
     if isinstance(levels, list | tuple):
@@ -326,8 +299,8 @@ def groupings_of(attrs: Mapping[Any, Any], labels: Sequence[str]) -> tuple[Group
         return ()
     parts = [[label] if len(roles) == 1 else label.split(CROSS) for label in labels]
     groupings = []
-    for (name, column), column_labels in zip(roles.items(), zip(*parts, strict=True), strict=True):
-        levels, codes = np.unique(np.array(column_labels, dtype=object), return_inverse=True)
+    for (name, column), part in zip(roles.items(), zip(*parts, strict=True), strict=True):
+        levels, codes = np.unique(np.array(part, dtype=object), return_inverse=True)
         groupings.append(Grouping(name, column, tuple(map(str, levels)), codes.astype(np.int64)))
     return tuple(groupings)
 
@@ -337,29 +310,18 @@ def is_day(text: str) -> bool:
     return bool(re.match(DAY, text)) and not text.endswith("\n")
 
 
-def days_of(labels: Sequence[str]) -> Days:
-    """The day of each label of dated statistics."""
-    return np.array([label.partition(CROSS)[0] for label in labels], dtype="datetime64[D]")
-
-
-def without_day(label: str) -> str:
-    """The part of such a label after its day: the group's label, or nothing."""
-    return label.partition(CROSS)[2]
-
-
-def days_in(length: Any, name: str, error: Refusal = StatisticsError) -> int:
+def days_in(length: Any, name: str) -> int:
     """Number of days of a length such as "28d" (as a rule of arguments)."""
-    matched = re.fullmatch(_LENGTH, length) if isinstance(length, str) else None
-    if not matched:
-        raise error(f'{name}={shown(length)} must be a number of days, such as "28d"')
-    return int(matched[1])
+    if isinstance(length, str) and (matched := re.fullmatch(r"([1-9]\d*)d", length)):
+        return int(matched[1])
+    raise StatisticsError(f'{name}={shown(length)} must be a number of days, such as "28d"')
 
 
-def day(value: Any, name: str, error: Refusal = StatisticsError) -> np.datetime64:
+def day(value: Any, name: str) -> np.datetime64:
     """A day from a date, or from text (as a rule of arguments)."""
     text = str(value)
     if isinstance(value, np.datetime64) and value == value.astype("datetime64[D]"):
         text = str(value.astype("datetime64[D]"))
     if not is_day(text):
-        raise error(f'{name}={shown(value)} must be a day, such as "2026-03-31"')
+        raise StatisticsError(f'{name}={shown(value)} must be a day, such as "2026-03-31"')
     return np.datetime64(text, "D")

@@ -17,7 +17,7 @@ from .._lib.threads import ordered_map
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import CELLS
 from . import formulas
-from .binning import Columns, Grid, Lookup, Pile, Piles, Sums, Weights, added, make_lookup
+from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, fold_of, rebound, summand
 from .items import CROSS, MARK, Items, is_day, key_roles
 from .sources import batches
@@ -79,16 +79,12 @@ class Local:
         def count(block: Mapping[str, Any]) -> tuple[float, float, Columns]:
             if not all(self._outcome.bounds[role].hold(block[role]) for role in roles):
                 raise _NotValidError
-            score = block["score"]
-            cell = grid.cell(score)
+            score, cell = block["score"], grid.cell(block["score"])
+            occupied, n = np.unique(cell, return_counts=True)
+            amount = np.zeros_like(n) if weight else n
             if weight:
-                amount = block[weight].astype(np.int64)
-                rows = {"cell": cell, "n": np.ones_like(amount), "amount": amount}
-                rows = added(rows, ("cell",), ("n", "amount"))
-            else:
-                occupied, n = np.unique(cell, return_counts=True)
-                rows = {"cell": occupied, "n": n, "amount": n}
-            return float(score.min()), float(score.max()), rows
+                np.add.at(amount, np.searchsorted(occupied, cell), block[weight].astype(np.int64))
+            return score.min(), score.max(), {"cell": occupied, "n": n, "amount": amount}
 
         pile, ends = Pile(("cell",), ("n", "amount")), []
         for low, high, rows in self._mapped("choosing bins", roles, count):
@@ -99,17 +95,14 @@ class Local:
         cells = pile.total()
         check_total(self.items, float(cells["amount"].sum(dtype=float)))
         self._n = int(cells["n"].sum())
-        return Weights(min(ends), max(ends), cells["cell"], cells["n"], cells["amount"])
+        return Weights(float(min(ends)), float(max(ends)), *cells.values())
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
-        """Validate and sum blocks in one pass.
-
-        Blocks are put in order in threads and added in their order, to several tables at once, so
-        every sum is over its items in order, for any number of threads.
-        """
+        """Validate and sum blocks, in their order, so that sums do not depend on threads."""
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
-        piles, folds = Piles(outcome, most_joint), self._folds.number
-        cells = {name: GroupSum(outcome, name) for name in (*outcome.margins, "joint")}
+        folds, pile = self._folds.number, Pile(outcome.tables["part"].keys, outcome.sums("part"))
+        names = [*outcome.margins, *["joint"] * (most_joint > 0)]
+        cells = {name: GroupSum(outcome, name) for name in names}
 
         def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
             score, y, size = (block[role] for role in outcome.bounds)
@@ -117,30 +110,29 @@ class Local:
                 raise _NotValidError
             return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
 
-        def move(name: str, rows: dict[str, NDArray[Any]]) -> None:
+        def keyed(rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             part, rows["bin"] = np.divmod(rows.pop("number"), bins)
             rows["group"], rows["fold"] = np.divmod(part, folds)
-            piles.add(name, rows)
+            return rows
 
         n, total = 0, 0.0
-        parts = key_roles(self.items.roles).keys() - {"group"}  # of the joined label
-        roles = [role for role in self.table.columns if role not in parts]
+        joined = key_roles(self.items.roles).keys() - {"group"}
+        roles = [role for role in self.table.columns if role not in joined]
         for amount, number, items in self._mapped("summarizing items", roles, prepare):
             n, total = n + len(number), total + amount
             check_total(self.items, total)
-            move("part", part_sums(outcome, number, items))
+            pile.add(keyed(part_sums(outcome, number, items)))
             tasks = [(cells[name], number, items) for name in outcome.margins]
-            if piles.has_joint:  # joint cells have no folds
+            if "joint" in cells:  # without folds
                 number = number // (folds * bins) * (folds * bins) + number % bins
                 tasks.append((cells["joint"], number, items))
             list(ordered_map(lambda task: task[0].add(*task[1:]), tasks))
-            if len(cells["joint"]) > most_joint:
-                move("joint", cells["joint"].take())
+            if "joint" in cells and cells["joint"].used > most_joint:
+                del cells["joint"]
         if not n or self._n not in (None, n):
             self._refuse()
-        for name, sums in cells.items():
-            move(name, sums.take())
-        return piles.sums(list(self._codes) or [""], n)
+        tables = {name: keyed(sums.rows()) for name, sums in cells.items()}
+        return sums_of({"part": pile.total(), **tables}, list(self._codes) or [""], n)
 
     def _parts(self, block: Mapping[str, Any]) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
@@ -182,11 +174,11 @@ class Local:
         words, place = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
         if role == "cluster":
             return np.asarray(block_of_labels(words)[place])
-        crossings = len(key_roles(self.items.roles)) - 1
-        if crossings and any(word.count(MARK) != crossings for word in words):
-            raise _NotValidError
-        if self.items.date and not all(is_day(word.partition(CROSS)[0]) for word in words):
-            raise _NotValidError
+        marks, dated = len(key_roles(self.items.roles)) - 1, self.items.date
+        for word in words:
+            day, is_crossed = word.partition(CROSS)[0], word.count(MARK) == marks
+            if (marks and not is_crossed) or (dated and not is_day(day)):
+                raise _NotValidError
         with self._lock:
             codes = [self._codes.setdefault(word, len(self._codes)) for word in words]
         return np.array(codes, dtype=np.int64)[place]
@@ -241,23 +233,12 @@ def _key(number, outcome, x, complement, cells):  # type: ignore[no-untyped-def]
     return key
 
 
-@_inlined
-def _add_products(real, r, power, powers, outcome, x, complement):  # type: ignore[no-untyped-def]
-    power[0, 1], power[1, 1], power[2, 1] = outcome, x, complement
-    for f in range(3):
-        power[f, 2] = power[f, 1] * power[f, 1]
-        power[f, 3] = power[f, 2] * power[f, 1]
-    for j in range(len(powers)):
-        p_y, p_x, p_rest = powers[j]
-        real[r, _HEAD + j] += power[0, p_y] * power[1, p_x] * power[2, p_rest]
-
-
 @_compiled
 def _add(number, items, cells, powers, form, index, counts, real, used):  # type: ignore[no-untyped-def]
     """Add items to the rows of their keys; returns how many rows there are now."""
     size_power, least = form
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
-    power = np.ones((3, 4))
+    power = np.ones((3, 4))  # of outcomes, sizes and their difference
     last, row = _EMPTY, 0
     for i in range(len(number)):
         y, x = items[1, i], items[2, i]
@@ -269,8 +250,13 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
         r = np.uint64(row)  # unsigned, as negative indices count from the end
         counts[r, 1] += 1
         counts[r, 2] += np.int64(y)
-        sized = x if size_power == 1 else _square(x)
-        _add_products(real, r, power, powers, outcome, sized, x - y)
+        power[0, 1], power[1, 1], power[2, 1] = outcome, x if size_power == 1 else _square(x), x - y
+        for f in range(3):
+            power[f, 2] = power[f, 1] * power[f, 1]
+            power[f, 3] = power[f, 2] * power[f, 1]
+        for j in range(len(powers)):
+            p_y, p_x, p_rest = powers[j]
+            real[r, _HEAD + j] += power[0, p_y] * power[1, p_x] * power[2, p_rest]
     return used
 
 
@@ -283,20 +269,12 @@ class GroupSum:
         self._cells = {key: CELLS[cell] for key, cell in layout.cells.items()}
         cells, sums = self._cells.values(), [outcome.sums_of[name] for name in self._names]
         grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.role), c.bits, c.low) for c in cells]
-        self._form = (
-            np.array(grids, dtype=np.int64).reshape(-1, 4),
-            np.array([(s.outcome, s.size, s.complement) for s in sums], dtype=np.uint64),
-            (outcome.size_power, outcome.validity.outcome.negligible),
-        )
+        powers = np.array([(s.outcome, s.size, s.complement) for s in sums], dtype=np.uint64)
+        form = outcome.size_power, outcome.validity.outcome.negligible
+        self._form = np.array(grids, dtype=np.int64).reshape(-1, 4), powers, form
         self._bits = sum(cell.bits for cell in cells)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._used, self._real = 0, np.zeros((_ROWS, _HEAD + len(self._names)))
+        self.used, self._real = 0, np.zeros((_ROWS, _HEAD + len(self._names)))
         self._index = np.full((4 * _ROWS, 2), _EMPTY)
-
-    def __len__(self) -> int:
-        return self._used
 
     def add(self, number: Ints, items: Floats) -> None:
         """Add items: numbers (n,); scores, outcomes and sizes (3, n)."""
@@ -306,24 +284,23 @@ class GroupSum:
                 "summarize the groups one by one"
             )
         for start in range(0, len(number), _STRIP):
-            while self._used + _STRIP > len(self._real):
+            while self.used + _STRIP > len(self._real):
                 self._real = np.concatenate([self._real, np.zeros_like(self._real)])
                 self._index = np.full((4 * len(self._real), 2), _EMPTY)
-                _enter(self._index, self._real.view(np.int64), self._used)
+                _enter(self._index, self._real.view(np.int64), self.used)
             strip = slice(start, start + _STRIP)
-            rows = self._index, self._real.view(np.int64), self._real, self._used
-            self._used = _add(number[strip], items[:, strip], *self._form, *rows)
+            rows = self._index, self._real.view(np.int64), self._real, self.used
+            self.used = _add(number[strip], items[:, strip], *self._form, *rows)
 
-    def take(self) -> dict[str, NDArray[Any]]:
-        """Take out all rows: their ``number``, cells and sums."""
-        real = self._real[: self._used]
+    def rows(self) -> dict[str, NDArray[Any]]:
+        """All rows: their ``number``, cells and sums."""
+        real = self._real[: self.used]
         key, n, sum_y = real.view(np.int64)[:, :_HEAD].T
         columns = {"n": n, "sum_y": sum_y}
         columns |= zip(self._names, real[:, _HEAD:].T, strict=True)
         for name, cell in reversed(self._cells.items()):
             columns[name] = (key & ((1 << cell.bits) - 1)) + cell.low
             key = key >> cell.bits
-        self._clear()
         return columns | {"number": key}
 
 
@@ -358,7 +335,9 @@ def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _sort(score, outcome, size, number, shift, start, ordered, out):  # type: ignore[no-untyped-def]
+def _sorted(score, outcome, size, number, shift):  # type: ignore[no-untyped-def]
+    start = np.zeros((number.max() >> shift) + 2, np.int64)
+    ordered, items = np.empty_like(number), np.empty((3, len(number)))
     for i in range(len(score)):
         start[(number[i] >> shift) + 1] += 1
     for k in range(len(start) - 1):
@@ -367,21 +346,17 @@ def _sort(score, outcome, size, number, shift, start, ordered, out):  # type: ig
         bucket = number[i] >> shift
         place = start[bucket]
         start[bucket] += 1
-        out[0, place], out[1, place], out[2, place] = score[i], outcome[i], size[i]
+        items[0, place], items[1, place], items[2, place] = score[i], outcome[i], size[i]
         ordered[place] = number[i]
+    return ordered, items
 
 
 def in_order(
     score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:
-    """Items nearly in the order of their numbers, and these numbers."""
-    n = len(score)
-    number, ordered, out = np.empty(n, np.int64), np.empty(n, np.int64), np.empty((3, n))
-    grid = lookup.grid.floor, lookup.grid.steps, lookup.lowest
-    finder = lookup.edges, lookup.below, (lookup.low, lookup.high), grid, lookup.most
-    _number(score, part, bins, finder, number)
-    most = (int(part.max()) + 1) * bins
-    shift = max(most.bit_length() - _BUCKET_BITS, 0)
-    start = np.zeros((most >> shift) + 2, dtype=np.int64)
-    _sort(score, outcome, size, number, shift, start, ordered, out)
-    return ordered, out
+    """Numbers of items, part times bins plus bin, and the items, nearly in their order."""
+    number, grid = np.empty(len(score), np.int64), lookup.grid
+    ends, steps = (lookup.low, lookup.high), (grid.floor, grid.steps, lookup.lowest)
+    _number(score, part, bins, (lookup.edges, lookup.below, ends, steps, lookup.most), number)
+    numbers = (int(part.max()) + 1) * bins
+    return _sorted(score, outcome, size, number, max(numbers.bit_length() - _BUCKET_BITS, 0))

@@ -11,45 +11,40 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
 from .._lib.threads import threads
 from .items import NO_SCORE, ONE_SCORE
 
-Kind = Literal["pandas", "polars", "arrow", "stream", "files", "ibis"]
-
-_KINDS: dict[tuple[str, str], Kind] = {
-    ("pandas", "DataFrame"): "pandas",
-    ("polars", "DataFrame"): "polars",
-    ("pyarrow", "Table"): "arrow",
-    ("ibis", "Table"): "ibis",
+_KINDS = {
+    "pandas.DataFrame": "pandas",
+    "polars.DataFrame": "polars",
+    "pyarrow.Table": "arrow",
+    "ibis.Table": "ibis",
 }
-_PARQUET = (".parquet", ".pq")
 _WORDS = ("str", "large_str", "object", "cat", "dict", "enum", "bool")
-_CSV = (".csv", ".tsv")
 _UNITED = {"table_name": "items", "union_by_name": True, "hive_partitioning": False}
 _MOST_NAMES = 20  # in an error
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
 
 
-def kind_of(source: Any) -> Kind:
-    """Kind of a source of items; refuses other objects."""
+def kind_of(source: Any) -> str:
+    """Kind of a source of items, also "stream" or "files"; refuses other objects."""
     names = source if isinstance(source, list | tuple) and source else [source]
     if all(isinstance(name, str | os.PathLike) for name in names):
         return "files"
-    library, name = type(source).__module__.partition(".")[0], type(source).__name__
-    if (library, name) in _KINDS:
-        return _KINDS[library, name]
-    if name == "RecordBatchReader":
+    name = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
+    if name in _KINDS:
+        return _KINDS[name]
+    if name == "pyarrow.RecordBatchReader":
         raise ItemsError("a RecordBatchReader can be read only once: give its read_all()")
     if hasattr(source, "__arrow_c_stream__"):
         return "stream"
     raise ItemsError(
-        f"items cannot be read from a {library}.{name}; give a pandas, Polars or Arrow table (or "
-        "another with __arrow_c_stream__), a path, glob or list of Parquet or CSV files, or an "
-        "Ibis table"
+        f"items cannot be read from a {name}; give a pandas, Polars or Arrow table (or another "
+        "with __arrow_c_stream__), a path, glob or list of Parquet or CSV files, or an Ibis table"
     )
 
 
@@ -80,21 +75,19 @@ def word_columns(source: Any) -> list[str]:
 def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]:
     """The selected columns, each exactly once; all if none are named."""
     names = [str(name) for name in available]
-    times, lower = Counter(names), {name.lower(): name for name in names}
+    selected = names if columns is None else list(columns)
+    times, lower, problems = Counter(names), {name.lower(): name for name in names}, {}
     listed = ", ".join(map(repr, names[:_MOST_NAMES])) + ", ..." * (len(names) > _MOST_NAMES)
-    problems = []
-    for column in names if columns is None else columns:
-        if not times[column]:
+    for column in selected:
+        if times[column] > 1:
+            problems[column] = f"occurs {times[column]} times: rename or drop the others"
+        elif not times[column]:
             close = difflib.get_close_matches(column.lower(), list(lower), n=1)
             hint = f": did you mean {lower[close[0]]!r}?" if close else ""
-            text = f"is missing; the table has {listed or 'no columns'}{hint}"
-            problems.append(f"column {column!r} {text}")
-        elif times[column] > 1:
-            text = f"occurs {times[column]} times: rename or drop the others"
-            problems.append(f"column {column!r} {text}")
+            problems[column] = f"is missing; the table has {listed or 'no columns'}{hint}"
     if problems:
-        raise ItemsError("\n".join(dict.fromkeys(problems)))
-    return names if columns is None else list(columns)
+        raise ItemsError("\n".join(f"column {name!r} {text}" for name, text in problems.items()))
+    return selected
 
 
 def connect() -> Any:
@@ -139,13 +132,12 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
     """Arrow table of the selected columns of a table in memory."""
     import pyarrow as pa
 
-    kind = kind_of(source)
-    if kind not in ("pandas", "polars"):
-        table = pa.table(source)
-        return table.select(chosen(table.column_names, columns))
-    frame = source[chosen(source.columns, columns)]  # others may not fit into Arrow
-    pandas = kind == "pandas"
-    return pa.Table.from_pandas(frame, preserve_index=False) if pandas else pa.table(frame)
+    if kind_of(source) in ("pandas", "polars"):
+        source = source[chosen(source.columns, columns)]  # others may not fit into Arrow
+    if kind_of(source) == "pandas":
+        return pa.Table.from_pandas(source, preserve_index=False)
+    table = pa.table(source)
+    return table.select(chosen(table.column_names, columns))
 
 
 def batches(
@@ -153,25 +145,21 @@ def batches(
 ) -> Iterator[Any]:
     """Arrow record batches of an Ibis table, in the order of its rows, of at most `size` rows."""
     with readable(source):
-        for batch in record_batches(table.select(*chosen(table.columns, columns)), size):
-            for start in range(0, batch.num_rows, size):
-                yield batch.slice(start, size)
+        table = table.select(*chosen(table.columns, columns))
+        backend = table.get_backend()
+        if backend.name == "duckdb":  # Ibis calls a method that it has deprecated, for a newer one
+            relation = backend._to_duckdb_relation(table)
+            parts = getattr(relation, "to_arrow_reader", relation.fetch_arrow_reader)(size)
+        else:
+            parts = table.to_pyarrow_batches(chunk_size=size)
+        for part in parts:
+            yield from (part.slice(start, size) for start in range(0, part.num_rows, size))
 
 
 def arrow_table(source: Any, columns: Sequence[str]) -> Any:
     """Arrow table of some columns of a source, in the order of its rows."""
     with readable(source):
         return open_table(source, columns).to_pyarrow()
-
-
-def record_batches(table: Any, size: int) -> Iterator[Any]:
-    """Arrow record batches of an Ibis table of about `size` rows, from its engine."""
-    backend = table.get_backend()
-    if backend.name != "duckdb":
-        return iter(table.to_pyarrow_batches(chunk_size=size))
-    # where Ibis calls a method that DuckDB has deprecated; older versions lack the other
-    relation = backend._to_duckdb_relation(table)
-    return iter(getattr(relation, "to_arrow_reader", relation.fetch_arrow_reader)(size))
 
 
 def paths_of(source: Any) -> list[str]:
@@ -187,23 +175,22 @@ def paths_of(source: Any) -> list[str]:
             what = "no file matches" if glob.has_magic(name) else "no such file"
             raise ItemsError(f"{name}: {what}")
         paths += matches
-    for name in paths:
-        if os.path.isdir(name):
-            raise ItemsError(f"{name} is a directory: name its files, for example {name}/*.parquet")
+    for name in filter(os.path.isdir, paths):
+        raise ItemsError(f"{name} is a directory: name its files, for example {name}/*.parquet")
     return paths
 
 
 def _open_files(paths: Sequence[str]) -> Any:
-    connection, names = connect(), [glob.escape(path) for path in paths]
-    if all(path.lower().endswith(_PARQUET) for path in paths):
-        return connection.read_parquet(names, **_UNITED)
-    if not all(path.lower().endswith(_CSV) for path in paths):
-        raise ItemsError(
-            f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or "
-            "all *.csv, not compressed"
-        )
-    # types are those of all lines of all files, as a fraction may come late
-    return connection.read_csv(names, header=True, sample_size=-1, **_UNITED)
+    names = [glob.escape(path) for path in paths]
+    if all(path.lower().endswith((".parquet", ".pq")) for path in paths):
+        return connect().read_parquet(names, **_UNITED)
+    if all(path.lower().endswith((".csv", ".tsv")) for path in paths):
+        # types are those of all lines of all files, as a fraction may come late
+        return connect().read_csv(names, header=True, sample_size=-1, **_UNITED)
+    raise ItemsError(
+        f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or all "
+        "*.csv, not compressed"
+    )
 
 
 @contextmanager

@@ -20,18 +20,7 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import STEPS
 from .binning import EXTREMES, Columns, added, stand_out
 from .formulas import BLOCKS
-from .items import (
-    Days,
-    Grouping,
-    day,
-    days_in,
-    days_of,
-    group_roles,
-    groupings_of,
-    has_score,
-    roles_of,
-    without_day,
-)
+from .items import CROSS, Grouping, day, days_in, group_roles, groupings_of, has_score, roles_of
 
 NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
@@ -47,6 +36,10 @@ _MOST_Z = 3.0  # cap of a bin's excess variation
 class Statistics:
     """Sufficient statistics of items in bins, made by `summarize`; immutable and additive.
 
+    >>> import soc_pymc as soc
+    >>> (stats + stats).n_items
+    8000
+
     Attributes
     ----------
     data
@@ -54,16 +47,9 @@ class Statistics:
         t (``sum_log_t`` is NaN if a score is at or below 0), sums of outcomes ``sum_y`` and of
         exposures or trials ``sum_N``; of values ``sum_y2`` and squared noise sds ``sum_s2``; of
         counts ``sum_y_log_N`` and ``above``, the number of items with a count above their exposure.
-        By ``part``: the same for every group, fold and bin. By the name of each other `table`:
-        cells of every group, fold and bin with their items and sums of powers (w is the squared
-        noise sd). By ``edge``: the interior ``edges``; by ``label``: the groups (with dates those
-        of a day, whose labels begin with it).
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> (stats + stats).n_items
-    8000
+        By ``part``: the same for every group, fold and bin. By each other `table`: cells with their
+        items and sums of powers (w is the squared noise sd). By ``edge``: the interior ``edges``;
+        by ``label``: the groups (with dates those of a day, whose labels begin with it).
     """
 
     data: xr.Dataset
@@ -122,20 +108,21 @@ class Statistics:
     @cached_property
     def _label_codes(self) -> tuple[tuple[str, ...], Ints]:
         """Sorted labels of groups without their days, and which of these each label has."""
-        labels = [str(label) for label in self.data["label"].to_numpy()]
+        labels: NDArray[Any] = self.data["label"].to_numpy()
         if len(self._day_of):
-            labels = [without_day(label) for label in labels]
-        names, code = np.unique(np.array(labels, dtype=object), return_inverse=True)
+            labels = np.array([label.partition(CROSS)[2] for label in labels], dtype=object)
+        names, code = np.unique(labels, return_inverse=True)
         return tuple(map(str, names)), code.astype(np.int64)
 
     @cached_property
-    def _day_of(self) -> Days:
+    def _day_of(self) -> NDArray[np.datetime64]:
         """Day of each label; empty without dates."""
         dated = "date" in roles_of(self.data.attrs)
-        return days_of(self.data["label"].to_numpy().tolist() if dated else [])
+        labels = self.data["label"].to_numpy().tolist() if dated else []
+        return np.array([label.partition(CROSS)[0] for label in labels], dtype="datetime64[D]")
 
     @property
-    def days(self) -> Days:
+    def days(self) -> NDArray[np.datetime64]:
         """Days whose items are kept apart, in order; empty without dates."""
         return np.unique(self._day_of)
 
@@ -221,9 +208,7 @@ class Statistics:
         """Statistics of the groups or folds with a weight; numbers multiply the sums."""
         labels = self.data["label"].to_numpy()
         tables: dict[str, Columns] = {}
-        for name, layout in self._outcome.tables.items():
-            if key not in layout.keys:
-                continue
+        for name in [name for name, t in self._outcome.tables.items() if key in t.keys]:
             stored = self._stored(name)
             rows = np.flatnonzero(weight[stored[key]])
             table = {column: values[rows] for column, values in stored.items()}
@@ -233,8 +218,7 @@ class Statistics:
             if key == "group":
                 table["group"] = (np.cumsum(weight > 0) - 1)[table["group"]]
             tables[name] = table
-        if key == "group":
-            labels = labels[weight > 0]
+        labels = labels[weight > 0] if key == "group" else labels
         return from_tables(tables, labels, self.edges, {**self.data.attrs, **attrs})
 
     def window(self, length: str, end: Any = None) -> "Statistics":
@@ -257,9 +241,8 @@ class Statistics:
         """Statistics of all days together in which items count less the older they are.
 
         An item's weight halves with every `half_life`, a number of days as ``"14d"``, up to `end`,
-        the day of weight 1, by default the last of `days`; later days are left out. The bands of a
-        fit are those of as many items as the weights add up to. Checks, comparisons and
-        leave-one-out need whole items and refuse these statistics.
+        the day of weight 1, by default the last of `days`; later days are left out. A fit's bands
+        are those of as many items as the weights add up to. Checks and comparisons refuse weights.
         """
         number = days_in(half_life, "half_life")
         age, last = self._ages(end)
@@ -285,8 +268,8 @@ class Statistics:
     def leakage_z(self) -> float:
         """Z score of the variation of outcomes in their bins: below 0 if noise explains more.
 
-        In each bin, items of one octave of exposure, or of the noise sd, get a mean of their own; a
-        bin counts for at most 3, so that a few do not hide many in which outcomes hardly vary.
+        In each bin, items of one octave of size get a mean of their own; a bin counts for at most
+        3, so that a few do not hide many in which outcomes hardly vary.
         """
         refuse_weights(self, "leakage_z")
         margin = self._outcome.margins[0]
@@ -300,9 +283,30 @@ class Statistics:
         return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
     def __add__(self, other: "Statistics") -> "Statistics":
+        """Statistics of the items of both; joint cells of only some items are dropped."""
         if not isinstance(other, Statistics):
             return NotImplemented
-        return _sum_of(self, other)
+        pair = self, other
+        mine, its = ({**s.data.attrs, "edges": s.edges.tolist()} for s in pair)
+        for name in _SHARED:
+            one, two = mine.get(name, "none"), its.get(name, "none")
+            if one != two and (name != "folds" or mine["folds_by"] != "column"):
+                raise StatisticsError(
+                    f"statistics of different {name} cannot be added ({shown(one)} and "
+                    f"{shown(two)}): summarize both with the same options, the second with "
+                    "edges=first.edges"
+                )
+        labels = np.unique(np.concatenate([s.data["label"].to_numpy() for s in pair]))
+        tables: dict[str, Columns] = {}
+        for name in self._outcome.tables:
+            if name == "joint" and not (self.has_joint and other.has_joint):
+                continue
+            parts = [s._stored(name) for s in pair]
+            for part, s in zip(parts, pair, strict=True):
+                part["group"] = np.searchsorted(labels, s.data["label"].to_numpy())[part["group"]]
+            tables[name] = {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
+        attrs = {**self.data.attrs, "folds": max(self.folds, other.folds)}
+        return from_tables(tables, labels, self.edges, attrs)
 
     def __radd__(self, other: object) -> "Statistics":
         """`sum` begins with 0."""
@@ -345,8 +349,7 @@ def from_tables(
     outcome = OUTCOMES[attrs["kind"]]
     variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
     for name, layout in outcome.tables.items():
-        empty: Columns = dict.fromkeys((*layout.keys, *outcome.integers), np.empty(0, np.int64))
-        empty = {**empty, **dict.fromkeys(layout.reals, np.empty(0))}
+        empty = {c: np.empty(0, float if c in layout.reals else int) for c in outcome.columns(name)}
         rows = added(tables.get(name) or empty, layout.keys, outcome.sums(name))
         variables |= {f"{name}_{column}": (name, values) for column, values in rows.items()}
     part = {name: variables[f"part_{name}"][1] for name in outcome.columns("part")}
@@ -362,30 +365,6 @@ def from_tables(
     return Statistics(xr.Dataset(variables, coords, {"format": _FORMAT, **attrs}))
 
 
-def _sum_of(stats: Statistics, other: Statistics) -> Statistics:
-    """Statistics of the items of two; joint cells of only some items are dropped."""
-    pair = stats, other
-    shared, others = ({**s.data.attrs, "edges": s.edges.tolist()} for s in pair)
-    for name in _SHARED:
-        mine, its = shared.get(name, "none"), others.get(name, "none")
-        if mine != its and (name != "folds" or shared["folds_by"] != "column"):
-            raise StatisticsError(
-                f"statistics of different {name} cannot be added ({shown(mine)} and {shown(its)}): "
-                "summarize both with the same options, the second with edges=first.edges"
-            )
-    labels = np.unique(np.concatenate([s.data["label"].to_numpy() for s in pair]))
-    tables: dict[str, Columns] = {}
-    for name in stats._outcome.tables:
-        if name == "joint" and not (stats.has_joint and other.has_joint):
-            continue
-        parts = [s._stored(name) for s in pair]
-        for part, s in zip(parts, pair, strict=True):
-            part["group"] = np.searchsorted(labels, s.data["label"].to_numpy())[part["group"]]
-        tables[name] = {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
-    attrs = {**stats.data.attrs, "folds": max(stats.folds, other.folds)}
-    return from_tables(tables, labels, stats.edges, attrs)
-
-
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     """Read statistics that `Statistics.save` wrote; nothing in the file is executed.
 
@@ -399,15 +378,8 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     ...     soc.load_statistics(f"{folder}/stats.nc").n_items
     4000
     """
-    data = read_saved(
-        path, xr.open_dataset, _FORMAT, StatisticsError, "statistics", "soc-pymc summarize"
-    )
-    grid = OUTCOMES[data.attrs["kind"]].grid
-    if data.attrs["cells"] != grid:
-        raise StatisticsError(
-            f"{path} has cells of another version ({data.attrs['cells']!r}, not {grid!r}): "
-            "summarize the items again"
-        )
+    words = "statistics", "soc-pymc summarize"
+    data = read_saved(path, xr.open_dataset, _FORMAT, StatisticsError, *words)
     for values in data.variables.values():
         values.to_numpy().flags.writeable = False
     labels = data["label"].to_numpy().astype(object)

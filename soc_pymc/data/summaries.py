@@ -3,6 +3,7 @@
 import json
 import logging
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..families.scales import MOST_VALUE_CELL
 from . import binning
 from .engines import Grouped, repeated_scores
 from .formulas import BLOCKS, MOST_FOLDS, Folds
-from .items import MOST_DAYS, Items, check_outcomes
+from .items import Items, check_outcomes
 from .local import Local
 from .sources import kind_of, open_table
 from .statistics import Statistics, from_tables
@@ -35,18 +36,6 @@ _TOLD, _APART = 20, 10.0  # events that determine a rate; factor between rates a
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
 
-def _cut_points(edges: ArrayLike) -> Floats:
-    what = "numbers, the interior cut points of the bins"
-    cuts = numbers_of(edges, "edges", StatisticsError, what)
-    if cuts.ndim != 1 or not np.isfinite(cuts).all():
-        raise StatisticsError("edges must be one row and must be finite: outer bins are open")
-    falls = np.flatnonzero(np.diff(cuts) <= 0)
-    if len(falls):
-        pair = " and ".join(digits(cuts[falls[0] + k]) for k in (0, 1))
-        raise StatisticsError(f"edges must increase strictly, and {pair} follow each other")
-    return cuts
-
-
 _EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
 
 
@@ -58,22 +47,24 @@ def summarize(
 ) -> Statistics:  # fmt: skip
     """Sufficient statistics of items of any kind, in bins of the score.
 
+    >>> import soc_pymc as soc
+    >>> stats = soc.summarize(items, bins=40)
+    >>> stats.n_items, stats.bins
+    (4000, 40)
+
     Parameters
     ----------
     items
-        The items. With clusters, tables other than joint cells have rows for 240 blocks of
-        clusters, of which folds are made. With dates, each day, of at most 4,000, is kept apart for
-        `Statistics.window`, `Statistics.decay` and `soc.drift`.
-    bins
-        Number of bins of equal weight. None chooses one bin per 10 items, from 20 to 1,000, and
-        halves the first and the last bin repeatedly towards the ends. Scores that many items share
-        (`Statistics.atoms`) have bins of their own.
-    equal
-        Quantity that bins hold in equal amounts: ``"items"`` (the default), ``"count"`` or
-        ``"successes"``.
+        The items. With dates, each day, of at most 4,000, is kept apart for `Statistics.window`,
+        `Statistics.decay` and `soc.drift`.
+    bins, equal
+        Number of bins of equal ``"items"`` (the default), ``"count"`` or ``"successes"``. None
+        chooses one bin per 10 items, from 20 to 1,000, and halves the first and the last bin
+        repeatedly towards the ends. Scores that many items share (`Statistics.atoms`) have bins of
+        their own.
     edges
-        Interior cut points instead of `bins` and `equal`, strictly increasing; bins are [e_k,
-        e_k+1), and the outer bins are open, so no item is dropped.
+        Interior cut points instead, strictly increasing; bins are [e_k, e_k+1), and the outer bins
+        are open, so no item is dropped.
     folds
         Number of folds with separate statistics, for cross-validation; 0 keeps none. None takes the
         items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Without an id
@@ -83,8 +74,8 @@ def summarize(
         Gamma, Normal or Beta; ``"auto"`` if they take at most 64 MB. A number is the largest number
         of cells (True: 4 million).
     on_leakage
-        What to do if outcomes vary far less around their scores than noise allows, a sign of scores
-        that saw the outcomes: ``"raise"`` an error, ``"warn"`` or ``"ignore"``.
+        ``"raise"`` an error, ``"warn"`` or ``"ignore"``, if outcomes vary far less around their
+        scores than noise allows, a sign of scores that saw the outcomes.
     progress
         True shows the progress of long work.
 
@@ -92,28 +83,19 @@ def summarize(
     ------
     ItemsError
         If the items are not valid, or leak; if several rows have one id (with dates, on one day);
-        if every one of 50 items or more has a group of its own; if values are so far from 0 that
-        sums of their squares lose precision.
+        if every item is a group of its own; if sums of squares of values lose precision.
     StatisticsError
         If an argument is not valid, or there are more joint cells than `joint`.
 
     Warns
     -----
     ItemsWarning
-        If many items share one score; if bins are fewer than asked for; if rates are far from the
-        scores throughout; if outcomes speak against the noise of this kind.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> stats = soc.summarize(items, bins=40)
-    >>> stats.n_items, stats.bins
-    (4000, 40)
+        If many items share one score, bins are fewer than asked for, rates are far from the scores
+        throughout, or outcomes speak against the noise of this kind.
     """
     check_outcomes(items)
     bins = OrNone(Whole(1, 1_000_000))(bins, "bins", StatisticsError)
     OrNone(OneOf(*_EQUAL))(equal, "equal", StatisticsError)
-    edges = None if edges is None else _cut_points(edges)
     folds = OrNone(Whole(0, MOST_FOLDS))(folds, "folds", StatisticsError)
     if folds == 1:
         raise StatisticsError(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
@@ -121,14 +103,27 @@ def summarize(
         raise StatisticsError(f"joint={shown(joint)} must be 'auto', True, False or a whole number")
     joint = joint if isinstance(joint, bool | str) else Whole(1)(joint, "joint", StatisticsError)
     OneOf("raise", "warn", "ignore")(on_leakage, "on_leakage", StatisticsError)
-    if edges is not None and (bins is not None or equal is not None):
-        raise StatisticsError("give edges=, or bins= and equal=, not both")
+    if edges is not None:
+        edges = _cut_points(edges)
+        if bins is not None or equal is not None:
+            raise StatisticsError("give edges=, or bins= and equal=, not both")
     check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
     stats = totals_of(items, edges, bins, equal, folds, joint, on_leakage, progress)
     _check_groups(stats)
     _warn_of_atoms(stats, items)
     _warn_of_scale(stats, items)
     return stats
+
+
+def _cut_points(edges: ArrayLike) -> Floats:
+    cuts = numbers_of(edges, "edges", StatisticsError, "the interior cut points of the bins")
+    if cuts.ndim != 1 or not np.isfinite(cuts).all():
+        raise StatisticsError("edges must be one row and must be finite: outer bins are open")
+    for low, high in pairwise(cuts.tolist()):
+        if low >= high:
+            pair = f"{digits(low)} and {digits(high)}"
+            raise StatisticsError(f"edges must increase strictly, and {pair} follow each other")
+    return cuts
 
 
 def totals_of(
@@ -150,19 +145,15 @@ def totals_of(
     read = replace(items, id=None, fold=None) if unused else items
     reader = (Grouped if kind_of(items.source) == "ibis" else Local)(read, rule, progress)
     cuts = _choose(reader, bins, equal) if edges is None else np.asarray(edges)
-    sums = reader.tables(cuts, most)
-    if any(table["n"].sum() != sums.n for table in sums.tables.values() if table):
+    tables, labels, n = reader.tables(cuts, most)
+    if any(table["n"].sum() != n for table in tables.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
-    if most and joint != "auto" and "joint" not in sums.tables:
-        raise StatisticsError(
-            f"there are more than {most:,} joint cells: ask for fewer bins=, allow more cells by "
-            "joint=number, or leave out joint="
-        )
-    stats = _collect(sums, cuts, items, rule, folds, must=joint != "auto")
-    if len(stats.days) > MOST_DAYS:
+    _check_joint(tables, items, most, must=joint != "auto")
+    stats = from_tables(tables, labels, cuts, _attrs(items, rule, folds, tables["part"]))
+    if (days := len(stats.days)) > 4000:
         raise ItemsError(
-            f"column {items.date!r} has {len(stats.days):,} days, more than the {MOST_DAYS:,} that "
-            "statistics keep apart: give the first day of each week or month"
+            f"column {items.date!r} has {days:,} days, more than the 4,000 that statistics keep "
+            "apart: give the first day of each week or month"
         )
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
@@ -202,9 +193,18 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
     grid, scores = binning.FIRST_GRID, reader.weights(binning.FIRST_GRID, weight)
-    if scores.score_min == scores.score_max:
+    low, high = scores.score_min, scores.score_max
+    if low == high:
         return np.empty(0)
-    _check_range(reader, scores, equal)
+    same, none = high - low <= _SAME * max(abs(low), abs(high)), not scores.weight.sum() > 0
+    if same or none:
+        scan(reader.items)  # first, as it names all problems of the items
+        raise ItemsError(
+            f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
+            f"to {digits(high)}; round them to one score, or give scores that differ"
+            if same
+            else f"bins of equal {equal} are not possible: all of it is 0"
+        )
     atoms = _atoms(reader, scores)
     usual = (int(scores.items.sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
     bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, usual))
@@ -218,9 +218,8 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
     if finer is not None:
         grid, scores = finer, reader.weights(finer, weight)
         weights = without_atoms()
-    occupied = weights > 0
-    cells = scores.cell[occupied]
-    edges = binning.choose_edges(grid, cells, weights[occupied], bins, halve_ends=asked is None)
+    cells, weights = scores.cell[weights > 0], weights[weights > 0]
+    edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
             f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
@@ -231,52 +230,45 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
     return binning.atom_edges(edges, list(atoms), grid, cells)
 
 
-def _check_range(reader: Grouped | Local, scores: binning.Weights, equal: str | None) -> None:
-    """Refuse scores that differ by rounding alone, and bins of equal amounts of nothing."""
-    low, high = scores.score_min, scores.score_max
-    same = high - low <= _SAME * max(abs(low), abs(high))
-    if same or not scores.weight.sum() > 0:
-        scan(reader.items)  # first, as it names all problems of the items
-    if same:
-        raise ItemsError(
-            f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
-            f"to {digits(high)}; round them to one score, or give scores that differ"
-        )
-    if not scores.weight.sum() > 0:
-        raise ItemsError(f"bins of equal {equal} are not possible: all of it is 0")
-
-
 def _atoms(reader: Grouped | Local, scores: binning.Weights) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
-    cells = scores.cell[binning.stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))]
-    least, ends = binning.fewest_in_atom(int(scores.items.sum())), OUTCOMES[reader.items.kind].ends
-    atoms = repeated_scores(reader.table, binning.FIRST_GRID, cells, least)
-    at_ends = np.intersect1d(binning.FIRST_GRID.cell(ends), scores.cell)
-    near = repeated_scores(reader.table, binning.FIRST_GRID, at_ends, 1)
-    return atoms | {score: n for score, n in near.items() if score in ends}
+    grid, ends = binning.FIRST_GRID, OUTCOMES[reader.items.kind].ends
+    stand_out = binning.stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
+    cells = scores.cell[stand_out | np.isin(scores.cell, grid.cell(ends))]
+    least = binning.fewest_in_atom(int(scores.items.sum()))
+    return repeated_scores(reader.table, grid, cells, least, ends)
 
 
-def _collect(
-    sums: binning.Sums, edges: Floats, items: Items, rule: Folds, folds: int | None, must: bool
-) -> Statistics:
-    """Statistics from the sums; joint cells only if no value is too far from 0 for them."""
-    outcome, tables = OUTCOMES[items.kind], sums.tables
-    if np.abs(tables.get("joint", {}).get("value_cell", [0])).max(initial=0) >= MOST_VALUE_CELL:
-        if must:
-            raise ItemsError(
-                f"column {items.roles[outcome.observed]!r}: {outcome.words.outcomes} are more than "
-                f"a million {outcome.words.sizes} from 0, beyond all joint cells: subtract a "
-                f"constant from {outcome.words.outcomes} and scores alike, or leave out joint="
-            )
-        tables = {**tables, "joint": {}}
-    attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
-    attrs |= {"cells": outcome.grid, "folds_by": rule.by}
-    attrs["folds"] = {
+def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) -> None:
+    """Refuse joint cells that are too many or too far from 0, or drop them."""
+    if must and most and "joint" not in tables:
+        raise StatisticsError(
+            f"there are more than {most:,} joint cells: ask for fewer bins=, allow more cells by "
+            "joint=number, or leave out joint="
+        )
+    cells, outcome = tables.get("joint", {}).get("value_cell", []), OUTCOMES[items.kind]
+    if np.abs(cells).max(initial=0) < MOST_VALUE_CELL:
+        return
+    if must:
+        words = outcome.words
+        raise ItemsError(
+            f"column {items.roles[outcome.observed]!r}: {words.outcomes} are more than a million "
+            f"{words.sizes} from 0, beyond all joint cells: subtract a constant from "
+            f"{words.outcomes} and scores alike, or leave out joint="
+        )
+    del tables["joint"]
+
+
+def _attrs(items: Items, rule: Folds, folds: int | None, part: binning.Columns) -> dict[str, Any]:
+    """Attributes of statistics."""
+    folds_by = {
         "none": 0,
-        "column": int(tables["part"]["fold"].max(initial=-1)) + 1,
+        "column": int(part["fold"].max(initial=-1)) + 1,
         "cluster": _FOLDS if folds is None else folds,
-    }.get(rule.by, rule.number)
-    return from_tables(tables, sums.labels, edges, attrs)
+    }
+    attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
+    attrs |= {"cells": OUTCOMES[items.kind].grid, "folds_by": rule.by}
+    return attrs | {"folds": folds_by.get(rule.by, rule.number)}
 
 
 def _check_groups(stats: Statistics) -> None:
@@ -295,11 +287,8 @@ def _check_groups(stats: Statistics) -> None:
 
 
 def _warn_of_atoms(stats: Statistics, items: Items) -> None:
-    """Warn of scores that many items share."""
-    if atoms := stats.atoms:
-        shares = ", ".join(
-            f"{n:,} of {stats.n_items:,} items have {digits(score)}" for score, n in atoms.items()
-        )
+    if atoms := stats.atoms.items():
+        shares = ", ".join(f"{n:,} of {stats.n_items:,} items have {digits(t)}" for t, n in atoms)
         warn_user(
             f"column {items.score!r} has scores shared by many items, such as a default score: "
             f"{shares}. A fit gives each its own mean and variance, so that it does not bend the "
@@ -314,9 +303,8 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     if items.score is None or not outcome.sizes_add or bins["score_min"].min() <= 0:
         return  # such scores are not rates
     fifth = (5 * (np.cumsum(bins["n"]) - 0.5 * bins["n"]) / bins["n"].sum()).astype(int)
-    n, t, size, events = (
-        np.bincount(fifth, bins[name]) for name in ("n", "sum_t", "sum_N", "sum_y")
-    )
+    sums = ("n", "sum_t", "sum_N", "sum_y")
+    n, t, size, events = (np.bincount(fifth, bins[name]) for name in sums)
     told = events >= _TOLD
     ratio = (events * n)[told] / (size * t)[told]
     if told.any() and (ratio.min() >= _APART or ratio.max() <= 1 / _APART):
@@ -335,7 +323,7 @@ def _check_digits(stats: Statistics, items: Items) -> None:
     outcome = OUTCOMES[items.kind]
     names = ("n", "sum_y", "sum_y2", "sum_s2")
     sums = binning.added(stats.table("part"), ("group", "bin"), names)
-    n, y1, y2, noise = (sums[name] for name in names)
+    _, _, n, y1, y2, noise = sums.values()
     about = np.maximum(y2 - y1 * (y1 / np.maximum(n, 1)), 0.0)
     # rounding errs by about 2^-53 sqrt(n) of a sum of n squares
     if 2.0**-53 * np.sqrt(n) @ y2 > _DIGITS * (about + noise).sum():

@@ -15,11 +15,9 @@ from .items import CROSS, DAY, MARK, Items, is_group, is_label, key_roles
 from .sources import kind_of, open_table, readable
 
 NUMBERS: Mapping[str, Bounds] = {
-    "fold": Bounds(
-        f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
-    ),
+    "fold": Bounds("folds must be whole numbers from 0 to 999", MOST_FOLDS - 1.0, 0.0, True),
     **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
-}  # fmt: skip
+}
 """Bounds of numbers by role; other roles have ids or labels."""
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
@@ -74,14 +72,13 @@ def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
             y = table[outcome.observed]
             totals["y"] = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0).sum()
         (sums,) = table.aggregate(n=table.count(), **totals).to_pyarrow().to_pylist()
-        if not sums["n"]:
+        if not (n := sums["n"]):
             raise ItemsError(_no_rows(items))
-        bad = [(problem, int(sums[f"{k}"])) for k, problem in enumerate(problems)]
-        if any(rows for _, rows in bad):
-            lines = [_describe(table, problem, rows, sums["n"]) for problem, rows in bad if rows]
-            raise ItemsError("\n".join(lines))
+        bad = [(p, int(sums[f"{k}"])) for k, p in enumerate(problems) if sums[f"{k}"]]
+        if bad:
+            raise ItemsError("\n".join(_describe(table, p, rows, n) for p, rows in bad))
     check_total(items, float(sums.get("y", 0.0)))
-    return sums["n"], with_group(table)
+    return n, with_group(table)
 
 
 class _Problem(NamedTuple):
@@ -91,16 +88,14 @@ class _Problem(NamedTuple):
     role: str
     column: str
     what: str  # description of the values, such as "negative"
-    show: bool = True  # whether to show the bad values
 
 
 def _problems_of(table: Any, roles: Mapping[str, str], outcome: Outcome) -> Iterator[_Problem]:
-    """All possible problems of a row; a value counts for the first that applies."""
+    """All possible problems of a row."""
     for role, column in roles.items():
         conditions = _bad_numbers if role in NUMBERS else _bad_labels
         for condition, what in conditions(role, table[role], len(key_roles(roles)) > 1):
-            show = not what.startswith(("missing", "labelled"))
-            yield _Problem(condition, role, column, what, show)
+            yield _Problem(condition, role, column, what)
     pair, y, x = outcome.validity, outcome.observed, outcome.size
     if pair.conflict and y in roles:
         (count, *_), (size, missing, infinite) = _finite(table[y]), _finite(table[x])
@@ -138,22 +133,21 @@ def _bad_labels(role: str, label: Any, crossed: bool) -> Iterator[tuple[Any, str
     if role == "date":
         yield ~label.fill_null("2000-01-01").re_search(DAY), "not a day YYYY-MM-DD"
     elif is_group(role) and crossed:
-        joins = f"labelled with {MARK!r}, which joins the levels of crossed groups"
-        yield label.contains(MARK), joins
+        what = f"labelled with {MARK!r}, which joins the levels of crossed groups"
+        yield label.contains(MARK), what
 
 
 def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
     """One line for one problem, with the same words on every engine."""
     shown = ""
-    if problem.show:
+    if not problem.what.startswith(("missing", "labelled")):
         value = raw.filter(problem.condition).select(value=raw[problem.role]).distinct()
         lowest = value.order_by("value").limit(_SHOWN).to_pyarrow()["value"].to_pylist()
         texts = (repr(v[:20]) if isinstance(v, str) else digits(v) for v in lowest)
         shown = f" ({', '.join(texts)}{', ...' * (len(lowest) == _SHOWN)})"
-    rows, are = "row" if n == 1 else "rows", "is" if bad == 1 else "are"
-    remedy = f"fix or drop {'this row' if bad == 1 else 'these rows'}"
-    counted = f"column {problem.column!r}: {bad:,} of {n:,} {rows} {are} {problem.what}{shown}"
-    return f"{counted}; {_needs(problem.role)}: {remedy}"
+    are, these = ("is", "this row") if bad == 1 else ("are", "these rows")
+    counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {are}"
+    return f"{counted} {problem.what}{shown}; {_needs(problem.role)}: fix or drop {these}"
 
 
 # pandas has floats where whole numbers are missing
@@ -176,20 +170,18 @@ def check_types(items: Items, table: Any) -> None:
         for role, name in items.roles.items()
         if (words := _wrong_type(role, table[name].type()))
     ]
-    if wrong and table.count().to_pyarrow().as_py() == 0:
-        raise ItemsError(_no_rows(items))
     if wrong:
-        raise ItemsError("\n".join(wrong))
+        empty = table.count().to_pyarrow().as_py() == 0
+        raise ItemsError(_no_rows(items) if empty else "\n".join(wrong))
 
 
 def _wrong_type(role: str, dtype: Any) -> str:
     """The type of a column in words, if it does not suit its role; else nothing."""
-    integral, text = dtype.is_integer(), dtype.is_string() or dtype.is_null()
+    text = dtype.is_string() or dtype.is_null()
     if role == "date":
         right = text or dtype.is_date() or (dtype.is_timestamp() and dtype.timezone is None)
     elif role not in NUMBERS:
-        labels = text or dtype.is_boolean()
-        right = integral or text or (is_label(role) and labels)
+        right = text or dtype.is_integer() or (is_label(role) and dtype.is_boolean())
     elif dtype.is_boolean():
         right = NUMBERS[role].labels
     else:
@@ -239,5 +231,5 @@ def check_ids(items: Items, progress: bool = True) -> None:
 
 
 def _no_rows(items: Items) -> str:
-    shown = f"{items.source}: " if kind_of(items.source) == "files" else ""
-    return f"{shown}the table of items has no rows"
+    file = f"{items.source}: " if kind_of(items.source) == "files" else ""
+    return f"{file}the table of items has no rows"

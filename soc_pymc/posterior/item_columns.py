@@ -14,7 +14,7 @@ from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown
 from .._lib.threads import ordered_map
 from ..data.formulas import near_whole
-from ..data.items import Items, check_outcomes, group_roles, has_score, is_group, joined, roles_of
+from ..data.items import CROSS, Items, check_outcomes, group_roles, has_score, is_group, roles_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..data.validation import NUMBERS, scan
@@ -122,11 +122,12 @@ def _check_groupings(
 def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     """Columns of an Arrow table by role: read-only float64, and joined labels, None for null."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    text = {role: table[name].cast(pa.string()) for role, name in group_roles(roles).items()}
-    columns: dict[str, Any] = {
-        role: labels.to_pandas().to_numpy(dtype=object) for role, labels in joined(text).items()
-    }
+    text, columns = [table[name].cast(pa.string()) for name in group_roles(roles).values()], {}
+    if text:
+        labels = pc.binary_join_element_wise(*text, CROSS)
+        columns["group"] = labels.to_pandas().to_numpy(dtype=object)
     for role, name in roles.items():
         if not is_group(role):
             numbers = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN

@@ -1,8 +1,6 @@
 """Work in threads: results in order, bounded memory, errors, and one thread of BLAS."""
 
 import linecache
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -126,36 +124,6 @@ def test_an_interrupt_anywhere_leaves_no_limit():
             sys.settrace(before)
         assert of_blas() == {2}, last
     assert 20 < interrupted < 199  # every line of entering and leaving
-
-
-FORKED = """
-import os
-import scipy.linalg  # its BLAS is found only if it is loaded
-from threadpoolctl import threadpool_limits
-from soc_pymc._lib.threads import one_blas_thread
-from tests._lib.test_threads import of_blas
-
-@one_blas_thread
-def fork():
-    child = os.fork()
-    if child:
-        assert of_blas() == {1}
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert of_blas() == {2}
-    return None
-
-threadpool_limits(limits=2, user_api="blas")
-code = fork()
-assert of_blas() == {2}
-assert one_blas_thread(of_blas)() == {1}
-assert code in (0, None)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked on this system")
-def test_a_forked_child_has_no_limit_of_its_parent():
-    process = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "99999999999", "²"])

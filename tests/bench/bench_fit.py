@@ -1,18 +1,10 @@
-"""CPU seconds of warm statistics and fits, by bins and by items; and of scoring items, by family.
-
-    python -m tests.bench.bench_fit fits [--items 1000000]
-    python -m tests.bench.bench_fit scoring [--fitted 50000] [--only Gamma-exposure ...]
-
-A fit's cost depends on the distinct exposures and counts of a bin: a billion items are statistics
-of 20 million added to themselves. NUTS and the default are compared by the study `agreement`.
+"""CPU time of scoring items, by family: `python -m tests.bench.bench_fit [--only Gamma-exposure]`.
 
 A prior table is made when items first need it, so two numbers tell the cost of scoring: the CPU
 seconds that the first pass over the items takes more than a second pass, and the microseconds of an
 item in the second pass. Beside them are the microseconds of an item over all draws, from a few.
 """
 
-from functools import reduce
-from operator import add
 from typing import Any
 
 import pandas as pd
@@ -21,33 +13,7 @@ import soc_pymc as soc
 from soc_pymc.posterior.item_columns import frame_columns, select
 from soc_pymc.posterior.predictive import posterior_of
 from tests import examples
-from tests.studies.common import Choice, counts, fit, options, show, summarize, timed
-
-_TARGETS = {200: 5, 1000: 10, 10_000: 60}  # CPU seconds of a warm fit, by bins
-_BINS, _FEW, _MANY = 200, 20_000, 10_000_000
-
-
-def billion() -> soc.Statistics:
-    """Statistics of more than a billion items."""
-    edges = summarize(counts(soc.simulation.s1(1_000_000, seed=1)), bins=_BINS).edges
-    parts = [summarize(counts(soc.simulation.s1(_MANY, seed=s)), edges=edges) for s in (2, 3)]
-    return reduce(lambda stats, _: stats + stats, range(6), add(*parts))
-
-
-def time_fits(number: int) -> None:
-    items, rows = counts(soc.simulation.s1(number, seed=0)), {}
-    for bins, target in _TARGETS.items():
-        stats, rows[f"summarize, {bins:,} bins"] = timed(
-            lambda b=bins: summarize(items, bins=b), repeats=3
-        )
-        step = f"fit, {bins:,} bins (target {target})"
-        _, rows[step] = timed(lambda s=stats: fit(s), repeats=3)
-    of_few = summarize(counts(soc.simulation.s1(_FEW, seed=0)), bins=_BINS)
-    for stats in (of_few, billion()) if number > _FEW else (of_few,):
-        step = f"fit, {stats.n_items:,} items, {_BINS} bins"
-        _, rows[step] = timed(lambda s=stats: fit(s), repeats=3)
-    show(pd.Series(rows, name="CPU s"), digits=3)
-
+from tests.studies.common import Choice, fit, options, show, summarize, timed
 
 TERMS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -96,13 +62,9 @@ def measure(case: str, n_fitted: int, n: int) -> dict[str, float]:
 
 def main() -> None:
     small = {"fitted": 2000, "items": 2000, "only": ["Gamma-plain"]}
-    sizes = {"fitted": 50_000, "items": int, "only": Choice(CASES)}
-    chosen = options(__doc__, small, part=("fits", "scoring"), **sizes)
-    if chosen.part == "fits":
-        time_fits(chosen.items or 1_000_000)
-        return
-    items = chosen.items or 20_000
-    rows = {case: measure(case, chosen.fitted, items) for case in chosen.only}
+    sizes = {"fitted": 50_000, "items": 20_000, "only": Choice(CASES)}
+    chosen = options(__doc__, small, **sizes)
+    rows = {case: measure(case, chosen.fitted, chosen.items) for case in chosen.only}
     show(pd.DataFrame(rows).T, digits=3)
 
 

@@ -76,18 +76,6 @@ def score(path: Path) -> None:
     posteriors(model, counts(str(path)), out=path.with_name("posteriors.parquet"))
 
 
-def write(path: Path) -> float:
-    """The same output table written again from memory, a piece at a time."""
-    source, spent = pq.ParquetFile(path.with_name("posteriors.parquet")), 0.0
-    with pq.ParquetWriter(path.with_name("again.parquet"), source.schema_arrow) as writer:
-        for group in range(source.num_row_groups):
-            table = source.read_row_group(group)
-            before = time.process_time()
-            writer.write_table(table)
-            spent += time.process_time() - before
-    return spent
-
-
 def chain(path: Path) -> None:
     """From items to posteriors by one command."""
     roles = [f"--{role}={column}" for role, column in COUNT_ROLES.items()]
@@ -96,7 +84,7 @@ def chain(path: Path) -> None:
         raise SystemExit("the command failed")
 
 
-_ALL = (scan, first_pass, cells, many_bins, joint, make_fit, score, write, chain)
+_ALL = (scan, first_pass, cells, many_bins, joint, make_fit, score, chain)
 STEPS: dict[str, Callable[[Path], float | None]] = {step.__name__: step for step in _ALL}
 
 
@@ -119,14 +107,12 @@ def bench(items: int, folder: Path) -> pd.DataFrame:
     if not path.exists():
         simulate(items, path)
     runs = pd.DataFrame({step: least(step, path, 3 if items <= _FEW else 2) for step in STEPS}).T
-    for name in ("posteriors", "again", "chain"):
+    for name in ("posteriors", "chain"):
         path.with_name(f"{name}.parquet").unlink()
     cost = runs["cpu"] / items * 1e9
     table = pd.DataFrame({"CPU ns an item": cost, "plain scans": cost / cost["scan"]})
     table = table.assign(**{"seconds": runs["wall"], "peak GB": runs["peak"] / 1e9})
     show(table, f"{items:,} items, {path.stat().st_size / 1e9:.2f} GB of Parquet, {_BINS:,} bins")
-    scoring = cost["score"] / (cost["scan"] + cost["write"])
-    print(f"scoring: {scoring:.2f} times a scan and the write (target 2)")
     return table
 
 

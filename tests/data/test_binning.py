@@ -13,7 +13,7 @@ from soc_pymc.families.family import family_of_kind
 from tests.checks import hand_made
 from tests.data.cell_references import count_cell, size_cell
 from tests.examples import thinned
-from tests.tables import KINDS, ROLES, VALUE_ROLES
+from tests.tables import KINDS, ROLES, VALUE_ROLES, simulated
 
 RNG = np.random.default_rng(5)
 QUIET = {"on_leakage": "ignore", "progress": False}
@@ -153,13 +153,6 @@ def test_counts_are_totalled_exactly(source):
         soc.summarize(soc.PoissonItems(source(many), **ROLES), edges=[0.6], **QUIET)
 
 
-def values(n=20_000, seed=1):
-    """Returns values about their scores whose noise sds vary."""
-    rng = np.random.default_rng(seed)
-    t, s = rng.normal(size=n), rng.lognormal(0, 0.6, n)
-    return pd.DataFrame({"t": t, "v": rng.normal(t, np.hypot(0.5, s)), "s": s})
-
-
 def shifted(frame, shift):
     return frame.assign(t=frame["t"] + shift, v=frame["v"] + shift)
 
@@ -172,7 +165,7 @@ def of_values(frame, source=pd.DataFrame, edges=(-1.0, 0.0, 1.0), **roles):
 @pytest.mark.parametrize("source", [pd.DataFrame, ibis.memtable])
 def test_sums_that_lose_precision_are_refused(source):
     """Where they are accepted, the variation about a bin's mean is right to 1e-4."""
-    frame = values()
+    frame = simulated("values", 1, 0.5, n=20_000)
     for shift in (0.0, 3e4):
         moved, edges = shifted(frame, shift), np.array([-1.0, 0.0, 1.0]) + shift
         data = of_values(moved, source, edges).data
@@ -185,7 +178,7 @@ def test_sums_that_lose_precision_are_refused(source):
 
 def test_precision_is_checked_by_group():
     """Distant groups vary much together, but each must keep its precision."""
-    frame = values().assign(g=lambda table: table.index % 2)
+    frame = simulated("values", 1, 0.5).assign(g=lambda table: table.index % 2)
     frame["v"] += 1e9 * frame["g"]
     assert of_values(frame).n_items == len(frame)
     with pytest.raises(soc.ItemsError, match="subtract a constant"):
@@ -199,22 +192,6 @@ def log_marginals(kind, outcome, size, *curves):
     return law.logpdf(outcome) if kind == "values" else law.logpmf(outcome)
 
 
-def wide_items(kind, n=5000):
-    """Returns items of one bin whose sizes and outcomes fill many wide cells."""
-    rng = np.random.default_rng(2)
-    t = rng.uniform(0.2, 0.4, n)
-    if kind == "values":
-        s = rng.lognormal(0, 0.6, n)
-        return pd.DataFrame({"t": t, "v": rng.normal(t, np.hypot(0.7, s)), "s": s})
-    if kind == "counts":
-        size = rng.lognormal(4, 1.5, n)
-        return pd.DataFrame(
-            {"t": t, "y": rng.poisson(0.3 * rng.gamma(2, 0.5, n) * size), "N": size}
-        )
-    size = rng.integers(0, 5000, n)
-    return pd.DataFrame({"t": t, "y": rng.binomial(size, rng.beta(3.0, 7.0, n)), "N": size})
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_wide_cells_cost_little_of_the_likelihood(kind):
     """Likelihood of statistics against that of the items, up to a constant.
@@ -222,7 +199,8 @@ def test_wide_cells_cost_little_of_the_likelihood(kind):
     Dispersions from almost none to large at the bin's mean: within 0.01 nats of 5,000 items.
     """
     make, roles = KINDS[kind]
-    frame = wide_items(kind)
+    trials = RNG.integers(0, 5000, 5000) if kind == "successes" else None
+    frame = simulated(kind, 2, 0.5, trials)
     stats = soc.summarize(make(frame, **roles), edges=[], **QUIET)
     outcome, size = (frame[name].to_numpy(float) for name in list(roles.values())[1:])
     first = {

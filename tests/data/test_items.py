@@ -111,7 +111,7 @@ def test_folds_are_even_and_those_of_neighbours_unrelated(folds):
         assert stats.chi2_contingency(pairs)[1] > 1e-3
 
 
-def test_by_default_only_whole_numbers_make_folds(id_table):
+def test_only_whole_numbers_make_folds(id_table):
     columns = {"days": pa.array(range(N), pa.date32()), "halves": pa.array(np.arange(N) / 2)}
     for name, column in columns.items():
         id_table = id_table.append_column(name, column)
@@ -120,6 +120,8 @@ def test_by_default_only_whole_numbers_make_folds(id_table):
         for name in ("name", "number", *columns)
     }
     assert made == {"name": 0, "number": 10, "days": 0, "halves": 0}
+    with pytest.raises(soc.ItemsError, match=r"'name' holds text.*cluster="):
+        fold_statistics(id_table, id="name")
 
 
 def test_folds_never_look_at_the_outcome(id_table):
@@ -170,8 +172,3 @@ def test_an_id_may_have_a_row_each_day(id_table):
     assert len(fold_statistics(pa.concat_tables(days), id="number", date="day").days) == 2
     with pytest.raises(soc.ItemsError, match="more than once on one day"):
         fold_statistics(pa.concat_tables([*days, days[0]]), id="number", date="day")
-
-
-def test_ids_of_text_make_no_folds(id_table):
-    with pytest.raises(soc.ItemsError, match=r"'name' holds text.*cluster="):
-        fold_statistics(id_table, id="name")

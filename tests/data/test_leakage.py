@@ -6,27 +6,9 @@ import pytest
 
 import soc_pymc as soc
 from tests.examples import thinned
-from tests.tables import KINDS, ROLES
+from tests.tables import KINDS, ROLES, simulated
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(shared by many|bins instead of)")
-
-
-def honest(kind, seed=0, spread=0.0, size=None, n=5000):
-    """Returns items whose theta is the score, or scatters about it."""
-    rng = np.random.default_rng(seed)
-    if kind == "values":
-        t = rng.normal(size=n)
-        s = rng.lognormal(0, 0.6, n) if size is None else np.full(n, size)
-        return pd.DataFrame({"t": t, "v": rng.normal(t, np.hypot(spread, s)), "s": s})
-    if kind == "counts":
-        t = rng.lognormal(-2, 0.7, n)
-        theta = t * rng.gamma(1 / spread, spread, n) if spread else t
-        exposure = rng.lognormal(3, 1.2, n) if size is None else np.full(n, size)
-        return pd.DataFrame({"t": t, "y": rng.poisson(theta * exposure), "N": exposure})
-    t = rng.uniform(0.05, 0.95, n)
-    theta = rng.beta(t / spread, (1 - t) / spread) if spread else t
-    trials = rng.integers(1, 200, n) if size is None else np.full(n, size)
-    return pd.DataFrame({"t": t, "y": rng.binomial(trials, theta), "N": trials})
 
 
 def leaky(kind, frame):
@@ -47,7 +29,7 @@ def summarized(kind, frame, **options):
 @pytest.mark.parametrize("seed", thinned(range(8), range(2)))
 def test_honest_scores_do_not_leak(kind, seed):
     """z is about standard normal; the largest of 72 is beyond 4.5 with probability 5e-4."""
-    frame = honest(kind, seed, size=None if seed % 2 else 20)
+    frame = simulated(kind, seed, size=None if seed % 2 else 20)
     for bins in (100, 1000, 2500):
         assert abs(summarized(kind, frame, bins=bins, on_leakage="ignore").leakage_z) < 4.5
 
@@ -65,7 +47,7 @@ def test_yes_or_no_outcomes_do_not_leak():
 def test_scores_that_saw_their_outcomes_are_refused(kind, size):
     spread = {"counts": 0.5, "values": 0.5, "successes": 0.1}[kind]
     size = 1.0 if kind == "values" and size else size
-    frame = honest(kind, spread=spread, size=size)
+    frame = simulated(kind, spread=spread, size=size)
     assert summarized(kind, frame, bins=50).leakage_z > 3
     for bins in (None, 20, 200):
         with pytest.raises(soc.ItemsError, match="vary far less"):
@@ -73,7 +55,7 @@ def test_scores_that_saw_their_outcomes_are_refused(kind, size):
 
 
 def test_leaks_can_be_told_or_ignored(recwarn):
-    frame = leaky("counts", honest("counts", spread=0.5))
+    frame = leaky("counts", simulated("counts", spread=0.5))
     assert summarized("counts", frame, on_leakage="ignore", bins=20).leakage_z < -6
     assert not [w for w in recwarn if "vary far less" in str(w.message)]
     with pytest.warns(soc.ItemsWarning, match="vary far less"):

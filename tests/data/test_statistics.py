@@ -18,17 +18,31 @@ from tests.examples import CASES, SINGLE_FAMILIES, thinned
 QUIET = {"on_leakage": "ignore", "progress": False}
 
 
-def statistics(family, source, group=None, identity=None, **options):
+def statistics(family, source, roles=(), **options):
     """Returns statistics of a family's items over any source with its columns."""
-    items = replace(CASES[family].items(source), group=group, id=identity)
+    items = replace(CASES[family].items(source), **{"group": None} | dict(roles))
     return soc.summarize(items, **QUIET, **options)
 
 
+FURTHER = {"group": "country", "id": "ad"}
+ROLES = [{}, {"group": "country"}, FURTHER, {"group": ("country", "phase"), "date": "day"}]
+ROLES += [{"cluster": "campaign"}]
+
+
 def frame_of(family, example, n=1500):
-    """Returns a family's items with two groups, of which one comes late, and ids."""
-    frame = example(family).frame[:n]
-    return frame.assign(
-        country=np.where(np.arange(n) % 7 < 2, "no", "se"), ad=np.arange(n) * 17 - 900
+    """Returns a family's items with two groups, of which one comes late, ids, days, clusters."""
+    k = np.arange(n)
+    days = np.datetime64("2024-02-28") + (k % 4).astype("timedelta64[D]")
+    return (
+        example(family)
+        .frame[:n]
+        .assign(
+            country=np.where(k % 7 < 2, "no", "se"),
+            ad=k * 17 - 900,
+            phase=k % 3,
+            campaign=k % 40,
+            day=days.astype("datetime64[us]"),
+        )
     )
 
 
@@ -46,17 +60,17 @@ def test_a_forgotten_exposure_is_warned_of(column, example):
         soc.summarize(replace(items, exposure="exposure"), bins=20, **QUIET)
 
 
-@settings(max_examples=4)
+@pytest.mark.parametrize("roles", ROLES, ids=["-".join(roles) for roles in ROLES])
+@settings(max_examples=2)
 @given(
-    st.sampled_from(SINGLE_FAMILIES), st.integers(0, 2**32 - 1), st.integers(2, 5), st.booleans(),
-    st.sampled_from([None, "ad"]),
-)  # fmt: skip
-def test_parts_add_up_to_the_whole(example, family, seed, parts, joint, identity):
+    st.sampled_from(SINGLE_FAMILIES), st.integers(0, 2**32 - 1), st.integers(2, 5), st.booleans()
+)
+def test_parts_add_up_to_the_whole(example, roles, family, seed, parts, joint):
     """Bit for bit in whole numbers, in any partition, order and grouping of the sum."""
     rng = np.random.default_rng(seed)
     frame = frame_of(family, example)
     edges = np.quantile(frame["score"], [0.1, 0.4, 0.5, 0.9])
-    options = {"group": "country", "identity": identity, "edges": edges, "joint": joint}
+    options = {"roles": roles, "edges": edges, "joint": joint}
     part_of = rng.integers(0, parts, len(frame))
     pieces = [statistics(family, part, **options) for _, part in frame.groupby(part_of)]
     rng.shuffle(pieces)
@@ -70,7 +84,7 @@ def test_parts_add_up_to_the_whole(example, family, seed, parts, joint, identity
 @pytest.mark.parametrize("family", SINGLE_FAMILIES)
 def test_groups_and_folds_are_parts_of_the_whole(family, example):
     frame = frame_of(family, example)
-    stats = statistics(family, frame, "country", "ad", bins=8, folds=5, joint=True)
+    stats = statistics(family, frame, FURTHER, bins=8, folds=5, joint=True)
     assert (stats.groups, stats.folds) == (("no", "se"), 5)
     assert_same(stats.without_fold(4), sum(stats.of_fold(k) for k in range(4)))
     mine = frame[fold_of_id(frame["ad"], 5) == 3]
@@ -147,11 +161,12 @@ def test_empty_bins_are_kept_and_no_item_is_dropped(example):
 
 @pytest.mark.parametrize("family", thinned(SINGLE_FAMILIES, ["gamma"]))
 def test_statistics_read_back_are_those_that_were_saved(family, example, tmp_path):
-    stats = statistics(family, frame_of(family, example), "country", "ad", bins=12)
-    stats.save(tmp_path / "stats.nc")
-    again = soc.load_statistics(tmp_path / "stats.nc")
-    assert again.data.identical(stats.data)
-    assert_same(again + again, stats + stats)
+    dated = statistics(family, frame_of(family, example), FURTHER | {"date": "day"}, bins=12)
+    for stats in (dated, dated.decay("2d")):
+        stats.save(tmp_path / "stats.nc")
+        again = soc.load_statistics(tmp_path / "stats.nc")
+        assert again.data.identical(stats.data)
+        assert_same(again + again, stats + stats)
 
 
 def test_statistics_are_immutable(small_statistics):

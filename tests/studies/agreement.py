@@ -144,16 +144,9 @@ def main() -> None:
         table = agreement(default, nuts, stats)
         show(table, f"{name}: soc.VI against soc.NUTS", digits=3)
         status, (rhat, ess) = default.status, sampling_quality(_variables(nuts))
-        quality[name] = {
-            "NUTS R-hat": rhat,
-            "NUTS bulk ESS": ess,
-            "NUTS converged": nuts.status.converged,
-            "converged": status.converged,
-            "Pareto k": status.pareto_k,
-            "effective sample": status.ess_fraction,
-            "VI CPU s": seconds,
-            "NUTS CPU s": nuts_seconds,
-        }
+        quality[name] = {"NUTS R-hat": rhat, "NUTS bulk ESS": ess, **common.quality(default)}
+        quality[name] |= {"NUTS converged": nuts.status.converged, "NUTS CPU s": nuts_seconds}
+        quality[name] |= {"effective sample": status.ess_fraction, "VI CPU s": seconds}
         within += [*table["within limits"], status.pareto_k < 0.7, status.ess_fraction > 0.5]
     show(pd.DataFrame(quality).T, "Quality and cost", digits=3)
     print(f"\n{len(within) - sum(within)} of {len(within)} quantities are outside the limits")

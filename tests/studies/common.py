@@ -89,6 +89,11 @@ def fitted(items: Any, prior: Any = None, method: Any = None, **how: Any) -> soc
     return fit(summarize(items, **how), prior, method)
 
 
+def quality(fit: soc.Fit) -> dict[str, Any]:
+    """Convergence of a fit, as columns of a table."""
+    return {"converged": fit.status.converged, "Pareto k": fit.status.pareto_k}
+
+
 def curves(fit: soc.Fit, score: Any, **where: Any) -> dict[str, np.ndarray]:
     """Draws of log E(theta | t) and log cv2(theta | t) of counts, each (draws, scores)."""
     drawn = soc.calibration_curves(fit, score, **where)

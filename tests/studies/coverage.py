@@ -66,8 +66,7 @@ def judged(
         "bands, both curves": np.mean(list(bands.values())),
         **{f"bands, {name}": covers.mean() for name, covers in bands.items()},
         "RMSE over the oracle's": np.sqrt(squares[0] / squares[1]),
-        "converged": model.status.converged,
-        "Pareto k": model.status.pareto_k,
+        **common.quality(model),
     }
 
 
@@ -137,17 +136,12 @@ def of_atoms(seed: int, items: int = 10_000, atoms: bool = True) -> dict[str, fl
     drawn = soc.calibration_curves(model, [BESIDE, DEFAULT])
     mean = drawn["mean"].mean(("chain", "draw")).to_numpy()
     cv2 = (drawn["variance"] / drawn["mean"] ** 2).mean(("chain", "draw")).to_numpy()
-    return {
-        "seconds": seconds,
-        "covered_default": inside[frame["default"]].mean(),
-        "covered_beside": inside[~frame["default"]].mean(),
-        "mean_default": mean[1] / MEAN - 1.0,
-        "cv2_default": cv2[1] / CV2 - 1.0,
-        "mean_beside": mean[0] / BESIDE - 1.0,
-        "cv2_beside": cv2[0] / CV2_BESIDE - 1.0,
-        "pareto_k": model.status.pareto_k,
-        "converged": model.status.converged,
-    }
+    row = {"seconds": seconds, **common.quality(model)}
+    truth = {"beside": (BESIDE, CV2_BESIDE), "default": (MEAN, CV2)}
+    for k, (where, (true_mean, true_cv2)) in enumerate(truth.items()):
+        row[f"covered_{where}"] = inside[frame["default"] == (where == "default")].mean()
+        row |= {f"mean_{where}": mean[k] / true_mean - 1, f"cv2_{where}": cv2[k] / true_cv2 - 1}
+    return row
 
 
 def in_cells(
@@ -207,7 +201,7 @@ def of_crossed(
         "cv2": float(np.mean(inside["log cv2"])),
         "items": float(common.items_covered(posteriors(model, roles)).mean()),
         "effects": float(factors.between(effects["low"], effects["high"]).mean()),
-        "k": model.status.pareto_k,
+        **common.quality(model),
     }
 
 
@@ -246,12 +240,8 @@ def of_groups(
     small = np.repeat(sizes, sizes) < SMALL
     scored = posteriors(model, counts(frame[even | small], group="group"))
     inside, even, small = common.items_covered(scored), even[even | small], small[even | small]
-    return {
-        "seconds": seconds,
-        "items": inside[even].mean(),
-        f"items of groups below {SMALL}": inside[small].mean(),
-        "pareto_k": model.status.pareto_k,
-    }
+    shares = {"items": inside[even].mean(), f"items of groups below {SMALL}": inside[small].mean()}
+    return {"seconds": seconds, **shares, **common.quality(model)}
 
 
 def in_clusters(seed: int, items: int, clusters: int, where: str) -> pd.DataFrame:

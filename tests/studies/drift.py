@@ -5,8 +5,7 @@
 A series is 60 days of counts y ~ Poisson(theta N), theta given t from a Gamma with mean t and cv2
 0.3. In ``step`` the mean is 10% higher from day 41 on: the delay is the number of days from there
 to the first alarm (1: on that day). In ``walk`` the log mean is a random walk, which is no reason
-for an alarm. False alarms
-are bounded at 5% of series: of 20, at most 3 with a probability of 0.98 if the bound is reached.
+for an alarm. False alarms are bounded at 5% of series: of 20, at most 3 with a probability of 0.98.
 """
 
 import time
@@ -68,8 +67,6 @@ def run(kind: str, seed: int) -> dict[str, Any]:
         "false_alarms": int((alarm < changed).sum()),
         "delay": float(late[0]) - changed + 1 if len(late) else np.nan,
         "step_level": float(drift.data["step"].sel(part="level")),
-        "step_spread": float(drift.data["step"].sel(part="spread")),
-        "moved": ", ".join(table.loc[table["verdict"] == "fail", "what"]),
         "p_pit": float(np.median(pit[:changed])) if len(pit) else np.nan,
         "seconds": seconds,
     }

@@ -76,10 +76,10 @@ def row(outcomes: list[dict[str, float]]) -> dict[str, float]:
     """Losses in nats per 1,000 labels, differences with standard errors, and coverage."""
     table = pd.DataFrame(outcomes).astype(float)
     loss = 1000 * table[["E(theta | t)", *BASELINES]]
-    cells = {f"loss, {name}": loss[name].mean() for name in loss}
+    cells = loss.mean().add_prefix("loss, ").to_dict()
     gains = averages(loss[list(BASELINES)].sub(loss["E(theta | t)"], axis=0))
-    for name, gain in gains.iterrows():
-        cells |= {f"gain over {name}": gain["average"], f"its se, {name}": gain["standard error"]}
+    cells |= gains["average"].add_prefix("gain over ").to_dict()
+    cells |= gains["standard error"].add_prefix("its se, ").to_dict()
     bands = averages(table[["pointwise bands", "simultaneous bands", "converged"]])
     return cells | bands["average"].to_dict() | {"their se": bands["standard error"].iloc[0]}
 

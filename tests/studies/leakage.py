@@ -116,14 +116,10 @@ def damage(n: int, w: float, seed: int = 0) -> dict[str, float]:
     method = soc.FiveSteps(moments="plain")
     items = common.counts(frame)
     scored = common.posteriors(common.fitted(items, method=method, on_leakage="ignore"), items)
-    error = scored["theta_mean"] - frame["theta"]
-    return {
-        "w": w,
-        "squared error": float((error**2).mean()),
-        "posterior variance": float(scored["theta_var"].mean()),
-        "standardised": float((error**2 / scored["theta_var"]).mean()),
-        "within 90%": float(common.items_covered(scored).mean()),
-    }
+    squared, variance = (scored["theta_mean"] - frame["theta"]) ** 2, scored["theta_var"]
+    row = {"w": w, "squared error": squared.mean(), "posterior variance": variance.mean()}
+    row["standardised"] = (squared / variance).mean()
+    return row | {"within 90%": common.items_covered(scored).mean()}
 
 
 def main() -> None:

@@ -114,24 +114,23 @@ def ranks(number: int, items: int = 5000, seed: int = 0) -> tuple[pd.DataFrame, 
     prior, rng = soc.GammaMixture(**NARROW), np.random.default_rng(seed)
     first = summarized(soc.simulation.s1(items, seed=seed))
     drawn = soc.prior_predictive(prior, first, draws=number, items=items, seed=seed)
-    truth = _log_cv2(drawn["prior"].to_dataset())
-    grid, sizes = truth["score"].to_numpy(), drawn["constant_data"].to_dataset()
+    curves, sizes = drawn["prior"].to_dataset(), drawn["constant_data"].to_dataset()
+    grid, truth = curves["score"].to_numpy(), [v.to_numpy()[0] for v in _log_cv2(curves).values()]
     places = np.searchsorted(grid, np.quantile(sizes["score"], [0.02, 0.25, 0.5, 0.75, 0.98]))
     rows, converged = [], []
     for i in range(number):
         columns = {name: sizes[name].to_numpy() for name in ("score", "exposure")}
         columns["count"] = drawn["prior_predictive"]["count"].to_numpy()[0, i].astype(int)
-        stats = summarized(pd.DataFrame(columns), edges=first.edges)
-        model = fit(stats, prior, soc.VI(seed=i))
-        found = _log_cv2(soc.calibration_curves(model, grid[places]))
+        model = fit(summarized(pd.DataFrame(columns), edges=first.edges), prior, soc.VI(seed=i))
         converged.append(model.status.converged)
-        row = {}
-        for k in found:
-            right = truth[k].to_numpy()[0, i, places]
-            draws = found[k].to_numpy().reshape(-1, len(places))
-            for j, true in enumerate(right):
-                row[f"{k} at {j}"] = sbc.rank(draws[:, j], true, rng.random())
-        rows.append(row)
+        pairs = zip(common.curves(model, grid[places]).items(), truth, strict=True)
+        rows.append(
+            {
+                f"{name} at {j}": sbc.rank(draws[:, j], true[i, place], rng.random())
+                for (name, draws), true in pairs
+                for j, place in enumerate(places)
+            }
+        )
     return pd.DataFrame(rows), float(np.mean(converged))
 
 

@@ -12,7 +12,6 @@ paper's mixture of seven Normals had a mean squared error 11% above the oracle's
 All items are held in memory.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ import soc_pymc as soc
 from soc_pymc.checks.pit import equal_parts
 from soc_pymc.families.outcomes import OUTCOMES, Outcome
 from tests.oracles import laplace_oracle, lognormal_oracle
-from tests.studies.common import counts, fit, options, real_counts, show, summarize, values
+from tests.studies.common import counts, fit, options, quality, real_counts, show, summarize, values
 
 METHODS = {  # name in tables, prior, items in a bin of five steps
     "lognormal": {
@@ -44,7 +43,7 @@ CELLS = {
     for sigma in (0.1, 0.25, 0.5, 1.0)
 }
 SUMMARY = ["regret", "regret_se", "expected_ratio", "expected_ratio_se", "error_ratio"]
-SUMMARY += ["ratio", "mse_t", "mse_mean", "mse_posterior", "converged", "pareto_k", "fit_seconds"]
+SUMMARY += ["ratio", "mse_t", "mse_mean", "mse_posterior", "converged", "Pareto k", "fit_seconds"]
 TRUTH = ("theta", "true_mean", "true_variance", "oracle_mean", "oracle_variance")
 """Columns of simulated truth."""
 
@@ -57,24 +56,16 @@ def lognormal_items(
     table = soc.simulation.lognormal_rates(score, exposure, delta, sigma, seed)
     mean, variance = lognormal_oracle(score, table["count"], exposure, delta, sigma)
     true_mean = score * np.exp(delta + sigma**2 / 2)
-    return table.assign(
-        true_mean=true_mean,
-        true_variance=true_mean**2 * np.expm1(sigma**2),
-        oracle_mean=mean,
-        oracle_variance=variance,
-    )
+    table = table.assign(true_mean=true_mean, true_variance=true_mean**2 * np.expm1(sigma**2))
+    return table.assign(oracle_mean=mean, oracle_variance=variance)
 
 
 def laplace_items(n_items: int, seed: int = 0) -> pd.DataFrame:
     """Items with the truth: E(theta | t) is t, and theta less it a Laplace and a chi2."""
     table = soc.simulation.laplace_effects(n_items, seed)
     mean, variance = laplace_oracle(table)
-    return table.assign(
-        true_mean=table["score"],
-        true_variance=2.0 + 2.0 * 0.01**2,
-        oracle_mean=mean,
-        oracle_variance=variance,
-    )
+    table = table.assign(true_mean=table["score"], true_variance=2.0 + 2.0 * 0.01**2)
+    return table.assign(oracle_mean=mean, oracle_variance=variance)
 
 
 def fitted(items: Any, prior: Any, items_in_bin: int | None) -> soc.Fit:
@@ -111,15 +102,12 @@ def accuracy(table: pd.DataFrame, bins: int, outcome: Outcome) -> pd.DataFrame:
     the luck of the draw. Standard errors over items are under the names' `_se`.
     """
     number = equal_parts(table["score"].to_numpy(dtype=float), bins)
-    columns = {str(c): table[c].to_numpy(dtype=float) for c in table}
-    rows = [
-        {"bin": k, **_one_bin({c: v[number == k] for c, v in columns.items()}, outcome)}
-        for k in range(int(number.max()) + 1)
-    ]
-    return pd.DataFrame(rows)
+    parts = table.astype(float).groupby(number)
+    return pd.DataFrame([{"bin": k, **_one_bin(part, outcome)} for k, part in parts])
 
 
-def _one_bin(columns: Mapping[str, np.ndarray], outcome: Outcome) -> dict[str, float]:
+def _one_bin(part: pd.DataFrame, outcome: Outcome) -> dict[str, float]:
+    columns = {str(name): part[name].to_numpy() for name in part}
     theta, best, spread = columns["theta"], columns["oracle_mean"], columns["oracle_variance"]
     mean, variance = columns["theta_mean"], columns["theta_var"]
     level, of_theta = columns["true_mean"], columns["true_variance"]
@@ -169,13 +157,8 @@ def judged(
         for number in (bins, 1)
     )
     oracle = ((frame["oracle_mean"] - frame["theta"]) ** 2 / frame["oracle_variance"]).mean()
-    status = model.status
-    return by_bin, overall.assign(
-        ratio=overall["error_ratio"] / oracle,
-        converged=status.converged,
-        pareto_k=status.pareto_k,
-        fit_seconds=status.seconds,
-    )
+    ratio = overall["error_ratio"] / oracle
+    return by_bin, overall.assign(ratio=ratio, fit_seconds=model.status.seconds, **quality(model))
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.checks.results import Result
 from tests.studies.common import Choice, counts, fit, options, real_counts, show, summarize
 
 BINS = {"adwords": 100, "simulated": 1000, "fremtpl2": 100}
@@ -59,23 +58,14 @@ def in_sample(
 
 def truth(frame: pd.DataFrame) -> pd.Series:
     """The same of simulated items by the curves that made them."""
-    mean, cv2 = frame["true_mean"], frame["true_cv2"]
+    mean, cv2, weight = frame["true_mean"], frame["true_cv2"], frame["exposure"]
     variance = cv2 * mean**2
-    rate = 1.0 / (cv2 * mean)
-    left = (1.0 / cv2 + frame["count"]) / (rate + frame["exposure"]) ** 2
-    weight = frame["exposure"]
+    left = (1.0 / cv2 + frame["count"]) / (1.0 / (cv2 * mean) + weight) ** 2
     found = {
         "R-squared": 1.0 - variance.mean() / (mean.var() + variance.mean()),
         "E Var(theta | t, y) / Var(theta | t)": (weight @ left) / (weight @ variance),
     }
     return pd.Series(found, name="truth")
-
-
-def held_out(frame: pd.DataFrame, bins: int, seed: int = 0) -> Result:
-    """Gains on a tenth of the exposure, of both methods and of first-order calibration."""
-    split = soc.evaluate.split_items(counts(frame), 0.1, seed)
-    _, fits = fits_of(split.train, bins)
-    return soc.evaluate.held_out(fits, split, seed=seed, progress=False)
 
 
 def one_split(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -109,6 +99,7 @@ def main() -> None:
     items, bins = counts(frame), chosen.bins or BINS[chosen.data]
     numbers = in_sample(items, *fits_of(items, bins))
     show(numbers.join(truth(frame)) if simulated else numbers)
-    held = held_out(frame, bins)
+    split = soc.evaluate.split_items(items, 0.1, 0)
+    held = soc.evaluate.held_out(fits_of(split.train, bins)[1], split, seed=0, progress=False)
     show(held.data["gain"].to_dataset().to_dataframe(), "gains")
     print(held, flush=True)

@@ -29,12 +29,6 @@ from tests.studies import coverage
 from tests.studies.common import Choice, counts, options, show, summarize, trials, values
 from tests.studies.common import fit as fit_quietly
 
-PRIOR = soc.Gamma(
-    mean=soc.Spline(level=(float(np.log(0.05)), 0.7), slope=(1.0, 0.3)),
-    variance=soc.Spline(level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5)),
-)
-"""Rates around 5% known to a factor of 2, near-proportional scores, cv of theta 0.2 to 1.1."""
-
 _QUANTILES = (0.02, 0.25, 0.5, 0.75, 0.98)
 _FLIPS = 4000
 
@@ -63,24 +57,19 @@ class Setting:
     items: Callable[[pd.DataFrame], Any]
 
 
+def _splines(scale: Any, level: float) -> dict[str, soc.Spline]:
+    """Rates around a level known to a factor of 2, near-proportional scores, cv 0.2 to 1.1."""
+    mean = soc.Spline(scale=scale, level=(level, 0.7), slope=(1.0, 0.3))
+    variance = soc.Spline(scale=scale, level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5))
+    return {"mean": mean, "variance": variance}
+
+
+LEVELS = {"log": float(np.log(0.05)), "logit": float(special.logit(0.3)), "linear": 0.0}
+GAMMA, BETA, NORMAL = (_splines(*pair) for pair in LEVELS.items())
 SETTINGS = {
-    "poisson": Setting(PRIOR, soc.simulation.s1, counts),
-    "binomial": Setting(
-        soc.Beta(
-            mean=soc.Spline(scale="logit", level=(float(special.logit(0.3)), 0.7), slope=(1, 0.3)),
-            variance=soc.Spline(scale="logit", level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5)),
-        ),
-        coverage.successes,
-        trials,
-    ),
-    "normal": Setting(
-        soc.Normal(
-            mean=soc.Spline(scale="linear", level=(0.0, 0.7), slope=(1.0, 0.3)),
-            variance=soc.Spline(scale="linear", level=(float(np.log(0.3)), 0.7), slope=(0.0, 0.5)),
-        ),
-        _effects,
-        values,
-    ),
+    "poisson": Setting(soc.Gamma(**GAMMA), soc.simulation.s1, counts),
+    "binomial": Setting(soc.Beta(**BETA), coverage.successes, trials),
+    "normal": Setting(soc.Normal(**NORMAL), _effects, values),
 }
 
 

@@ -60,19 +60,12 @@ def coverage(tables: int) -> None:
             covered = common.items_covered(scored, frame["theta"])
             seen = frame["count"] > 0
             width = (scored["theta_q95"] - scored["theta_q05"])[seen].mean()
-            rows.append(
-                {
-                    "prior": name,
-                    "events": "50 to 158" if events < 158.2 else "158 to 500",
-                    "items": covered.mean(),
-                    "with an event": covered[seen].mean(),
-                    "width": width / scored["theta_mean"][seen].mean(),
-                    "error": np.sqrt(((scored["theta_mean"] - frame["theta"])[seen] ** 2).mean())
-                    / frame["theta"][seen].mean(),
-                    "Pareto k": fit.status.pareto_k,
-                    "converged": fit.status.converged,
-                }
-            )
+            error = np.sqrt(((scored["theta_mean"] - frame["theta"])[seen] ** 2).mean())
+            row = {"prior": name, "events": "50 to 158" if events < 158.2 else "158 to 500"}
+            row |= {"items": covered.mean(), "with an event": covered[seen].mean()}
+            row |= {"width": width / scored["theta_mean"][seen].mean()}
+            row |= {"error": error / frame["theta"][seen].mean()}
+            rows.append(row | common.quality(fit))
     table = pd.DataFrame(rows)
     for keys in (["prior"], ["prior", "events"]):
         common.show(table.groupby(keys, sort=False).mean(numeric_only=True), digits=3)
@@ -88,11 +81,10 @@ def falling(items: int, seed: int) -> pd.DataFrame:
     return common.gamma_counts(rng, t, exposure, t, 0.35 * 6.0 ** (-u / _MIDDLE))
 
 
+s1 = soc.simulation.s1
 TABLES: dict[str, Any] = {
     **{f"falling, 4,000, seed {seed}": partial(falling, 4000, seed) for seed in range(3)},
-    **{
-        f"S1, 20,000, seed {seed}": partial(soc.simulation.s1, 20_000, seed=seed) for seed in (0, 1)
-    },
+    **{f"S1, 20,000, seed {seed}": partial(s1, 20_000, seed=seed) for seed in (0, 1)},
     **{name: partial(common.real_counts, name) for name in common.REAL},
 }
 
@@ -109,29 +101,19 @@ def change(tables: list[str]) -> None:
         curves = {name: common.curves(fit, score) for name, fit in fits.items()}
         elpd = soc.compare(fits, stats, progress=False)["elpd"].astype(float)
         for name in list(PRIORS)[1:]:
-            moved = {
-                curve: common.against(curves[name][curve], curves["wide"][curve])
-                for curve in ("log mean", "log cv2")
-            }
-            rows.append(
-                {
-                    "table": table,
-                    "prior": name,
-                    **{c: m["largest difference of means"] for c, m in moved.items()},
-                    "lowest sd ratio, cv2": moved["log cv2"]["lowest sd ratio"],
-                    "elpd": elpd[name] - elpd["wide"],
-                    "Pareto k": fits[name].status.pareto_k,
-                }
-            )
+            pairs = {c: (draws, curves["wide"][c]) for c, draws in curves[name].items()}
+            moved = {curve: common.against(*pair) for curve, pair in pairs.items()}
+            row = {"table": table, "prior": name}
+            row |= {curve: apart["largest difference of means"] for curve, apart in moved.items()}
+            row |= {"lowest sd ratio, cv2": moved["log cv2"]["lowest sd ratio"]}
+            rows.append(row | {"elpd": elpd[name] - elpd["wide"]} | common.quality(fits[name]))
     common.show(pd.DataFrame(rows).set_index(["table", "prior"]), digits=2)
 
 
 def main() -> None:
-    first = next(iter(TABLES))
-    small = {"tables": 2, "data": [first]}
-    chosen = common.options(
-        __doc__, small, part=("coverage", "change"), tables=50, data=common.Choice(TABLES)
-    )
+    small, parts = {"tables": 2, "data": [next(iter(TABLES))]}, ("coverage", "change")
+    data = common.Choice(TABLES)
+    chosen = common.options(__doc__, small, part=parts, tables=50, data=data)
     if chosen.part == "coverage":
         coverage(chosen.tables)
     else:

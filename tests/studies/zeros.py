@@ -72,10 +72,6 @@ def classes(p_zero: np.ndarray, zero: np.ndarray, number: int = 10) -> pd.DataFr
     return found.assign(away=away / np.sqrt(np.maximum(by_class["v"].sum(), 0.25)))
 
 
-def covered(scored: pd.DataFrame, theta: np.ndarray) -> float:
-    return float(common.items_covered(scored, theta).mean())
-
-
 def compared(
     kind: str, n_items: int, share: float, seed: int, mixture: bool = False
 ) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -91,22 +87,12 @@ def compared(
     low, median, high = soc.bands(soc.calibration_curves(model, middle))["p_zero"].to_numpy()[:, 0]
     moved = (scored["theta_mean"] - plain["theta_mean"]) / plain["theta_sd"]
 
-    def regret(table: pd.DataFrame) -> float:
+    row = common.quality(model)
+    for name, table in (("", scored), ("_plain", plain)):
         error = np.mean((table["theta_mean"] - truth["mean"]) ** 2)
-        return float(100.0 * error / np.mean(truth["variance"]))
-
-    row = {
-        "k": model.status.pareto_k,
-        "good": model.status.converged,
-        "cover": covered(scored, theta),
-        "cover_plain": covered(plain, theta),
-        "regret": regret(scored),
-        "regret_plain": regret(plain),
-        "low": low,
-        "middle": median,
-        "high": high,
-        "moved": float(np.sqrt(np.mean(moved**2))),
-    }
+        row[f"cover{name}"] = common.items_covered(table, theta).mean()
+        row[f"regret{name}"] = 100.0 * error / np.mean(truth["variance"])
+    row |= {"low": low, "middle": median, "high": high, "moved": np.sqrt(np.mean(moved**2))}
     labels = {"kind": kind, "share": share, "seed": seed}
     probabilities = pd.DataFrame({"p_zero": scored["p_zero"], "zero": theta == 0.0})
     return labels | row, probabilities.assign(**labels)
