@@ -23,7 +23,8 @@ from .style import AX
 _PROB = 0.95  # probability of bands that chance alone fills
 _COLUMNS, _CELLS = 3, 10  # of panels in a figure, and of bars in a histogram
 _PALEST = 0.9  # the light end of a colour map is hard to see on white
-_ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
+_ROW, _HEAD = 0.24, 0.75  # inches
+_LABEL, _SMALLEST = 8.0, 5.0  # points of labels
 _NUMBERS = ("value", "low", "high")
 
 
@@ -175,8 +176,7 @@ def plot_intervals(
     frame = table.table if isinstance(table, Result) else table
     parts = [part for _, part in _checked(frame).groupby("what", sort=False)]
     heights = [_HEAD + _ROW * min(len(part), rows) for part in parts]
-    size = 7.0, min(0.3 + sum(heights), _TALLEST)
-    row = style.panels(axes, size, len(parts), height_ratios=heights)
+    row = style.panels(axes, (7.0, 0.3 + sum(heights)), len(parts), height_ratios=heights)
     for ax, part in zip(row, parts, strict=True):
         worst = worst_first(part)[:rows].sort_index()
         _draw(ax, worst, len(part), reference)
@@ -222,6 +222,10 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
     style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{shown}", "", "", legend=False)
     ax.grid(visible=False, axis="y")
     names = (f"{name:.4g}" if isinstance(name, float) else name for name in part["where"])
-    ax.set_yticks(place, [style.escaped(name, 32) for name in names], fontsize=8)
+    room = 60 * ax.bbox.height / ax.figure.dpi / len(part)  # points, and a sixth between labels
+    size = min(max(room, _SMALLEST), _LABEL)
+    step = int(np.ceil(size / room))
+    labels = [style.escaped(name, 32) for name in names]
+    ax.set_yticks(place[::step], labels[::step], fontsize=size)
     ax.tick_params(axis="x", labelsize=8)
     ax.set_ylim(len(part) - 0.4, -0.6)  # the first row on top

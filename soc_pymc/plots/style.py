@@ -26,6 +26,7 @@ PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)  # for groups and score
 CURVE, OBSERVED, REFERENCE = BLUE, ORANGE, GREY  # what the fit says, outcomes, no difference
 VERDICTS = {"ok": BLUE, "warn": ORANGE, "fail": RED}
 FRAMELESS: dict[str, Any] = {"frameon": False, "fontsize": 8}
+_LETTER, _LINE, _KEY = 4.6, 14.0, 40.0  # points of a legend: of a letter, a line, and a key
 # labelled digits of logarithmic axes of at most so many decades
 _DIGITS = {0.8: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), 2.0: (1.0, 2.0, 5.0), 3.5: (1.0, 3.0)}
 _DPI, _WIDE = 160, 5.6  # of images, whose width in inches lets letters be read on a phone
@@ -48,12 +49,19 @@ def panels(
 
 
 def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
-    """Set title, labels, a legend without a frame, a light grid behind the data, and no box."""
-    ax.set_title(title, fontsize=10, loc="left")
+    """Set title, labels, a legend above the axes, a light grid behind the data, and no box."""
+    labels, lines = ax.get_legend_handles_labels()[1] if legend else [], 0
+    if labels and ax.figure.get_layout_engine() is None:  # nothing makes room outside the axes
+        ax.legend(**FRAMELESS)
+    elif labels:
+        width = 72 * ax.bbox.width / ax.figure.dpi
+        columns = max(1, int(width / (_KEY + _LETTER * max(map(len, labels)))))
+        lines = -(-len(labels) // columns)
+        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0}
+        ax.legend(ncols=columns, **place, **FRAMELESS)
+    ax.set_title(title, fontsize=10, loc="left", pad=6 + _LINE * lines)
     ax.set_xlabel(x)
     ax.set_ylabel(y)
-    if legend:
-        ax.legend(**FRAMELESS)
     ax.set_axisbelow(True)
     ax.grid(True, color="#e6e6e6", linewidth=0.6)
     for side in ("top", "right"):

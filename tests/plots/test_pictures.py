@@ -163,6 +163,30 @@ def test_a_score_that_is_too_high_is_seen():
     assert display.ax_ is axes
 
 
+def test_models_on_one_axes_have_an_entry_and_a_colour_each():
+    """And a legend that covers nothing."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.02, 0.98, 500)
+    y, ax = rng.random(500) < p, plt.subplots(layout="constrained")[1]
+    lines = [plot_calibration(y, x, name=name, ax=ax).line_ for name, x in (("a", p), ("b", p**2))]
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["perfectly calibrated", "a, 500 items", "b, 500 items"]
+    assert lines[0].get_color() != lines[1].get_color()
+    assert legend_bottom(ax) >= ax.bbox.y1
+
+
+@pytest.mark.parametrize("n", [21, 60])
+def test_labels_of_rows_do_not_overlap(n):
+    """A figure grows with the rows; in axes of the user labels shrink, and then some are left out."""
+    rows = pd.DataFrame({"where": [f"level {k}" for k in range(n)], "value": 1.0})
+    for axes in (None, plt.subplots()[1]):
+        [ax] = plots.plot_intervals(rows, n, axes=axes)
+        ax.figure.draw_without_rendering()
+        boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
+        assert all(low.y1 <= high.y0 for high, low in zip(boxes, boxes[1:], strict=False))
+        assert len(boxes) == n if axes is None else len(boxes) > n / 3
+
+
 def test_observed_points_are_those_of_bins():
     """Exact 0 and 1 are points of their own; intervals hold the share of each bin."""
     rng = np.random.default_rng(3)
@@ -230,6 +254,12 @@ def segments_in(ax):
     return [np.array(c.get_segments())[:, :, 0] for c in lines if len(c.get_segments())]
 
 
+def legend_bottom(ax):
+    """Returns the lower end of the legend, in the pixels of ``ax.bbox``."""
+    ax.figure.draw_without_rendering()
+    return ax.get_legend().get_window_extent().y0
+
+
 def longest_line(ax):
     """Returns the line of the most points: a curve."""
     return max(ax.lines, key=lambda line: len(line.get_xdata()))
@@ -244,6 +274,7 @@ def test_curves_and_bands_are_those_of_the_fit(family, example):
     if family == "gamma":
         spread = spread / curves["mean"]
     top, bottom = plots.plot_curves(fit, prob=0.8)
+    assert legend_bottom(top) >= top.bbox.y1
     for ax, draws in ((top, curves["mean"]), (bottom, spread)):
         score = longest_line(ax).get_xdata()
         np.testing.assert_allclose(score, curves["score"])
