@@ -16,7 +16,7 @@ from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
 from .checks.observations import check_rows, in_batches
 from .checks.pit import ALL, LEAST, equal_parts, large_sizes, pit_findings, slice_pits
-from .checks.results import FAIL, OK, SIDES, Result, result_table, with_verdicts
+from .checks.results import FAIL, OK, SIDES, Result, result_table
 from .data.binning import added
 from .data.items import Items, arguments_of, check_outcomes, is_group
 from .data.sources import batches
@@ -184,7 +184,7 @@ def held_out(
     table["where"] = rows["score"].map("score {:.4g}".format).mask(overall, ALL)
     table["value"] = rows["gain_percent"]
     table = table.assign(low=table["value"] - error, high=table["value"] + error)
-    table = with_verdicts(result_table(table[overall], findings, table[~overall]))
+    table = result_table(table[overall], findings, table[~overall])
     best = rows[overall].nlargest(1, "gain").iloc[0]
     base = next(iter(estimates))
     advice = (

@@ -46,7 +46,6 @@ def render(
     total, of_outcome = f"{overview.n:,} items", names["outcome"]
     title = f"Calibration of {items.score} against {of_outcome}"
     title = title if items.score else f"Theta of all items from {of_outcome}"
-    tested = check.table.loc[check.table["p"].notna(), "verdict"]
     at_scores = not fit.one_score and fit.prior.exposure is None
     return environment.get_template("page.html").render(
         title=options["title"] or title,
@@ -66,8 +65,7 @@ def render(
         groups=_groups(fit, stats),
         check=check,
         findings=tables.of_result(check.title, check),
-        tests=len(tested),
-        counts={verdict: int((tested == verdict).sum()) for verdict in ("fail", "warn")},
+        worst=tables.worst(check.table),
         pit=picture_of(plots.plot_pit, check, height=3.2),
         pit_by_score=picture_of(plots.plot_pit, check, by="score", height=4.0),
         lists=list(tables.item_tables(fit, overview, options["by"], threshold)),

@@ -4,11 +4,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 
 from .. import decisions, quantities
 from .._lib.reprs import html_table
-from ..checks.results import COLUMNS, PROB, Result, cells, intervals, number, worst_first
+from ..checks.results import (
+    COLUMNS,
+    FAIL,
+    OK,
+    PROB,
+    WARN,
+    Result,
+    cells,
+    intervals,
+    number,
+    worst_first,
+)
 from ..data.items import group_roles, has_score
 from ..data.statistics import Statistics
 from ..inference.results import Fit
@@ -33,6 +45,16 @@ def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -
 def of_result(title: str, result: Result) -> Markup:
     """Return the table of a result, the worst rows first."""
     return table(title, cells(worst_first(result.table)[:_MOST]), COLUMNS)
+
+
+def worst(table: pd.DataFrame) -> tuple[str, str]:
+    """Return the worst verdict of a check, and how many of its rows have it."""
+    counts, n = table["verdict"].value_counts(), len(table)
+    verdict = next(verdict for verdict in (FAIL, WARN, OK) if verdict in counts)
+    if verdict == OK:
+        return OK, f"All {n:,} checks pass"
+    ending = "s" if counts[verdict] == 1 else ""
+    return verdict, f"{counts[verdict]:,} of {n:,} checks {verdict}{ending}"
 
 
 def curve_table(fit: Fit, score: Any) -> Markup:

@@ -196,7 +196,6 @@ def checks_of(
         rows += _cluster_findings(fit, all_items or data)
     table = results.result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
-    table = results.with_verdicts(table)
     advice = (*advise(table, fit, Gains(fit, observed, rngs[3]), n), *pit.rare_levels(items.labels))
     counts = table["verdict"].value_counts()
     title = f"check: {n:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in results.VERDICTS)

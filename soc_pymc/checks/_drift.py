@@ -173,7 +173,7 @@ def _table(
     table = result_table(rows).dropna(subset="p", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select([of_day < FALSE_ALARMS / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
-    return table.assign(verdict=verdict)
+    return result_table(table.assign(verdict=verdict))
 
 
 class _Scale(NamedTuple):

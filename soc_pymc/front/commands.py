@@ -92,11 +92,16 @@ def _command(example: str, *options: Option) -> Callable[[Run], Run]:
     return enter
 
 
+def with_help(message: str, command: str) -> str:
+    """An error, and where the options of its command are listed."""
+    return f"{message}; {command} --help lists all options"
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line that says why."""
         command = self.prog if " " in self.prog else f"{self.prog} run"
-        self.exit(2, f"soc-pymc: error: {message}; {command} --help lists all options\n")
+        self.exit(2, f"soc-pymc: error: {with_help(message, command)}\n")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -68,8 +68,9 @@ def compare_scores(
     Result
         Its ``table`` has two rows for each score but the first: by how much its R^2 is larger, and
         its E Var(theta | t), negative for a better score; ``p`` is twice the posterior probability
-        on the other side of 0. ``data`` has the draws ``r_squared`` and ``unexplained`` (score,
-        draw) and the ``correlation`` (score) of errors.
+        on the other side of 0, and the verdict ``"warn"`` where the score is worse with p < 1 -
+        `prob`. ``data`` has the draws ``r_squared`` and ``unexplained`` (score, draw) and the
+        ``correlation`` (score) of errors.
 
     Raises
     ------
@@ -123,7 +124,10 @@ def compare_scores(
     gains = np.array([draws[0] - base[0] for draws in others])
     differences = {"R-squared": gains / total, "E Var(theta | t)": -gains}
     where = [f"{name} - {reference}" for name in further]
-    parts = (estimates(k, where, x.T, prob, p=two_sided(x.T)) for k, x in differences.items())
+    p = two_sided(gains.T)
+    worse = (p < 1.0 - prob) & (np.median(gains, axis=1) < 0.0)
+    columns = {"p": p, "verdict": np.where(worse, WARN, OK)}
+    parts = (estimates(k, where, x.T, prob, **columns) for k, x in differences.items())
     coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
     data = xr.Dataset({"correlation": ("score", correlation)}, coords, {"reference": reference})
     for name, draws in zip(("r_squared", "unexplained"), differences.values(), strict=True):
@@ -238,12 +242,22 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         rows = rows.assign(p=two_sided(draws), verdict=np.where(differs, WARN, OK))
         parts += [rows.sort_values("value", ascending=False, kind="stable"), sd]
         value, low, high = sd[_ENDS].iloc[0]
+        interval, score = f"{prob:.0%} interval", "from all items at equal score"
+        if number := int(differs.sum()):
+            verb = "differs" if number == 1 else "differ"
+            sentence = (
+                f"{number:,} of {len(n):,} levels of {column!r} {verb} {score}: the {interval} of "
+                f"the {effect} excludes {neutral:g}. About {(1.0 - prob) * len(n):.1f} would by "
+                "chance, at most."
+            )
+        else:
+            sentence = (
+                f"None of the {len(n):,} levels of {column!r} differs {score}: every {interval} of "
+                f"the {effect} includes {neutral:g}."
+            )
         advice.append(
-            f"{int(differs.sum()):,} of {len(n):,} levels of {column!r} differ from all "
-            f"items at equal score: their {prob:.0%} intervals of the {effect} exclude "
-            f"{neutral:g}. About {(1.0 - prob) * len(n):.1f} would by chance, at most. Together "
-            f"the levels differ by a typical {effect} of {value:.3g} (one sd; {prob:.0%} "
-            f"interval {low:.3g} to {high:.3g})."
+            f"{sentence} Together the levels differ by a typical {effect} of {value:.3g} (one sd; "
+            f"{interval} {low:.3g} to {high:.3g})."
         )
     dataset = xr.Dataset(data, levels, {"effect": effect, "neutral": neutral})
     return Result(result_table(*parts), dataset, tuple(advice), "effects of groups")

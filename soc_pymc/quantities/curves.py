@@ -304,8 +304,8 @@ def score_at(
     table = result_table(estimates("score", where, np.transpose(scores), prob))
     draws = {"score": (("target", "draw"), scores), "reached": ("target", shares)}
     advice = tuple(
-        f"{1 - share:.0%} of the draws do not reach {number:.4g} at the fit's scores: there the "
-        "interval ends at the last score."
+        f"{'Fewer than 0.1%' if share > 0.999 else f'{1 - share:.1%}'} of the draws do not reach "
+        f"{number:.4g} within the fit's scores: they count as the end of the scores nearest to it."
         for number, share in zip(targets, shares, strict=True)
         if share < 1
     )

@@ -250,6 +250,8 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
         (["curves", "gamma_fit.nc", "--group", "A", "--out", "new.csv"], "no groups"),
         (["curves", "gamma_fit.nc", "--exposure", "2", "--out", "new.csv"], "exposure"),
         (["check", "gamma_fit.nc", "values.nc", "--by", "a"], "no columns"),
+        (["run", "items.parquet", *ROLES[:-1], "none", "--out", "p.parquet"], "'none' is missing"),
+        (["run", "plain.nc", "items.parquet", *ROLES, "--out", "p.parquet"], "plain.nc"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
@@ -259,6 +261,7 @@ def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
     error = capsys.readouterr().err.strip()
     assert error.startswith("soc-pymc: error: ")
     assert text in error
+    assert error.endswith(f"; soc-pymc {words[0]} --help lists all options")
     assert "\n" not in error
     assert set(files.iterdir()) == before
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import itertools
 import warnings
 
 import matplotlib as mpl
@@ -177,13 +178,13 @@ def test_models_on_one_axes_have_an_entry_and_a_colour_each():
 
 @pytest.mark.parametrize("n", [21, 60])
 def test_labels_of_rows_do_not_overlap(n):
-    """A figure grows with the rows; in axes of the user labels shrink, and then some are left out."""
+    """A figure grows with its rows; in a user's axes labels shrink, then some are left out."""
     rows = pd.DataFrame({"where": [f"level {k}" for k in range(n)], "value": 1.0})
     for axes in (None, plt.subplots()[1]):
         [ax] = plots.plot_intervals(rows, n, axes=axes)
         ax.figure.draw_without_rendering()
         boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
-        assert all(low.y1 <= high.y0 for high, low in zip(boxes, boxes[1:], strict=False))
+        assert all(low.y1 <= high.y0 for high, low in itertools.pairwise(boxes))
         assert len(boxes) == n if axes is None else len(boxes) > n / 3
 
 
