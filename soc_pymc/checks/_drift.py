@@ -149,7 +149,7 @@ def drift(
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
     alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
     steps = ", ".join(f"{part} {step:.2g}" for part, step in states["step"].to_series().items())
-    advice = (f"Alarms: {alarms or 'none'}.", f"Typical step from a day to the next: {steps}.")
+    advice = (f"Alarms: {alarms or 'none'}.", f"Typical step from one day to the next: {steps}.")
     title = f"drift: {len(days):,} days, {stats.days[0]} to {stats.days[-1]}"
     return Drift(table, states, advice, title, fit=fit)
 

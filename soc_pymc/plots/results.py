@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib import colors
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -74,39 +73,38 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     axes, unused = np.split(style.panels(ax, size, rows, columns), [len(slices)])
     for panel in unused:
         panel.remove()
+    handles: dict[str, Any] = {}
     for place, (name, panel) in enumerate(zip(slices, axes, strict=True)):
-        _ecdf(result, name, panel)
-        if place >= len(slices) - columns:
-            panel.set_xlabel("PIT", fontsize=9)
-        if place % columns == 0:
-            panel.set_ylabel("ECDF - uniform", fontsize=9)
-    handles = axes[0].get_legend_handles_labels()[0]
-    for name, color in style.VERDICTS.items():
-        handles.append(Line2D([], [], color=color, label=f"PIT: {name}"))
-    outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5} if ax is None else {}
-    (ax or axes[0].figure).legend(handles=handles, **outside, **style.FRAMELESS)
+        x = "PIT" if place >= len(slices) - columns else ""
+        y = "ECDF - uniform" if place % columns == 0 else ""
+        title = _ecdf(result, name, panel)
+        style.finish(panel, title, x, y, legend=ax is not None, fontsize=8)
+        drawn, labels = panel.get_legend_handles_labels()
+        handles |= dict(zip(labels, drawn, strict=True))
+    if ax is None:
+        outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5}
+        axes[0].figure.legend(handles=[*handles.values()], **outside, **style.FRAMELESS)
     return axes
 
 
-def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
-    """Draw one slice: band, averaged and randomised ECDF differences, coloured by the verdict."""
+def _ecdf(result: CheckResult, name: str, ax: Axes) -> str:
+    """Draw band and ECDF differences of a slice, coloured by its verdict; return a title."""
     pit = result.data["pit"].to_dataset().sel(slice=name)
     table = result.table
     row = table[(table["what"] == "PIT") & (table["where"] == name)].iloc[0]
     n, u = int(pit["n_items"]), pit["u"].to_numpy()
-    style.finish(ax, "", "", "", legend=False)
     bound = float(stats.kstwo.isf(1 - _PROB, n))
     ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", color=style.REFERENCE, alpha=0.12, lw=0)
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
     ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label="averaged over randomisation")
-    ax.plot(u, pit["randomised"], color=style.VERDICTS[row["verdict"]], linewidth=1.5)
-    words = f"{n:,} items, p {p_value(row['p'])}: {row['verdict']}"
-    ax.set_title(f"{style.escaped(name, 36)}\n{words}", fontsize=8)
+    look = {"color": style.VERDICTS[row["verdict"]], "label": f"PIT: {row['verdict']}"}
+    ax.plot(u, pit["randomised"], linewidth=1.5, **look)
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
     ax.set(xlim=(0, 1), ylim=(-reach, reach), xticks=[0, 0.5, 1])
     ax.locator_params(axis="y", nbins=5)
     ax.tick_params(labelsize=8)
+    return f"{style.escaped(name, 36)}\n{n:,} items, p {p_value(row['p'])}: {row['verdict']}"
 
 
 def _histograms(result: CheckResult, ax: Axes) -> None:

@@ -48,7 +48,7 @@ def panels(
     return row
 
 
-def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
+def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True, fontsize: int = 10) -> None:
     """Set title, labels, a legend above the axes, a light grid behind the data, and no box."""
     labels, lines = ax.get_legend_handles_labels()[1] if legend else [], 0
     if labels and ax.figure.get_layout_engine() is None:  # nothing makes room outside the axes
@@ -59,7 +59,7 @@ def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
         lines = -(-len(labels) // columns)
         place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0}
         ax.legend(ncols=columns, **place, **FRAMELESS)
-    ax.set_title(title, fontsize=10, loc="left", pad=6 + _LINE * lines)
+    ax.set_title(title, fontsize=fontsize, loc="left", pad=6 + _LINE * lines)
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     ax.set_axisbelow(True)

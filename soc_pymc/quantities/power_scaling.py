@@ -22,7 +22,7 @@ _NAMES = {"mean": "E(theta | t)", "log_variance": "log Var(theta | t)", "r_squar
 _MEANINGS = {
     FAIL: "Prior and data disagree on {}: check the prior, or widen it by "
     "soc.Spline(level=, slope=, wiggle=).",
-    WARN: "The data say little of {}, where the prior decides: report that, or get more data.",
+    WARN: "The data say little about {}, so the prior decides: report that, or get more data.",
 }
 
 

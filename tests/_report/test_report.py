@@ -164,6 +164,10 @@ def test_the_check_is_that_of_print(page, fit, items):
     result = soc.check(fit, items, by="kind", seed=3, progress=False)
     assert all(sentence in page.words for sentence in result.advice)
     assert result.title in page.words
+    warnings = (result.table["verdict"] == "warn").sum()
+    headline = f"{warnings} of {len(result.table)} checks warn" if warnings else "All"
+    assert headline in page.words
+    assert result.title.endswith(f"{warnings} warn, 0 fail")
     rows = [tuple(row) for row in page.rows if len(row) == 8]
     assert set(results.cells(result.table)) <= set(rows)
     first = rows[rows.index(results.COLUMNS) + 1]

@@ -379,7 +379,7 @@ def test_pit_shows_every_slice_with_its_band(example):
         assert abs(randomised).max() == pytest.approx(row["value"], rel=0.2)  # on a grid
         band = ax.patches[0].get_extents().transformed(ax.transData.inverted())
         assert band.y1 == pytest.approx(stats.kstwo(int(pit["n_items"][k])).ppf(0.95))
-    by_kind = [ax.get_title() for ax in plots.plot_pit(result, by="kind")]
+    by_kind = [ax.get_title("left") for ax in plots.plot_pit(result, by="kind")]
     assert len(by_kind) == gamma.frame["kind"].nunique()
     assert all(title.startswith("kind = ") for title in by_kind)
     with pytest.raises(soc.FitError, match="not a column"):

@@ -3,14 +3,19 @@
 Against closed forms and sums over items one by one.
 """
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
 
 import soc_pymc as soc
 from soc_pymc import quantities
 from soc_pymc._model.splines import knots_in
+from soc_pymc.checks.results import p_value
 from soc_pymc.inference.results import Fit
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
@@ -124,7 +129,11 @@ def test_the_score_at_which_the_mean_reaches_a_target(plain_fit, small_fit):
     partly = quantities.score_at(small_fit, end)  # half of the draws end below
     assert float(partly.data["reached"][0]) == pytest.approx(0.5, abs=0.01)
     assert np.isfinite(partly.data["score"]).all()
-    assert "do not reach" in partly.advice[0]
+    assert re.match(r"In (49|50|51)\.\d% of the draws .* does not reach", partly.advice[0])
+    curve = soc.calibration_curves(small_fit)["mean"].to_numpy().reshape(-1, len(t))
+    lowest_ends = np.sort(curve.max(axis=1))[:2]
+    nearly = quantities.score_at(small_fit, lowest_ends.mean())  # one of 1,000 draws ends below
+    assert nearly.advice[0].startswith("In 0.1% of the draws")
 
 
 NAMES = ("gamma", "normal", "beta", "gamma_mixture", "groups", "five_steps")
@@ -287,6 +296,46 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     np.testing.assert_allclose(sd[["low", "value", "high"]].astype(float), spread, rtol=1e-6)
     assert "0.4 would by chance" in effects.advice[0]
     assert f"factor of {sd['value']:.3g} (one sd; 80% interval" in repr(effects)
+
+
+def test_all_tables_of_results_have_one_form(example):
+    """The same columns of the same types, and a verdict in every row."""
+    fit, items, stats = (
+        getattr(example("groups"), part) for part in ("fit", "items", "statistics")
+    )
+    plain_fit, plain = example("gamma").fit, example("gamma").items
+    dated = plain.source.assign(day=pd.date_range("2026-03-01", periods=2).repeat(2000))
+    dated = soc.PoissonItems(dated, **COUNT_ROLES, date="day")
+    worse = plain.source.assign(
+        score=plain.source["score"].sample(frac=1, random_state=0).to_numpy()
+    )
+    worse = soc.PoissonItems(worse, **COUNT_ROLES)
+    worse_fit = soc.fit(soc.summarize(worse, bins=20, **QUIET), **QUIET)
+    split = soc.evaluate.split_items(plain)
+    pairs = {"ours": (plain_fit, plain), "mixed": (worse_fit, worse)}
+    results = {
+        "check": soc.check(plain_fit, plain, subset=20, **QUIET),
+        "held_out": soc.evaluate.held_out(plain_fit, split, bins=3, **QUIET),
+        "drift": soc.drift(soc.summarize(dated, bins=10, **QUIET), plain_fit, **QUIET),
+        "sensitivity": soc.sensitivity(plain_fit, example("gamma").statistics, **QUIET),
+        "group_effects": quantities.group_effects(fit, stats),
+        "compare_scores": quantities.compare_scores(pairs, **QUIET),
+        "variance_reduction": quantities.variance_reduction(fit, items, bins=3, **QUIET),
+    }
+    form = results["check"].table.dtypes
+    assert list(form.index) == ["what", "where", "n", "value", "low", "high", "p", "verdict"]
+    for name, result in results.items():
+        pd.testing.assert_series_equal(result.table.dtypes, form, obj=name)
+        assert set(result.table["verdict"]) <= {"ok", "warn", "fail"}, name
+    assert set(results["compare_scores"].table["verdict"]) == {"warn"}
+
+
+@given(st.floats(0, 1))
+def test_a_printed_p_value_agrees_with_its_verdict(p):
+    shown = p_value(p)
+    for bound in (0.01, 0.05):
+        assert shown.startswith("<") or (float(shown) < bound) == (p < bound)
+    assert len(shown) <= 7 or min(abs(p / 0.01 - 1), abs(p / 0.05 - 1)) < 1e-3
 
 
 def test_summary_has_the_fits_numbers(example):
