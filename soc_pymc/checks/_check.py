@@ -95,9 +95,8 @@ class CheckResult(results.Result):
         from ..plots.results import plot_pit
         from ..plots.style import picture_of
 
-        picture = picture_of(plot_pit, self, height=3.2)
-        image = f'<img src="{picture.source}" width="{picture.width}" alt="PIT of all items">'
-        return super()._repr_html_() + image
+        image = '<img src="{source}" width="{width}" alt="PIT of all items">'
+        return super()._repr_html_() + image.format(**picture_of(plot_pit, self, height=3.2))
 
 
 @one_blas_thread

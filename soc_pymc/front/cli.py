@@ -64,7 +64,7 @@ def _handlers(arrived: list[int]) -> Iterator[None]:
 def _run(arguments: Sequence[str] | None) -> int:
     """Run one command, as `main`, without handling signals."""
     from .._lib.errors import SocError
-    from .commands import make_parser, sql, with_help
+    from .commands import make_parser, sql
 
     chosen, unknown = make_parser().parse_known_args(arguments)
     if unknown:
@@ -78,7 +78,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             chosen.run(chosen)
             sys.stdout.flush()  # a failed write must be an error of this command
     except SocError as error:
-        return _fail(with_help(str(error), f"soc-pymc {chosen.command}"))
+        return _fail(f"{error}; {chosen.listing}")
     except UnicodeEncodeError as error:
         lacks = f"{error.encoding} has no {error.object[error.start : error.end]!a}"
         return _fail(f"{lacks}: set PYTHONUTF8=1 or PYTHONIOENCODING=utf-8")
@@ -88,7 +88,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 128 + 13  # SIGPIPE, which Windows lacks
     except OSError as error:
         reason = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        return _fail(with_help(reason, f"soc-pymc {chosen.command}"))
+        return _fail(f"{reason}; {chosen.listing}")
     return 0
 
 

@@ -34,6 +34,7 @@ def _by_kind(text: Callable[[Family], str]) -> str:
     return ", ".join(f"{text(f)} for {f.outcome.words.outcomes}" for f in FAMILIES.values())
 
 
+_LISTING = "{} --help lists all options"
 _PATHS = "Parquet or CSV files, or a glob"
 _ITEMS = _option("items", _PATHS, nargs="+")
 _FIT = _option("fit", "a fit, from 'soc-pymc fit'")
@@ -92,16 +93,11 @@ def _command(example: str, *options: Option) -> Callable[[Run], Run]:
     return enter
 
 
-def with_help(message: str, command: str) -> str:
-    """An error, and where the options of its command are listed."""
-    return f"{message}; {command} --help lists all options"
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2 and one line that says why."""
+        """Exit with status 2 and one line that says why, and where all options are listed."""
         command = self.prog if " " in self.prog else f"{self.prog} run"
-        self.exit(2, f"soc-pymc: error: {with_help(message, command)}\n")
+        self.exit(2, f"soc-pymc: error: {message}; {_LISTING.format(command)}\n")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -115,7 +111,8 @@ def make_parser() -> argparse.ArgumentParser:
     for name, (run, example, options) in COMMANDS.items():
         about, epilog = run.__doc__, f"example: soc-pymc {name} {example}"
         command = commands.add_parser(name, help=about, description=about, epilog=epilog)
-        command.set_defaults(run=run, command=name, refuse=command.error)
+        listing = _LISTING.format(f"soc-pymc {name}")
+        command.set_defaults(run=run, listing=listing, refuse=command.error)
         command.add_argument("--quiet", action="store_const", const=False, dest="progress",
                              help="show no progress")  # fmt: skip
         for flag, settings in options:

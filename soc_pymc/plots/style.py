@@ -4,7 +4,6 @@ import base64
 import io
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -126,19 +125,10 @@ def number_of(n: int, what: str) -> str:
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
-@dataclass(frozen=True)
-class Picture:
-    """An image of the page."""
-
-    source: str  # the image itself, as a data URL
-    width: int  # pixels
-    height: int
-
-
 def picture_of(
     plot: Callable[..., Any], *arguments: Any, height: float, panels: Any = None, **options: Any
-) -> Picture:
-    """Draw one function of `soc.plots`, `height` inches high."""
+) -> dict[str, Any]:
+    """Return an image by a function of `soc.plots`: its data URL, and its size in pixels."""
     with plt.style.context("default"), warnings.catch_warnings():
         # letters that the font lacks are boxes in a picture, and text in the table beside it
         warnings.filterwarnings("ignore", "Glyph ", UserWarning)
@@ -151,4 +141,5 @@ def picture_of(
         plot(*arguments, **options)
         figure.savefig(image, format="png", dpi=_DPI, metadata={"Software": None})
     data = base64.b64encode(image.getvalue()).decode("ascii")
-    return Picture(f"data:image/png;base64,{data}", round(96 * _WIDE), round(96 * height))
+    sizes = {"width": round(96 * _WIDE), "height": round(96 * height)}
+    return {"source": f"data:image/png;base64,{data}", **sizes}
