@@ -65,9 +65,9 @@ def plot_curves(
         The fit; probability of the bands at each score (dark), and whether to add those that hold
         whole curves (light). A fit with a single draw has none.
     axes, group
-        Two axes to draw in, None makes a figure; the legend lies above them if the figure has a
-        layout, such as "constrained". Label of a group (of crossed groups a tuple), or up to seven
-        in a list: a line and a pointwise band for each; None draws the shared curve.
+        Two axes, of a figure with a layout such as "constrained"; None makes a figure. Label of a
+        group (of crossed groups a tuple), or up to seven in a list: a line and a pointwise band for
+        each; None draws the shared curve.
 
     Returns
     -------
@@ -345,8 +345,7 @@ def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: b
     number = min(lines, len(values))
     drawn = values[np.arange(number) * len(values) // number]
     labels = ["draws from the prior"] + [None] * (number - 1)
-    steps = np.broadcast_to(across, drawn.shape).T
-    ax.plot(*((steps, drawn.T) if along_x else (drawn.T, steps)), label=labels, **_LINE)
+    ax.plot(*((across, drawn.T) if along_x else (drawn.T, across)), label=labels, **_LINE)
     fill = ax.fill_between if along_x else ax.fill_betweenx
     fill(across, low, high, color=style.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
     median = (across, middle) if along_x else (middle, across)

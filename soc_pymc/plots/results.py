@@ -77,8 +77,7 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     for place, (name, panel) in enumerate(zip(slices, axes, strict=True)):
         x = "PIT" if place >= len(slices) - columns else ""
         y = "ECDF - uniform" if place % columns == 0 else ""
-        title = _ecdf(result, name, panel)
-        style.finish(panel, title, x, y, legend=ax is not None, fontsize=8)
+        style.finish(panel, _ecdf(result, name, panel), x, y, ax is not None, fontsize=8)
         drawn, labels = panel.get_legend_handles_labels()
         handles |= dict(zip(labels, drawn, strict=True))
     if ax is None:
@@ -90,8 +89,7 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
 def _ecdf(result: CheckResult, name: str, ax: Axes) -> str:
     """Draw band and ECDF differences of a slice, coloured by its verdict; return a title."""
     pit = result.data["pit"].to_dataset().sel(slice=name)
-    table = result.table
-    row = table[(table["what"] == "PIT") & (table["where"] == name)].iloc[0]
+    row = result.table.query("what == 'PIT' and where == @name").iloc[0]
     n, u = int(pit["n_items"]), pit["u"].to_numpy()
     bound = float(stats.kstwo.isf(1 - _PROB, n))
     ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", color=style.REFERENCE, alpha=0.12, lw=0)
@@ -129,8 +127,7 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
         style.plain_ticks(bar.ax.yaxis, *ends)
     ax.set(xlim=(0, 1), ylim=(0, None))
     title = f"{int(n.sum()):,} items in {style.number_of(len(n), 'bin')} of the score"
-    style.finish(ax, title, "PIT", "density", legend=False)
-    ax.legend(loc="lower center", **style.FRAMELESS)
+    style.finish(ax, title, "PIT", "density")
 
 
 def plot_intervals(
@@ -190,8 +187,7 @@ def _checked(table: pd.DataFrame) -> pd.DataFrame:
     chosen = table.reset_index(drop=True)
     for name in _NUMBERS:
         try:
-            chosen[name] = chosen.get(name, np.nan)
-            chosen[name] = pd.to_numeric(chosen[name]).astype(float)
+            chosen[name] = pd.Series(pd.to_numeric(chosen.get(name, np.nan)), chosen.index, float)
         except (TypeError, ValueError):
             raise FitError(f"column {name!r} of the table must hold numbers") from None
     known = chosen[np.isfinite(chosen["value"])]
