@@ -14,7 +14,7 @@ from ._lib.arrays import Floats
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
-from .checks.observations import check_rows, in_batches
+from .checks.observations import check_rows
 from .checks.pit import ALL, LEAST, equal_parts, large_sizes, pit_findings, slice_pits
 from .checks.results import FAIL, OK, SIDES, Result, result_table
 from .data.binning import added
@@ -27,7 +27,7 @@ from .families.outcomes import OUTCOMES, Outcome
 from .families.scales import LINEAR, LOG, STEPS
 from .inference.results import Fit, named_fits
 from .posterior.curves import warn_of_extrapolation
-from .posterior.item_columns import Columns, frame_columns
+from .posterior.item_columns import Columns, frame_columns, in_chunks
 from .posterior.predictive import posterior_of
 
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
@@ -164,8 +164,7 @@ def held_out(
     by_name, outcome = named_fits(fits, "fit"), OUTCOMES[split.train.kind]
     train, test = (read_frame(part) for part in (split.train, split.test))
     score, new, _ = score_and_outcomes(test, outcome)
-    if not np.array_equal(train["score"].to_numpy(dtype=float), score):
-        raise ItemsError("the two parts of the split do not have the same rows: use split_items")
+    check_rows(train, test, {"score": "score"}, "the test part of the split")
     warn_of_clusters(by_name, split.test, "standard errors")
     # gains are over the first estimate
     estimates = {} if outcome.forms.wrong_scores(score, new).any() else {"t": score}
@@ -213,7 +212,7 @@ def _judged(
         return posterior.further_cdf_interval(part, part["new"], part["new_size"])
 
     pairs = {**train, "new": test[observed], "new_size": test[size]}
-    intervals = in_batches("predictive distribution", pairs, _CHUNK, progress, ends)
+    intervals = in_chunks(ends, _CHUNK, pairs, "predictive distribution", progress)
     n = np.ones(len(train["score"]), dtype=np.int64)
     large = large_sizes(posterior.outcome, test[size], _EXPOSED)
     masks = {ALL: n > 0} | {name: x for name, x in large.items() if x.sum() >= min(LEAST, len(n))}

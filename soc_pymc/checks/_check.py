@@ -13,7 +13,7 @@ from scipy import stats
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
-from .._lib.progress import phase
+from .._lib.progress import parts, phase
 from .._lib.threads import one_blas_thread
 from ..data.items import Items, group_roles
 from ..data.sources import open_table, word_columns
@@ -30,7 +30,6 @@ from .observations import (
     clustered,
     even_draws,
     observe,
-    parts,
     thin,
     totals_without_folds,
 )

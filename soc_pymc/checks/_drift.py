@@ -17,6 +17,7 @@ from scipy import optimize, special, stats
 from .._lib.arguments import SEED, OrNone
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
+from .._lib.progress import parts
 from .._lib.threads import one_blas_thread
 from .._model.splines import knots_in
 from ..data.items import day as day_rule
@@ -26,7 +27,7 @@ from ..inference.fitting import fit as fit_all
 from ..inference.results import FIT, Fit
 from ..posterior.curves import place_of, with_posterior
 from ..posterior.predictive import posterior_of
-from .observations import CurveRows, check_roles, curve_rows, observe, parts, thin
+from .observations import CurveRows, check_roles, curve_rows, observe, thin
 from .pit import cdf_ends, pit_tests
 from .results import FAIL, OK, SIDES, WARN, WARNS, Findings, Result, finding, result_table
 

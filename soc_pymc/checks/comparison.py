@@ -20,14 +20,13 @@ from ..families.family import reads_joint
 from ..families.priors import Prior
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import PARETO_K, Fit, Status, named_fits, outcome_roles
-from ..posterior.item_columns import Columns, select
+from ..posterior.item_columns import Columns, in_chunks, select
 from ..posterior.predictive import posterior_of, proper
 from .observations import (
     ITEMS_OR_STATISTICS,
     Observations,
     clustered,
     curve_rows,
-    in_batches,
     observe,
     thin,
 )
@@ -62,7 +61,7 @@ def leave_one_out(
         return np.stack([without, full, density.var(axis=0)])
 
     step = max(1, _NUMBERS // draws)
-    by_row, full, sway = in_batches(title, items.columns, step, progress, moments)
+    by_row, full, sway = in_chunks(moments, step, items.columns, title, progress)
     number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
     worst = np.argsort(-sway)[:number]
     density = posterior.log_density(select(items.columns, worst))

@@ -24,9 +24,9 @@ from scipy import stats
 from .._lib.arrays import Bools, Floats, Ints
 from ..families.outcomes import Outcome
 from ..inference.results import Fit
-from ..posterior.item_columns import Columns, select
+from ..posterior.item_columns import Columns, in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of
-from .observations import Observations, even_draws, in_batches
+from .observations import Observations, even_draws
 from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding, number
 
 ALL = "all items"
@@ -140,7 +140,7 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
         (below, _), (_, upto) = map(posterior.cdf_interval, rows)
         return below, np.maximum(upto, below)
 
-    return in_batches("predictive distribution", columns, _CHUNK, progress, ends)
+    return in_chunks(ends, _CHUNK, columns, "predictive distribution", progress)
 
 
 def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Dataset:

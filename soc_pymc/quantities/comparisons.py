@@ -14,7 +14,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from ..checks.observations import check_roles, check_rows, in_batches
+from ..checks.observations import check_roles, check_rows
 from ..checks.pit import equal_parts
 from ..checks.results import FAIL, OK, PROB, WARN, Result, estimates, result_table, two_sided
 from ..data.items import Grouping, Items, label_of
@@ -23,7 +23,7 @@ from ..families.scales import LINEAR, LOG, LOGIT
 from ..inference.results import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.curves import extrapolation_reported, items_at_once
-from ..posterior.item_columns import Columns, check_groups, read_items, select
+from ..posterior.item_columns import Columns, check_groups, in_chunks, read_items, select
 from ..posterior.predictive import posterior_of
 from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_parts
 
@@ -175,7 +175,7 @@ def _influence(
         return np.stack([shifts, log_density.var(axis=0)])
 
     step = items_at_once(fit)
-    influence, variance = in_batches("influence of items", columns, step, progress, values)
+    influence, variance = in_chunks(values, step, columns, "influence of items", progress)
     return influence, float(variance.sum() * explained.var() / len(explained))
 
 
