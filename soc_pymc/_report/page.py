@@ -1,7 +1,6 @@
 """The page as text: one template over sentences, tables, pictures and the options of the call."""
 
 import datetime
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -15,6 +14,9 @@ from .. import __version__, decisions, plots, quantities
 from .._lib.reprs import html_table, short, visible
 from ..checks import results
 from ..checks._check import CheckResult
+from ..checks.advice import as_code
+from ..checks.comparison import other_total
+from ..checks.observations import Observations
 from ..checks.results import FAIL, OK, PROB, WARN, number
 from ..data.items import Items, arguments_of, group_roles, has_score
 from ..data.sources import kind_of
@@ -39,7 +41,7 @@ _PROBS = (0.05, 0.1, 0.95)
 
 def render(
     fit: Fit, items: Items, stats: Statistics, overview: Overview, check: CheckResult,
-    options: Mapping[str, Any],
+    options: Mapping[str, Any], same: bool,
 ) -> str:  # fmt: skip
     """Return the page; all text in it is escaped, invisible characters too."""
     environment = Environment(
@@ -66,7 +68,7 @@ def render(
         sampled=f"all {n:,} items" if n == overview.n else f"a random {n:,} of {total}",
         in_short=in_short(fit, stats, overview, threshold),
         fitted=_fitted(fit, items, stats),
-        same=same_items(fit, stats),
+        same=same,
         far=overview.far,
         curves=picture_of(plots.plot_curves, fit, PROB, height=5.8, panels=(3, 2)),
         curve_table=curve_table(fit, overview.sample.columns["score"]),
@@ -123,14 +125,11 @@ def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
     roles = ", ".join(f"{name}={column!r}" for name, column in arguments_of(items.roles).items())
     joint = ", joint=True" if reads_joint(fit.prior) else ""
     words = "".join(f", {k}={v!r}" for k, v in options.items() if v not in (None, ()))
-    prior, method = (
-        re.sub(r"\b([A-Z]\w*\()", r"soc.\1", short(record)) for record in (fit.prior, fit.method)
-    )
     return (
         "import soc_pymc as soc\n\n"
         f"items = soc.{type(items).__name__}({source}, {roles})\n"
         f"stats = soc.summarize(items{joint})  # {fit.data['constant_data'].sizes['bin']:,} bins\n"
-        f"fit = soc.fit(stats, {prior}, {method})\n"
+        f"fit = soc.fit(stats, {as_code(fit.prior)}, soc.{short(fit.method)})\n"
         f"soc.report(fit, items{words})\n"
     )
 
@@ -245,8 +244,6 @@ def _ranked(
 
 def same_items(fit: Fit, stats: Statistics) -> bool:
     """Return True if these items made the fit, as far as totals tell."""
-    outcome, n_items = posterior_of(fit).outcome, fit.data["constant_data"]["n_items"]
-    # bins keep the sum of whole outcomes, and the mean of others
-    sums = fit.data["observed_data"][outcome.observed] * (1 if outcome.whole else n_items)
-    same_total = np.isclose(float(sums.sum()), float(stats.data["sum_y"].sum()), rtol=1e-9)
-    return bool(same_total) and int(n_items.sum()) == stats.n_items
+    part, outcome = stats.table("part"), posterior_of(fit).outcome
+    columns = {outcome.observed: part["sum_y"] / part["n"]}
+    return not other_total(fit, Observations(columns, part["n"], {}, {}))

@@ -95,7 +95,10 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> str:
     ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", color=style.REFERENCE, alpha=0.12, lw=0)
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
     ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label="averaged over randomisation")
-    look = {"color": style.VERDICTS[row["verdict"]], "label": f"PIT: {row['verdict']}"}
+    look: dict[str, Any] = {
+        "color": style.VERDICTS[row["verdict"]],
+        "label": f"PIT: {row['verdict']}",
+    }
     ax.plot(u, pit["randomised"], linewidth=1.5, **look)
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)

@@ -28,7 +28,6 @@ from ..posterior.predictive import posterior_of
 from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_parts
 
 _SAMPLE = 20_000  # random items that correlations are computed from
-
 ALL_LEVELS = "all levels"
 _ENDS = ["value", "low", "high"]
 _POINTS = 20  # scores that stand for a level's items: deviations are smooth
@@ -38,7 +37,6 @@ _EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
     LOGIT.name: ("odds ratio", np.exp, 1.0),
     LINEAR.name: ("difference", np.asarray, 0.0),
 }
-
 THRESHOLD = 0.05  # sensitivity from which a result depends on the prior
 _ALPHAS = (0.99, 1.01)  # powers, between which the sensitivity is a difference quotient
 _FEWEST = 100  # draws
@@ -257,22 +255,14 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         rows = rows.assign(p=two_sided(draws), verdict=np.where(differs, WARN, OK))
         parts += [rows.sort_values("value", ascending=False, kind="stable"), sd]
         value, low, high = sd[_ENDS].iloc[0]
-        interval, score = f"{prob:.0%} interval", "from all items at equal score"
-        if number := int(differs.sum()):
-            verb = "differs" if number == 1 else "differ"
-            sentence = (
-                f"{number:,} of {len(n):,} levels of {column!r} {verb} {score}: the {interval} of "
-                f"the {effect} excludes {neutral:g}. About {(1.0 - prob) * len(n):.1f} would by "
-                "chance, at most."
-            )
-        else:
-            sentence = (
-                f"None of the {len(n):,} levels of {column!r} differs {score}: every {interval} of "
-                f"the {effect} includes {neutral:g}."
-            )
+        number, interval = int(differs.sum()), f"{prob:.0%} interval"
+        who = f"{number:,} of {len(n):,}" if number else f"None of the {len(n):,}"
+        by_chance = f". About {(1.0 - prob) * len(n):.1f} would by chance, at most" * (number > 0)
         advice.append(
-            f"{sentence} Together the levels differ by a typical {effect} of {value:.3g} (one sd; "
-            f"{interval} {low:.3g} to {high:.3g})."
+            f"{who} levels of {column!r} {'differ' if number > 1 else 'differs'} from all items at "
+            f"equal score: {'the' if number else 'no'} {interval} of the {effect} excludes "
+            f"{neutral:g}{by_chance}. Together the levels differ by a typical {effect} of "
+            f"{value:.3g} (one sd; {interval} {low:.3g} to {high:.3g})."
         )
     dataset = xr.Dataset(data, levels, {"effect": effect, "neutral": neutral})
     return Result(result_table(*parts), dataset, tuple(advice), "effects of groups")

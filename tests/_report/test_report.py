@@ -62,7 +62,6 @@ class Page(HTMLParser):
                 self.rows[-1][-1] += data
 
     def row(self, name):
-        """Returns the one row whose first cell is this."""
         (row,) = [row for row in self.rows if row[0] == name]
         return row
 
@@ -72,12 +71,10 @@ class Page(HTMLParser):
         return self.rows[heads[0] + 1 : heads[0] + 11]
 
     def images(self):
-        """Returns the sources of all images."""
         return [attributes["src"] for tag, attributes in self.tags if tag == "img"]
 
 
 def numbers_in(*cells):
-    """Returns the numbers in cells of a table; percentages are shares."""
     numbers = []
     for text in re.findall(r"[−-]?[\d,.]*\d(?:e[−-]?\d+)?%?", " ".join(cells)):
         plain = text.replace(",", "").replace("−", "-")
@@ -112,7 +109,6 @@ def check_structure(text):
 
 
 def write(fit, items, folder, **options):
-    """Writes a page as the folder's only file and returns its text."""
     path = soc.report(fit, items, out=folder / "report.html", progress=False, **options)
     assert path == folder / "report.html"
     assert [p.name for p in folder.iterdir()] == ["report.html"]

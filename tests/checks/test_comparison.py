@@ -192,6 +192,18 @@ def test_fits_of_other_items_are_not_compared(fits, small_frame, small_statistic
         soc.compare(fits, half, **QUIET)
 
 
+def test_items_are_left_out_of_the_fit_that_they_made(example):
+    """The test of their PIT is ArviZ's; new items have no place in the fit."""
+    fit, items = example("normal").fit, example("normal").items
+    result = soc.check(fit, items, subset=200, **QUIET)
+    row = result.table.set_index("what").loc["LOO-PIT"]
+    p, *_ = result.data["loo_pit"]["value"].azstats.uniformity_test("item", method="prit_c")
+    assert row["p"] == pytest.approx(float(p))
+    new = items.source.assign(value=items.source["value"].sample(frac=1.0, random_state=0) + 1.0)
+    new = soc.check(fit, example("normal").case.items(new), subset=200, **QUIET)
+    assert "LOO-PIT" not in set(new.table["what"])
+
+
 @pytest.mark.slow
 def test_arviz_takes_checks_of_mixtures(example):
     case = example("gamma_mixture")
@@ -209,19 +221,8 @@ def case_statistics(name, frame, bins=20, **options):
     return soc.summarize(FAMILIES[name].items(frame), bins=bins, **QUIET, **options)
 
 
-def busy_frame(n=1500):
-    """Returns counts whose rate falls with the exposure, beyond what the score says."""
-    rng = np.random.default_rng(0)
-    score = rng.lognormal(-3.0, 0.5, n)
-    exposure = np.ceil(rng.lognormal(4.0, 1.5, n))
-    theta = rng.gamma(4.0, score / 4.0) * (exposure / 50.0) ** -0.3
-    return pd.DataFrame(
-        {"score": score, "count": rng.poisson(theta * exposure), "exposure": exposure}
-    )
-
-
 def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
-    stats = case_statistics("gamma", busy_frame())
+    stats = case_statistics("gamma", faulty_frame("exposure"))
     fit = soc.fit(stats, "auto", FAST, **QUIET)
     table = fit.selection
     assert list(table.columns) == COLUMNS
@@ -344,14 +345,7 @@ LABEL = re.compile(r"(group|cluster)='(\w+)'")
 STIFF = soc.Gamma(mean=soc.Spline(knots=2))
 
 
-def with_effect(frame, effect):
-    """Returns counts whose rates are multiplied by an effect, which no score knows."""
-    rng = np.random.default_rng(0)
-    return frame.assign(count=rng.poisson(frame["theta"] * effect * frame["exposure"]))
-
-
 def lognormal(rng, mean, variance):
-    """Returns theta with a tail much longer than a Gamma's."""
     return mean * rng.lognormal(-0.72, 1.2, len(mean))
 
 
@@ -370,7 +364,8 @@ def faulty_frame(fault):
         "wiggle": np.exp(0.8 * np.sin(4.0 * np.log(frame["score"]))),
         "bias": 1.3,
     }
-    return with_effect(frame, effects[fault])
+    rate = frame["theta"] * effects[fault] * frame["exposure"]
+    return frame.assign(count=np.random.default_rng(0).poisson(rate))
 
 
 REMEDIES = [

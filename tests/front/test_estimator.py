@@ -45,7 +45,6 @@ def columns_of(example, n=None):
 
 @pytest.fixture(scope="module")
 def fitted(example):
-    """Returns an estimator with the statistics and the fit of an example."""
 
     def of(family):
         known = example(family)
@@ -172,7 +171,6 @@ def test_clusters_widen_the_fit(example):
 
 
 def _one_column(estimator, X, X_test=None, kernel=None):
-    """Returns data of the checks as one column."""
     return X[:, :1] if X_test is None else (X[:, :1], X_test[:, :1])
 
 

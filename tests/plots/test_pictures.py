@@ -60,7 +60,6 @@ class Material:
 
 @pytest.fixture(scope="module")
 def material(example):
-    """Returns the material of a family, made once."""
     return functools.cache(lambda family: Material(example(family)))
 
 
@@ -122,12 +121,10 @@ def test_intervals_of_hostile_names():
     assert any(HOSTILE in word.replace(r"\$", "$") for word in words)
 
 
-SELDOM = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("exposure", "gamma_mixture", "zeros")
-]
+OTHERS = ("groups", "exposure", "gamma_mixture", "zeros")
 
 
-@pytest.mark.parametrize("case", ["groups", *SELDOM])
+@pytest.mark.parametrize("case", thinned(OTHERS, ["groups"]))
 def test_other_fits(case, example):
     """Mixtures, groups, terms in exposure and spikes at zero."""
     fit = example(case).fit
@@ -250,7 +247,6 @@ def bands_in(ax):
 
 
 def segments_in(ax):
-    """Returns the ends of horizontal lines, (collections, lines, 2)."""
     lines = [c for c in ax.collections if isinstance(c, LineCollection)]
     return [np.array(c.get_segments())[:, :, 0] for c in lines if len(c.get_segments())]
 
@@ -262,7 +258,6 @@ def legend_bottom(ax):
 
 
 def longest_line(ax):
-    """Returns the line of the most points: a curve."""
     return max(ax.lines, key=lambda line: len(line.get_xdata()))
 
 
