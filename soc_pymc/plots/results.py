@@ -95,17 +95,14 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> str:
     ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", color=style.REFERENCE, alpha=0.12, lw=0)
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
     ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label="averaged over randomisation")
-    look: dict[str, Any] = {
-        "color": style.VERDICTS[row["verdict"]],
-        "label": f"PIT: {row['verdict']}",
-    }
-    ax.plot(u, pit["randomised"], linewidth=1.5, **look)
+    verdict, label = row["verdict"], f"PIT: {row['verdict']}"
+    ax.plot(u, pit["randomised"], color=style.VERDICTS[verdict], linewidth=1.5, label=label)
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
     ax.set(xlim=(0, 1), ylim=(-reach, reach), xticks=[0, 0.5, 1])
     ax.locator_params(axis="y", nbins=5)
     ax.tick_params(labelsize=8)
-    return f"{style.escaped(name, 36)}\n{n:,} items, p {p_value(row['p'])}: {row['verdict']}"
+    return f"{style.escaped(name, 36)}\n{n:,} items, p {p_value(row['p'])}: {verdict}"
 
 
 def _histograms(result: CheckResult, ax: Axes) -> None:
