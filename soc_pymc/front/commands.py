@@ -342,8 +342,6 @@ def compare(chosen: Chosen) -> None:
     "stats.nc --out drift.csv",
     _option("statistics", "statistics with days, from 'soc-pymc summarize ... --date'"),
     _option("--fit", "the fit in use, from which days depart (default: one of all days)"),
-    _option("--false-alarms", "largest probability of any false alarm in 60 days (default: 0.05)",
-            type=float),
     _SEED,
     _option("--out", "CSV file to write", required=True),
 )  # fmt: skip

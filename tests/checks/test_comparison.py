@@ -20,15 +20,7 @@ from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
 from tests.checks.test_checks import exact_ends, statistics_of
-from tests.examples import (
-    COUNT_ROLES,
-    FAMILIES,
-    QUIET,
-    count_frame,
-    thinned,
-    trial_frame,
-    value_frame,
-)
+from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, thinned, trial_frame
 
 
 def laws(fit, frame, kind="counts"):
@@ -327,8 +319,7 @@ def plain_truth(kind, seed):
     n = [2000, 5000, 20_000][seed % 3]
     if kind == "gamma":
         return case_statistics(kind, soc.simulation.s1(n, seed=seed), None)
-    frame = {"normal": value_frame, "beta": trial_frame}[kind](min(n, 5000), seed)
-    return case_statistics(kind, frame, None)
+    return case_statistics(kind, FAMILIES[kind].frame(min(n, 5000), seed), None)
 
 
 @pytest.mark.slow

@@ -260,10 +260,10 @@ def evidence(result):
     return result.table.set_index("where").assign(z=result.data["z"].to_numpy())
 
 
-@pytest.mark.parametrize(
-    "kind",
-    thinned(["s1", "informative", "coarse", "sure", "trials", "values"], ["informative"]),
-)
+WORLDS = ["s1", "informative", "coarse", "sure", "trials", "values"]
+
+
+@pytest.mark.parametrize("kind", thinned(WORLDS, ["informative"]))
 def test_honest_scores_raise_no_alarm(kind):
     """Tests of 5% on two pieces of evidence: none of three fixed seeds raises an alarm."""
     for seed in (3, 4, 5):

@@ -178,32 +178,23 @@ def test_sql_and_exported_prior_are_those_of_the_functions(files, example, folde
 @pytest.mark.parametrize(
     ("words", "prior"),
     [
-        ([], soc.Gamma()),
-        (["--pool-groups"], soc.Gamma(groups=False)),
-        (["--monotone", "--bin-effects"], soc.Gamma(monotone=True, bin_effects=True)),
-        (["--exposure-term", "--knots", 7], soc.Gamma(*[soc.Spline(knots=7)] * 2, soc.Spline())),
-        (["--scale", "rank"], soc.Gamma(*[soc.Spline(scale="rank")] * 2)),
-        (["--prior", "gamma-mixture", "--zero"], soc.GammaMixture(zero=True)),
+        ("fit", soc.Gamma()),
+        ("fit --pool-groups", soc.Gamma(groups=False)),
+        ("fit --monotone --bin-effects", soc.Gamma(monotone=True, bin_effects=True)),
+        ("fit --exposure-term --knots 7", soc.Gamma(*[soc.Spline(knots=7)] * 2, soc.Spline())),
+        ("fit --scale rank", soc.Gamma(*[soc.Spline(scale="rank")] * 2)),
+        ("fit --prior gamma-mixture --zero", soc.GammaMixture(zero=True)),
+        ("run", "auto"),
+        ("run --prior auto", "auto"),
+        ("run --monotone", soc.Gamma(monotone=True)),
+        ("run --prior gamma", soc.Gamma()),
     ],
 )
 def test_each_option_is_a_field_of_the_prior(words, prior):
-    words = ["fit", "s.nc", *map(str, words), "--out", "f.nc"]
-    assert prior_of(make_parser().parse_args(words), "poisson", grouped=True) == prior
-
-
-@pytest.mark.parametrize(
-    ("words", "prior"),
-    [
-        ([], "auto"),
-        (["--prior", "auto"], "auto"),
-        (["--monotone"], soc.Gamma(monotone=True)),
-        (["--prior", "gamma"], soc.Gamma()),
-    ],
-)
-def test_run_chooses_a_prior_unless_options_describe_one(words, prior):
-    words = ["run", "items.parquet", *words, "--out", "scored.parquet"]
-    chosen = make_parser().parse_args(words)
-    assert prior_of(chosen, "poisson", grouped=True, default="auto") == prior
+    """Unless options describe one, ``run`` chooses the prior."""
+    chosen = make_parser().parse_args([*words.split(), "file", "--out", "new"])
+    default = "auto" if words.startswith("run") else None
+    assert prior_of(chosen, "poisson", grouped=True, default=default) == prior
 
 
 ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]

@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 import sklearn
 from scipy import stats
+from sklearn import model_selection
 from sklearn.base import clone
-from sklearn.model_selection import (
-    GridSearchCV,
-    KFold,
-    cross_val_predict,
-    cross_val_score,
-    cross_validate,
-)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
-from sklearn.utils.estimator_checks import check_estimator
 
 import soc_pymc as soc
 from tests.examples import ROLES, SINGLE_FAMILIES
@@ -189,7 +182,7 @@ def test_scikit_learns_own_checks(monkeypatch):
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, noise_sd=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few items, of equal scores
-        results = check_estimator(
+        results = estimator_checks.check_estimator(
             calibrator, expected_failed_checks=EXPECTED, on_fail=None, on_skip=None
         )
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
@@ -205,17 +198,19 @@ def test_exposures_go_through_pipelines_and_searches(ads):
     t, y, n = ads[["score"]].to_numpy(), ads["count"].to_numpy(), ads["exposure"].to_numpy()
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=20)
     pipe = make_pipeline(FunctionTransformer(lambda x: np.maximum(x, 1e-3)), calibrator)
-    folds = KFold(2)
-    results = cross_validate(pipe, t, y, cv=folds, params={"exposure": n}, return_estimator=True)
+    folds = model_selection.KFold(2)
+    results = model_selection.cross_validate(
+        pipe, t, y, cv=folds, params={"exposure": n}, return_estimator=True
+    )
     for (train, test), estimator, score in zip(
         folds.split(t), results["estimator"], results["test_score"], strict=True
     ):
         assert float(estimator[-1].statistics_.data["sum_N"].sum()) == n[train].sum()
         alone = clone(calibrator).fit(np.maximum(t[train], 1e-3), y[train], n[train])
         assert score == pytest.approx(alone.score(t[test], y[test], n[test]))
-    predicted = cross_val_predict(pipe, t, y, cv=folds, params={"exposure": n})
+    predicted = model_selection.cross_val_predict(pipe, t, y, cv=folds, params={"exposure": n})
     assert np.corrcoef(np.log(predicted), np.log(ads["true_mean"]))[0, 1] > 0.97
-    search = GridSearchCV(calibrator, {"bins": [5, 20]}, cv=folds)
+    search = model_selection.GridSearchCV(calibrator, {"bins": [5, 20]}, cv=folds)
     search.fit(t, y, exposure=n)
     assert float(search.best_estimator_.statistics_.data["sum_N"].sum()) == n.sum()
     pipe.fit(t, y, exposure=n)
@@ -229,6 +224,8 @@ def test_exposures_are_not_left_out_of_scores(ads):
     t, y, n = few[["score"]].to_numpy(), few["count"].to_numpy(), few["exposure"].to_numpy()
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y, n)
     with pytest.raises(ValueError, match="enable_metadata_routing=True"):  # without routing
-        cross_val_score(calibrator, t, y, cv=2, params={"exposure": n}, error_score="raise")
+        model_selection.cross_val_score(
+            calibrator, t, y, cv=2, params={"exposure": n}, error_score="raise"
+        )
     counts = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y)  # of exposure 1
     assert float(counts.statistics_.data["sum_N"].sum()) == len(y)
