@@ -184,7 +184,6 @@ def test_numbers_in_short(page, fit, items):
 
 
 def above(page, prob):
-    """Returns the number of items that the page says lie above the threshold."""
     says = rf"([\d,]+) of [\d,]+ items lie above 0.05 with a probability of more than {prob:.0%}"
     return int(re.search(says, page.words)[1].replace(",", ""))
 

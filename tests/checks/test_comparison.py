@@ -30,7 +30,6 @@ def laws(fit, frame, kind="counts"):
 
 
 def densities(fit, frame, kind="counts"):
-    """Returns SciPy's log densities of the items under each draw of the curves, (draws, n)."""
     law, outcome = laws(fit, frame, kind), frame[KINDS[kind].roles[1]].to_numpy()
     return law.logpdf(outcome) if kind == "values" else law.logpmf(outcome)
 

@@ -8,6 +8,7 @@ import sklearn
 from scipy import stats
 from sklearn import model_selection
 from sklearn.base import clone
+from sklearn.model_selection import cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
@@ -23,14 +24,7 @@ def ads(example):
     return example("gamma").frame.head(1500)
 
 
-@pytest.fixture
-def routing():
-    with sklearn.config_context(enable_metadata_routing=True):
-        yield
-
-
 def columns_of(example, n=None):
-    """Returns scores, outcomes, and the sizes of outcomes by their role."""
     _, outcome, size = ROLES[type(example.items)]
     frame = example.frame.head(n or len(example.frame))
     return frame["score"], frame[outcome], {size: frame[size]}
@@ -192,16 +186,14 @@ def test_scikit_learns_own_checks(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("routing")
+@sklearn.config_context(enable_metadata_routing=True)
 def test_exposures_go_through_pipelines_and_searches(ads):
     """Without exposures they are 1 and scores are far off, so the score shows that they arrive."""
     t, y, n = ads[["score"]].to_numpy(), ads["count"].to_numpy(), ads["exposure"].to_numpy()
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=20)
     pipe = make_pipeline(FunctionTransformer(lambda x: np.maximum(x, 1e-3)), calibrator)
     folds = model_selection.KFold(2)
-    results = model_selection.cross_validate(
-        pipe, t, y, cv=folds, params={"exposure": n}, return_estimator=True
-    )
+    results = cross_validate(pipe, t, y, cv=folds, params={"exposure": n}, return_estimator=True)
     for (train, test), estimator, score in zip(
         folds.split(t), results["estimator"], results["test_score"], strict=True
     ):
@@ -224,8 +216,6 @@ def test_exposures_are_not_left_out_of_scores(ads):
     t, y, n = few[["score"]].to_numpy(), few["count"].to_numpy(), few["exposure"].to_numpy()
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y, n)
     with pytest.raises(ValueError, match="enable_metadata_routing=True"):  # without routing
-        model_selection.cross_val_score(
-            calibrator, t, y, cv=2, params={"exposure": n}, error_score="raise"
-        )
+        cross_val_score(calibrator, t, y, cv=2, params={"exposure": n}, error_score="raise")
     counts = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y)  # of exposure 1
     assert float(counts.statistics_.data["sum_N"].sum()) == len(y)
