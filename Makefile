@@ -25,7 +25,7 @@ LOWEST_PYTHON ?= $(shell for p in python3.12 "env PYENV_VERSION=3.12 python3.12"
 # one file or folder for each library: engines, HDF5, PyMC with ArviZ, matplotlib, scikit-learn with
 # the command line, SQL; what is left out is mathematics of our own, on numbers alone
 LOWEST_TESTS := tests/data/test_engines.py tests/_lib/test_files.py \
-	tests/evaluate/test_sensitivity.py tests/plots/test_pictures.py tests/front \
+	tests/quantities/test_quantities.py tests/plots/test_pictures.py tests/front \
 	tests/posterior/test_sql.py tests/whole/test_public_names.py
 # modules are compiled once, at set-up and at their first import, not in every process
 export UV_COMPILE_BYTECODE := 1

@@ -50,6 +50,6 @@ from .posterior.files import export_prior as export_prior
 from .posterior.items import item_posteriors as item_posteriors
 from .posterior.sql import posterior_expression as posterior_expression
 from .posterior.sql import posterior_sql as posterior_sql
-from .quantities.power_scaling import sensitivity as sensitivity
+from .quantities.comparisons import sensitivity as sensitivity
 
 __version__: str

@@ -1,7 +1,7 @@
 """Evaluation on outcomes not seen: held-out parts, folds, and scores that saw their outcomes."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,9 +14,9 @@ from ._lib.arrays import Floats
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
-from .checks.observations import check_rows, in_batches
+from .checks.observations import check_rows
 from .checks.pit import ALL, LEAST, equal_parts, large_sizes, pit_findings, slice_pits
-from .checks.results import FAIL, OK, SIDES, Result, result_table, with_verdicts
+from .checks.results import FAIL, OK, SIDES, Result, result_table
 from .data.binning import added
 from .data.items import Items, arguments_of, check_outcomes, is_group
 from .data.sources import batches
@@ -27,7 +27,7 @@ from .families.outcomes import OUTCOMES, Outcome
 from .families.scales import LINEAR, LOG, STEPS
 from .inference.results import Fit, named_fits
 from .posterior.curves import warn_of_extrapolation
-from .posterior.item_columns import Columns, frame_columns
+from .posterior.item_columns import Columns, frame_columns, in_chunks
 from .posterior.predictive import posterior_of
 
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
@@ -90,8 +90,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     True
     """
     fraction, seed = PROBABILITY(fraction, "fraction"), SEED(seed, "seed")
-    frame = read_frame(items)
-    outcome = OUTCOMES[items.kind]
+    frame, outcome = read_frame(items), OUTCOMES[items.kind]
     names, (_, y, size) = (outcome.observed, outcome.size), score_and_outcomes(frame, outcome)
     thinned = outcome.forms.thinned(y, size, fraction, _stream(seed, "thinning"))
     remaining = outcome.forms.remainder(y, size, thinned, fraction)
@@ -164,13 +163,12 @@ def held_out(
     by_name, outcome = named_fits(fits, "fit"), OUTCOMES[split.train.kind]
     train, test = (read_frame(part) for part in (split.train, split.test))
     score, new, _ = score_and_outcomes(test, outcome)
-    if not np.array_equal(train["score"].to_numpy(dtype=float), score):
-        raise ItemsError("the two parts of the split do not have the same rows: use split_items")
+    check_rows(train, test, {"score": "score"}, "the test part of the split")
     warn_of_clusters(by_name, split.test, "standard errors")
     # gains are over the first estimate
     estimates = {} if outcome.forms.wrong_scores(score, new).any() else {"t": score}
     with phase("baselines", enabled=progress):
-        estimates |= {name: fit(score) for name, fit in fit_baselines(train, outcome).items()}
+        estimates |= baselines(train, outcome, score)
     pits, findings = {}, []
     for name, fit in by_name.items():
         means, pits[name] = _judged(fit, name, split, seed, progress)
@@ -184,7 +182,7 @@ def held_out(
     table["where"] = rows["score"].map("score {:.4g}".format).mask(overall, ALL)
     table["value"] = rows["gain_percent"]
     table = table.assign(low=table["value"] - error, high=table["value"] + error)
-    table = with_verdicts(result_table(table[overall], findings, table[~overall]))
+    table = result_table(table[overall], findings, table[~overall])
     best = rows[overall].nlargest(1, "gain").iloc[0]
     base = next(iter(estimates))
     advice = (
@@ -213,7 +211,7 @@ def _judged(
         return posterior.further_cdf_interval(part, part["new"], part["new_size"])
 
     pairs = {**train, "new": test[observed], "new_size": test[size]}
-    intervals = in_batches("predictive distribution", pairs, _CHUNK, progress, ends)
+    intervals = in_chunks(ends, _CHUNK, pairs, "predictive distribution", progress)
     n = np.ones(len(train["score"]), dtype=np.int64)
     large = large_sizes(posterior.outcome, test[size], _EXPOSED)
     masks = {ALL: n > 0} | {name: x for name, x in large.items() if x.sum() >= min(LEAST, len(n))}
@@ -248,11 +246,8 @@ def _error_of_sum(values: Floats) -> Floats:
     return values.std(axis=1, ddof=1) * np.sqrt(n) if n > 1 else np.full(len(values), np.nan)
 
 
-Predict = Callable[[Floats], Floats]
-
-
-def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
-    """Return maps from scores to E(theta | t), of a table with score, outcome and size."""
+def baselines(frame: pd.DataFrame, outcome: Outcome, new_score: Floats) -> dict[str, Floats]:
+    """Return E(theta | t) at new scores by first-order calibrations of a table of items."""
     from sklearn.preprocessing import SplineTransformer
 
     score, y, size = score_and_outcomes(frame, outcome)
@@ -262,39 +257,34 @@ def fit_baselines(frame: pd.DataFrame, outcome: Outcome) -> dict[str, Predict]:
     scale = outcome.theta if outcome.theta.holds(score).all() else LINEAR
     distinct, place = np.unique(score[weight > 0], return_inverse=True)
     weight, total = (np.bincount(place, x[weight > 0]) for x in (weight, total))
-    position, average = scale.position(distinct), total.sum() / weight.sum()
+    places, position = scale.position(new_score), scale.position(distinct)
+    average = total.sum() / weight.sum()
     # outcomes in units of their mean and weights in events, for any unit of exposure
     unit = average if outcome.theta is LOG else 1.0
     events = weight * unit
 
-    def interpolated(rate: Floats) -> Predict:
-        return lambda score: np.interp(scale.position(score), position, rate)
-
-    def regression(knots: Floats, degree: int, ridge: float) -> Predict:
+    def regression(knots: Floats, degree: int, ridge: float) -> Floats:
         options = {"extrapolation": "linear", "include_bias": False}
         basis = SplineTransformer(degree=degree, knots=knots[:, None], **options)
         x = basis.fit_transform(position[:, None])
         level, *slopes = outcome.forms.regression(x, events, total, ridge)
-
-        def predict(score: Floats) -> Floats:
-            x = basis.transform(scale.position(score)[:, None])
-            return unit * outcome.forms.expected(level + x @ np.array(slopes))[0]
-
-        return predict
+        predictor = level + basis.transform(places[:, None]) @ np.array(slopes)
+        return unit * outcome.forms.expected(predictor)[0]
 
     pooled = outcome.forms.pooled_rate(float(total.sum()), float(weight.sum()))
-    constant = interpolated(np.full(len(position), pooled))
-    baselines = {"constant": constant, "isotonic": interpolated(_isotonic(weight, total, outcome))}
+    constant = np.full(len(places), pooled)
+    isotonic = np.interp(places, position, _isotonic(weight, total, outcome))
+    estimates = {"constant": constant, "isotonic": isotonic}
     if len(position) < 2 or pooled != average:
         # no regression ends at a rate of 0, or at a probability of 1
-        return baselines | {"platt": constant, "spline": constant}
+        return estimates | {"platt": constant, "spline": constant}
     share = np.cumsum(weight) / weight.sum()
     knots, degree = np.unique(np.interp(np.linspace(0, 1, _KNOTS), share, position)), 3
     if len(position) < len(knots) + degree:
         knots, degree = position, 1
     platt = regression(position[[0, -1]], 1, 0.0)
     ridge = 0.0 if outcome.theta is LINEAR else _RIDGE
-    return baselines | {"platt": platt, "spline": regression(knots, degree, ridge)}
+    return estimates | {"platt": platt, "spline": regression(knots, degree, ridge)}
 
 
 def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
@@ -347,12 +337,11 @@ def leakage(
     >>> list(soc.evaluate.leakage(items).table["verdict"])
     ['fail']
     """
-    optional = {
-        "fresh": (fresh, "fresh outcomes", _from_fresh),
-        "out_of_fold": (out_of_fold, "out-of-fold scores", _from_folds),
-    }
     evidence = {"outcomes alone": _from_outcomes(items)}
-    for name, (other, where, judge) in optional.items():
+    for name, other, where, judge in (
+        ("fresh", fresh, "fresh outcomes", _from_fresh),
+        ("out_of_fold", out_of_fold, "out-of-fold scores", _from_folds),
+    ):
         if other is None:
             continue
         check_outcomes(other, name)
@@ -369,8 +358,8 @@ def leakage(
     tolerated = (table["where"] == "out-of-fold scores") & (table["value"] <= _TOLERANCE)
     honest = tolerated | (table["p"] >= _LEVEL / len(evidence))
     table["verdict"] = np.where(honest, OK, FAIL)
-    failed = {where: evidence[where] for where in table["where"][~honest]}
-    leaks = [f"{_FINDINGS[w].format(x)} (z = {z:.1f})" for w, (x, z, _) in failed.items()]
+    failed = table.loc[~honest, ["where", "value", "z"]].to_numpy()
+    leaks = [f"{_FINDINGS[where].format(x)} (z = {z:.1f})" for where, x, z in failed]
     advice = "No sign that scores saw their outcomes."
     if leaks:
         advice = (

@@ -92,3 +92,14 @@ def phase(
             yield Phase(bar)
     finally:
         _bar.release()
+
+
+def parts(
+    title: str, n: int, step: int, progress: bool | None, unit: str = "items"
+) -> Iterator[slice]:
+    """Yield slices of `step` that make up n, with progress."""
+    with phase(title, total=n, unit=unit, enabled=progress) as bar:
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            yield slice(start, stop)
+            bar.advance(stop - start)

@@ -18,7 +18,7 @@ from ..posterior.curves import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..quantities.curves import statistics_of
 from .overview import read_overview
-from .page import render
+from .page import render, same_items
 
 __all__ = ["report"]
 
@@ -84,10 +84,11 @@ def report(
     with extrapolation_reported():  # the overview has warned of far scores, for all items
         sample = overview.sample.items
         # clusters of a sample may have one item each
-        result = checks_of(fit, sample, names, seed, _REPLICATED, progress, all_items=items)
+        same = same_items(fit, stats)
+        result = checks_of(fit, sample, names, seed, _REPLICATED, progress, items, same)
         options = {"out": os.fspath(out), "by": names, "title": title, "threshold": threshold}
         with phase("writing the page", enabled=progress):
-            text = render(fit, items, stats, overview, result, options | {"seed": seed})
+            text = render(fit, items, stats, overview, result, options | {"seed": seed}, same)
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target

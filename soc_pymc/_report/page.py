@@ -1,36 +1,47 @@
-"""The page as text: one template over tables, pictures and the options of the call."""
+"""The page as text: one template over sentences, tables, pictures and the options of the call."""
 
 import datetime
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .. import __version__, plots, quantities
-from .._lib.reprs import short, visible
+from .. import __version__, decisions, plots, quantities
+from .._lib.reprs import html_table, short, visible
+from ..checks import results
 from ..checks._check import CheckResult
-from ..checks.results import PROB
-from ..data.items import Items, arguments_of
+from ..checks.advice import as_code
+from ..checks.comparison import other_total
+from ..checks.observations import Observations
+from ..checks.results import FAIL, OK, PROB, WARN, number
+from ..data.items import Items, arguments_of, group_roles, has_score
 from ..data.sources import kind_of
 from ..data.statistics import Statistics
 from ..families.family import reads_joint
 from ..inference.results import Fit
+from ..plots.curves import fitted_curves
 from ..plots.style import picture_of
+from ..posterior.calibration import bands
+from ..posterior.curves import P_ZERO
 from ..posterior.predictive import posterior_of
 from ..quantities.comparisons import ALL_LEVELS
-from . import tables
-from .overview import Overview
+from .overview import BY_LOSS, BY_LOW_QUANTILE, BY_MEAN, Overview, Subset
 
 _LEVELS = 20  # in the picture of a column of groups
 _PACKAGES = ("pymc", "arviz", "numpy", "scipy", "pandas", "xarray", "duckdb")
+_SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # quantiles of the scores
+_LISTED = 10  # items of a list
+_MOST = 200  # rows of a result
+_PROBS = (0.05, 0.1, 0.95)
 
 
 def render(
     fit: Fit, items: Items, stats: Statistics, overview: Overview, check: CheckResult,
-    options: Mapping[str, Any],
+    options: Mapping[str, Any], same: bool,
 ) -> str:  # fmt: skip
     """Return the page; all text in it is escaped, invisible characters too."""
     environment = Environment(
@@ -46,7 +57,6 @@ def render(
     total, of_outcome = f"{overview.n:,} items", names["outcome"]
     title = f"Calibration of {items.score} against {of_outcome}"
     title = title if items.score else f"Theta of all items from {of_outcome}"
-    tested = check.table.loc[check.table["p"].notna(), "verdict"]
     at_scores = not fit.one_score and fit.prior.exposure is None
     return environment.get_template("page.html").render(
         title=options["title"] or title,
@@ -56,21 +66,20 @@ def render(
         fit=fit,
         n=overview.n,
         sampled=f"all {n:,} items" if n == overview.n else f"a random {n:,} of {total}",
-        in_short=tables.in_short(fit, stats, overview, threshold),
+        in_short=in_short(fit, stats, overview, threshold),
         fitted=_fitted(fit, items, stats),
-        same=tables.same_items(fit, stats),
+        same=same,
         far=overview.far,
         curves=picture_of(plots.plot_curves, fit, PROB, height=5.8, panels=(3, 2)),
-        curve_table=tables.curve_table(fit, overview.sample.columns["score"]),
+        curve_table=curve_table(fit, overview.sample.columns["score"]),
         prior=at_scores and picture_of(plots.plot_prior, fit, height=3.8),
         groups=_groups(fit, stats),
         check=check,
-        findings=tables.of_result(check.title, check),
-        tests=len(tested),
-        counts={verdict: int((tested == verdict).sum()) for verdict in ("fail", "warn")},
+        findings=of_result(check.title, check),
+        worst=worst(check.table),
         pit=picture_of(plots.plot_pit, check, height=3.2),
         pit_by_score=picture_of(plots.plot_pit, check, by="score", height=4.0),
-        lists=list(tables.item_tables(fit, overview, options["by"], threshold)),
+        lists=list(item_tables(fit, overview, options["by"], threshold)),
         threshold=threshold,
         code=Markup("{}").format(_code(fit, items, options)),  # with its line breaks
         versions=", ".join(f"{name} {version(name)}" for name in _PACKAGES),
@@ -88,13 +97,11 @@ def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
     rows.append(("status", fit.status.reason))
     statistics = Markup(stats._repr_html_())  # it escapes all text
     roles = arguments_of(items.roles)
-    columns = tables.table("Items", [(role, repr(name)) for role, name in roles.items()])
-    made = [columns, statistics, tables.table("Fit", rows)]
+    columns = table("Items", [(role, repr(name)) for role, name in roles.items()])
+    made = [columns, statistics, table("Fit", rows)]
     if fit.selection is not None:
         priors = fit.selection.drop(columns="chosen")
-        made.append(
-            tables.table("Choice of the prior", priors.values.tolist(), [*map(str, priors)])
-        )
+        made.append(table("Choice of the prior", priors.values.tolist(), [*map(str, priors)]))
     return made
 
 
@@ -108,7 +115,7 @@ def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:
     arguments = levels, _LEVELS, effects.data.attrs["neutral"]
     height = 0.5 + 0.25 * sum(sizes)
     picture = picture_of(plots.plot_intervals, *arguments, height=height, panels=sizes)
-    table = tables.of_result("Levels at equal score", effects)
+    table = of_result("Levels at equal score", effects)
     return {"advice": effects.advice, "picture": picture, "table": table}
 
 
@@ -118,13 +125,125 @@ def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
     roles = ", ".join(f"{name}={column!r}" for name, column in arguments_of(items.roles).items())
     joint = ", joint=True" if reads_joint(fit.prior) else ""
     words = "".join(f", {k}={v!r}" for k, v in options.items() if v not in (None, ()))
-    prior, method = (
-        re.sub(r"\b([A-Z]\w*\()", r"soc.\1", short(record)) for record in (fit.prior, fit.method)
-    )
     return (
         "import soc_pymc as soc\n\n"
         f"items = soc.{type(items).__name__}({source}, {roles})\n"
         f"stats = soc.summarize(items{joint})  # {fit.data['constant_data'].sizes['bin']:,} bins\n"
-        f"fit = soc.fit(stats, {prior}, {method})\n"
+        f"fit = soc.fit(stats, {as_code(fit.prior)}, soc.{short(fit.method)})\n"
         f"soc.report(fit, items{words})\n"
     )
+
+
+def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> Markup:
+    """Return a table of the page, with numbers as `print` shows those of a result."""
+    text = [[number(x) if isinstance(x, float) else x for x in row] for row in rows]
+    return Markup(html_table(title, text, head))  # it escapes all text
+
+
+def of_result(title: str, result: results.Result) -> Markup:
+    """Return the table of a result, the worst rows first."""
+    return table(title, results.cells(results.worst_first(result.table)[:_MOST]), results.COLUMNS)
+
+
+def worst(findings: pd.DataFrame) -> tuple[str, str]:
+    """Return the worst verdict of a check, and how many of its rows have it."""
+    counts, n = findings["verdict"].value_counts(), len(findings)
+    verdict = next(verdict for verdict in (FAIL, WARN, OK) if verdict in counts)
+    if verdict == OK:
+        return OK, f"All {n:,} checks pass"
+    ending = "s" if counts[verdict] == 1 else ""
+    return verdict, f"{counts[verdict]:,} of {n:,} checks {verdict}{ending}"
+
+
+def curve_table(fit: Fit, score: Any) -> Markup:
+    """Return both curves at quantiles of the scores, and at scores that many items share."""
+    quantiles = np.quantile(score, _SHARES, method="inverted_cdf")
+    scores = np.unique(np.concatenate([quantiles, fit.atoms]))
+    drawn = fitted_curves(fit, scores)
+    sd = (drawn["variance"] ** 0.5).assign_attrs(banded="log")
+    share = {P_ZERO: drawn[P_ZERO]} if fit.prior.zero else {}
+    banded = bands(drawn[["mean"]].assign({"sd": sd, **share}), PROB)
+    head = ["score", "items up to it"]
+    known = has_score(fit.data.attrs)
+    places = scores.tolist() if known else ["none"]
+    columns = [places, [f"{np.mean(score <= t):.0%}" for t in scores]]
+    names = "E(theta | score)", "sd(theta | score)", "P(theta = 0 | score)"
+    for name, curve in zip(names, ("mean", "sd", *share), strict=False):
+        low, middle, high = banded[curve].to_numpy().tolist()
+        head += [name] if fit.one_draw else [name, "low", "high"]
+        columns += [middle] if fit.one_draw else [middle, low, high]
+    return table("The curves at some scores", zip(*columns, strict=True), head)
+
+
+def in_short(fit: Fit, stats: Statistics, overview: Overview, threshold: float | None) -> list[str]:
+    """Return sentences on the score, on what outcomes add, and on items above the threshold."""
+    outcomes = posterior_of(fit).outcome.words.outcomes
+    reduction = quantities.variance_reduction(fit, stats, weight="items", progress=False)
+    explained = _percent(fit, quantities.r_squared(fit, stats))
+    removed = _percent(fit, 1 - reduction.data["ratio"])
+    above = f"of {overview.n:,} items lie above {threshold or 0.0:.12g} with a probability of more"
+    before = "calibrated score" if has_score(fit.data.attrs) else "mean of all items"
+    return [
+        f"The calibrated score explains {explained} of how theta varies among items.",
+        f"The items' own {outcomes} remove {removed} of the mean squared error that the {before} "
+        "has by itself.",
+        *(f"{n:,} {above} than {p:.0%}." for p, n in sorted(overview.above.items())),
+    ]
+
+
+def _percent(fit: Fit, draws: Any) -> str:
+    """Return the median and interval of a share in words."""
+    share = results.intervals(np.ravel(draws))
+    ends = f" (90% interval {share['low']:.1%} to {share['high']:.1%})"
+    return f"{share['value']:.1%}" + ("" if fit.one_draw else ends)
+
+
+def item_tables(
+    fit: Fit, overview: Overview, by: Sequence[str], threshold: float | None
+) -> Iterator[tuple[str, Markup]]:
+    """Yield lists of items, each with a sentence."""
+    lists, outcome = overview.lists, posterior_of(fit).outcome
+    best = _ranked("Highest posterior mean", fit, lists[BY_MEAN], by, "mean")
+    yield "The best guesses, regardless of their uncertainty.", best
+    cautious = _ranked("Highest 10% quantile", fit, lists[BY_LOW_QUANTILE], by, "10% quantile")
+    why = "Theta is above the 10% quantile with a probability of 90%, so items about which little"
+    yield f"{why} is known rank lower.", cautious
+    if threshold is None:
+        return
+    rows, words = lists[BY_LOSS], outcome.words
+    sizes = overview.sample.columns[outcome.size]
+    amount = float(f"{np.median(sizes[sizes > 0]):.3g}")
+    gain = decisions.value_of_exposure(fit, rows.items, amount, threshold=threshold, progress=False)
+    further = words.further.format(amount=f"{amount:,.12g}", size=rows.items.roles[outcome.size])
+    text = (
+        f"Value: how much {further} (the median of the items) would improve the choice on average, "
+        "in units of theta. It is large where theta may lie on either side of the threshold."
+    )
+    yield text, _ranked(words.worth, fit, rows, by, "value", value=gain["value"].to_numpy())
+
+
+def _ranked(
+    title: str, fit: Fit, rows: Subset, by: Sequence[str], ranked_by: str, **further: Any
+) -> Markup:
+    """Return the first items by one column: names, what was observed, and their posteriors."""
+    posterior, roles = posterior_of(fit), rows.items.roles
+    mean, _, _, low, cautious, high = posterior.scorer(_PROBS, "all")(rows.columns)[:6]
+    estimates = {"mean": mean, "5%": low, "95%": high}
+    estimates |= further or ({} if ranked_by == "mean" else {ranked_by: cautious})
+    order = np.argsort(-estimates[ranked_by], kind="stable")[:_LISTED]
+    observed = ["score"] if rows.items.score else []
+    observed += [posterior.outcome.observed, posterior.outcome.size]
+    numbers = {roles[role]: rows.columns[role].tolist() for role in observed}
+    labels = [name for name in [*group_roles(roles).values(), *by] if name not in numbers]
+    columns = {name: rows.items.source[name].to_pylist() for name in labels} | numbers
+    head = [*([rows.heading] if len(rows.names) else []), *columns, *estimates]
+    values = [*([rows.names] if len(rows.names) else []), *columns.values()]
+    values += [x.tolist() for x in estimates.values()]
+    return table(title, [[column[k] for column in values] for k in order], head)
+
+
+def same_items(fit: Fit, stats: Statistics) -> bool:
+    """Return True if these items made the fit, as far as totals tell."""
+    part, outcome = stats.table("part"), posterior_of(fit).outcome
+    columns = {outcome.observed: part["sum_y"] / part["n"]}
+    return not other_total(fit, Observations(columns, part["n"], {}, {}))

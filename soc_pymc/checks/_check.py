@@ -13,7 +13,7 @@ from scipy import stats
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
-from .._lib.progress import phase
+from .._lib.progress import parts, phase
 from .._lib.threads import one_blas_thread
 from ..data.items import Items, group_roles
 from ..data.sources import open_table, word_columns
@@ -24,13 +24,12 @@ from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of
 from . import pit, results
 from .advice import Gains, advise
-from .comparison import cdf_without, leave_one_out
+from .comparison import cdf_without, leave_one_out, other_total
 from .observations import (
     ITEMS_OR_STATISTICS,
     clustered,
     even_draws,
     observe,
-    parts,
     thin,
     totals_without_folds,
 )
@@ -58,10 +57,10 @@ class CheckResult(results.Result):
     table
         One row per check and slice: the ``verdict`` is ``"fail"`` where p < 0.01 after
         Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself, else ``"ok"``; a fixed
-        bound judges values without ``p``. The ``value`` of the PIT is the largest difference from
-        the uniform cdf; of ``dispersion`` and ``zero counts`` observed over predicted; of ``noise``
-        and ``clusters`` how many times as wide intervals and bands should be; of ``leave-one-out``
-        the largest Pareto k.
+        bound judges values without ``p``. Items that made the fit are also left out (``LOO-PIT``).
+        The ``value`` of the PIT is the largest difference from the uniform cdf; of ``dispersion``
+        and ``zero counts`` observed over predicted; of ``noise`` and ``clusters`` how many times as
+        wide intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
     data
         `xarray.DataTree`, of items on a random subset, for ArviZ's own functions. Of all items
         ``pit`` has the ECDFs by slice minus the uniform cdf, ``pit_by_score`` those in 20 bins.
@@ -79,7 +78,6 @@ class CheckResult(results.Result):
     """
 
     loo: Any = None
-
     rows: ClassVar[int] = 5
 
     @property
@@ -95,9 +93,8 @@ class CheckResult(results.Result):
         from ..plots.results import plot_pit
         from ..plots.style import picture_of
 
-        picture = picture_of(plot_pit, self, height=3.2)
-        image = f'<img src="{picture.source}" width="{picture.width}" alt="PIT of all items">'
-        return super()._repr_html_() + image
+        image = '<img src="{source}" width="{width}" alt="PIT of all items">'
+        return super()._repr_html_() + image.format(**picture_of(plot_pit, self, height=3.2))
 
 
 @one_blas_thread
@@ -154,9 +151,9 @@ def check(
 
 def checks_of(
     fit: Fit, data: Items | Statistics, by: Sequence[str], seed: int, subset: int,
-    progress: bool | None, all_items: Items | None = None,
+    progress: bool | None, all_items: Items | None = None, same_items: bool = False,
 ) -> CheckResult:  # fmt: skip
-    """Check a fit on `data`, some of `all_items`, which show the clusters."""
+    """Check a fit on `data`, some of `all_items`, which show the clusters and may have made it."""
     if fit.mean_only:
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
@@ -165,14 +162,14 @@ def checks_of(
     sliced = {*by, *group_roles(observed.roles).values()}
     labels = {name: values for name, values in observed.labels.items() if name in sliced}
     items, posterior = replace(observed, labels=labels), posterior_of(fit)
-    n, seeds = int(items.n.sum()), np.random.SeedSequence(seed).spawn(4)
+    n, seeds = int(items.n.sum()), np.random.SeedSequence(seed).spawn(3)
     # bins of the score get the same random numbers as all items
     rngs = [np.random.default_rng(s) for s in (*seeds, seeds[0])]
     ends = pit.cdf_ends(posterior, items.columns, progress)
     pits, rows = pit.pit_tests(fit, items, pit.slices(fit, items), ends, rngs[0])
     rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pits}
-    groups["pit_by_score"] = pit.pits_by_score(ends, items.n, items.columns["score"], rngs[4])
+    groups["pit_by_score"] = pit.pits_by_score(ends, items.n, items.columns["score"], rngs[3])
     # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
     sample, where, thinned, loo = items, ALL, fit, None
@@ -183,10 +180,9 @@ def checks_of(
         with phase("draws for ArviZ", enabled=progress):
             columns = sample.columns, chosen, ends[:, chosen]
             groups |= _arviz_groups(thinned, *columns, rngs[1], exact_draws)
-        if exact_draws:
+        if exact_draws and (same_items or not other_total(fit, observed)):
             values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
-            both_ends, mask = np.stack([values, values]), {where: sample.n > 0}
-            rows += pit.pit_tests(fit, sample, mask, both_ends, rngs[2], "LOO-PIT")[1]
+            rows.append(pit.loo_pit_finding(values, where))
     if not fit.one_draw:
         loo = leave_one_out(thinned, sample, progress)
         if exact_draws:
@@ -196,8 +192,7 @@ def checks_of(
         rows += _cluster_findings(fit, all_items or data)
     table = results.result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
-    table = results.with_verdicts(table)
-    advice = (*advise(table, fit, Gains(fit, observed, rngs[3]), n), *pit.rare_levels(items.labels))
+    advice = (*advise(table, fit, Gains(fit, observed, rngs[2]), n), *pit.rare_levels(items.labels))
     counts = table["verdict"].value_counts()
     title = f"check: {n:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in results.VERDICTS)
     return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)

@@ -17,6 +17,7 @@ from scipy import optimize, special, stats
 from .._lib.arguments import SEED, OrNone
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
+from .._lib.progress import parts
 from .._lib.threads import one_blas_thread
 from .._model.splines import knots_in
 from ..data.items import day as day_rule
@@ -26,7 +27,7 @@ from ..inference.fitting import fit as fit_all
 from ..inference.results import FIT, Fit
 from ..posterior.curves import place_of, with_posterior
 from ..posterior.predictive import posterior_of
-from .observations import CurveRows, check_roles, curve_rows, observe, parts, thin
+from .observations import CurveRows, check_roles, curve_rows, observe, thin
 from .pit import cdf_ends, pit_tests
 from .results import FAIL, OK, SIDES, WARN, WARNS, Findings, Result, finding, result_table
 
@@ -149,7 +150,7 @@ def drift(
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
     alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
     steps = ", ".join(f"{part} {step:.2g}" for part, step in states["step"].to_series().items())
-    advice = (f"Alarms: {alarms or 'none'}.", f"Typical step from a day to the next: {steps}.")
+    advice = (f"Alarms: {alarms or 'none'}.", f"Typical step from one day to the next: {steps}.")
     title = f"drift: {len(days):,} days, {stats.days[0]} to {stats.days[-1]}"
     return Drift(table, states, advice, title, fit=fit)
 
@@ -173,7 +174,7 @@ def _table(
     table = result_table(rows).dropna(subset="p", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select([of_day < FALSE_ALARMS / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
-    return table.assign(verdict=verdict)
+    return result_table(table.assign(verdict=verdict))
 
 
 class _Scale(NamedTuple):

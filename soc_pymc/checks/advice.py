@@ -47,25 +47,27 @@ _SURE = 3.0  # sds of a gain by chance, which gains have to exceed
 
 _SENTENCES = {
     "clusters allowed for": "Clusters matter: they make bands of the curves {clusters:.2f} times "
-    "as wide, as the fit allows for. P-values here treat items as independent: they are too small.",
-    "clusters": "Clusters matter: bands of the curves should be {clusters:.2f} times as wide. Fit "
-    "statistics of items that name them by cluster=.",
-    "inference": "The inference is not to be trusted (fit.status.reason says why): fit again with "
-    "method=soc.NUTS() before reading anything else here.",
+    "as wide, and the fit allows for it. The p-values here do not: they treat items as independent "
+    "and are too small.",
+    "clusters": "Clusters matter: bands of the curves should be {clusters:.2f} times as wide. Give "
+    "the items cluster=, summarize and fit again.",
+    "inference": "Do not trust the inference (fit.status.reason says why): fit again with "
+    "method=soc.NUTS() before you read anything else here.",
     "noise": "Fix the noise model first: the other findings may follow from it.",
-    "unexplained": "No single remedy stands out: see which slices are off, by "
-    "soc.plots.plot_pit(result) and by columns, soc.check(..., by=).",
+    "unexplained": "No single remedy stands out: see which slices are off with "
+    "soc.plots.plot_pit(result), and slice by further columns with soc.check(..., by=).",
     "chance": "{departing} of {tests} tests {have} p < 0.05, about {expected:.1f} would by chance: "
     "nothing fails.",
-    "number": "Many slices have p < 0.05: each departure is small, but so many are not chance.",
+    "number": "Many slices have p < 0.05: each departure is small, but chance does not explain so "
+    "many.",
     "small": "With so many items the smallest departures show: no cumulative probability is off by "
     "more than {largest:.3f}, which may not matter to you.",
     "nothing": "Nothing speaks against the model on these items.",
-    "few draws": "Few of the approximation's draws carry the weight: compare with "
+    "few draws": "A few of the approximation's draws carry most of the weight: compare with "
     "method=soc.NUTS().",
-    "sway": "A few outcomes sway the fit when they are left out (Pareto k {k:.2f}): look at them "
-    "by arviz.plot_khat, of result.elpd or of arviz.loo(result.data, pointwise=True), and compare "
-    "fits by soc.evaluate.held_out, which does not use these weights.",
+    "sway": "A few outcomes sway the fit (Pareto k {k:.2f}): find them with "
+    "arviz.plot_khat(result.elpd), and compare fits with soc.evaluate.held_out, which does not "
+    "reweight draws to leave items out.",
 }
 
 Remedy = tuple[float, str]  # nats that it gains, and a sentence
@@ -116,7 +118,7 @@ def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[R
     """Remedies that gain more than chance: of columns alone if no test is off."""
     remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or departing else ())]
     if failed:  # new items stray a little as a whole, by the error of the curves
-        again = "The curves are off for these items as a whole: if others made the fit, fit again."
+        again = "The curves are off for all items: if others made the fit, fit again with these."
         remedies.append((gains.overall(), again))
     return sorted((pair for pair in remedies if pair[0] > 0), key=lambda pair: -pair[0])
 
@@ -139,7 +141,7 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     )
     if prior.exposure:
         code = as_code(prior, exposure=_more(prior.exposure))
-        remedy = f" and the term in it: give that more knots, {code}, or fit ranges apart."
+        remedy = f" and the term in it: give that more knots, {code}, or fit its ranges separately."
     beyond = f"Theta depends on {word} beyond what the score says{remedy}"
     yield gains.by(equal_parts(columns[outcome.size], _PARTS, n)), beyond
     code = as_code(prior, mean=_more(prior.mean), variance=_more(prior.variance))
@@ -162,12 +164,12 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
         if is_cut(values):
             remedy = (
                 f"{column!r} says something about theta that the score does not: give the score "
-                "model this column, or fit ranges of it apart."
+                "model this column, or fit its ranges separately."
             )
         elif number * _FEWEST > len(values):
             continue  # names of items
         elif column in groups and fit.groups:
-            remedy = f"Groups of {column!r} are off despite their own curves: fit them alone."
+            remedy = f"Groups of {column!r} are off although each has its curves: fit each alone."
         elif column in groups:
             remedy = f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
         elif number <= _MOST_GROUPS:
@@ -177,8 +179,8 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
             )
         else:
             remedy = (
-                f"Items of one {column!r} are alike: name it, {kind}(..., cluster={column!r}), or "
-                f"group={grouping!r} for curves of each."
+                f"Items with the same {column!r} are alike: tell the fit by {kind}(..., "
+                f"cluster={column!r}), or by group={grouping!r} for curves of each."
             )
         yield gains.by(level_codes(column, values, gains.items.n)[0]), remedy
 

@@ -20,14 +20,13 @@ from ..families.family import reads_joint
 from ..families.priors import Prior
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import PARETO_K, Fit, Status, named_fits, outcome_roles
-from ..posterior.item_columns import Columns, select
+from ..posterior.item_columns import Columns, in_chunks, select
 from ..posterior.predictive import posterior_of, proper
 from .observations import (
     ITEMS_OR_STATISTICS,
     Observations,
     clustered,
     curve_rows,
-    in_batches,
     observe,
     thin,
 )
@@ -39,7 +38,6 @@ _SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothe
 _SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
 _EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights
 _PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
-_ADDED = {"n_items", "exposure", "count", "trials", "successes"}  # sums over a bin's items
 _SAME = 1e-6  # relative difference of totals of the same items in bins and in cells
 
 
@@ -62,7 +60,7 @@ def leave_one_out(
         return np.stack([without, full, density.var(axis=0)])
 
     step = max(1, _NUMBERS // draws)
-    by_row, full, sway = in_batches(title, items.columns, step, progress, moments)
+    by_row, full, sway = in_chunks(moments, step, items.columns, title, progress)
     number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
     worst = np.argsort(-sway)[:number]
     density = posterior.log_density(select(items.columns, worst))
@@ -160,8 +158,7 @@ def compare(
     ['constant cv', 'curve']
     """
     data, subset = ITEMS_OR_STATISTICS(data, "data"), Whole(1)(subset, "subset")
-    seed = SEED(seed, "seed")
-    fits = named_fits(fits, "fit")
+    seed, fits = SEED(seed, "seed"), named_fits(fits, "fit")
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     _check_columns(fits)
@@ -188,7 +185,11 @@ def left_out(
     """Leave-one-out of a fit whose status is not against it, and what speaks against the draws."""
     what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     rows = observe(fit, data, progress=progress)
-    _check_items(name, fit, what, rows)
+    if total := other_total(fit, rows):
+        raise FitError(
+            f"the {what} and {name!r} are of different items ({total}): leaving items out compares "
+            "fits to the same ones"
+        )
     if doubt := doubt_of(fit.status):
         return None, doubt
     if isinstance(data, Items):
@@ -321,15 +322,16 @@ def _check_columns(fits: Mapping[str, Fit]) -> None:
             )
 
 
-def _check_items(name: str, fit: Fit, what: str, rows: Observations) -> None:
-    """Refuse items whose number, or sums as far as the fit keeps them, are not those of the fit."""
+def other_total(fit: Fit, rows: Observations) -> str:
+    """Return a total in which rows differ from the items that made a fit, as far as it has them."""
     groups = [fit.data[g] for g in ("constant_data", "observed_data") if g in fit.data.children]
     bins = {str(key): values for group in groups for key, values in group.data_vars.items()}
-    columns = {**rows.columns, "n_items": np.ones(len(rows.n))}
-    for key in _ADDED & bins.keys() & columns.keys():
-        a, b = float(rows.n @ columns[key]), float(bins[key].sum())
-        if abs(a - b) > _SAME * max(abs(a), abs(b)):
-            raise FitError(
-                f"the {what} and {name!r} are of different items ({key} adds up to {a:,.12g} and "
-                f"{b:,.12g}): leaving items out compares fits to the same ones"
-            )
+    columns, outcome = {**rows.columns, "n_items": np.ones(len(rows.n))}, posterior_of(fit).outcome
+    if outcome.observed in bins and not outcome.whole:  # bins have the means
+        bins[outcome.observed] = bins[outcome.observed] * bins["n_items"]
+    for key in ("n_items", outcome.observed, *([outcome.size] if outcome.sizes_add else [])):
+        if key in bins and key in columns:
+            a, b = float(rows.n @ columns[key]), float(bins[key].sum())
+            if abs(a - b) > _SAME * float(rows.n @ np.abs(columns[key])):
+                return f"{key} adds up to {a:,.12g} and {b:,.12g}"
+    return ""

@@ -6,7 +6,7 @@ anywhere in its cell, for leave-one-out at its mean: at most 1/1500 nat off, for
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from scipy import sparse
 from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
-from .._lib.progress import phase
+from .._lib.progress import parts
 from .._lib.threads import ordered_map
 from .._model.rows import CLASS
 from ..data.items import ANY_ITEMS, Items, group_roles, roles_of
@@ -161,26 +161,6 @@ def totals_without_folds(items: Items, **options: Any) -> Statistics:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
         return totals_of(items, folds=0, on_leakage="ignore", **options)
-
-
-def parts(
-    title: str, n: int, step: int, progress: bool | None, unit: str = "items"
-) -> Iterator[slice]:
-    """Yield slices of `step` that make up n, with progress."""
-    with phase(title, total=n, unit=unit, enabled=progress) as bar:
-        for start in range(0, n, step):
-            stop = min(start + step, n)
-            yield slice(start, stop)
-            bar.advance(stop - start)
-
-
-def in_batches(
-    title: str, columns: Columns, step: int, progress: bool | None, values: Callable[[Columns], Any]
-) -> Floats:
-    """Return values of all items, (values, n), made in threads from `step` items at a time."""
-    batches = parts(title, len(columns["score"]), step, progress)
-    rows = ordered_map(lambda batch: np.asarray(values(select(columns, batch))), batches)
-    return np.concatenate(list(rows), axis=-1)
 
 
 def summed(

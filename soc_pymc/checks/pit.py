@@ -24,9 +24,9 @@ from scipy import stats
 from .._lib.arrays import Bools, Floats, Ints
 from ..families.outcomes import Outcome
 from ..inference.results import Fit
-from ..posterior.item_columns import Columns, select
+from ..posterior.item_columns import Columns, in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of
-from .observations import Observations, even_draws, in_batches
+from .observations import Observations, even_draws
 from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding, number
 
 ALL = "all items"
@@ -140,7 +140,7 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
         (below, _), (_, upto) = map(posterior.cdf_interval, rows)
         return below, np.maximum(upto, below)
 
-    return in_batches("predictive distribution", columns, _CHUNK, progress, ends)
+    return in_chunks(ends, _CHUNK, columns, "predictive distribution", progress)
 
 
 def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Dataset:
@@ -198,7 +198,7 @@ def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Da
 
 
 def pit_tests(
-    fit: Fit, items: Observations, masks: Masks, ends: Floats, rng: Generator, what: str = "PIT"
+    fit: Fit, items: Observations, masks: Masks, ends: Floats, rng: Generator
 ) -> tuple[xr.Dataset, Findings]:
     """Test the PIT by slice, from the ends (2, rows) of its intervals; return it and findings."""
     members, pits = np.stack([*masks.values()]), slice_pits(ends, items.n, masks, rng)
@@ -207,7 +207,16 @@ def pit_tests(
     replicated = replicated_distances(shifts, shared, rng)
     distances = zip(pits["distance"].values, pits["n_items"].values, replicated.T, strict=True)
     pits["p_value"] = "slice", [distance_p_value(*each) for each in distances]
-    return pits, [*pit_findings(pits, what), *_together(pits, replicated)]
+    return pits, [*pit_findings(pits), *_together(pits, replicated)]
+
+
+def loo_pit_finding(values: Floats, where: str) -> dict[str, Any]:
+    """Test PIT values of items left out, which depend on each other (Tesso and Vehtari 2026)."""
+    from arviz_stats.base import array_stats
+
+    p = float(array_stats.uniformity_test(values, method="prit_c")[0])
+    distance = float(stats.kstest(values, "uniform").statistic)
+    return finding("LOO-PIT", where, distance, p, n=len(values))
 
 
 def curve_shifts(fit: Fit, items: Observations, members: Bools, rng: Generator) -> Floats:

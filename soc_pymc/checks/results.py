@@ -28,7 +28,7 @@ Findings = list[dict[str, Any]]  # rows of a table
 def finding(
     what: str, where: str, value: float, p: float = np.nan, verdict: str = "", n: int | None = None
 ) -> dict[str, Any]:
-    """Return a row of a table: its verdict follows from all p-values, where it has one."""
+    """Return a row of a table, whose verdict follows from all p-values unless it has one."""
     return {"what": what, "where": where, "n": n, "value": value, "p": p, "verdict": verdict}
 
 
@@ -43,7 +43,7 @@ def intervals(draws: Floats, prob: float = PROB) -> dict[str, Floats]:
 def estimates(
     what: str, where: ArrayLike, draws: Floats, prob: float = PROB, **columns: Any
 ) -> pd.DataFrame:
-    """Return a row for each place, from draws (draws, places), without a verdict."""
+    """Return a row for each place, from draws (draws, places)."""
     return pd.DataFrame({"what": what, "where": where, **intervals(draws, prob), **columns})
 
 
@@ -54,18 +54,17 @@ def two_sided(draws: Floats) -> Floats:
 
 
 def result_table(*parts: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
-    """Return rows with the columns of a table of results; numbers that are missing are NaN."""
+    """Return rows with the columns of a table of results; numbers that are missing are NaN.
+
+    Findings without a verdict get one by their p-values before and after correction; estimates,
+    which nothing tests, are ok.
+    """
     frames = (part if isinstance(part, pd.DataFrame) else pd.DataFrame([*part]) for part in parts)
     tables = [frame.reindex(columns=list(COLUMNS)).astype(_TYPES) for frame in frames]
     table = pd.concat([part for part in tables if len(part)], ignore_index=True)
-    return table.assign(verdict=table["verdict"].where(table["verdict"].notna(), None))
-
-
-def with_verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """Add verdicts by p-values before and after correction, where there is none yet."""
     p = table["p"].where(table["verdict"] == "").to_numpy()
-    by_test = np.where(holm(p) < FAILS, FAIL, np.where(p < WARNS, WARN, OK))
-    return table.assign(verdict=table["verdict"].where(np.isnan(p), by_test))
+    by_test = np.select([holm(p) < FAILS, p < WARNS], [FAIL, WARN], OK)
+    return table.assign(verdict=table["verdict"].where(table["verdict"].isin(VERDICTS), by_test))
 
 
 def holm(p_value: Floats) -> Floats:
@@ -83,8 +82,8 @@ class Result:
     ----------
     table
         ``what`` was found ``where``, of ``n`` items: a ``value``, the ends ``low`` and ``high`` of
-        its interval, ``p`` and ``verdict`` (``"ok"``, ``"warn"`` or ``"fail"``); NaN and None where
-        there is none. `print` shows the same columns, the worst rows first.
+        its interval, ``p`` (NaN where there is none) and ``verdict``: ``"ok"``, ``"warn"`` or
+        ``"fail"``, of estimates that nothing tests ``"ok"``. `print` shows the worst rows first.
     data, advice, title
         Draws and numbers behind the table, what it means in plain sentences, and what it is of.
     """
@@ -138,10 +137,13 @@ def number(value: float) -> str:
 
 
 def p_value(value: float) -> str:
-    """Format a p-value."""
+    """Format a p-value with as many digits as show on which side of a verdict's bound it lies."""
     if value < _SMALLEST:
         return f"< {_SMALLEST:.0e}"
-    return f"{value:.2f}" if value >= 0.095 else f"{value:.1g}"
+    digits = 1
+    while any((float(f"{value:.{digits}g}") < p) != (value < p) for p in (FAILS, WARNS)):
+        digits += 1
+    return f"{value:.2f}" if value >= 0.095 else f"{value:.{digits}g}"
 
 
 def cells(table: pd.DataFrame) -> list[tuple[str, ...]]:

@@ -10,12 +10,11 @@ from numpy.typing import ArrayLike
 from .._lib.arguments import Real, digits, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..checks.observations import in_batches
 from ..data.items import Items, check_outcomes
 from ..families.scales import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
-from ..posterior.item_columns import Columns, ThetaMixture, read_items, select
+from ..posterior.item_columns import Columns, ThetaMixture, in_chunks, read_items, select
 from ..posterior.predictive import Posterior, posterior_of
 
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
@@ -46,7 +45,7 @@ class DecisionItems:
         """Return rows of an answer on each posterior, (rows, n); it reads `extra` columns too."""
         step, columns = min(_AT_ONCE, items_at_once(self.fit)), {**self.columns, **extra}
         theta = self.posterior.theta
-        return in_batches(title, columns, step, progress, lambda part: answer(part, theta(part)))
+        return in_chunks(lambda part: answer(part, theta(part)), step, columns, title, progress)
 
     def subset(self, chosen: Ints) -> "DecisionItems":
         """Return some of the items."""

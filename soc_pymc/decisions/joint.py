@@ -19,8 +19,9 @@ from .._lib import arguments as rules
 from .._lib.arguments import SEED, OrNone, Real, Whole, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from .._lib.progress import parts
 from .._lib.threads import ordered_map
-from ..checks.observations import parts, summed
+from ..checks.observations import summed
 from ..checks.pit import ALL
 from ..data.items import Items, check_outcomes
 from ..families.family import NEAR_ZERO

@@ -30,6 +30,7 @@ PRIORS: dict[str, type[Prior]] = {
 }
 """Priors by name, the default of each kind of items first."""
 AUTO: Literal["auto"] = "auto"
+_WHICH = "say which columns to use"
 
 
 def flag_of(role: str) -> str:
@@ -71,17 +72,13 @@ def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None) -> "Items":
     missing = [flag_of(role) for role, name in names.items() if not name]
     missing = [f"{flag} (or --no-score)" if flag == "--score" else flag for flag in missing]
     if missing:
-        raise StatisticsError(_which(chosen, ", ".join(missing)))
+        raise StatisticsError(f"{_WHICH}: {', '.join(missing)}")
     names |= groups_of(chosen) or group_roles(known)
     others = {role: getattr(chosen, role, None) for role in ("id", "fold", "cluster", "date")}
     names |= {role: name for role, name in others.items() if name}
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
     items: Items = ITEMS[kind.kind](source, **arguments_of(names))
     return items
-
-
-def _which(chosen: Chosen, flags: str) -> str:
-    return f"say which columns to use: {flags} (soc-pymc {chosen.command} --help)"
 
 
 def groups_of(chosen: Chosen) -> dict[str, str]:
@@ -96,7 +93,7 @@ def _kind_of(chosen: Chosen, known: dict[str, str]) -> Outcome:
     kinds = kinds or [kind for kind in KINDS if kind.observed in known]
     if not kinds:
         words = ", or ".join("--score, " + ", ".join(pair) for pair in pairs)
-        raise StatisticsError(_which(chosen, words))
+        raise StatisticsError(f"{_WHICH}: {words}")
     if len(kinds) > 1:
         words = ", or ".join(" and ".join(pair) for pair in pairs)
         raise StatisticsError(f"items are of one kind: give {words}")

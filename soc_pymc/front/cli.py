@@ -78,7 +78,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             chosen.run(chosen)
             sys.stdout.flush()  # a failed write must be an error of this command
     except SocError as error:
-        return _fail(str(error))
+        return _fail(f"{error}; {chosen.listing}")
     except UnicodeEncodeError as error:
         lacks = f"{error.encoding} has no {error.object[error.start : error.end]!a}"
         return _fail(f"{lacks}: set PYTHONUTF8=1 or PYTHONIOENCODING=utf-8")
@@ -87,7 +87,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         os.dup2(nowhere, sys.stdout.fileno())  # otherwise the interpreter reports an error at exit
         return 128 + 13  # SIGPIPE, which Windows lacks
     except OSError as error:
-        return _fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+        reason = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        return _fail(f"{reason}; {chosen.listing}")
     return 0
 
 

@@ -34,6 +34,7 @@ def _by_kind(text: Callable[[Family], str]) -> str:
     return ", ".join(f"{text(f)} for {f.outcome.words.outcomes}" for f in FAMILIES.values())
 
 
+_LISTING = "{} --help lists all options"
 _PATHS = "Parquet or CSV files, or a glob"
 _ITEMS = _option("items", _PATHS, nargs="+")
 _FIT = _option("fit", "a fit, from 'soc-pymc fit'")
@@ -94,9 +95,9 @@ def _command(example: str, *options: Option) -> Callable[[Run], Run]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2 and one line that says why."""
+        """Exit with status 2 and one line that says why, and where all options are listed."""
         command = self.prog if " " in self.prog else f"{self.prog} run"
-        self.exit(2, f"soc-pymc: error: {message}; {command} --help lists all options\n")
+        self.exit(2, f"soc-pymc: error: {message}; {_LISTING.format(command)}\n")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -110,7 +111,8 @@ def make_parser() -> argparse.ArgumentParser:
     for name, (run, example, options) in COMMANDS.items():
         about, epilog = run.__doc__, f"example: soc-pymc {name} {example}"
         command = commands.add_parser(name, help=about, description=about, epilog=epilog)
-        command.set_defaults(run=run, command=name, refuse=command.error)
+        listing = _LISTING.format(f"soc-pymc {name}")
+        command.set_defaults(run=run, listing=listing, refuse=command.error)
         command.add_argument("--quiet", action="store_const", const=False, dest="progress",
                              help="show no progress")  # fmt: skip
         for flag, settings in options:
@@ -340,8 +342,6 @@ def compare(chosen: Chosen) -> None:
     "stats.nc --out drift.csv",
     _option("statistics", "statistics with days, from 'soc-pymc summarize ... --date'"),
     _option("--fit", "the fit in use, from which days depart (default: one of all days)"),
-    _option("--false-alarms", "largest probability of any false alarm in 60 days (default: 0.05)",
-            type=float),
     _SEED,
     _option("--out", "CSV file to write", required=True),
 )  # fmt: skip

@@ -65,6 +65,5 @@ def _picture(fit: soc.Fit, scored: pd.DataFrame) -> Any:
     figure = plt.figure(figsize=(12, 6), layout="constrained")
     axes = figure.subplot_mosaic([["mean", "items"], ["sd", "items"]], height_ratios=(3, 2))
     soc.plots.plot_curves(fit, axes=[axes["mean"], axes["sd"]])
-    axes["mean"].legend(loc="lower right", fontsize=6.5, frameon=False)  # below the curve
     soc.plots.plot_shrinkage(scored, **ROLES, ax=axes["items"])
     return figure

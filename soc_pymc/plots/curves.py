@@ -65,8 +65,9 @@ def plot_curves(
         The fit; probability of the bands at each score (dark), and whether to add those that hold
         whole curves (light). A fit with a single draw has none.
     axes, group
-        Two axes to draw in, None makes a figure. Label of a group (of crossed groups a tuple), or
-        up to seven in a list: a line and a pointwise band for each; None draws the shared curve.
+        Two axes, of a figure with a layout such as "constrained"; None makes a figure. Label of a
+        group (of crossed groups a tuple), or up to seven in a list: a line and a pointwise band for
+        each; None draws the shared curve.
 
     Returns
     -------
@@ -88,12 +89,11 @@ def plot_curves(
     if fit.one_score and not fit.mean_only:
         return _draw_level(fit, panels, prob, groups)
     if groups:
-        at_score = "" if fit.one_draw else f" ({prob:.0%} band at each score)"
         for label, color in zip(groups, style.PALETTE, strict=False):
             words = ", ".join(map(str, label)) if isinstance(label, tuple) else label
             curves = _mean_and_spread(fit, group=label)
             _shade(fit, panels, curves, prob, alpha=0.15, color=color)
-            _draw_medians(panels, curves, color, f"{style.escaped(words, 28)}{at_score}")
+            _draw_medians(panels, curves, color, style.escaped(words, 28))
     else:
         curves = _mean_and_spread(fit)
         shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
@@ -109,7 +109,8 @@ def plot_curves(
         if fit.atoms:
             _atom_points(fit, panels, prob)
         _data_points(fit, panels[0])
-    _label_curves(fit, panels, curves["score"].to_numpy(), " by group" if groups else "")
+    pointwise = "" if fit.one_draw else f", with {prob:.0%} bands at each score"
+    _label_curves(fit, panels, curves["score"].to_numpy(), f" by group{pointwise}" * bool(groups))
     return panels
 
 
@@ -344,8 +345,7 @@ def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: b
     number = min(lines, len(values))
     drawn = values[np.arange(number) * len(values) // number]
     labels = ["draws from the prior"] + [None] * (number - 1)
-    steps = np.broadcast_to(across, drawn.shape).T
-    ax.plot(*((steps, drawn.T) if along_x else (drawn.T, steps)), label=labels, **_LINE)
+    ax.plot(*((across, drawn.T) if along_x else (drawn.T, across)), label=labels, **_LINE)
     fill = ax.fill_between if along_x else ax.fill_betweenx
     fill(across, low, high, color=style.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
     median = (across, middle) if along_x else (middle, across)

@@ -30,6 +30,7 @@ _NAME = A(str, "the name of a column", ItemsError)
 _ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
 _ITEMS = 2000  # points drawn at most
 _LINES = 60
+_DIAGONAL = "perfectly calibrated"
 _LOOK: dict[str, Any] = {"cmap": "viridis", "alpha": 0.6, "linewidths": 0, "zorder": 2}
 _PULL: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
 _POINTS, _ENDS = 200, (0.01, 0.99)  # points of the curve, and quantiles at its ends
@@ -224,22 +225,23 @@ class CalibrationDisplay:
         return plot_calibration(y, p, **options)
 
     def plot(self, ax: Axes | None = None) -> "CalibrationDisplay":
-        """Draw the curve with its band and the observed points over the diagonal; return self."""
+        """Draw the curve in the next colour, its band, and bins over the diagonal; return self."""
         panel: Axes = style.panels(ax, (5.5, 5.5))[0]
-        panel.plot([0, 1], [0, 1], "--", color=style.REFERENCE, lw=1, label="perfectly calibrated")
+        if _DIAGONAL not in panel.get_legend_handles_labels()[1]:
+            panel.plot([0, 1], [0, 1], "--", color=style.REFERENCE, lw=1, label=_DIAGONAL)
+        color = style.PALETTE[len(panel.containers) % len(style.PALETTE)]
         name = "E(y | p)" if self.name is None else style.escaped(self.name)
-        [self.line_] = panel.plot(self.score, self.mean, color=style.CURVE, label=name)
-        label = f"{self.prob:.0%} band of the whole curve"
-        ends = self.score, self.lower, self.upper
-        panel.fill_between(*ends, color=style.CURVE, alpha=0.2, lw=0, label=label)
+        label = f"{name}, {self.bins['n'].sum():,} items"
+        [self.line_] = panel.plot(self.score, self.mean, color=color, label=label)
+        panel.fill_between(self.score, self.lower, self.upper, color=color, alpha=0.2, lw=0)
         share = self.bins["share"]
         bars = [share - self.bins["low"], self.bins["high"] - share]
-        label = f"observed, by bin ({self.prob:.0%} intervals)"
-        points: dict[str, Any] = {"fmt": "o", "color": style.OBSERVED, "markersize": 4, "zorder": 3}
+        points: dict[str, Any] = {"fmt": "o", "color": color, "markersize": 4, "zorder": 3}
         # not clipped: a point at 0 or 1 is complete
-        panel.errorbar(self.bins["p"], share, yerr=bars, label=label, clip_on=False, **points)
+        panel.errorbar(self.bins["p"], share, yerr=bars, clip_on=False, **points)
         panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        title = f"Calibration curve, {self.bins['n'].sum():,} items"
+        each = f"{self.prob:.0%}"
+        title = f"Calibration curve, {each} band of the whole curve\ndots: bins, {each} intervals"
         style.finish(panel, title, "predicted probability", "share of the positive class")
         self.ax_, self.figure_ = panel, panel.figure  # type: ignore[assignment]
         return self
@@ -270,7 +272,8 @@ def plot_calibration(
         Number of bins of equally many items; probability of their intervals and of the band of the
         whole curve; and prior, None is ``soc.Beta()``.
     name, ax
-        Name of the curve in the legend, and axes to draw in; None makes a figure.
+        Name of the curve in the legend; and axes to draw in, where each further curve has another
+        colour; None makes a figure.
 
     Returns
     -------

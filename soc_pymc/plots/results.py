@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib import colors
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -23,7 +22,8 @@ from .style import AX
 _PROB = 0.95  # probability of bands that chance alone fills
 _COLUMNS, _CELLS = 3, 10  # of panels in a figure, and of bars in a histogram
 _PALEST = 0.9  # the light end of a colour map is hard to see on white
-_ROW, _HEAD, _TALLEST = 0.24, 0.75, 14.0  # inches
+_ROW, _HEAD = 0.24, 0.75  # inches
+_LABEL, _SMALLEST = 8.0, 5.0  # points of labels
 _NUMBERS = ("value", "low", "high")
 
 
@@ -73,39 +73,36 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     axes, unused = np.split(style.panels(ax, size, rows, columns), [len(slices)])
     for panel in unused:
         panel.remove()
+    handles: dict[str, Any] = {}
     for place, (name, panel) in enumerate(zip(slices, axes, strict=True)):
-        _ecdf(result, name, panel)
-        if place >= len(slices) - columns:
-            panel.set_xlabel("PIT", fontsize=9)
-        if place % columns == 0:
-            panel.set_ylabel("ECDF - uniform", fontsize=9)
-    handles = axes[0].get_legend_handles_labels()[0]
-    for name, color in style.VERDICTS.items():
-        handles.append(Line2D([], [], color=color, label=f"PIT: {name}"))
-    outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5} if ax is None else {}
-    (ax or axes[0].figure).legend(handles=handles, **outside, **style.FRAMELESS)
+        x = "PIT" if place >= len(slices) - columns else ""
+        y = "ECDF - uniform" if place % columns == 0 else ""
+        style.finish(panel, _ecdf(result, name, panel), x, y, ax is not None, fontsize=8)
+        drawn, labels = panel.get_legend_handles_labels()
+        handles |= dict(zip(labels, drawn, strict=True))
+    if ax is None:
+        outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5}
+        axes[0].figure.legend(handles=[*handles.values()], **outside, **style.FRAMELESS)
     return axes
 
 
-def _ecdf(result: CheckResult, name: str, ax: Axes) -> None:
-    """Draw one slice: band, averaged and randomised ECDF differences, coloured by the verdict."""
+def _ecdf(result: CheckResult, name: str, ax: Axes) -> str:
+    """Draw band and ECDF differences of a slice, coloured by its verdict; return a title."""
     pit = result.data["pit"].to_dataset().sel(slice=name)
-    table = result.table
-    row = table[(table["what"] == "PIT") & (table["where"] == name)].iloc[0]
+    row = result.table.query("what == 'PIT' and where == @name").iloc[0]
     n, u = int(pit["n_items"]), pit["u"].to_numpy()
-    style.finish(ax, "", "", "", legend=False)
     bound = float(stats.kstwo.isf(1 - _PROB, n))
     ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", color=style.REFERENCE, alpha=0.12, lw=0)
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
     ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label="averaged over randomisation")
-    ax.plot(u, pit["randomised"], color=style.VERDICTS[row["verdict"]], linewidth=1.5)
-    words = f"{n:,} items, p {p_value(row['p'])}: {row['verdict']}"
-    ax.set_title(f"{style.escaped(name, 36)}\n{words}", fontsize=8)
+    verdict, label = row["verdict"], f"PIT: {row['verdict']}"
+    ax.plot(u, pit["randomised"], color=style.VERDICTS[verdict], linewidth=1.5, label=label)
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
     ax.set(xlim=(0, 1), ylim=(-reach, reach), xticks=[0, 0.5, 1])
     ax.locator_params(axis="y", nbins=5)
     ax.tick_params(labelsize=8)
+    return f"{style.escaped(name, 36)}\n{n:,} items, p {p_value(row['p'])}: {verdict}"
 
 
 def _histograms(result: CheckResult, ax: Axes) -> None:
@@ -130,8 +127,7 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
         style.plain_ticks(bar.ax.yaxis, *ends)
     ax.set(xlim=(0, 1), ylim=(0, None))
     title = f"{int(n.sum()):,} items in {style.number_of(len(n), 'bin')} of the score"
-    style.finish(ax, title, "PIT", "density", legend=False)
-    ax.legend(loc="lower center", **style.FRAMELESS)
+    style.finish(ax, title, "PIT", "density")
 
 
 def plot_intervals(
@@ -175,8 +171,7 @@ def plot_intervals(
     frame = table.table if isinstance(table, Result) else table
     parts = [part for _, part in _checked(frame).groupby("what", sort=False)]
     heights = [_HEAD + _ROW * min(len(part), rows) for part in parts]
-    size = 7.0, min(0.3 + sum(heights), _TALLEST)
-    row = style.panels(axes, size, len(parts), height_ratios=heights)
+    row = style.panels(axes, (7.0, 0.3 + sum(heights)), len(parts), height_ratios=heights)
     for ax, part in zip(row, parts, strict=True):
         worst = worst_first(part)[:rows].sort_index()
         _draw(ax, worst, len(part), reference)
@@ -192,8 +187,7 @@ def _checked(table: pd.DataFrame) -> pd.DataFrame:
     chosen = table.reset_index(drop=True)
     for name in _NUMBERS:
         try:
-            chosen[name] = chosen.get(name, np.nan)
-            chosen[name] = pd.to_numeric(chosen[name]).astype(float)
+            chosen[name] = pd.Series(pd.to_numeric(chosen.get(name, np.nan)), chosen.index, float)
         except (TypeError, ValueError):
             raise FitError(f"column {name!r} of the table must hold numbers") from None
     known = chosen[np.isfinite(chosen["value"])]
@@ -222,6 +216,10 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
     style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{shown}", "", "", legend=False)
     ax.grid(visible=False, axis="y")
     names = (f"{name:.4g}" if isinstance(name, float) else name for name in part["where"])
-    ax.set_yticks(place, [style.escaped(name, 32) for name in names], fontsize=8)
+    room = 60 * ax.bbox.height / ax.figure.dpi / len(part)  # points, and a sixth between labels
+    size = min(max(room, _SMALLEST), _LABEL)
+    step = int(np.ceil(size / room))
+    labels = [style.escaped(name, 32) for name in names]
+    ax.set_yticks(place[::step], labels[::step], fontsize=size)
     ax.tick_params(axis="x", labelsize=8)
     ax.set_ylim(len(part) - 0.4, -0.6)  # the first row on top

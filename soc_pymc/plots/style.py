@@ -4,7 +4,6 @@ import base64
 import io
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -26,6 +25,7 @@ PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)  # for groups and score
 CURVE, OBSERVED, REFERENCE = BLUE, ORANGE, GREY  # what the fit says, outcomes, no difference
 VERDICTS = {"ok": BLUE, "warn": ORANGE, "fail": RED}
 FRAMELESS: dict[str, Any] = {"frameon": False, "fontsize": 8}
+_LETTER, _LINE, _KEY = 4.6, 14.0, 40.0  # points of a legend: of a letter, a line, and a key
 # labelled digits of logarithmic axes of at most so many decades
 _DIGITS = {0.8: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), 2.0: (1.0, 2.0, 5.0), 3.5: (1.0, 3.0)}
 _DPI, _WIDE = 160, 5.6  # of images, whose width in inches lets letters be read on a phone
@@ -47,13 +47,20 @@ def panels(
     return row
 
 
-def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
-    """Set title, labels, a legend without a frame, a light grid behind the data, and no box."""
-    ax.set_title(title, fontsize=10, loc="left")
+def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True, fontsize: int = 10) -> None:
+    """Set title, labels, a legend above the axes, a light grid behind the data, and no box."""
+    labels, lines = ax.get_legend_handles_labels()[1] if legend else [], 0
+    if labels and ax.figure.get_layout_engine() is None:  # nothing makes room outside the axes
+        ax.legend(**FRAMELESS)
+    elif labels:
+        width = 72 * ax.bbox.width / ax.figure.dpi
+        columns = max(1, int(width / (_KEY + _LETTER * max(map(len, labels)))))
+        lines = -(-len(labels) // columns)
+        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0}
+        ax.legend(ncols=columns, **place, **FRAMELESS)
+    ax.set_title(title, fontsize=fontsize, loc="left", pad=6 + _LINE * lines)
     ax.set_xlabel(x)
     ax.set_ylabel(y)
-    if legend:
-        ax.legend(**FRAMELESS)
     ax.set_axisbelow(True)
     ax.grid(True, color="#e6e6e6", linewidth=0.6)
     for side in ("top", "right"):
@@ -118,19 +125,10 @@ def number_of(n: int, what: str) -> str:
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
-@dataclass(frozen=True)
-class Picture:
-    """An image of the page."""
-
-    source: str  # the image itself, as a data URL
-    width: int  # pixels
-    height: int
-
-
 def picture_of(
     plot: Callable[..., Any], *arguments: Any, height: float, panels: Any = None, **options: Any
-) -> Picture:
-    """Draw one function of `soc.plots`, `height` inches high."""
+) -> dict[str, Any]:
+    """Return an image by a function of `soc.plots`: its data URL, and its size in pixels."""
     with plt.style.context("default"), warnings.catch_warnings():
         # letters that the font lacks are boxes in a picture, and text in the table beside it
         warnings.filterwarnings("ignore", "Glyph ", UserWarning)
@@ -143,4 +141,5 @@ def picture_of(
         plot(*arguments, **options)
         figure.savefig(image, format="png", dpi=_DPI, metadata={"Software": None})
     data = base64.b64encode(image.getvalue()).decode("ascii")
-    return Picture(f"data:image/png;base64,{data}", round(96 * _WIDE), round(96 * height))
+    sizes = {"width": round(96 * _WIDE), "height": round(96 * height)}
+    return {"source": f"data:image/png;base64,{data}", **sizes}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .._lib.arguments import Rule
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, StatisticsError
-from .._lib.progress import is_shown
+from .._lib.progress import is_shown, parts
 from .._lib.threads import ordered_map
 from ..data.formulas import near_whole
 from ..data.items import CROSS, Items, check_outcomes, group_roles, has_score, is_group, roles_of
@@ -72,10 +72,13 @@ def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
     return np.zeros(n), np.full(n, outcome.no_information)
 
 
-def in_chunks(one_chunk: Scorer, step: int, columns: Columns) -> Floats:
-    """Process chunks in threads, because scipy's functions release the lock."""
-    parts = [slice(begin, begin + step) for begin in range(0, len(columns["score"]), step)]
-    rows = ordered_map(lambda part: one_chunk(select(columns, part)), parts)
+def in_chunks(
+    values: Callable[[Columns], Any], step: int, columns: Columns, title: str = "",
+    progress: bool | None = False,
+) -> Floats:  # fmt: skip
+    """Values of all items, (values, n), in threads, because scipy's functions release the lock."""
+    chunks = parts(title, len(columns["score"]), step, progress)
+    rows = ordered_map(lambda chunk: np.asarray(values(select(columns, chunk))), chunks)
     return np.concatenate(list(rows), axis=-1)
 
 

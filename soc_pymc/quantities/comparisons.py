@@ -1,29 +1,33 @@
-"""Comparisons of scores of the same items, and of groups at equal score."""
+"""Comparisons of scores of the same items, of groups at equal score, and of prior with data."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, SEED, A, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..checks.observations import check_roles, check_rows, in_batches
+from .._lib.progress import phase
+from .._lib.threads import one_blas_thread
+from ..checks.observations import check_roles, check_rows
 from ..checks.pit import equal_parts
-from ..checks.results import OK, PROB, WARN, Result, estimates, result_table, two_sided
+from ..checks.results import FAIL, OK, PROB, WARN, Result, estimates, result_table, two_sided
 from ..data.items import Grouping, Items, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
-from ..inference.results import FIT, Fit
+from ..inference.results import FIT, PARETO_K, Fit
+from ..posterior.calibration import calibration_curves
 from ..posterior.curves import extrapolation_reported, items_at_once
-from ..posterior.item_columns import Columns, check_groups, read_items, select
+from ..posterior.item_columns import Columns, check_groups, in_chunks, read_items, select
 from ..posterior.predictive import posterior_of
-from .curves import statistics_of, variance_parts
+from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_parts
 
 _SAMPLE = 20_000  # random items that correlations are computed from
-
 ALL_LEVELS = "all levels"
 _ENDS = ["value", "low", "high"]
 _POINTS = 20  # scores that stand for a level's items: deviations are smooth
@@ -32,6 +36,15 @@ _EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
     LOG.name: ("factor", np.exp, 1.0),
     LOGIT.name: ("odds ratio", np.exp, 1.0),
     LINEAR.name: ("difference", np.asarray, 0.0),
+}
+THRESHOLD = 0.05  # sensitivity from which a result depends on the prior
+_ALPHAS = (0.99, 1.01)  # powers, between which the sensitivity is a difference quotient
+_FEWEST = 100  # draws
+_NAMES = {"mean": "E(theta | t)", "log_variance": "log Var(theta | t)", "r_squared": "R-squared"}
+_MEANINGS = {
+    FAIL: "Prior and data disagree on {}: check the prior, or widen it by "
+    "soc.Spline(level=, slope=, wiggle=).",
+    WARN: "The data say little about {}, so the prior decides: report that, or get more data.",
 }
 
 
@@ -68,8 +81,9 @@ def compare_scores(
     Result
         Its ``table`` has two rows for each score but the first: by how much its R^2 is larger, and
         its E Var(theta | t), negative for a better score; ``p`` is twice the posterior probability
-        on the other side of 0. ``data`` has the draws ``r_squared`` and ``unexplained`` (score,
-        draw) and the ``correlation`` (score) of errors.
+        on the other side of 0, and the verdict ``"warn"`` where the score is worse with p < 1 -
+        `prob`. ``data`` has the draws ``r_squared`` and ``unexplained`` (score, draw) and the
+        ``correlation`` (score) of errors.
 
     Raises
     ------
@@ -123,7 +137,10 @@ def compare_scores(
     gains = np.array([draws[0] - base[0] for draws in others])
     differences = {"R-squared": gains / total, "E Var(theta | t)": -gains}
     where = [f"{name} - {reference}" for name in further]
-    parts = (estimates(k, where, x.T, prob, p=two_sided(x.T)) for k, x in differences.items())
+    p = two_sided(gains.T)
+    worse = (p < 1.0 - prob) & (np.median(gains, axis=1) < 0.0)
+    columns = {"p": p, "verdict": np.where(worse, WARN, OK)}
+    parts = (estimates(k, where, x.T, prob, **columns) for k, x in differences.items())
     coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
     data = xr.Dataset({"correlation": ("score", correlation)}, coords, {"reference": reference})
     for name, draws in zip(("r_squared", "unexplained"), differences.values(), strict=True):
@@ -156,7 +173,7 @@ def _influence(
         return np.stack([shifts, log_density.var(axis=0)])
 
     step = items_at_once(fit)
-    influence, variance = in_batches("influence of items", columns, step, progress, values)
+    influence, variance = in_chunks(values, step, columns, "influence of items", progress)
     return influence, float(variance.sum() * explained.var() / len(explained))
 
 
@@ -238,12 +255,14 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         rows = rows.assign(p=two_sided(draws), verdict=np.where(differs, WARN, OK))
         parts += [rows.sort_values("value", ascending=False, kind="stable"), sd]
         value, low, high = sd[_ENDS].iloc[0]
+        number, interval = int(differs.sum()), f"{prob:.0%} interval"
+        who = f"{number:,} of {len(n):,}" if number else f"None of the {len(n):,}"
+        by_chance = f". About {(1.0 - prob) * len(n):.1f} would by chance, at most" * (number > 0)
         advice.append(
-            f"{int(differs.sum()):,} of {len(n):,} levels of {column!r} differ from all "
-            f"items at equal score: their {prob:.0%} intervals of the {effect} exclude "
-            f"{neutral:g}. About {(1.0 - prob) * len(n):.1f} would by chance, at most. Together "
-            f"the levels differ by a typical {effect} of {value:.3g} (one sd; {prob:.0%} "
-            f"interval {low:.3g} to {high:.3g})."
+            f"{who} levels of {column!r} {'differ' if number > 1 else 'differs'} from all items at "
+            f"equal score: {'the' if number else 'no'} {interval} of the {effect} excludes "
+            f"{neutral:g}{by_chance}. Together the levels differ by a typical {effect} of "
+            f"{value:.3g} (one sd; {interval} {low:.3g} to {high:.3g})."
         )
     dataset = xr.Dataset(data, levels, {"effect": effect, "neutral": neutral})
     return Result(result_table(*parts), dataset, tuple(advice), "effects of groups")
@@ -271,3 +290,105 @@ def _effects(fit: Fit, stats: Statistics, grouping: Grouping, place: int) -> tup
     n = np.bincount(level, part["n"], len(shifts)).astype(np.int64)
     effects = np.stack(shifts, axis=1)
     return effects - (effects @ n / n.sum())[:, None], n
+
+
+@one_blas_thread
+def sensitivity(
+    fit: Fit,
+    stats: Statistics,
+    score: ArrayLike | None = None,
+    *,
+    group: object = None,
+    exposure: ArrayLike | None = None,
+    progress: bool | None = None,
+) -> Result:
+    """Measure how much the curves and R^2 depend on the prior, by power-scaling.
+
+    The prior, or the likelihood, is raised to the powers 0.99 and 1.01: the sensitivity is the
+    cumulative Jensen-Shannon distance of a quantity's posteriors for each doubling of the power
+    (Kallioinen et al., Statistics and Computing 34, 2024). It scales only the priors of the curves'
+    (or log weights') levels and slopes, of all terms' scales, and of parameters without a parent.
+
+    Parameters
+    ----------
+    fit, stats, progress
+        The fit, by `soc.VI` or `soc.NUTS`, the statistics that it was made from, and whether to
+        show progress.
+    score, group, exposure
+        As in `calibration_curves`; without scores five, below which 5, 25, 50, 75 and 95% of the
+        items lie.
+
+    Returns
+    -------
+    Result
+        Its ``table`` has ArviZ's sensitivities to the ``prior`` and the ``likelihood``, of E(theta
+        | t) and log Var(theta | t) at each score and of R^2. The ``verdict`` on the prior is
+        ``"ok"`` below 0.05, ``"fail"`` where prior and likelihood both reach it, a conflict, and
+        ``"warn"`` where the prior alone does: the data say little. ``data`` is an
+        `xarray.DataTree`: ``posterior``, ``log_prior`` and ``log_likelihood``.
+
+    Raises
+    ------
+    FitError
+        If the fit has fewer than 100 draws, the statistics are not those that made it, or a score,
+        group or exposure is not valid.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> tight = soc.Gamma(mean=soc.Spline(level=(0.0, 0.1)))  # a mean rate of 1, within 10%
+    >>> soc.sensitivity(soc.fit(stats, tight), stats, [0.014]).table["verdict"][0]
+    'fail'
+    """
+    fit, stats = FIT(fit, "fit"), STATISTICS(stats, "stats")
+    from arviz_stats import psense
+
+    from ..inference.fit_tree import draw_densities  # which load PyMC
+    from ..inference.variational import importance
+
+    check_draws(fit, "the fit")
+    sizes = fit.data["posterior"].sizes
+    if (number := sizes["chain"] * sizes["draw"]) < _FEWEST:
+        raise FitError(f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)")
+    scores = score_quantiles(fit, SHARES) if score is None else score
+    quantities = calibration_curves(fit, scores, group, exposure)
+    quantities = quantities[["mean"] if fit.mean_only else ["mean", "log_variance"]]
+    with phase("sensitivity", enabled=progress):
+        densities = draw_densities(fit, stats)
+        if not fit.mean_only:
+            quantities["r_squared"] = r_squared(fit, stats if fit.groups else None)
+        draws = quantities[["chain", "draw"]]
+        tree = xr.DataTree.from_dict({"posterior": quantities})
+        tables = []
+        for name, density in zip(("prior", "likelihood"), densities, strict=True):
+            tree[f"log_{name}"] = xr.DataTree(draws.assign(total=(("chain", "draw"), density)))
+            tables.append(_rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name))
+    high, conflict = (table["value"] >= THRESHOLD for table in tables)
+    tables[0]["verdict"] = np.select([high & conflict, high], [FAIL, WARN], OK)
+    k = max(importance((a - 1.0) * x.ravel())[1] for x in densities for a in _ALPHAS)
+    title = f"sensitivity: from {THRESHOLD} on, a result depends on the prior"
+    return Result(result_table(*tables), tree, _advice(fit, tables[0], k), title)
+
+
+def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
+    parts = []
+    for name, values in sensitivities.data_vars.items():
+        title = _NAMES[str(name)]
+        places = [f"{title} at {t:.4g}" for t in values["score"].values] if values.ndim else title
+        parts.append(pd.DataFrame({"title": title, "where": places, "value": np.ravel(values)}))
+    return pd.concat(parts)
+
+
+def _advice(fit: Fit, of_prior: pd.DataFrame, k: float) -> tuple[str, ...]:
+    sentences = []
+    if not fit.status.converged:
+        sentences.append(f"The fit did not converge, so this may be wrong: {fit.status.reason}.")
+    if not k <= PARETO_K:
+        sentences.append(
+            f"Pareto k of the weights is {k:.2f}, above {PARETO_K}: these numbers are not reliable."
+        )
+    for verdict, meaning in _MEANINGS.items():
+        titles = of_prior.loc[of_prior["verdict"] == verdict, "title"].unique()
+        if len(titles):
+            sentences.append(meaning.format(", ".join(titles)))
+    return tuple(sentences) or ("No result here depends on the prior.",)

@@ -303,10 +303,11 @@ def score_at(
     where = [f"E(theta | t) = {number:.4g}" for number in targets]
     table = result_table(estimates("score", where, np.transpose(scores), prob))
     draws = {"score": (("target", "draw"), scores), "reached": ("target", shares)}
+    beyond = ["fewer than 0.1%" if x > 0.999 else f"{1 - x:.1%}" for x in shares]
     advice = tuple(
-        f"{1 - share:.0%} of the draws do not reach {number:.4g} at the fit's scores: there the "
-        "interval ends at the last score."
-        for number, share in zip(targets, shares, strict=True)
+        f"In {few} of the draws E(theta | t) does not reach {number:.4g} within the fit's scores: "
+        "they enter with the score at the nearer end."
+        for number, share, few in zip(targets, shares, beyond, strict=True)
         if share < 1
     )
     data = xr.Dataset(draws, {"target": targets})

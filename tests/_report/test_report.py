@@ -62,7 +62,6 @@ class Page(HTMLParser):
                 self.rows[-1][-1] += data
 
     def row(self, name):
-        """Returns the one row whose first cell is this."""
         (row,) = [row for row in self.rows if row[0] == name]
         return row
 
@@ -72,12 +71,10 @@ class Page(HTMLParser):
         return self.rows[heads[0] + 1 : heads[0] + 11]
 
     def images(self):
-        """Returns the sources of all images."""
         return [attributes["src"] for tag, attributes in self.tags if tag == "img"]
 
 
 def numbers_in(*cells):
-    """Returns the numbers in cells of a table; percentages are shares."""
     numbers = []
     for text in re.findall(r"[−-]?[\d,.]*\d(?:e[−-]?\d+)?%?", " ".join(cells)):
         plain = text.replace(",", "").replace("−", "-")
@@ -112,7 +109,6 @@ def check_structure(text):
 
 
 def write(fit, items, folder, **options):
-    """Writes a page as the folder's only file and returns its text."""
     path = soc.report(fit, items, out=folder / "report.html", progress=False, **options)
     assert path == folder / "report.html"
     assert [p.name for p in folder.iterdir()] == ["report.html"]
@@ -164,6 +160,10 @@ def test_the_check_is_that_of_print(page, fit, items):
     result = soc.check(fit, items, by="kind", seed=3, progress=False)
     assert all(sentence in page.words for sentence in result.advice)
     assert result.title in page.words
+    warnings = (result.table["verdict"] == "warn").sum()
+    headline = f"{warnings} of {len(result.table)} checks warn" if warnings else "All"
+    assert headline in page.words
+    assert result.title.endswith(f"{warnings} warn, 0 fail")
     rows = [tuple(row) for row in page.rows if len(row) == 8]
     assert set(results.cells(result.table)) <= set(rows)
     first = rows[rows.index(results.COLUMNS) + 1]
@@ -184,7 +184,6 @@ def test_numbers_in_short(page, fit, items):
 
 
 def above(page, prob):
-    """Returns the number of items that the page says lie above the threshold."""
     says = rf"([\d,]+) of [\d,]+ items lie above 0.05 with a probability of more than {prob:.0%}"
     return int(re.search(says, page.words)[1].replace(",", ""))
 

@@ -46,14 +46,12 @@ class Kind:
         return law.rvs(np.shape(mean), random_state=rng)
 
     def likelihood(self, theta: Any, size: Any) -> Any:
-        """Returns SciPy's law of the outcome given theta."""
         return RECORDS[self.family].outcome(theta, size)
 
     def outcome(self, rng: Any, theta: Any, size: Any) -> Any:
         return self.likelihood(theta, size).rvs(np.shape(theta), random_state=rng)
 
     def marginal(self, mean: Any, variance: Any, size: Any) -> Any:
-        """Returns SciPy's law of the outcome, theta averaged."""
         return RECORDS[self.family].marginal(*self._prior(mean, variance), size)
 
     def update(self, mean: Any, variance: Any, outcome: Any, size: Any) -> Any:

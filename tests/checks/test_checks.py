@@ -12,17 +12,10 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 import soc_pymc as soc
-from soc_pymc.checks import pit as pit_module
+from soc_pymc.checks import pit
 from soc_pymc.checks._check import tail_probability
 from soc_pymc.checks.advice import as_code
 from soc_pymc.checks.observations import Observations, thin
-from soc_pymc.checks.pit import (
-    cdf_ends,
-    distance_p_value,
-    pit_tests,
-    replicated_distances,
-    slice_pits,
-)
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.item_columns import frame_columns
 from soc_pymc.posterior.predictive import posterior_of
@@ -93,7 +86,7 @@ def test_pit_lies_between_the_exact_ends(kind, sd):
 def pit_of(ends, n=1, seed=0):
     """Returns the PIT of rows of n items in one slice, from the ends of their intervals."""
     n = np.full(ends.shape[1], n)
-    pits = pit_module.slice_pits(ends, n, {"": n > 0}, np.random.default_rng(seed))
+    pits = pit.slice_pits(ends, n, {"": n > 0}, np.random.default_rng(seed))
     return pits.isel(slice=0)
 
 
@@ -101,7 +94,7 @@ def test_pit_is_calibrated_on_the_truth():
     """Of 40 sets of counts the KS test rejects 5% at .05, and its p-values are uniform."""
     law, p_values = posterior_of(hand_made_fit()), []
     for seed in range(40):
-        ends = pit_module.cdf_ends(law, columns_of(simulate(1500, 100 + seed)))
+        ends = pit.cdf_ends(law, columns_of(simulate(1500, 100 + seed)))
         p_values.append(float(pit_of(ends, seed=seed)["p_value"]))
     assert np.sum(np.array(p_values) < 0.05) <= stats.binom(40, 0.05).ppf(0.999)
     assert stats.kstest(p_values, "uniform").pvalue > 0.001
@@ -132,7 +125,7 @@ def test_an_item_is_a_cell_of_one(n):
 def test_the_averaged_ecdf_is_the_mean_of_uniform_cdfs(seed, n):
     ends = np.sort(np.random.default_rng(seed).uniform(size=(2, n)), axis=0)
     ends[:, ::3] = ends[0, ::3]  # values have intervals without width: steps
-    grid, (low, high) = pit_module.GRID, ends[..., None]
+    grid, (low, high) = pit.GRID, ends[..., None]
     width = np.where(high > low, high - low, 1.0)
     cdfs = np.where(high > low, np.clip((grid - low) / width, 0, 1), grid >= high)
     averaged = pit_of(ends)["averaged"]
@@ -253,7 +246,7 @@ def test_verdicts_are_holms():
     """Fails below .01 after Holm's correction, looks below .05 without; from the table alone."""
     for seed in (1, 8):
         table = check_items(*faulty("wide prior", "counts", seed, 700)).table
-        table = table[table["p"].notna() & (table["what"] != pit_module.NUMBER)]
+        table = table[table["p"].notna() & (table["what"] != pit.NUMBER)]
         table = table.sort_values("p", kind="stable")
         p = table["p"].to_numpy()
         factor = np.arange(len(p), 0, -1)
@@ -352,7 +345,7 @@ def test_advice_on_many_items_says_how_small_the_departure_is():
 def test_many_small_departures_are_a_finding():
     """Each slice has p of about 0.03, none of which fails among 12; so many have p < 0.001."""
     result = with_pit(simulate(3000, 0, "values"), stats.kstwo.isf(0.03, 600), SIDES)
-    number = result.table.set_index("what").loc[pit_module.NUMBER]
+    number = result.table.set_index("what").loc[pit.NUMBER]
     assert number["value"] >= 5
     assert number["p"] < 0.01
     assert number["verdict"] == "fail"
@@ -470,10 +463,10 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
     ones, p_values = np.ones(ITEMS, dtype=int), []
     for own in outcomes:
         items = Observations(columns | {truth.outcome.observed: own}, ones, {}, {})
-        ends = cdf_ends(posterior_of(fit), items.columns)
+        ends = pit.cdf_ends(posterior_of(fit), items.columns)
         masks = {"": ones > 0}
-        pits, _ = pit_tests(fit, items, masks, ends, rng)
-        independent = slice_pits(ends, ones, masks, rng)
+        pits, _ = pit.pit_tests(fit, items, masks, ends, rng)
+        independent = pit.slice_pits(ends, ones, masks, rng)
         p_values.append([float(test["p_value"][0]) for test in (pits, independent)])
     allowed, independent = (np.array(p_values) < 0.05).sum(axis=0)
     assert allowed <= 4 < independent
@@ -483,13 +476,13 @@ def test_without_error_of_the_curves_the_test_is_kolmogorov_and_smirnovs():
     """P-values of 200 and of 20 items agree to 0.01, four standard errors of 2,000 replicates."""
     rng = np.random.default_rng(1)
     for n in (20, 200):
-        strayed = replicated_distances(np.zeros((1, 1, 200)), np.array([[n]]), rng)[:, 0]
+        strayed = pit.replicated_distances(np.zeros((1, 1, 200)), np.array([[n]]), rng)[:, 0]
         for p_value in (0.5, 0.2, 0.05, 0.01):
             distance = stats.kstwo.isf(p_value, n)
-            tolerance = 0.005 + 4 * np.sqrt(p_value / 2000)
-            assert distance_p_value(distance, n, strayed) == pytest.approx(p_value, abs=tolerance)
+            error = pit.distance_p_value(distance, n, strayed) - p_value
+            assert abs(error) <= 0.005 + 4 * np.sqrt(p_value / 2000)
         distance = stats.kstwo.isf(1e-4, n)
-        assert 1e-5 < distance_p_value(distance, n, strayed) < 1e-3
+        assert 1e-5 < pit.distance_p_value(distance, n, strayed) < 1e-3
 
 
 def simulated(n, seed, factor=1.0):

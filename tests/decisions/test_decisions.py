@@ -168,10 +168,8 @@ def test_unit_of_exposure_is_of_no_matter(small_fit):
     y, exposure = np.array([0, 2, 9]), np.array([10.0, 30.0, 100.0])
     answers = []
     for unit in (1.0, 1000.0):
-        fit, items = (
-            with_curves(small_fit, log_mean + np.log(unit), cv2),
-            counts(y, exposure / unit),
-        )
+        fit = with_curves(small_fit, log_mean + np.log(unit), cv2)
+        items = counts(y, exposure / unit)
         gain = dec.value_of_exposure(fit, items, 50.0 / unit, threshold=0.06 * unit, **QUIET)
         above = dec.probability_above(fit, items, 0.06 * unit, **QUIET)
         answers.append(np.column_stack([gain / unit, above]))

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc.evaluate import fit_baselines, held_out, leakage, split_items
+from soc_pymc.evaluate import baselines, held_out, leakage, split_items
 from soc_pymc.families.outcomes import OUTCOMES
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import (
@@ -211,19 +211,15 @@ def test_gains_are_over_the_constant_where_scores_are_no_rates():
     np.testing.assert_allclose(table["gain"], direct, atol=1e-9)
 
 
-def baseline(name, frame):
-    return fit_baselines(frame, OUTCOMES["poisson"])[name]
-
-
 def test_baselines_are_regressions():
     """Isotonic rates pooled by exposure; a Poisson regression of rates without noise is exact."""
     frame = pd.DataFrame({"score": [1, 2, 3, 4], "count": [0, 3, 1, 8], "exposure": [9, 10, 30, 9]})
-    rates = baseline("isotonic", frame)(np.array([1.0, 2.0, 3.0, 4.0]))
+    rates = baselines(frame, OUTCOMES["poisson"], np.arange(1.0, 5.0))["isotonic"]
     np.testing.assert_allclose(rates, [0.5 / 9, 0.1, 0.1, 8 / 9])
     score = np.geomspace(0.001, 0.5, 40)
     count = np.round(1e9 * 1.5 * score**0.7)
     frame = pd.DataFrame({"score": score, "count": count, "exposure": 1e9})
-    rates = baseline("platt", frame)(score)
+    rates = baselines(frame, OUTCOMES["poisson"], score)["platt"]
     np.testing.assert_allclose(rates, 1.5 * score**0.7, rtol=1e-5)
 
 
@@ -264,10 +260,10 @@ def evidence(result):
     return result.table.set_index("where").assign(z=result.data["z"].to_numpy())
 
 
-@pytest.mark.parametrize(
-    "kind",
-    thinned(["s1", "informative", "coarse", "sure", "trials", "values"], ["informative"]),
-)
+WORLDS = ["s1", "informative", "coarse", "sure", "trials", "values"]
+
+
+@pytest.mark.parametrize("kind", thinned(WORLDS, ["informative"]))
 def test_honest_scores_raise_no_alarm(kind):
     """Tests of 5% on two pieces of evidence: none of three fixed seeds raises an alarm."""
     for seed in (3, 4, 5):

@@ -1,6 +1,5 @@
 """The command line: each command does what its function does; errors are one line, status 2."""
 
-import functools
 import warnings
 
 import numpy as np
@@ -18,7 +17,6 @@ def run(*words):
 
 
 def flags(roles):
-    """Returns the options that name columns of items."""
     return [word for role, name in roles.items() for word in (f"--{role.replace('_', '-')}", name)]
 
 
@@ -129,26 +127,14 @@ def test_options_of_summarize(example, folder):
     np.testing.assert_array_equal(soc.load_statistics("again.nc").edges, stats.edges)
 
 
-@pytest.fixture(scope="module")
-def saved(example, tmp_path_factory):
-    """Returns the path of an example's saved fit; to save one with groups takes seconds."""
-
-    @functools.cache
-    def of_name(name):
-        path = tmp_path_factory.mktemp("saved") / "fit.nc"
-        example(name).fit.save(path)
-        return path
-
-    return of_name
-
-
 @pytest.mark.slow
-def test_curves_of_a_group_and_at_an_exposure(example, saved, folder):
+def test_curves_of_a_group_and_at_an_exposure(example, folder):
     for name, words, options in (
         ("groups", ["--group", "b"], {"group": "b"}),
         ("exposure", ["--exposure", "4"], {"exposure": 4.0}),
     ):
-        run("curves", saved(name), *words, "--out", "curves.csv")
+        example(name).fit.save("fit.nc")
+        run("curves", "fit.nc", *words, "--out", "curves.csv")
         table = pd.read_csv("curves.csv")
         draws = soc.calibration_curves(example(name).fit, table["score"], **options)["log_mean"]
         expected = draws.median(("chain", "draw"))
@@ -158,12 +144,13 @@ def test_curves_of_a_group_and_at_an_exposure(example, saved, folder):
 
 
 @pytest.mark.slow
-def test_posteriors_of_groups_and_of_scores_alone(files, example, saved, folder):
+def test_posteriors_of_groups_and_of_scores_alone(files, example, folder):
     known = example("groups")
     frame = known.frame.head(300)
     frame.to_parquet("items.parquet")
     expected = soc.item_posteriors(known.fit, known.case.items(frame), progress=False)
-    run("posteriors", saved("groups"), "items.parquet", "--out", "scored.parquet")
+    known.fit.save("fit.nc")
+    run("posteriors", "fit.nc", "items.parquet", "--out", "scored.parquet")
     pd.testing.assert_frame_equal(pd.read_parquet("scored.parquet"), expected)
     words = ["posteriors", files / "gamma_fit.nc", "items.parquet", "--score-only"]
     run(*words, "--quantiles", 0.2, 0.8, "--out", "alone.parquet")
@@ -174,14 +161,15 @@ def test_posteriors_of_groups_and_of_scores_alone(files, example, saved, folder)
 
 
 @pytest.mark.slow
-def test_sql_and_exported_prior_are_those_of_the_functions(example, saved, folder, capsys):
-    words = ["sql", saved("five_steps"), "--table", "sales.ads", "--count", "clicks"]
+def test_sql_and_exported_prior_are_those_of_the_functions(files, example, folder, capsys):
+    example("five_steps").fit.save("fit.nc")
+    words = ["sql", "fit.nc", "--table", "sales.ads", "--count", "clicks"]
     run(*words, "--columns", "key", "day", "--dialect", "postgres", "--prior", "sales.prior")
     options = {"count": "clicks", "columns": ("key", "day"), "dialect": "postgres"}
     options["prior"] = "sales.prior"
     expected = soc.posterior_sql(example("five_steps").fit, "sales.ads", **options)
     assert capsys.readouterr().out == expected + "\n"
-    run("export-prior", saved("gamma"), "--out", "prior.parquet")
+    run("export-prior", files / "gamma_fit.nc", "--out", "prior.parquet")
     soc.export_prior(example("gamma").fit, folder / "direct.parquet")
     tables = (pd.read_parquet(f"{name}.parquet") for name in ("prior", "direct"))
     pd.testing.assert_frame_equal(*tables)
@@ -190,32 +178,23 @@ def test_sql_and_exported_prior_are_those_of_the_functions(example, saved, folde
 @pytest.mark.parametrize(
     ("words", "prior"),
     [
-        ([], soc.Gamma()),
-        (["--pool-groups"], soc.Gamma(groups=False)),
-        (["--monotone", "--bin-effects"], soc.Gamma(monotone=True, bin_effects=True)),
-        (["--exposure-term", "--knots", 7], soc.Gamma(*[soc.Spline(knots=7)] * 2, soc.Spline())),
-        (["--scale", "rank"], soc.Gamma(*[soc.Spline(scale="rank")] * 2)),
-        (["--prior", "gamma-mixture", "--zero"], soc.GammaMixture(zero=True)),
+        ("fit", soc.Gamma()),
+        ("fit --pool-groups", soc.Gamma(groups=False)),
+        ("fit --monotone --bin-effects", soc.Gamma(monotone=True, bin_effects=True)),
+        ("fit --exposure-term --knots 7", soc.Gamma(*[soc.Spline(knots=7)] * 2, soc.Spline())),
+        ("fit --scale rank", soc.Gamma(*[soc.Spline(scale="rank")] * 2)),
+        ("fit --prior gamma-mixture --zero", soc.GammaMixture(zero=True)),
+        ("run", "auto"),
+        ("run --prior auto", "auto"),
+        ("run --monotone", soc.Gamma(monotone=True)),
+        ("run --prior gamma", soc.Gamma()),
     ],
 )
 def test_each_option_is_a_field_of_the_prior(words, prior):
-    words = ["fit", "s.nc", *map(str, words), "--out", "f.nc"]
-    assert prior_of(make_parser().parse_args(words), "poisson", grouped=True) == prior
-
-
-@pytest.mark.parametrize(
-    ("words", "prior"),
-    [
-        ([], "auto"),
-        (["--prior", "auto"], "auto"),
-        (["--monotone"], soc.Gamma(monotone=True)),
-        (["--prior", "gamma"], soc.Gamma()),
-    ],
-)
-def test_run_chooses_a_prior_unless_options_describe_one(words, prior):
-    words = ["run", "items.parquet", *words, "--out", "scored.parquet"]
-    chosen = make_parser().parse_args(words)
-    assert prior_of(chosen, "poisson", grouped=True, default="auto") == prior
+    """Unless options describe one, ``run`` chooses the prior."""
+    chosen = make_parser().parse_args([*words.split(), "file", "--out", "new"])
+    default = "auto" if words.startswith("run") else None
+    assert prior_of(chosen, "poisson", grouped=True, default=default) == prior
 
 
 ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
@@ -250,6 +229,8 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
         (["curves", "gamma_fit.nc", "--group", "A", "--out", "new.csv"], "no groups"),
         (["curves", "gamma_fit.nc", "--exposure", "2", "--out", "new.csv"], "exposure"),
         (["check", "gamma_fit.nc", "values.nc", "--by", "a"], "no columns"),
+        (["run", "items.parquet", *ROLES[:-1], "none", "--out", "p.parquet"], "'none' is missing"),
+        (["run", "plain.nc", "items.parquet", *ROLES, "--out", "p.parquet"], "plain.nc"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
@@ -259,6 +240,7 @@ def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
     error = capsys.readouterr().err.strip()
     assert error.startswith("soc-pymc: error: ")
     assert text in error
+    assert error.endswith(f"; soc-pymc {words[0]} --help lists all options")
     assert "\n" not in error
     assert set(files.iterdir()) == before
 

@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 import sklearn
 from scipy import stats
+from sklearn import model_selection
 from sklearn.base import clone
-from sklearn.model_selection import (
-    GridSearchCV,
-    KFold,
-    cross_val_predict,
-    cross_val_score,
-    cross_validate,
-)
+from sklearn.model_selection import cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
-from sklearn.utils.estimator_checks import check_estimator
 
 import soc_pymc as soc
 from tests.examples import ROLES, SINGLE_FAMILIES
@@ -30,14 +24,7 @@ def ads(example):
     return example("gamma").frame.head(1500)
 
 
-@pytest.fixture
-def routing():
-    with sklearn.config_context(enable_metadata_routing=True):
-        yield
-
-
 def columns_of(example, n=None):
-    """Returns scores, outcomes, and the sizes of outcomes by their role."""
     _, outcome, size = ROLES[type(example.items)]
     frame = example.frame.head(n or len(example.frame))
     return frame["score"], frame[outcome], {size: frame[size]}
@@ -45,7 +32,6 @@ def columns_of(example, n=None):
 
 @pytest.fixture(scope="module")
 def fitted(example):
-    """Returns an estimator with the statistics and the fit of an example."""
 
     def of(family):
         known = example(family)
@@ -172,7 +158,6 @@ def test_clusters_widen_the_fit(example):
 
 
 def _one_column(estimator, X, X_test=None, kernel=None):
-    """Returns data of the checks as one column."""
     return X[:, :1] if X_test is None else (X[:, :1], X_test[:, :1])
 
 
@@ -191,7 +176,7 @@ def test_scikit_learns_own_checks(monkeypatch):
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, noise_sd=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few items, of equal scores
-        results = check_estimator(
+        results = estimator_checks.check_estimator(
             calibrator, expected_failed_checks=EXPECTED, on_fail=None, on_skip=None
         )
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
@@ -201,13 +186,13 @@ def test_scikit_learns_own_checks(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("routing")
+@sklearn.config_context(enable_metadata_routing=True)
 def test_exposures_go_through_pipelines_and_searches(ads):
     """Without exposures they are 1 and scores are far off, so the score shows that they arrive."""
     t, y, n = ads[["score"]].to_numpy(), ads["count"].to_numpy(), ads["exposure"].to_numpy()
     calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=20)
     pipe = make_pipeline(FunctionTransformer(lambda x: np.maximum(x, 1e-3)), calibrator)
-    folds = KFold(2)
+    folds = model_selection.KFold(2)
     results = cross_validate(pipe, t, y, cv=folds, params={"exposure": n}, return_estimator=True)
     for (train, test), estimator, score in zip(
         folds.split(t), results["estimator"], results["test_score"], strict=True
@@ -215,9 +200,9 @@ def test_exposures_go_through_pipelines_and_searches(ads):
         assert float(estimator[-1].statistics_.data["sum_N"].sum()) == n[train].sum()
         alone = clone(calibrator).fit(np.maximum(t[train], 1e-3), y[train], n[train])
         assert score == pytest.approx(alone.score(t[test], y[test], n[test]))
-    predicted = cross_val_predict(pipe, t, y, cv=folds, params={"exposure": n})
+    predicted = model_selection.cross_val_predict(pipe, t, y, cv=folds, params={"exposure": n})
     assert np.corrcoef(np.log(predicted), np.log(ads["true_mean"]))[0, 1] > 0.97
-    search = GridSearchCV(calibrator, {"bins": [5, 20]}, cv=folds)
+    search = model_selection.GridSearchCV(calibrator, {"bins": [5, 20]}, cv=folds)
     search.fit(t, y, exposure=n)
     assert float(search.best_estimator_.statistics_.data["sum_N"].sum()) == n.sum()
     pipe.fit(t, y, exposure=n)

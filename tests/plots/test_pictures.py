@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import itertools
 import warnings
 
 import matplotlib as mpl
@@ -44,31 +45,18 @@ class Material:
         data.attrs["roles"] = self.five_steps.data.attrs["roles"]
         self.fit = dataclasses.replace(example.fit, data=data)
 
-    @functools.cached_property
-    def check(self):
-        return soc.check(self.fit, self.items, subset=100, progress=False)
-
-    @functools.cached_property
-    def posteriors(self):
-        return soc.item_posteriors(self.fit, self.items, progress=False)
-
-    @functools.cached_property
-    def prior_draws(self):
-        return soc.prior_predictive(self.fit.prior, self.stats, draws=30, items=100)
-
 
 @pytest.fixture(scope="module")
 def material(example):
-    """Returns the material of a family, made once."""
     return functools.cache(lambda family: Material(example(family)))
 
 
 PICTURES = {
-    "plot_curves": lambda m: ((m.fit,), {}),
-    "plot_prior": lambda m: ((m.fit,), {}),
-    "plot_pit": lambda m: ((m.check,), {}),
-    "plot_shrinkage": lambda m: ((m.posteriors,), m.columns),
-    "plot_prior_predictive": lambda m: ((m.prior_draws,), {}),
+    "plot_curves": lambda m: m.fit,
+    "plot_prior": lambda m: m.fit,
+    "plot_pit": lambda m: soc.check(m.fit, m.items, subset=100, progress=False),
+    "plot_shrinkage": lambda m: soc.item_posteriors(m.fit, m.items, progress=False),
+    "plot_prior_predictive": lambda m: soc.prior_predictive(m.fit.prior, m.stats, 30, items=100),
 }
 CASES = [(name, family) for name in PICTURES for family in SINGLE_FAMILIES]
 ELSEWHERE = {"plot_intervals", "plot_calibration", "CalibrationDisplay"}
@@ -110,8 +98,8 @@ def test_every_picture_is_tested():
 
 @pytest.mark.parametrize(("name", "family"), thinned(CASES, lambda case: case[1] == "gamma"))
 def test_pictures_of_fits(name, family, material):
-    arguments, options = PICTURES[name](material(family))
-    draw(name, *arguments, **options, given=family != "gamma")
+    names = material(family).columns if name == "plot_shrinkage" else {}
+    draw(name, PICTURES[name](material(family)), **names, given=family != "gamma")
 
 
 def test_intervals_of_hostile_names():
@@ -121,12 +109,10 @@ def test_intervals_of_hostile_names():
     assert any(HOSTILE in word.replace(r"\$", "$") for word in words)
 
 
-SELDOM = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("exposure", "gamma_mixture", "zeros")
-]
+OTHERS = ("groups", "exposure", "gamma_mixture", "zeros")
 
 
-@pytest.mark.parametrize("case", ["groups", *SELDOM])
+@pytest.mark.parametrize("case", thinned(OTHERS, ["groups"]))
 def test_other_fits(case, example):
     """Mixtures, groups, terms in exposure and spikes at zero."""
     fit = example(case).fit
@@ -161,6 +147,30 @@ def test_a_score_that_is_too_high_is_seen():
     axes = plt.subplots()[1]
     assert display.plot(axes) is display
     assert display.ax_ is axes
+
+
+def test_models_on_one_axes_have_an_entry_and_a_colour_each():
+    """And a legend that covers nothing."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.02, 0.98, 500)
+    y, ax = rng.random(500) < p, plt.subplots(layout="constrained")[1]
+    lines = [plot_calibration(y, x, name=name, ax=ax).line_ for name, x in (("a", p), ("b", p**2))]
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["perfectly calibrated", "a, 500 items", "b, 500 items"]
+    assert lines[0].get_color() != lines[1].get_color()
+    assert legend_bottom(ax) >= ax.bbox.y1
+
+
+@pytest.mark.parametrize("n", [21, 60])
+def test_labels_of_rows_do_not_overlap(n):
+    """A figure grows with its rows; in a user's axes labels shrink, then some are left out."""
+    rows = pd.DataFrame({"where": [f"level {k}" for k in range(n)], "value": 1.0})
+    for axes in (None, plt.subplots()[1]):
+        [ax] = plots.plot_intervals(rows, n, axes=axes)
+        ax.figure.draw_without_rendering()
+        boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
+        assert all(low.y1 <= high.y0 for high, low in itertools.pairwise(boxes))
+        assert len(boxes) == n if axes is None else len(boxes) > n / 3
 
 
 def test_observed_points_are_those_of_bins():
@@ -225,13 +235,17 @@ def bands_in(ax):
 
 
 def segments_in(ax):
-    """Returns the ends of horizontal lines, (collections, lines, 2)."""
     lines = [c for c in ax.collections if isinstance(c, LineCollection)]
     return [np.array(c.get_segments())[:, :, 0] for c in lines if len(c.get_segments())]
 
 
+def legend_bottom(ax):
+    """Returns the lower end of the legend, in the pixels of ``ax.bbox``."""
+    ax.figure.draw_without_rendering()
+    return ax.get_legend().get_window_extent().y0
+
+
 def longest_line(ax):
-    """Returns the line of the most points: a curve."""
     return max(ax.lines, key=lambda line: len(line.get_xdata()))
 
 
@@ -244,6 +258,7 @@ def test_curves_and_bands_are_those_of_the_fit(family, example):
     if family == "gamma":
         spread = spread / curves["mean"]
     top, bottom = plots.plot_curves(fit, prob=0.8)
+    assert legend_bottom(top) >= top.bbox.y1
     for ax, draws in ((top, curves["mean"]), (bottom, spread)):
         score = longest_line(ax).get_xdata()
         np.testing.assert_allclose(score, curves["score"])
@@ -347,7 +362,7 @@ def test_pit_shows_every_slice_with_its_band(example):
         assert abs(randomised).max() == pytest.approx(row["value"], rel=0.2)  # on a grid
         band = ax.patches[0].get_extents().transformed(ax.transData.inverted())
         assert band.y1 == pytest.approx(stats.kstwo(int(pit["n_items"][k])).ppf(0.95))
-    by_kind = [ax.get_title() for ax in plots.plot_pit(result, by="kind")]
+    by_kind = [ax.get_title("left") for ax in plots.plot_pit(result, by="kind")]
     assert len(by_kind) == gamma.frame["kind"].nunique()
     assert all(title.startswith("kind = ") for title in by_kind)
     with pytest.raises(soc.FitError, match="not a column"):

@@ -1,20 +1,30 @@
-"""R^2, variance reduction, shrinkage, comparisons of scores and effects of groups.
+"""R^2, variance reduction, shrinkage, comparisons of scores, effects of groups, and sensitivity.
 
-Against closed forms and sums over items one by one.
+Against closed forms, sums over items one by one, refits and ArviZ.
 """
 
+import re
+
+import arviz_stats
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as distributions
 
 import soc_pymc as soc
 from soc_pymc import quantities
+from soc_pymc._model.problem import build
 from soc_pymc._model.splines import knots_in
+from soc_pymc.checks.results import p_value
+from soc_pymc.inference.fit_tree import draw_densities
 from soc_pymc.inference.results import Fit
+from soc_pymc.inference.variational import importance
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, COUNT_ROLES, QUIET, thinned
+from tests.examples import CASES, COUNT_ROLES, QUIET, part_of, thinned
 
 ROLES = {"count": "count", "exposure": "exposure"}
 
@@ -124,7 +134,11 @@ def test_the_score_at_which_the_mean_reaches_a_target(plain_fit, small_fit):
     partly = quantities.score_at(small_fit, end)  # half of the draws end below
     assert float(partly.data["reached"][0]) == pytest.approx(0.5, abs=0.01)
     assert np.isfinite(partly.data["score"]).all()
-    assert "do not reach" in partly.advice[0]
+    assert re.match(r"In (49|50|51)\.\d% of the draws .* does not reach", partly.advice[0])
+    curve = soc.calibration_curves(small_fit)["mean"].to_numpy().reshape(-1, len(t))
+    lowest_ends = np.sort(curve.max(axis=1))[:2]
+    nearly = quantities.score_at(small_fit, lowest_ends.mean())  # one of 1,000 draws ends below
+    assert nearly.advice[0].startswith("In 0.1% of the draws")
 
 
 NAMES = ("gamma", "normal", "beta", "gamma_mixture", "groups", "five_steps")
@@ -241,6 +255,7 @@ def test_the_better_score_is_found():
     assert worse["high"] < 0 < unexplained["low"]
     assert worse["where"] == unexplained["where"] == "b - a"
     assert worse["p"] == 0
+    assert worse["verdict"] == unexplained["verdict"] == "warn"
 
 
 @pytest.mark.parametrize("name", ["gamma", pytest.param("groups", marks=pytest.mark.slow)])
@@ -289,6 +304,37 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     assert f"factor of {sd['value']:.3g} (one sd; 80% interval" in repr(effects)
 
 
+def test_all_tables_of_results_have_one_form(example):
+    """The same columns of the same types, and a verdict in every row."""
+    groups, gamma = example("groups"), example("gamma")
+    fit, items, options = gamma.fit, gamma.items, {"bins": 3, **QUIET}
+    days = items.source.assign(day=pd.date_range("2026-03-01", periods=2).repeat(2000))
+    dated = soc.summarize(soc.PoissonItems(days, **COUNT_ROLES, date="day"), **options)
+    split, pair = soc.evaluate.split_items(items), (fit, items)
+    results = {
+        "check": soc.check(fit, items, subset=20, **QUIET),
+        "held_out": soc.evaluate.held_out(fit, split, **options),
+        "drift": soc.drift(dated, fit, **QUIET),
+        "sensitivity": soc.sensitivity(fit, gamma.statistics, **QUIET),
+        "group_effects": quantities.group_effects(groups.fit, groups.statistics),
+        "compare_scores": quantities.compare_scores({"a": pair, "b": pair}, **QUIET),
+        "variance_reduction": quantities.variance_reduction(fit, items, **options),
+    }
+    form = results["check"].table.dtypes
+    assert list(form.index) == ["what", "where", "n", "value", "low", "high", "p", "verdict"]
+    for name, result in results.items():
+        pd.testing.assert_series_equal(result.table.dtypes, form, obj=name)
+        assert set(result.table["verdict"]) <= {"ok", "warn", "fail"}, name
+
+
+@given(st.floats(0, 1))
+def test_a_printed_p_value_agrees_with_its_verdict(p):
+    shown = p_value(p)
+    for bound in (0.01, 0.05):
+        assert shown.startswith("<") or (float(shown) < bound) == (p < bound)
+    assert len(shown) <= 7 or min(abs(p / 0.01 - 1), abs(p / 0.05 - 1)) < 1e-3
+
+
 def test_summary_has_the_fits_numbers(example):
     fit = example("gamma").fit
     table = fit.summary()
@@ -303,3 +349,90 @@ def test_summary_has_the_fits_numbers(example):
     assert "R-squared" not in set(example("groups").fit.summary()["quantity"])
     single_draw = example("five_steps").fit.summary()
     assert (single_draw["lower"] == single_draw["upper"]).all()
+
+
+stats = part_of("gamma", "statistics")
+
+
+def informative(power):
+    """A prior that disagrees with the data a little, raised to a power."""
+    by = np.sqrt(power)
+    return soc.Gamma(
+        mean=soc.Spline(knots=8, level=(-2, 0.1 / by), slope=(0.5, 0.1 / by), wiggle=0.1 / by),
+        variance=soc.Spline(knots=8, level=(0, 0.5 / by), slope=(0, 0.3 / by), wiggle=0.2 / by),
+    )
+
+
+@pytest.fixture(scope="module")
+def fits(stats):
+    method = soc.VI(draws=4000)
+    return {a: soc.fit(stats, informative(a), method, **QUIET) for a in (0.8, 1.0, 1.25)}
+
+
+def shifts(fits, densities, alpha):
+    """Shifts of posterior means in sds: of a refit under the scaled prior, and by reweighting."""
+    base, refit = (soc.calibration_curves(fits[a], [0.014, 0.05, 0.18]) for a in (1.0, alpha))
+    weight = importance((alpha - 1.0) * densities.ravel())[0].reshape(densities.shape)
+    found = []
+    for name in ("mean", "log_variance"):
+        old, new = base[name].to_numpy(), refit[name].to_numpy()
+        mean, sd = old.mean((0, 1)), old.std((0, 1))
+        reweighted = (weight[:, :, None] * old).sum((0, 1))
+        found.append(((new.mean((0, 1)) - mean) / sd, (reweighted - mean) / sd))
+    return np.hstack(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.8, 1.25])
+def test_reweighting_agrees_with_a_refit_under_the_scaled_prior(fits, stats, alpha):
+    """And would not if prior and likelihood were exchanged."""
+    prior, likelihood = draw_densities(fits[1.0], stats)
+    truth, found = shifts(fits, prior, alpha)
+    assert np.abs(truth).max() > 0.4
+    assert np.abs(found - truth).max() < 0.15
+    _, exchanged = shifts(fits, likelihood, alpha)
+    assert np.abs(exchanged - truth).max() > 0.5
+
+
+def test_densities_are_those_of_the_documented_prior_and_the_curves(stats):
+    """Normal levels and slopes, half-normal wiggles; the likelihood from curves at bins' scores."""
+    fit = soc.fit(stats, informative(1.0), soc.VI(draws=100), **QUIET)
+    prior, likelihood = draw_densities(fit, stats)
+    draws, expected = fit.data["posterior"], 0.0
+    for name, spline in (("log_mean", fit.prior.mean), ("log_cv2", fit.prior.variance)):
+        wiggle = draws[f"{name}_wiggle_sd"]
+        expected = expected + distributions.halfnorm.logpdf(wiggle, 0, spline.wiggle)
+        for place, (centre, sd) in enumerate((spline.level, spline.slope)):
+            own = draws[f"{name}_line"].to_numpy()[..., place]
+            expected = expected + distributions.norm.logpdf(own, centre, sd)
+    np.testing.assert_allclose(prior, expected, rtol=1e-8)
+    built = build(stats, fit.prior)
+    curves = soc.calibration_curves(fit, built.score)
+    m = curves["log_mean"].to_numpy()[0, :20]
+    c = -np.log(curves["shape"].to_numpy()[0, :20])
+    by_bin = built.data.values(m, c)
+    np.testing.assert_allclose(likelihood[0, :20], by_bin.sum(axis=-1), rtol=1e-8)
+
+
+def test_table_is_that_of_arviz(small_fit, stats):
+    found = soc.sensitivity(small_fit, stats, **QUIET)
+    table = arviz_stats.psense_summary(found.data, round_to=10)
+    for name in ("prior", "likelihood"):
+        rows = found.table[found.table["what"] == name]
+        np.testing.assert_allclose(rows["value"], table[name].astype(float), atol=1e-8)
+        assert set(rows["verdict"]) == {"ok"}
+        assert len(rows) == 11
+
+
+@pytest.mark.slow
+def test_a_tight_wrong_prior_is_a_conflict(stats):
+    prior = soc.Gamma(mean=soc.Spline(knots=2, level=(0.0, 0.05)))
+    tight = soc.sensitivity(soc.fit(stats, prior, soc.VI(draws=4000), **QUIET), stats, **QUIET)
+    assert tight.table["verdict"].iloc[0] == "fail"
+    assert "Prior and data disagree on E(theta | t)" in repr(tight)
+
+
+@pytest.mark.slow
+def test_statistics_that_did_not_make_the_fit_are_refused(small_fit, example):
+    with pytest.raises(soc.FitError, match="not those of the fit"):
+        soc.sensitivity(small_fit, example("groups").statistics, **QUIET)

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import special, stats
 
 import soc_pymc as soc
-from soc_pymc.evaluate import fit_baselines, read_frame
+from soc_pymc.evaluate import baselines, read_frame
 from soc_pymc.families.outcomes import OUTCOMES
 from tests.studies.common import Choice, averages, fitted, options, show
 
@@ -56,8 +56,7 @@ def one_seed(truth: str, seed: int, labels: int = 5000) -> dict[str, float]:
         warnings.simplefilter("ignore", soc.ItemsWarning)
         mean = soc.calibration_curves(model, grid)["mean"].mean(("chain", "draw")).to_numpy()
     predicted = {"E(theta | t)": np.interp(fresh, grid, mean)}
-    fits = fit_baselines(read_frame(items), OUTCOMES[items.kind])
-    predicted |= {name: predict(fresh) for name, predict in fits.items()}
+    predicted |= baselines(read_frame(items), OUTCOMES[items.kind], fresh)
 
     def inside(score: np.ndarray, simultaneous: bool) -> np.ndarray:
         curves = soc.calibration_curves(model, score)

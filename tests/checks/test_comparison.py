@@ -1,0 +1,397 @@
+"""Fits compared by items left out in turn, the choice of a prior by it, and advice, followed."""
+
+import re
+from dataclasses import replace
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from arviz_stats.utils import ELPDDataLOO
+from scipy.linalg import hadamard
+from scipy.special import logsumexp
+
+import soc_pymc as soc
+from soc_pymc import _fit
+from soc_pymc.checks import comparison
+from soc_pymc.checks.comparison import leave_one_out
+from soc_pymc.inference.results import Status
+from soc_pymc.posterior.predictive import posterior_of
+from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
+from tests.checks.test_checks import exact_ends, statistics_of
+from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, thinned, trial_frame
+
+
+def laws(fit, frame, kind="counts"):
+    """Returns SciPy's laws of the items' outcomes under each draw of the curves, (draws, n)."""
+    size = frame[KINDS[kind].roles[2]].to_numpy()
+    return KINDS[kind].marginal(*moments_by_draw(fit, frame, kind), size)
+
+
+def densities(fit, frame, kind="counts"):
+    law, outcome = laws(fit, frame, kind), frame[KINDS[kind].roles[1]].to_numpy()
+    return law.logpdf(outcome) if kind == "values" else law.logpmf(outcome)
+
+
+def left_out(log_density):
+    return np.log(len(log_density)) - logsumexp(-log_density, axis=0)
+
+
+@pytest.mark.parametrize("kind", thinned(KINDS, ["values"]))
+def test_items_left_out_are_those_of_plain_weights(kind):
+    """Pareto smoothing moves a sum over 300 items by next to nothing.
+
+    The cdf of an item left out is moved as plain weights over all draws move it: up to more than
+    .01, and to within two thirds of that, as 32 draws say it.
+    """
+    fit, frame = hand_made_fit(kind, sd=0.15, draws=400), simulate(300, 4, kind)
+    frame = frame[frame[KINDS[kind].roles[2]] < 100]
+    data = soc.check(fit, as_items(frame, kind), subset=300, **QUIET).data
+    each = densities(fit, frame, kind)
+    loo = az.loo(data, pointwise=True)
+    assert float(loo.elpd) == pytest.approx(left_out(each).sum(), abs=0.1)
+    assert float(loo.p) == pytest.approx(
+        (logsumexp(each, axis=0) - np.log(len(each)) - left_out(each)).sum(), abs=0.2
+    )
+    law, outcome = laws(fit, frame, kind), frame[KINDS[kind].roles[1]].to_numpy()
+    pit = data["loo_pit"][KINDS[kind].roles[1]]
+    if kind == "values":
+        cdf, weight = law.cdf(outcome), np.exp(-each - logsumexp(-each, axis=0))
+        moved = (weight * cdf).sum(axis=0) - cdf.mean(axis=0)
+        shift = (pit - data["pit_values"]["value"]).to_numpy()
+        assert np.abs(moved).max() > 0.01
+        np.testing.assert_allclose(shift, moved, atol=np.abs(moved).max() * 2 / 3)
+        assert np.corrcoef(shift, moved)[0, 1] > 0.9
+        # ArviZ's own weights 1,000 predictive draws: .065 is four sds of a share of so many
+        assert np.abs(az.loo_pit(data)["value"] - pit).max() < 0.065
+    else:
+        below, upto = exact_ends(law, outcome)
+        assert (pit > below - 0.03).all()
+        assert (pit < upto + 0.03).all()
+
+
+@pytest.mark.parametrize("kind", thinned(KINDS, ["counts"]))
+def test_leave_one_out_of_statistics_is_that_of_the_items(kind):
+    """A sum within .004 an item, as 150 scores stand for all; what leaving out costs, to .3."""
+    fit, frame = hand_made_fit(kind, sd=0.05, draws=100), simulate(1500, 1, kind)
+    record = soc.check(fit, statistics_of(frame, kind, 150), **QUIET).elpd
+    each = densities(fit, frame, kind)
+    exact = left_out(each)
+    inside = logsumexp(each, axis=0) - np.log(len(each))
+    assert record.n_data_points == len(frame)
+    assert record.elpd == pytest.approx(exact.sum(), abs=0.004 * len(frame))
+    assert record.p == pytest.approx((inside - exact).sum(), abs=0.3)
+    assert record.se == pytest.approx(exact.std() * np.sqrt(len(frame)), rel=0.03)
+
+
+def test_repeated_draws_are_not_vouched_for():
+    """Few draws, each many times: the tail of the weights has no shape, and its k is infinite."""
+    fit = hand_made_fit(sd=0.3, draws=5)
+    posterior = fit.data["posterior"].to_dataset()
+    again = np.random.default_rng(0).integers(5, size=200)
+    posterior = posterior.isel(draw=again).assign_coords(draw=np.arange(200))
+    repeated = replace(fit, data=xr.DataTree.from_dict({"posterior": posterior}))
+    repeated.data.attrs = fit.data.attrs
+    table = soc.check(repeated, as_items(simulate(200, 4)), **QUIET).table.set_index("what")
+    row = table.loc["leave-one-out"]
+    assert np.isinf(row["value"])
+    assert row["verdict"] == "warn"
+
+
+@pytest.fixture(scope="module")
+def fits(example):
+    """Two fits of the same counts; the log cv2 of the second is held far from the data's."""
+    narrow = soc.Gamma(variance=soc.Spline(knots=1, level=(-4.0, 0.01)))
+    statistics = example("gamma").statistics
+    return {"good": example("gamma").fit, "narrow": soc.fit(statistics, narrow, **QUIET)}
+
+
+@pytest.fixture(scope="module")
+def exact(fits, small_frame):
+    columns = {c: small_frame[c].to_numpy(dtype=float) for c in ("score", "count", "exposure")}
+    return {name: left_out(posterior_of(fit).log_density(columns)) for name, fit in fits.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:draws support leave-one-out")
+def test_fits_are_compared_on_statistics(fits, small_items, exact):
+    """ArviZ's table of all items, against plain weights item by item: cells of 150 bins blur a sum
+    by 3e-3 of itself, and differences by a few percent.
+    """
+    statistics = soc.summarize(small_items, bins=150, **QUIET)
+    table = soc.compare(fits, statistics, **QUIET)
+    assert list(table.index) == ["good", "narrow"]
+    records = {name: soc.check(fit, statistics, **QUIET).elpd for name, fit in fits.items()}
+    arvizs = az.compare(records, round_to="none")
+    for name in ("elpd_diff", "dse", "p_worse", "p", "elpd", "se"):
+        np.testing.assert_allclose(table[name], arvizs[name].astype(float), rtol=1e-9)
+    np.testing.assert_allclose(table["weight"], arvizs["weight"].astype(float), atol=1e-3)
+    n = len(exact["good"])
+    for name, each in exact.items():
+        assert table.loc[name, "elpd"] == pytest.approx(each.sum(), rel=3e-3)
+        assert table.loc[name, "se"] == pytest.approx(each.std() * np.sqrt(n), rel=0.03)
+    away, row = exact["narrow"] - exact["good"], table.loc["narrow"]
+    assert row["elpd_diff"] == pytest.approx(away.sum(), rel=0.06)
+    assert row["dse"] == pytest.approx(away.std() * np.sqrt(n), rel=0.25)
+    assert table.loc["good", "weight"] > 0.8
+    assert 2 < table.loc["good", "p"] < 30
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:draws support leave-one-out")
+def test_fits_are_compared_on_items(fits, small_items, exact):
+    """Random items: of 600 the difference is their share of all, within 4 standard errors."""
+    away = (exact["narrow"] - exact["good"]).mean()
+    row = soc.compare(fits, small_items, subset=600, **QUIET).loc["narrow"]
+    assert abs(row["elpd_diff"] - 600 * away) < 4 * row["dse"]
+
+
+def test_fits_that_did_not_converge_have_no_numbers():
+    failed = hand_made_fit(status=Status(False, "Pareto k 0.9", 0.9, 0.05, 1.0))
+    fits = {"failed": failed, "wide": hand_made_fit(second=1.0), "true": hand_made_fit()}
+    with pytest.warns(soc.ConvergenceWarning, match=r"'failed' \(Pareto k 0.90 of the fit\)"):
+        table = soc.compare(fits, as_items(simulate(300, 4)), **QUIET)
+    assert list(table.index) == ["true", "wide", "failed"]
+    assert table.loc["failed", ["elpd", "se", "weight"]].isna().all()
+    assert table.loc["true", ["elpd", "weight"]].notna().all()
+
+
+def test_fits_whose_draws_cannot_leave_items_out_have_no_numbers(monkeypatch):
+    """One item of log density -inf makes a sum over items undefined."""
+
+    def undefined(fit, *args):
+        loo = leave_one_out(fit, *args)
+        return replace(loo, elpd_i=loo.elpd_i - np.inf) if fit is wild else loo
+
+    monkeypatch.setattr(comparison, "leave_one_out", undefined)
+    wild = hand_made_fit(second=1.0)
+    with pytest.warns(soc.ConvergenceWarning, match=r"'wild' \(draws differ too much"):
+        table = soc.compare({"wild": wild, "true": hand_made_fit()}, as_items(simulate(300, 4)))
+    assert list(table.index) == ["true", "wild"]
+    assert table.loc["wild", ["elpd", "se", "weight"]].isna().all()
+
+
+@pytest.mark.slow
+def test_fits_of_other_items_are_not_compared(fits, small_frame, small_statistics):
+    frame = small_frame[:2000]
+    half = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    statistics = soc.summarize(half, bins=20, **QUIET)
+    with pytest.raises(soc.FitError, match="different items"):
+        soc.compare(fits, statistics, **QUIET)
+    with pytest.raises(soc.FitError, match="different items"):
+        soc.compare(fits, half, **QUIET)
+
+
+def test_items_are_left_out_of_the_fit_that_they_made(example):
+    """The test of their PIT is ArviZ's; new items have no place in the fit."""
+    fit, items = example("normal").fit, example("normal").items
+    result = soc.check(fit, items, subset=200, **QUIET)
+    row = result.table.set_index("what").loc["LOO-PIT"]
+    p, *_ = result.data["loo_pit"]["value"].azstats.uniformity_test("item", method="prit_c")
+    assert row["p"] == pytest.approx(float(p))
+    new = items.source.assign(value=items.source["value"].sample(frac=1.0, random_state=0) + 1.0)
+    new = soc.check(fit, example("normal").case.items(new), subset=200, **QUIET)
+    assert "LOO-PIT" not in set(new.table["what"])
+
+
+@pytest.mark.slow
+def test_arviz_takes_checks_of_mixtures(example):
+    case = example("gamma_mixture")
+    result = soc.check(case.fit, case.items, subset=200, **QUIET)
+    assert {"LOO-PIT", "leave-one-out"} <= set(result.table["what"])
+    assert np.isfinite(float(az.loo(result.data).elpd))
+    assert len(az.compare({"a": result.elpd, "b": result.elpd})) == 2
+
+
+FAST = soc.VI(draws=400, seed=1)
+COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
+
+
+def case_statistics(name, frame, bins=20, **options):
+    return soc.summarize(FAMILIES[name].items(frame), bins=bins, **QUIET, **options)
+
+
+def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
+    stats = case_statistics("gamma", faulty_frame("exposure"))
+    fit = soc.fit(stats, "auto", FAST, **QUIET)
+    table = fit.selection
+    assert list(table.columns) == COLUMNS
+    assert table["chosen"].tolist() == [False, True, False, False]
+    assert table["prior"][1] == "soc.Gamma(exposure=soc.Spline())"
+    assert table["elpd_diff"][0] < -2 * table["dse"][0] < 0
+    alone = soc.fit(stats, soc.Gamma(exposure=soc.Spline()), FAST, **QUIET)
+    assert alone.selection is None
+    assert (fit.prior, fit.method) == (alone.prior, FAST)
+    assert fit.data.equals(alone.data)  # as if the prior had been named
+    fit.save(tmp_path / "fit.nc")
+    again = soc.load_fit(tmp_path / "fit.nc")
+    pd.testing.assert_frame_equal(again.selection, table, check_exact=True)
+    assert again.data.attrs == fit.data.attrs
+    assert "simplest within 2 dse" in repr(again)
+
+
+def decayed_statistics():
+    """Returns statistics of two days, of which the first counts half."""
+    frame = count_frame(300).assign(day=["2026-01-01", "2026-01-02"] * 150)
+    items = soc.PoissonItems(frame, **COUNT_ROLES, date="day")
+    return soc.summarize(items, bins=10, **QUIET).decay("1d")
+
+
+OBSTACLES = {
+    "no joint cells": lambda: case_statistics("gamma", count_frame(300), 10, joint=False),
+    "weighted": decayed_statistics,
+    "one trial": lambda: case_statistics(
+        "beta", trial_frame(300).assign(trials=1, successes=0), 10
+    ),
+    "one draw": lambda: case_statistics("gamma", count_frame(300), 10),
+}
+
+
+@pytest.mark.parametrize("words", OBSTACLES)
+def test_the_plain_prior_where_priors_cannot_be_compared(words):
+    method = soc.FiveSteps() if words == "one draw" else FAST
+    fit = soc.fit(OBSTACLES[words](), "auto", method, **QUIET)
+    [row] = fit.selection.to_dict("records")
+    assert fit.prior == type(fit.prior)()
+    assert row["chosen"]
+    assert row["reason"].startswith("not compared: ")
+    assert words in row["reason"]
+
+
+def test_what_is_no_prior_is_refused(small_statistics):
+    with pytest.raises(soc.FitError, match=r"prior='gamma' must be 'auto', or soc.Gamma\("):
+        soc.fit(small_statistics, "gamma")
+    with pytest.raises(soc.FitError, match="model= was built with one prior"):
+        soc.fit(small_statistics, "auto", model=soc.model(small_statistics))
+
+
+NAMES = ["plain", "exposure", "mixture", "both"]
+
+
+@pytest.mark.parametrize(
+    ("elpd", "doubtful", "chosen"),
+    [
+        ([-3.9, -5.0, 0.0, -1.0], [0, 0, 0, 0], "plain"),
+        ([-4.1, -3.9, 0.0, -1.0], [0, 0, 0, 0], "exposure"),
+        ([-40.0, -10.0, -5.0, 0.0], [0, 0, 0, 0], "both"),
+        ([-40.0, -10.0, -5.0, 0.0], [99, 0, 0, 10], "both"),
+        ([-40.0, -10.0, -5.0, 0.0], [0, 0, 0, 11], "mixture"),
+        ([-40.0, np.nan, -5.0, 0.0], [0, 0, 0, 11], "mixture"),
+        ([-40.0, -10.0, -5.0, 0.0], [0, 11, 11, 11], "plain"),
+        ([-40.0, -10.0, -5.0, 0.0], [11, 11, 11, 11], "plain"),
+        ([-40.0, -10.0, None, None], [0, 0, 0, 0], "exposure"),  # two fits did not converge
+    ],
+)
+def test_the_simplest_of_those_near_the_best_that_can_be_trusted(elpd, doubtful, chosen):
+    """All differences have a standard error of 2."""
+    results = {}
+    for name, total, number, sign in zip(NAMES, elpd, doubtful, hadamard(16)[1:], strict=False):
+        n = np.ones(1024, dtype=int)
+        each = np.nan * n if total is None else total / 1024 + np.sqrt(2.0) / 32 * np.tile(sign, 64)
+        k = np.where(np.cumsum(n) <= number, 1.0, 0.1)
+        by_row = {
+            x: xr.DataArray(v, {"n": ("row", n)}, "row")
+            for x, v in (("elpd_i", each), ("pareto_k", k))
+        }
+        totals = {"elpd": each.sum(), "se": 0.0, "p": 0.0, "scale": "log", "n_samples": 1000}
+        loo = ELPDDataLOO(**totals, n_data_points=1024, good_k=2 / 3, warning=False, **by_row)
+        results[name] = (None if total is None else loo), ""
+    table = _fit._table(results)
+    np.testing.assert_allclose(table["dse"].replace(0.0, np.nan).dropna(), 2.0)
+    assert table.index.tolist() == NAMES
+    assert table.index[table["chosen"]].tolist() == [chosen]
+
+
+@pytest.mark.slow
+def test_a_mixture_where_the_check_asks_for_it():
+    """Of heavy tails, with one noise sd, in which there is no term."""
+    frame = soc.simulation.laplace_effects(3000, seed=1)
+    stats = case_statistics("normal", frame, None, on_leakage="ignore")
+    fit = soc.fit(stats, "auto", **QUIET)
+    assert fit.selection["prior"].tolist() == ["soc.Normal()", "soc.NormalMixture()"]
+    assert fit.prior == soc.NormalMixture()
+
+
+def plain_truth(kind, seed):
+    """Returns statistics of items whose theta given the score is of one family, at any size."""
+    n = [2000, 5000, 20_000][seed % 3]
+    if kind == "gamma":
+        return case_statistics(kind, soc.simulation.s1(n, seed=seed), None)
+    return case_statistics(kind, FAMILIES[kind].frame(min(n, 5000), seed), None)
+
+
+@pytest.mark.slow
+def test_the_plain_prior_where_it_is_true():
+    """In at least 9 of 10 simulations."""
+    kinds = ["gamma"] * 5 + ["normal"] * 3 + ["beta"] * 2
+    fits = [soc.fit(plain_truth(k, 100 + s), "auto", **QUIET) for s, k in enumerate(kinds)]
+    plain = [fit.selection["chosen"][0] for fit in fits]
+    assert sum(plain) >= 9, [fit.selection for fit in fits if not fit.selection["chosen"][0]]
+
+
+CODE = re.compile(r"soc\.Gamma\w*\((?:[^()]|\([^()]*\))*\)")
+LABEL = re.compile(r"(group|cluster)='(\w+)'")
+STIFF = soc.Gamma(mean=soc.Spline(knots=2))
+
+
+def lognormal(rng, mean, variance):
+    return mean * rng.lognormal(-0.72, 1.2, len(mean))
+
+
+def faulty_frame(fault):
+    """Returns counts with one departure from a Gamma that is smooth in the score."""
+    if fault == "shape":
+        return simulate(6000, 4, theta=lognormal)
+    frame, rng = simulate(4000, 4), np.random.default_rng(1)
+    shop = rng.integers(0, 200, 4000)
+    frame = frame.assign(kind=rng.choice(list("abc"), 4000), shop=[f"shop {k}" for k in shop])
+    effects = {
+        "exposure": np.exp(0.2 * np.log(frame["exposure"] / 6)),
+        "zeros": rng.random(4000) > 0.3,
+        "level": np.where(frame["kind"] == "b", 1.6, 0.75),
+        "cluster": np.exp(rng.normal(0.0, 0.7, 200))[shop],
+        "wiggle": np.exp(0.8 * np.sin(4.0 * np.log(frame["score"]))),
+        "bias": 1.3,
+    }
+    rate = frame["theta"] * effects[fault] * frame["exposure"]
+    return frame.assign(count=np.random.default_rng(0).poisson(rate))
+
+
+REMEDIES = [
+    ("exposure", "soc.Gamma(exposure=soc.Spline())"),
+    ("shape", "soc.GammaMixture()"),
+    ("zeros", "soc.Gamma(zero=True)"),
+    ("level", "group='kind'"),
+    ("cluster", "cluster='shop'"),
+    ("wiggle", "more knots"),
+    ("bias", "fit again"),
+]
+
+
+@pytest.mark.parametrize(("fault", "first"), thinned(REMEDIES, REMEDIES[3:4]))
+def test_the_first_advice_makes_the_check_pass(fault, first):
+    roles, prior = dict(COUNT_ROLES), STIFF if fault == "wiggle" else soc.Gamma()
+    frame = faulty_frame(fault)
+
+    def fitted(table):
+        items = soc.PoissonItems(table, **roles)
+        stats = soc.summarize(items, bins=100, on_leakage="ignore", **QUIET)
+        return soc.fit(stats, prior, **QUIET), stats, items
+
+    options = {"by": "kind" if fault == "level" else (), "subset": 500, **QUIET}
+    old, stats, _ = fitted(simulate(4000, 5) if fault == "bias" else frame)
+    before = soc.check(old, soc.PoissonItems(frame, **roles), **options)
+    assert ("fail" in set(before.table["verdict"])) == (fault != "cluster")
+    advice = before.advice[0]
+    assert first in advice
+    if label := LABEL.search(advice):
+        roles[label[1]] = label[2]
+    elif code := CODE.search(advice):
+        prior = eval(code[0], {"soc": soc})
+    new, _, items = fitted(frame)
+    after = soc.check(new, items, **options)
+    assert "fail" not in set(after.table["verdict"]), (advice, after)
+    if fault == "shape":
+        table = soc.compare({"old": old, "new": new}, stats, **QUIET)
+        assert table["elpd_diff"]["old"] < -2 * table["dse"]["old"] < 0
