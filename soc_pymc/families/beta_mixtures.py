@@ -18,9 +18,11 @@ from .components import STEP, WIDTH, Components, Frame, Relative, reciprocal
 from .mixture_weights import Bounds, Grid, Law, Pair, between
 from .special_functions import polygammas
 
-_LOGITS = 230.0  # largest logit of a mean
+_LOGITS = 36.0  # largest logit of a mean that float64 tells from 1
 _LOG_SPREADS = (-230.0, 2.7)  # bounds of the second curve: spreads of logit theta are at most 21
-_TILTS, _MOST_TILT = 20, 2.0  # Newton steps, and the largest change of a log weight in one
+# Newton steps, and the largest change of a log weight in one, and in the last
+_TILTS, _MOST_TILT, _TILTED = 20, 2.0, 1e-12
+_FAINT = 1e-200  # weight that counts as 0
 _LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60  # steps in log a and log b: longest, last, most
 # what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
 # square, twice where neither a nor b is far larger than the other
@@ -136,8 +138,12 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
 
 
 def _on_lattice(a: Floats, b: Floats, centre: Floats, step: Floats, reach: int) -> Floats:
-    """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
+    """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre.
+
+    A component wider than the Beta has b <= 0: then S is 1, the limit as b falls to 0.
+    """
     edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
+    b = np.maximum(b, 1e-300)
     upto = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
     return np.diff(upto, axis=1, prepend=0.0, append=1.0)
 
@@ -150,21 +156,30 @@ def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds:
     variance = odds_cv2 / (1.0 + parts.middle * (1.0 - parts.middle) * odds_cv2)
     targets = np.stack([np.zeros(len(variance)), variance], axis=1)
     powers = np.stack([parts.mean, parts.mean**2 + parts.variance], axis=2)
-    log = np.log(np.maximum(beta_weights(frame, z, curves), 1e-300))
+    weight = beta_weights(frame, z, curves)
+    known = weight > _FAINT
+    log = np.log(np.maximum(weight, _FAINT))
     tilt = np.zeros((len(log), 2))
     for _ in range(_TILTS):
-        tilted = special.softmax(log + (powers @ tilt[..., None])[..., 0], axis=1)
+        log_tilted = log + (powers @ tilt[..., None])[..., 0]
+        tilted = special.softmax(np.where(known, log_tilted, -np.inf), axis=1)
         moments = np.einsum("nr,nrk->nk", tilted, powers)
         centred = powers - moments[:, None]
         slope = (tilted[..., None] * centred).mT @ centred
-        step = np.linalg.solve(slope, (targets - moments)[..., None])
-        longest = np.abs(centred @ step).max(axis=1)
-        tilt += step[..., 0] * (_MOST_TILT / np.maximum(longest, _MOST_TILT))
+        # there is no inverse where the components that have weight have one mean, such as 1
+        step = np.linalg.pinv(slope, hermitian=True) @ (targets - moments)[..., None]
+        longest = np.abs(centred @ step)[..., 0].max(axis=1, where=known, initial=0.0)
+        tilt += step[..., 0] * (_MOST_TILT / np.maximum(longest, _MOST_TILT))[:, None]
+        if longest.max() < _TILTED:
+            break
     log_mean, log_complement = parts.positions
     spread = np.exp(bounds.bent(bounds.mean_curve, bounds.spread_curve)[0][1]) - bounds.inner
     a, b = 1.0 / (spread * (1.0 - parts.middle)), 1.0 / (spread * parts.middle)
     tilted = log + (powers @ tilt[..., None])[..., 0]
-    return np.asarray(tilted - a[:, None] * log_mean - b[:, None] * log_complement)
+    log_ratio = tilted - a[:, None] * log_mean - b[:, None] * log_complement
+    # beyond the components that have weight the ratio stays the same
+    ends = (x[:, None] for x in (known.argmax(axis=1), len(z) - 1 - known[:, ::-1].argmax(axis=1)))
+    return np.take_along_axis(log_ratio, np.clip(np.arange(len(z)), *ends), axis=1)
 
 
 def _law_weights(

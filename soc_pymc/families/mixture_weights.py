@@ -139,10 +139,12 @@ def bounds_of(
     """Bounds at curves (n, 2), from moments (2, n, R) and the base's spread `reach`."""
     nearest = np.abs(moments[0]).argmin(axis=1)[None, :, None]
     mean, narrow = np.take_along_axis(moments, nearest, axis=2)[..., 0]
-    wide = (_WIDEST * reach) ** 2
-    wide = wide / (1.0 + middle * (1.0 - middle) * wide)  # no Beta's variance is above m (1 - m)
-    with np.errstate(invalid="ignore"):  # NaN: Betas with this mean have no such variance, no bound
+    square = (_WIDEST * reach) ** 2
+    wide = square / (1.0 + middle * (1.0 - middle) * square)  # no variance is above m (1 - m)
+    with np.errstate(invalid="ignore", divide="ignore"):
         low, high = (_curves.py_func(mean, v, middle, law.has_path)[1] for v in (narrow, wide))
+    # no Beta with this mean has so large a variance: then that of one with the pilot's mean
+    high = np.where(np.isfinite(high), high, np.log(square))
     mean_curve, spread_curve = curves.T
     return Bounds(mean_curve, spread_curve, unit, middle, _FARTHEST * reach, low + _ROOM, high)
 

@@ -141,6 +141,19 @@ def test_weights_at_absurd_predictors_are_weights(name, far):
     assert (weight >= 0.0).all()
 
 
+@pytest.mark.parametrize("widened", [0.0, 1.0])
+def test_weights_around_absurd_curves_are_weights(name, widened):
+    """Also where components are wider than the family's law, as on grids of uncertain curves."""
+    components = RECORDS[name].family.components
+    curves = np.stack(np.meshgrid([-300, -36, -10, -6, 0, 7, 20, 60], [-60, -4, 0.4, 3, 40]), -1)
+    curves = curves.reshape(-1, 2).astype(float)
+    base = components.base(*(curves + [0.0, widened]).T)
+    forms = components.forms(base, functions_of(components.z), curves)
+    predictors = np.pad(curves, ((0, 0), (0, 3))) + np.outer([0.0, 3.0, -6.0], np.eye(5)[1])[:, None]
+    weight = weights_of_draws(predictors, forms)
+    assert weight.sum(axis=-1) == pytest.approx(1.0, abs=1e-9)
+
+
 ENDS = [  # the family's law, and by how much the mixture's cdf may differ
     *(("Gamma", (shape, shape / 0.05), 0.02 if shape < 1.0 else 0.006) for shape in (0.1, 0.3)),
     *(("Gamma", (shape, shape / 0.05), 0.006) for shape in (1.0, 5.0, 200.0)),
