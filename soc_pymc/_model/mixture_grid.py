@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
-from ..families.components import Components, Frame, cell_points, stretching
+from ..families.components import Components, Frame, stretching
 from ..families.family import ZERO, Family
-from ..families.mixture_rows import MixtureCells
+from ..families.mixture_rows import MixtureCells, cell_points
 from ..families.row_sums import Columns
 from .laplace import Curvature, Laplace, find_mode, floored
 from .pilot import Pilot

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from .._lib.arrays import Floats
-from .beta_mixtures import BETAS
 from .binomial_beta import BinomialBeta
-from .components import GAMMAS, NORMALS
+from .components import BETAS, GAMMAS, NORMALS
 from .conjugate import Family as Family
 from .normal_normal import NormalNormal
 from .poisson_gamma import PoissonGamma

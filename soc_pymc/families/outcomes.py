@@ -13,8 +13,7 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .forms import OutcomeForms, Pair
-from .kinds import BINOMIAL_FORMS, NORMAL_FORMS, POISSON_FORMS
+from .kinds import BINOMIAL_FORMS, NORMAL_FORMS, POISSON_FORMS, OutcomeForms, Pair
 from .scales import (
     EXACT_COUNTS,
     LARGEST_COUNT,

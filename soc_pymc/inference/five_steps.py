@@ -23,8 +23,9 @@ from .._model.rows import positions, rows_of
 from .._model.splines import Axis, natural_spline, place_knots, roughness, spline_matrix
 from .._model.terms import axis_of
 from ..data.statistics import Statistics
-from ..families.components import WIDTH, cell_points
+from ..families.components import WIDTH
 from ..families.family import FAMILIES, Family
+from ..families.mixture_rows import cell_points
 from ..families.monotone import project_monotone
 from ..families.poisson_gamma import match_gammas, moments_of_log
 from ..families.priors import COMPONENTS, Spline

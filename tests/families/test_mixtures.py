@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from soc_pymc.families.components import cell_points, stretching
-from soc_pymc.families.mixture_rows import MixtureCells
+from soc_pymc.families.components import stretching
+from soc_pymc.families.mixture_rows import MixtureCells, cell_points
 from soc_pymc.families.mixture_weights import weights_of_draws
 from tests.family_records import RECORDS
 
@@ -149,7 +149,9 @@ def test_weights_around_absurd_curves_are_weights(name, widened):
     curves = curves.reshape(-1, 2).astype(float)
     base = components.base(*(curves + [0.0, widened]).T)
     forms = components.forms(base, functions_of(components.z), curves)
-    predictors = np.pad(curves, ((0, 0), (0, 3))) + np.outer([0.0, 3.0, -6.0], np.eye(5)[1])[:, None]
+    predictors = (
+        np.pad(curves, ((0, 0), (0, 3))) + np.outer([0.0, 3.0, -6.0], np.eye(5)[1])[:, None]
+    )
     weight = weights_of_draws(predictors, forms)
     assert weight.sum(axis=-1) == pytest.approx(1.0, abs=1e-9)
 

@@ -17,7 +17,7 @@ import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
 from soc_pymc.data import validation
 from soc_pymc.families import family, outcomes, scales
-from soc_pymc.families.forms import OutcomeForms
+from soc_pymc.families.kinds import OutcomeForms
 from soc_pymc.families.poisson_gamma import columns, two_points
 from soc_pymc.families.row_sums import Ragged, RowSums, by_row
 from tests.examples import OVER
