@@ -205,7 +205,7 @@ def make_cells(
     z, cells = components.z, pooled({**cells, "row": rows.of[cells["row"]]})
     row_of = cells["row"]
     variance = rows.base.width(rows.spread)
-    cell, data, items = cell_points(components, cells, variance[row_of])
+    cell, data, items = cell_points(family, cells, variance[row_of])
     order = np.argsort(row_of[cell], kind="stable")
     items, b = items[order], row_of[cell][order]
     start = np.concatenate([[0], np.cumsum(np.bincount(b, minlength=len(rows.items)))])

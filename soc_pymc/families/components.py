@@ -106,9 +106,6 @@ class Components:
     # less those of its parameters, where these have no closed form
     log_pilot: Callable[[Frame, Floats, Floats, Relative, Bounds], Floats] | None = None
     zero: Callable[[Floats], Pair]  # a of a component -> a, b of theta = 0
-    lowest: float = 0.0  # bound of outcomes
-    size_sums: str = "N"  # letter of the sums of sizes in joint cells
-    size: Callable[[Floats], Floats] = np.asarray  # mean of what they add up -> size
     # derivative of the location in the first curve
     rise: Callable[[Frame], Floats] = lambda base: np.ones_like(base.location)
     # (outcome, size as summed, variance of a component) -> direction of both in which the log
@@ -262,9 +259,6 @@ NORMALS = Components(
     parameters=lambda location, variance: (location, variance),
     relative=_relative_normals,
     zero=lambda mean: (np.zeros(len(mean)), np.full(len(mean), 1e-200)),
-    lowest=-np.inf,
-    size_sums="w",
-    size=np.sqrt,
     curvature=lambda value, noise, variance: (
         np.ones_like(noise),
         np.zeros_like(noise),
@@ -274,16 +268,11 @@ NORMALS = Components(
 
 
 # --- successes -----------------------------------------------------------------------------------
-# With theta ~ Beta(a, b), logit theta has mean psi(a) - psi(b) and variance psi'(a) + psi'(b), which
-# determine the Beta; successes and failures change places by a change of sign
 
 
-_GUFUNC = "void(float64, float64, float64[:], float64[:])", "(),()->(),()"
-
-
-@numba.guvectorize(*_GUFUNC, cache=True)
+@numba.guvectorize(["void(f8, f8, f8[:], f8[:])"], "(),()->(),()", cache=True)
 def betas_of_logit(location, variance, a, b):  # type: ignore[no-untyped-def]
-    """Parameters a and b of the Betas whose logit has this mean and variance.
+    """Parameters of the Beta whose logit has a mean psi(a) - psi(b), a variance psi'(a) + psi'(b).
 
     Newton's method on their logarithms begins from what holds where both are large.
     """
@@ -311,20 +300,19 @@ def betas_of_logit(location, variance, a, b):  # type: ignore[no-untyped-def]
 
 def success_frame(logit_mean: ArrayLike, log_odds_cv2: ArrayLike) -> Frame:
     """Base distributions of Betas with these curves."""
-    logit_mean_in_range = np.clip(np.asarray(logit_mean, dtype=float), -_LOGITS, _LOGITS)
+    middle = np.clip(np.asarray(logit_mean, dtype=float), -_LOGITS, _LOGITS)
     log_spread = np.clip(np.asarray(log_odds_cv2, dtype=float), *_LOG_SPREADS)
-    a, b = FAMILIES["Beta"].parameters(logit_mean_in_range, log_spread, ARRAYS)
+    a, b = FAMILIES["Beta"].parameters(middle, log_spread, ARRAYS)
     variance = special.polygamma(1, a) + special.polygamma(1, b)
-    return Frame(logit_mean_in_range, special.psi(a) - special.psi(b), np.sqrt(variance))
+    return Frame(middle, special.psi(a) - special.psi(b), np.sqrt(variance))
 
 
 def _beta_rise(frame: Frame) -> Floats:
     """Slope of the location, mu a psi'(a) + (1 - mu) b psi'(b), with mu = a / (a + b)."""
     a, b = betas_of_logit(frame.location, frame.spread**2)
     successes, failures = a / (a + b), b / (a + b)
-    return np.asarray(
-        successes * a * special.polygamma(1, a) + failures * b * special.polygamma(1, b)
-    )
+    rise = successes * a * special.polygamma(1, a) + failures * b * special.polygamma(1, b)
+    return np.asarray(rise)
 
 
 def _relative_betas(base: Frame, parameters: Pair, z: Floats) -> Relative:
@@ -374,12 +362,9 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
 
 
 def _on_lattice(a: Floats, b: Floats, centre: Floats, step: Floats, reach: int) -> Floats:
-    """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre.
-
-    A component wider than the Beta has b <= 0: then S is 1, the limit as b falls to 0.
-    """
+    """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
     edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
-    b = np.maximum(b, 1e-300)
+    b = np.maximum(b, 1e-300)  # of a component wider than the Beta: the limit, in which S is 1
     upto = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
     return np.diff(upto, axis=1, prepend=0.0, append=1.0)
 

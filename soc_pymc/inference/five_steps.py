@@ -355,7 +355,7 @@ def search(family: Family, cells: Columns, bins: Ints, curves: Pair) -> tuple[Pa
     def search_bin(k: int) -> tuple[Floats, float, bool]:
         cells_of_bin = {name: values[order[low[k] : high[k]]] for name, values in cells.items()}
         variance = np.full(high[k] - low[k], sds[k, 0] ** 2)
-        cell, data, items = cell_points(components, cells_of_bin, variance)
+        cell, data, items = cell_points(family, cells_of_bin, variance)
         centres = np.broadcast_to(places[k], (len(items), len(z)))
         log_density = family.component_log_density(*data, centres, variance[cell, None])
         top = log_density.max(axis=1)

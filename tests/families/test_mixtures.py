@@ -104,8 +104,8 @@ def test_points_of_cells_keep_means_and_stay_possible():
     sums = {"n": 300, "sum_y": y.sum(), "sum_N": n.sum(), "sum_yN": (y * n).sum()}
     sums |= {"sum_y2": (y * y).sum(), "sum_N2": (n * n).sum(), "sum_z": (n - y).sum()}
     cells = {column: np.array([value]) for column, value in sums.items()}
-    components = RECORDS["Beta"].family.components
-    cell, (successes, trials), items = cell_points(components, cells, np.array([0.01]))
+    family = RECORDS["Beta"].family
+    cell, (successes, trials), items = cell_points(family, cells, np.array([0.01]))
     assert len(cell) == 2
     assert (successes <= trials).all()
     assert items @ successes == pytest.approx(y.sum())
@@ -145,13 +145,12 @@ def test_weights_at_absurd_predictors_are_weights(name, far):
 def test_weights_around_absurd_curves_are_weights(name, widened):
     """Also where components are wider than the family's law, as on grids of uncertain curves."""
     components = RECORDS[name].family.components
-    curves = np.stack(np.meshgrid([-300, -36, -10, -6, 0, 7, 20, 60], [-60, -4, 0.4, 3, 40]), -1)
-    curves = curves.reshape(-1, 2).astype(float)
-    base = components.base(*(curves + [0.0, widened]).T)
+    grid = np.meshgrid([-300.0, -36, -10, -6, 0, 7, 20, 60], [-60.0, -4, 0.4, 3, 40])
+    curves = np.stack(grid, axis=-1).reshape(-1, 2)
+    base = components.base(curves[:, 0], curves[:, 1] + widened)
     forms = components.forms(base, functions_of(components.z), curves)
-    predictors = (
-        np.pad(curves, ((0, 0), (0, 3))) + np.outer([0.0, 3.0, -6.0], np.eye(5)[1])[:, None]
-    )
+    predictors = np.tile(np.pad(curves, ((0, 0), (0, 3))), (3, 1, 1))
+    predictors[1:, :, 1] += [[3.0], [-6.0]]
     weight = weights_of_draws(predictors, forms)
     assert weight.sum(axis=-1) == pytest.approx(1.0, abs=1e-9)
 
