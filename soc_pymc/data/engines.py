@@ -8,7 +8,6 @@ import numpy as np
 from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.scales import CELLS
 from .binning import Columns, Grid, Piles, Sums, Weights, make_lookup
 from .formulas import Folds, block_of_labels, exact, fold_of, functions, summand
 from .items import Items
@@ -50,7 +49,7 @@ class Grouped:
         passes = [(*outcome.tables,)] if most_joint else [("part", leading), *zip(others)]
         for names in passes:
             cells = {name: outcome.tables[name].cells for name in names}
-            finest = dict.fromkeys(cell for keys in cells.values() for cell in keys.values())
+            finest = dict.fromkeys(cell.name for keys in cells.values() for cell in keys.values())
             sums = {"n": keyed.count()}
             sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
             for name in {*outcome.integers, *outcome.reals(names)} - sums.keys():
@@ -60,7 +59,9 @@ class Grouped:
             with phase("summing cells", enabled=self._progress):
                 for rows in self._batches(grouped):
                     for name, keys in cells.items():
-                        piles.add(name, {**rows, **{k: rows[cell] for k, cell in keys.items()}})
+                        piles.add(
+                            name, {**rows, **{k: rows[cell.name] for k, cell in keys.items()}}
+                        )
         return piles.sums(list(self._codes), self._n)
 
     def _keyed(self, edges: Floats) -> Any:
@@ -98,14 +99,13 @@ def with_cells(table: Any, outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
     ops, y, size = functions(), table[outcome.observed], table[outcome.size]
     operands = {"outcome": y, "size": size, "rest": size - y}
-    names = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
-    for name in dict.fromkeys(names):
-        cell = CELLS[name]
+    cells = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
+    for cell in dict.fromkeys(cells):
         arguments = [operands[cell.role]]
         if cell.grid == "value":
             negligible = outcome.validity.outcome.negligible
             arguments = [ops["without_small"](y, negligible), table.noise_cell]
-        table = table.mutate(**{name: ops[f"{cell.grid}_cell"](*arguments)})
+        table = table.mutate(**{cell.name: ops[f"{cell.grid}_cell"](*arguments)})
     return table
 
 

@@ -23,7 +23,9 @@ from .scales import (
     LOG,
     LOGIT,
     STEPS,
+    ZERO_EXPOSURE,
     Bounds,
+    Cell,
     Scale,
 )
 
@@ -70,7 +72,7 @@ class Table:
 
     keys: tuple[str, ...]  # columns of keys, unique to a row
     reals: tuple[str, ...]  # columns of real sums (score_min and score_max are extremes)
-    cells: Mapping[str, str]  # cells that identify rows, by column of keys
+    cells: Mapping[str, Cell]  # cells that identify rows, by column of keys
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class Outcome:
         return np.int64 if self.whole else np.float64
 
     @property
-    def bounds(self) -> Mapping[str, Bounds]:
+    def bounds(self) -> dict[str, Bounds]:
         """Bounds of numbers by role."""
         rule = self.validity
         return {"score": rule.score, self.observed: rule.outcome, self.size: rule.size}
@@ -197,16 +199,19 @@ def _powers(size: str, *powers: tuple[int, int]) -> dict[str, Sum]:
     return {f"sum_{power('y', a)}{power(size, b)}": Sum(a, b) for a, b in powers}
 
 
-def _margin(cell: str, reals: Mapping[str, Sum]) -> Table:
+def _margin(cell: Cell, reals: Mapping[str, Sum]) -> Table:
     return Table((*_PART_KEYS, "cell"), tuple(reals), {"cell": cell})
 
 
-def _joint(*cells: str, reals: Mapping[str, Sum]) -> Table:
-    return Table(("group", "bin", *cells), tuple(reals), {name: name for name in cells})
+def _joint(*cells: Cell, reals: Mapping[str, Sum]) -> Table:
+    by_name = {cell.name: cell for cell in cells}
+    return Table(("group", "bin", *by_name), tuple(reals), by_name)
 
 
 # --- counts y ~ Poisson(theta N) -----------------------------------------------------------------
 
+_EXPOSURES = Cell("exposure_cell", "size", "exposure", 16, ZERO_EXPOSURE)
+_COUNTS = Cell("count_cell", "outcome", "count", 11, 0)
 _EXPOSURE = _powers("N", (0, 1), (0, 2), (0, 3), (2, 0), (1, 1), (1, 2), (1, 3))
 _COUNT = _powers("N", (2, 0), (3, 0))
 _JOINT_COUNT = _EXPOSURE | _powers("N", (3, 0))
@@ -262,9 +267,9 @@ _POISSON = Outcome(
     },
     tables={
         "part": Table(_PART_KEYS, ("sum_N", *_SCORES, "sum_y_log_N", "above"), {}),
-        "exposure": _margin("exposure_cell", _EXPOSURE),
-        "count": _margin("count_cell", _COUNT),
-        "joint": _joint("exposure_cell", "count_cell", reals=_JOINT_COUNT),
+        "exposure": _margin(_EXPOSURES, _EXPOSURE),
+        "count": _margin(_COUNTS, _COUNT),
+        "joint": _joint(_EXPOSURES, _COUNTS, reals=_JOINT_COUNT),
     },
     pooled=_pooled_rates,
     forms=POISSON_FORMS,
@@ -275,6 +280,8 @@ _POISSON = Outcome(
 
 # --- values y ~ Normal(theta, s^2), w = s^2 ------------------------------------------------------
 
+_NOISES = Cell("noise_cell", "size", "noise", 12, -(1 << 11))
+_VALUES = Cell("value_cell", "outcome", "value", 26, -(1 << 25))
 _NOISE = _powers("w", (1, 0), (2, 0), *((a, b) for a in range(3) for b in (1, 2, 3)))
 _VALUE = _powers("w", (1, 0), (2, 0), (3, 0), (0, 1), (0, 2))
 
@@ -324,8 +331,8 @@ _NORMAL = Outcome(
     sums_of={"n": Sum(0, 0), "sum_s2": Sum(0, 1), **_NOISE, **_VALUE},
     tables={
         "part": Table(_PART_KEYS, ("sum_y", "sum_y2", "sum_s2", *_SCORES), {}),
-        "noise": _margin("noise_cell", _NOISE),
-        "joint": _joint("noise_cell", "value_cell", reals=_VALUE),
+        "noise": _margin(_NOISES, _NOISE),
+        "joint": _joint(_NOISES, _VALUES, reals=_VALUE),
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
     estimate=lambda value, noise_sd: value,
@@ -346,7 +353,11 @@ _NORMAL = Outcome(
 _TRIALS = _powers("N", (0, 1), (0, 2), (0, 3), (2, 0), (1, 1))
 _FAILURES = {f"sum_z{c if c > 1 else ''}": Sum(0, 0, complement=c) for c in (1, 2, 3)}
 _SUCCESSES = _powers("N", (2, 0), (3, 0))
-
+_CELLS = (
+    _EXPOSURES._replace(name="trials_cell"),
+    Cell("failures_cell", "rest", "count", 11, 0),
+    _COUNTS._replace(name="successes_cell"),
+)
 
 _BINOMIAL = Outcome(
     kind="binomial",
@@ -394,15 +405,10 @@ _BINOMIAL = Outcome(
     },
     tables={
         "part": Table(_PART_KEYS, ("sum_N", *_SCORES, *LOGIT.sums), {}),
-        "trials": _margin("trials_cell", _TRIALS),
-        "failures": _margin("failures_cell", _FAILURES),
-        "successes": _margin("successes_cell", _SUCCESSES),
-        "joint": _joint(
-            "trials_cell",
-            "failures_cell",
-            "successes_cell",
-            reals=_TRIALS | _FAILURES | _SUCCESSES,
-        ),
+        "trials": _margin(_CELLS[0], _TRIALS),
+        "failures": _margin(_CELLS[1], _FAILURES),
+        "successes": _margin(_CELLS[2], _SUCCESSES),
+        "joint": _joint(*_CELLS, reals=_TRIALS | _FAILURES | _SUCCESSES),
     },
     grid=f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
     ends=(0.0, 1.0),  # where the logit is infinite: forests vote as one

@@ -93,22 +93,11 @@ MOST_VALUE_CELL = (1 << 25) - 1
 class Cell(NamedTuple):
     """Content of one column of cells."""
 
+    name: str
     role: Literal["outcome", "size", "rest"]  # the rest is the size less the outcome
     grid: Literal["count", "exposure", "noise", "value"]
     bits: int  # of a cell in packed keys
     low: int  # the lowest cell
-
-
-CELLS: Mapping[str, Cell] = {
-    "exposure_cell": Cell("size", "exposure", 16, ZERO_EXPOSURE),
-    "count_cell": Cell("outcome", "count", 11, 0),
-    "trials_cell": Cell("size", "exposure", 16, ZERO_EXPOSURE),
-    "failures_cell": Cell("rest", "count", 11, 0),
-    "successes_cell": Cell("outcome", "count", 11, 0),
-    "noise_cell": Cell("size", "noise", 12, -(1 << 11)),
-    "value_cell": Cell("outcome", "value", 26, -(1 << 25)),
-}
-"""Cells by their column."""
 
 
 # --- bounds --------------------------------------------------------------------------------------
