@@ -223,20 +223,6 @@ class Family(Protocol):
         """Sizes as outcomes can have them: whole numbers of trials."""
         return np.rint(size) if self.outcome.validity.size.whole else size
 
-    def _cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        """Outcome from which on each component by itself has a mean above the cut."""
-        mean = self.mean(a, b)
-        # a posterior without variance moves with no outcome: its cut-off is at infinity, and is cut
-        with np.errstate(all="ignore"):
-            gain = self.outcome.forms.response(size, mean, self.variance(a, b))
-            estimate = cut + (cut - mean) / gain
-            outcome = estimate * size if self.outcome.whole else estimate
-        if self.outcome.whole:
-            return np.clip(outcome, 0.0, size + 1.0 if self.outcome.validity.size.whole else None)
-        middle, sd, _ = self.outcome_moments(a, b, size)
-        far = _FAR * sd.max(axis=0)
-        return np.clip(outcome, middle.min(axis=0) - far, middle.max(axis=0) + far)
-
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
     ) -> Floats:
@@ -282,10 +268,13 @@ class Family(Protocol):
         return np.maximum(theta.average(gained), 0.0)
 
     def _cut_off(self, theta: Any, size: Floats, cut: Floats) -> Floats:
-        """Least further outcome with E(theta | y, y') above the cut."""
+        """Least further outcome with E(theta | y, y') above the cut, or one beyond all."""
         weight = np.ones_like(theta.a) if theta.weight is None else theta.weight
-        ends = self._cut_offs(theta.a, theta.b, size, cut)
-        high = ends.max(axis=0)
+        mean, sd, tail = self.outcome_moments(theta.a, theta.b, size)
+        low, high = (mean - _FAR * sd).min(axis=0), (mean + _FAR * sd + tail).max(axis=0)
+        if self.outcome.whole:
+            most = size if self.outcome.validity.size.whole else np.inf
+            low, high = np.zeros_like(low), np.minimum(np.ceil(high), most)
 
         def gap(outcome: Floats, item: Floats) -> Floats:
             i = item.astype(int)
@@ -295,8 +284,9 @@ class Family(Protocol):
             return (_normalised(log_density, weight[:, i])[0] * (means - cut[i])).sum(axis=0)
 
         with np.errstate(invalid="ignore", over="ignore"):
-            root = elementwise.find_root(gap, (ends.min(axis=0), high), args=(np.arange(len(cut)),))
-        least = np.where(root.success, root.x, high)  # at one end if all components agree
+            root = elementwise.find_root(gap, (low, high), args=(np.arange(len(cut)),))
+        end = np.where(root.f_bracket[0] > 0.0, low, high + 1.0)
+        least = np.where(root.success, root.x, end)
         return np.ceil(least) if self.outcome.whole else np.asarray(least)
 
 

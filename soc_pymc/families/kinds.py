@@ -263,14 +263,13 @@ class _PoissonForms(OutcomeForms):
         if not known.any() or y[known].sum() in (0, counts[known].sum()):
             raise ItemsError("fresh=: there are no counts in both outcomes of items seen twice")
 
-        def residuals(factor: float) -> Floats:
+        def residuals(factor: float) -> Pair:
             share = special.expit(np.where(known, odds, 0.0) + factor)
-            return np.where(known, y - counts * share, 0.0)
+            weight = counts * share * (1 - share)
+            return np.where(known, y - counts * share, 0.0), np.where(known, weight, 0.0)
 
         most = 40.0 + np.abs(odds[known]).max()
-        factor = optimize.brentq(lambda factor: residuals(factor).sum(), -most, most)
-        share = special.expit(np.where(known, odds, 0.0) + factor)
-        return residuals(factor), np.where(known, counts * share * (1 - share), 0.0)
+        return residuals(optimize.brentq(lambda factor: residuals(factor)[0].sum(), -most, most))
 
 
 def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:

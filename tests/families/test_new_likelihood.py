@@ -21,6 +21,7 @@ from soc_pymc.families.poisson_gamma import columns, two_points
 from soc_pymc.families.row_sums import Ragged, RowSums, by_row
 from tests.examples import OVER
 
+COUNTS = outcomes.OUTCOMES["poisson"]
 EVENTS = outcomes._EXPOSURES._replace(name="events_cell")
 TIME = EVENTS._replace(name="time_cell", role="outcome")
 POWERS = outcomes._powers("N", (1, 0), (2, 0), (3, 0))
@@ -79,9 +80,6 @@ class WaitingItems(soc.PoissonItems):
     time: str | None = None
     events: str | None = None
     kind: ClassVar[str] = "waiting"
-
-
-COUNTS = outcomes.OUTCOMES["poisson"]
 
 
 class WaitingFamily(type(family.GAMMA)):
