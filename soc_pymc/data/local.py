@@ -14,7 +14,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
-from ..families.outcomes import OUTCOMES, Outcome
+from ..families.outcomes import OUTCOMES, Outcome, sum_of
 from . import formulas
 from .binning import Columns, Grid, Lookup, Pile, Piles, Sums, Weights, added, make_lookup
 from .formulas import Folds, block_of_labels, fold_of, rebound, summand
@@ -280,11 +280,11 @@ class GroupSum:
         layout = outcome.tables[table]
         self._names = layout.reals
         self._cells = layout.cells
-        cells, sums = self._cells.values(), [outcome.sums_of[name] for name in self._names]
+        cells, sums = self._cells.values(), [sum_of(name) for name in self._names]
         grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.role), c.bits, c.low) for c in cells]
         self._form = (
             np.array(grids, dtype=np.int64).reshape(-1, 4),
-            np.array([(s.outcome, s.size, s.complement) for s in sums], dtype=np.uint64),
+            np.array([(s.outcome, s.size, s.complement) for s in sums if s], dtype=np.uint64),
             (outcome.size_power, outcome.validity.outcome.negligible),
         )
         self._bits = sum(cell.bits for cell in cells)

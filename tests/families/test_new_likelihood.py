@@ -24,7 +24,7 @@ from tests.examples import OVER
 COUNTS = outcomes.OUTCOMES["poisson"]
 EVENTS = outcomes._EXPOSURES._replace(name="events_cell")
 TIME = EVENTS._replace(name="time_cell", role="outcome")
-POWERS = outcomes._powers("N", (1, 0), (2, 0), (3, 0))
+POWERS = "sum_y", "sum_y2", "sum_y3"
 ROLES = {"score": "score", "time": "time", "events": "events"}
 
 
@@ -97,7 +97,6 @@ class WaitingFamily(type(family.GAMMA)):
         ),
         integers=("n",),
         forms=type("WaitingForms", (OutcomeForms,), {})(),
-        sums_of={"n": outcomes.Sum(0, 0), "sum_N": outcomes.Sum(0, 1), **POWERS},
         tables={
             "part": replace(COUNTS.tables["part"], reals=("sum_N", "sum_y", *outcomes._SCORES)),
             "time": outcomes._margin(TIME, POWERS),
