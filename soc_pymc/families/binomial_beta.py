@@ -1,18 +1,10 @@
-"""Successes y ~ Binomial(n, theta) with theta ~ Beta(a, b).
+"""Successes y ~ Binomial(n, theta) with theta ~ Beta(a, b), by the logit of its mean mu and g.
 
-The prior is described by the logit f of its mean mu and by g = log(1/a + 1/b): to first order,
-exp(g) is the variance of logit theta and the squared coefficient of variation of its odds. Then
+With g = log(1/a + 1/b), to first order exp(g) is the variance of logit theta, and of theta
 
-    a = exp(-g) / (1 - mu),   b = exp(-g) / mu,   a + b = exp(-g) / v,   v = mu (1 - mu),
-    Var(theta) = v^2 exp(g) / (1 + v exp(g)).
+    Var(theta) = v^2 exp(g) / (1 + v exp(g)),   v = mu (1 - mu).
 
-Successes and failures change places by f -> -f; g -> -infinity (a Binomial marginal) is an
-ordinary limit. With M = a + b, the log marginal of an item with y successes and z failures is
-
-    y log mu + z log(1 - mu) + R(a, y) + R(b, z) - R(M, n) + log n! - log y! - log z!,  n = y + z,
-
-R(alpha, y) the sum of log1p(j/alpha) over j < y (`rising`): it needs one histogram each over
-successes, failures and trials.
+Successes and failures change places by a change of sign of the logit; g -> -infinity is a limit.
 """
 
 from collections.abc import Mapping
@@ -161,13 +153,9 @@ class BetaRows(RowSums):
         )
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
-        """Lower bounds of the Fisher information of both curves, by row.
-
-        That of the logit is the information of the best linear function of the successes, n v times
-        (M + 1)/(M + n), and of the second curve that of the best quadratic one (Godambe 1985): (d
-        Var(y)/dg)^2 over the product of Var(y) and the second coefficient of the recurrence of
-        Hahn's polynomials, orthogonal under the Beta-Binomial.
-        """
+        """Lower bounds of the Fisher information of both curves, by row."""
+        # of the best linear and quadratic functions of the successes (Godambe 1985): the latter is
+        # (d Var(y)/dg)^2 over Var(y) and the second coefficient of Hahn's polynomials
         row, n, items = self._sizes()
         wide = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in wide)

@@ -1,10 +1,8 @@
 """A grid of conjugate components around a base distribution.
 
-The base distribution has a location and a spread of theta given the score: of log theta for counts,
-of theta for values, of logit theta for successes. Component r is at location + spread z_r, and its
-sd is a fixed share of the spread, so one grid suits curves whose spread changes tenfold with the
-score. The components at a score differ only in location: Gammas of one shape, Normals of one
-variance, or Betas of one variance of logit theta.
+Component r is at location + spread z_r, where these are mean and sd of log theta (counts), theta
+(values) or logit theta (successes) under the base distribution, and its sd is a fixed share of the
+spread. So the components at a score differ only in location, and one grid suits all scores.
 """
 
 import math
@@ -208,13 +206,6 @@ def _gamma_weights(
     return between(normal, (gamma, slope, by_spread), path, grid.base[2])
 
 
-def _count_curvature(
-    count: Floats, exposure: Floats, variance: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Curvature in the logarithm of count over exposure."""
-    return reciprocal(count), -reciprocal(exposure), 1.0 / (variance + 1.0 / (count + 1.0))
-
-
 GAMMAS = Components(
     law=Law("Gamma", _gamma_weights, has_path=True),
     # lower tails of log theta are at worst exponential with a mean of one spread
@@ -223,7 +214,11 @@ GAMMAS = Components(
     parameters=_gamma_parameters,
     relative=_relative_gammas,
     zero=lambda shape: (shape, np.full(len(shape), 1e100)),
-    curvature=_count_curvature,
+    curvature=lambda count, exposure, variance: (  # in the logarithm of their ratio
+        reciprocal(count),
+        -reciprocal(exposure),
+        1.0 / (variance + 1.0 / (count + 1.0)),
+    ),
 )
 
 
@@ -272,10 +267,8 @@ NORMALS = Components(
 
 @numba.guvectorize(["void(f8, f8, f8[:], f8[:])"], "(),()->(),()", cache=True)
 def betas_of_logit(location, variance, a, b):  # type: ignore[no-untyped-def]
-    """Parameters of the Beta whose logit has a mean psi(a) - psi(b), a variance psi'(a) + psi'(b).
-
-    Newton's method on their logarithms begins from what holds where both are large.
-    """
+    """Parameters of the Beta whose logit has mean psi(a) - psi(b), variance psi'(a) + psi'(b)."""
+    # Newton's method on logarithms, from what holds where both are large
     odds = math.exp(location)
     p = (1.0 + odds) / variance + 0.5 * odds / (1.0 + odds)
     q = (1.0 + 1.0 / odds) / variance + 0.5 / (1.0 + odds)

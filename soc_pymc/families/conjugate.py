@@ -1,8 +1,7 @@
 """The interface of conjugate families, and the value of a further outcome of an item.
 
-At a score a family's prior is given by two curves, on scales where they are smooth and their
-information is orthogonal (`Family.curves`), or by the two conjugate parameters `a, b` of theta
-(`Family.to_parameters`). Functions take either pair as two arrays and broadcast.
+At a score a family's prior is given by two curves, or by the conjugate parameters `a, b` of theta.
+Functions take either pair as two arrays and broadcast.
 """
 
 from collections.abc import Sequence

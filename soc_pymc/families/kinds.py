@@ -111,7 +111,8 @@ class OutcomeForms(Protocol):
     @property
     def summaries(self) -> Mapping[str, Callable[..., Floats]]:
         """Summaries of items to compare with replicates, by name: (y, size, mean, variance)."""
-        return {"dispersion": self.scatter, self.zeros: _zeros}
+        zeros = {self.zeros: lambda y, *_: (y == 0).sum(axis=-1)} if self.zeros else {}
+        return {"dispersion": self.scatter, **zeros}
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
         """Sum over items of squared residuals, weighted to measure a common factor on variance."""
@@ -170,11 +171,6 @@ class OutcomeForms(Protocol):
 
     def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         """Outcomes less their prediction from fresh ones of the same items, and weights."""
-
-
-def _zeros(y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Number of outcomes that are 0, (...,)."""
-    return np.asarray((y == 0).sum(axis=-1))
 
 
 def _uniform_range(cells: Columns) -> Pair:
@@ -386,10 +382,6 @@ class _NormalForms(OutcomeForms):
 
     def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
         return np.ones_like(mean)
-
-    @property
-    def summaries(self) -> dict[str, Any]:
-        return {"dispersion": self.scatter}
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return np.asarray(((y - mean) ** 2 / (variance + size**2)).sum(axis=-1))

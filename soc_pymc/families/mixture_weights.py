@@ -1,16 +1,13 @@
 """Weights of a mixture's components whose mean and variance are those of the curves.
 
-At a score the mixture has components on a fixed grid. Its predictors are both curves of the family,
-for Gammas and Betas the path from a normal law to the family's, and coefficients of functions of
-the log weights. Two further coefficients, of functions that shift and stretch the weights (the
-tilt), are solved for, so that E(theta) and Var(theta) are what the curves say: the curves have the
-meaning and the prior that they have for a single distribution, and are nearly orthogonal to the
-shape.
+Predictors at a score are both curves of the family, for Gammas and Betas the path from a normal law
+to the family's, and coefficients of functions of the log weights. Two further functions shift and
+stretch the weights (the tilt) so that E(theta) and Var(theta) are what the curves say: so curves
+have the meaning and the prior that they have for a single distribution.
 
-Arrays have axes for rows, components (or predictors) and draws. Curves are relative to those of the
-pilot, the single family's fit that placed the grid. Means and variances are in units of the
-pilot's: for Gammas, of its mean; for Normals, around its mean in its sd; for Betas, around its mean
-m in m (1 - m).
+Arrays have axes for rows, components (or predictors) and draws. Curves, means and variances are
+relative to those of the pilot, the single family's fit that placed the grid: in units of its mean
+for Gammas, of its sd for Normals, and for Betas around its mean m in units of m (1 - m).
 """
 
 from collections.abc import Callable, Iterator
@@ -78,19 +75,13 @@ def between(
 def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
     """Logarithms of weights of sum 1 with a floor, from log weights; both with derivatives."""
     log, *slopes = terms
-    weight = _exponentials(log)
+    weight = log - log.max(axis=1, keepdims=True)
+    np.exp(np.maximum(weight, LOWEST, out=weight), out=weight)
     weight *= (1.0 - FLOOR) / weight.sum(axis=1, keepdims=True)
     floored = weight + floor
     part = weight / floored
     centred = (part * (x - (weight * x).sum(axis=1, keepdims=True) / (1.0 - FLOOR)) for x in slopes)
     return np.log(floored), *centred
-
-
-def _exponentials(log: Floats) -> Floats:
-    """Exponentials of log weights (n, R, draws) relative to the largest."""
-    weight = log - log.max(axis=1, keepdims=True)
-    np.maximum(weight, LOWEST, out=weight)
-    return np.exp(weight, out=weight)
 
 
 # --- components at scores ------------------------------------------------------------------------
@@ -350,12 +341,10 @@ def _tilted(fixed, parts, tilt, weight):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: ignore[no-untyped-def]
-    """Fill weights (R,) with both curves by Newton's method, and the `solution`.
-
-    `fixed` (R,) are log weights without the tilt; `parts` (9, R) are 1, theta and its square, and
-    these times the functions that tilt. The solution has the tilt (a first guess before), the mean,
-    the curves' derivatives in the moments, the tilt's in the curves, and the error.
-    """
+    """Fill weights (R,) with both curves by Newton's method, and the `solution`."""
+    # `fixed` (R,) are log weights without the tilt, `parts` (9, R) 1, theta and its square, and
+    # these times the functions that tilt; the solution has the tilt (a first guess before), the
+    # mean, the curves' derivatives in the moments, the tilt's in the curves, and the error
     error, factor, averages = np.inf, 1.0, np.empty(9)
     tried, step = solution[:2].copy(), np.zeros(2)
     for _ in range(_STEPS):

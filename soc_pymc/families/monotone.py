@@ -1,10 +1,7 @@
-"""Projections of posterior draws of curves onto non-decreasing ones.
+"""Projections of posterior draws of curves, natural cubic splines, onto non-decreasing ones.
 
-A curve is a natural cubic spline given by values at knots, and a straight line beyond the outer
-knots. It is non-decreasing if its derivative, a quadratic between knots, is not negative between
-the outer knots. Draws of the unconstrained posterior are projected onto the nearest non-decreasing
-curve in the metric of the posterior's precision, which gives draws of a constrained posterior (Lin
-and Dunson 2014; Sen, Patra and Dunson 2018).
+Draws move to the nearest non-decreasing curve in the metric of the posterior's precision, which
+gives draws of a constrained posterior (Lin and Dunson 2014; Sen, Patra and Dunson 2018).
 """
 
 import numpy as np

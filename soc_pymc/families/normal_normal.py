@@ -1,11 +1,7 @@
-"""Values y ~ Normal(theta, s^2), s known, with theta ~ Normal(mean, variance).
+"""Values y ~ Normal(theta, w), w known, with theta ~ Normal(m, v), by mean and log variance.
 
-The prior is described by its mean and the logarithm of its variance: their information is
-orthogonal, and variance -> 0 (theta a function of the score) is a regular limit.
-
-With w = s^2, y is Normal(mean, variance + w): a row's log marginal needs, for every cell of nearly
-equal w, the sums of 1, y and y^2. Within a cell w varies by a few percent; the cell's moments up to
-the third of w - mean(w), plain and with y and y^2, leave an error of fourth order.
+A row's log marginal needs, for every cell of nearly equal w, the sums of 1, y and y^2: plain, and
+times powers of w - mean(w) up to the third, which leave an error of fourth order.
 """
 
 import math
@@ -86,10 +82,8 @@ class NormalRows(RowSums):
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalRows":
         """Build from tables of cells with a column ``row``: joint cells, or those of the noise."""
-        table, make = (
-            (cells["joint"], _joint_sums) if "joint" in cells else (cells["noise"], _noise_sums)
-        )
-        start, (sums,) = by_row(rows, table["row"], make(table))
+        table = cells["joint"] if "joint" in cells else cells["noise"]
+        start, (sums,) = by_row(rows, table["row"], _noise_sums(table))
         noise = sums[:, 0, 1] / sums[:, 0, 0]
         moments = _shifted(sums, noise)
         # with equal noise the moments are only rounding
@@ -150,13 +144,11 @@ class NormalRows(RowSums):
 
 
 def _noise_sums(table: Columns) -> Floats:
-    """Sums of cells of the noise, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3."""
-    sums = np.array([[table[name] for name in names] for names in _NOISE_SUMS], dtype=float)
-    return np.moveaxis(sums, -1, 0)
-
-
-def _joint_sums(table: Columns) -> Floats:
-    """The same sums of joint cells, in which values and noise hardly vary."""
+    """Sums of cells, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3."""
+    if "sum_yw" in table:
+        sums = np.array([[table[name] for name in names] for names in _NOISE_SUMS], dtype=float)
+        return np.moveaxis(sums, -1, 0)
+    # values and noise hardly vary in joint cells
     n = table["n"].astype(float)
     w1, w2 = table["sum_w"] / n, table["sum_w2"] / n
     # the third moment of a narrow cell about its mean is negligible

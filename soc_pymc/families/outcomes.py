@@ -1,7 +1,4 @@
-"""Kinds of outcomes: roles of columns, sums, and words for messages.
-
-Kernels, engines, `Statistics`, checks, pictures and the report all use these records.
-"""
+"""Kinds of outcomes: roles of columns, sums, and words for messages."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,7 @@
 """Sums of rows of items, the log marginal of a row from them, and polynomials that stand for it.
 
-A row is a set of items with one prior, such as a bin. Its location and dispersion are the log mean
-and log cv2 of a Gamma prior, or the mean and log variance of a Normal one. Each family writes the
-log marginal once, in operators and functions that NumPy and PyTensor share: NumPy computes values
-and their differences, PyTensor differentiates and samples.
+A row is a set of items with one prior, such as a bin: both curves, location and dispersion. Each
+family writes the log marginal once, in functions that NumPy and PyTensor share.
 """
 
 from abc import ABC, abstractmethod

@@ -1,10 +1,7 @@
 """Scales of scores on which curves are smooth, cells of outcomes and sizes, bounds of numbers.
 
-On the scale ``"rank"`` a position is the share of items with a smaller score, which depends on the
-statistics; local quantities, such as the width of a bin, use the linear scale.
-
-For cells, a positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 16
-equal steps. This is exact in floating point, so every engine puts a number into the same cell.
+On the scale ``"rank"`` a position depends on the statistics: the share of items with a smaller
+score. A cell is one of 16 equal steps in an octave, which all engines find exactly.
 """
 
 from collections.abc import Callable, Mapping
