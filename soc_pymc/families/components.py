@@ -119,10 +119,9 @@ class Components:
     def forms(
         self, base: Frame, functions: Floats, start: Floats, heavy: bool = True
     ) -> WeightForms:
-        """Return the map from predictors to weights; `functions` (R, F) are those of z.
+        """Map from predictors to weights, from functions (R, F) of z and the pilot's curves (n, 2).
 
-        `start` (n, 2) are the pilot's curves. The first function of families with a path is 0.
-        `heavy` says whether a small share allows heavier tails.
+        The first function of families with a path is 0; a small share allows for `heavy` tails.
         """
         z, ones = self.z, np.ones(len(start))
         parameters = self.parameters(base.places(z), base.width()[:, None])

@@ -4,7 +4,7 @@ At a score a family's prior is given by two curves, or by the conjugate paramete
 Functions take either pair as two arrays and broadcast.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,10 +32,7 @@ _FAINT = 1e-10  # components of less weight do not widen the grid
 
 
 class Family(Protocol):
-    """Theta given the score and outcomes given theta; `a, b` are conjugate parameters of theta.
-
-    Functions without a body here are a family's own.
-    """
+    """Theta given the score, outcomes given theta; a family writes functions without a body."""
 
     name: str
     outcome: Outcome
@@ -47,9 +44,13 @@ class Family(Protocol):
     has_log_moments: bool = False  # whether moments of log theta can be matched
     curves: tuple[str, str]  # names of the two curves in the posterior
     parameters: tuple[str, str]  # names of the conjugate parameters
+    update: Callable[[Any, Any, Any, Any], Pair]  # parameters given an outcome and its size
+    mean: Callable[[Any, Any], Any]  # E(theta) from the parameters
+    variance: Callable[[Any, Any], Any]
 
     def __init__(self, components: Components) -> None:
-        self.components = components
+        self.components, formulas = components, self.formulas
+        self.update, self.mean, self.variance = formulas.update, formulas.mean, formulas.variance
         self.curves: tuple[str, str] = self.prior.curve_names
 
     # --- curves
@@ -82,19 +83,6 @@ class Family(Protocol):
         return np.ones_like(dispersion)
 
     # --- theta
-
-    def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
-        """Conjugate parameters given an outcome."""
-        a, b = self.formulas.update(a, b, y, size)
-        return a, b
-
-    def mean(self, a: Any, b: Any) -> Any:
-        """E(theta)."""
-        return self.formulas.mean(a, b)
-
-    def variance(self, a: Any, b: Any) -> Any:
-        """Var(theta)."""
-        return self.formulas.variance(a, b)
 
     def third(self, a: Any, b: Any) -> Any:
         """E[(theta - E(theta))^3]."""
@@ -137,11 +125,9 @@ class Family(Protocol):
         probs: Sequence[float] = (),
         zero: Floats | None = None,
     ) -> Floats:
-        """Mean, sd, variance and quantiles of mixtures of members, (3 + probabilities, n).
+        """Mean, sd, variance, quantiles, and `zero` if given, of mixtures of members, by row.
 
-        Conjugate parameters are (members, n), weights (members, n) of sum 1; None are equal ones.
-        `zero` (n,) is the share of theta that is 0 and none of the members; it is the last row
-        then.
+        Parameters and weights of sum 1 are (members, n); `zero` (n,) is the share of theta = 0.
         """
         a, b = np.broadcast_arrays(a, b)
         weight = np.full((len(a), 1), 1.0 / len(a)) if weight is None else weight
@@ -225,11 +211,8 @@ class Family(Protocol):
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
     ) -> Floats:
-        """Expected gain of choosing from the outcome `least`, against choosing where `above`.
-
-        That is E[(theta - cut) if the choice changes]: by the cdf of whole numbers under theta's
-        prior, and under that prior weighted by theta, which has a shape `a` one higher.
-        """
+        """E[(theta - cut) if the choice changes]: from an outcome `least`, not where `above`."""
+        # theta's prior weighted by theta has a shape `a` one higher
         plain, weighted = (self.below(least, size, shape, b) for shape in (a, a + 1.0))
         mean = self.mean(a, b)
         rise = mean * (1.0 - weighted) - cut * (1.0 - plain)
@@ -254,12 +237,8 @@ class Family(Protocol):
         return expected
 
     def value_of_outcome(self, theta: Any, coarse: Any, size: Floats, cut: Floats) -> Floats:
-        """Expected value of a choice at `cut` with a further outcome less that without, (n,).
-
-        E(theta | t, y, y') rises with the further outcome y' under any prior, so that an item is
-        chosen if y' is at least a cut-off, found on the components `coarse`. The value is then a
-        sum over y' in closed form.
-        """
+        """Expected value of a choice at `cut` with a further outcome less that without, (n,)."""
+        # E(theta | t, y, y') rises with y' under any prior: an item is chosen from a cut-off on
         size = self._possible(size)
         above = theta.average(self.mean(theta.a, theta.b)) > cut
         least = self._cut_off(coarse, size, cut)

@@ -29,10 +29,7 @@ _TRIALS = (
 
 
 class OutcomeForms(Protocol):
-    """Functions of outcomes `y` and their sizes (exposure, noise sd), each (n,), of one kind.
-
-    Functions with a body are those of counts and successes; a kind writes the others.
-    """
+    """Functions of outcomes `y` and sizes (n,) of one kind; bodies are of counts and successes."""
 
     scale: Scale  # on which regressions are linear
     longest: float = 1.0  # step of their coefficients
@@ -58,10 +55,9 @@ class OutcomeForms(Protocol):
         return low, np.maximum(np.ceil(high - 0.5), low)
 
     def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
-        """Squared residuals of groups of items less their expectation from noise.
+        """Mask of groups of items, and their squared residuals less noise, with variance and noise.
 
-        `groups` are sums of the table of sizes, `part` the sums by bin. Returns a mask of groups
-        with residuals, and for these the excess, its variance for a constant theta, and the noise.
+        `groups` are sums of the table of sizes, `part` the sums by bin.
         """
 
     # --- doubts about the noise
@@ -75,10 +71,9 @@ class OutcomeForms(Protocol):
         return False
 
     def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        """Widths of item intervals under the noise in doubt, as multiples of the present ones.
+        """Widths of intervals of the items in doubt under the other noise, relative to the present.
 
-        `mean` and `variance`, (n,) as `y` and `size`, are those of theta given the score. Items
-        that the doubt does not concern are left out.
+        `mean` and `variance` (n,) are those of theta given the score.
         """
         return np.ones_like(mean)
 
@@ -216,12 +211,11 @@ class _PoissonForms(OutcomeForms):
         total, events = float(part["sum_N"].sum()), float(part["sum_y"].sum())
         # sums of exposures that are not whole numbers are hardly whole in every cell
         are_whole = margin["sum_N"] == np.floor(margin["sum_N"])
-        if not (total > 0 and are_whole.all() and part["above"].sum() == 0):
-            return ""
-        rate = events / total
-        if not _look_like_trials(margin["sum_N"] / margin["n"], margin["n"], rate):
-            return ""
-        return _TRIALS.format(rate=rate, ratio=1.0 - rate)
+        possible = total > 0 and are_whole.all() and part["above"].sum() == 0
+        rate, sizes = events / max(total, 1e-300), margin["sum_N"] / margin["n"]
+        if possible and _look_like_trials(sizes, margin["n"], rate):
+            return _TRIALS.format(rate=rate, ratio=1.0 - rate)
+        return ""
 
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
         if not (size.any() and (size == np.floor(size)).all() and (y <= size).all()):

@@ -11,7 +11,7 @@ for Gammas, of its sd for Normals, and for Betas around its mean m in units of m
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numba
@@ -87,12 +87,8 @@ def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
 # --- components at scores ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Both curves of the pilot, (n,), and what the components can represent around them.
-
-    Curves are relative to the pilot's mean curve, in `unit`, and to the unit's log variance.
-    """
+class Bounds(NamedTuple):
+    """Both curves of the pilot, (n,), and what the components can represent around them."""
 
     mean_curve: Floats
     spread_curve: Floats
@@ -108,7 +104,7 @@ class Bounds:
         return np.asarray(np.exp(self.low - _ROOM))
 
     def relative(self, mean_curve: Any, spread_curve: Any) -> tuple[Any, Any]:
-        """Both curves (..., n) relative to the pilot."""
+        """Both curves (..., n) relative to the pilot's mean curve and unit."""
         return (mean_curve - self.mean_curve) / self.unit, spread_curve - 2.0 * np.log(self.unit)
 
     def bent(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
@@ -165,8 +161,8 @@ class WeightForms:
     @property
     def arrays(self) -> tuple[Floats, ...]:
         """All arrays, of which `made_of` makes the forms again."""
-        bounds = np.stack([getattr(self.bounds, f.name) for f in fields(Bounds)])
-        return bounds, self.base, self.tilts, self.functions, self.mean, self.variance
+        others = self.base, self.tilts, self.functions, self.mean, self.variance
+        return np.stack(self.bounds), *others
 
     @staticmethod
     def made_of(law: Law, bounds: Floats, *arrays: Floats) -> "WeightForms":
@@ -239,10 +235,7 @@ class Weights:
 
     @np.errstate(all="ignore")
     def slopes(self, pull: Floats) -> Floats:
-        """Derivatives (n, P, K) in bounded predictors, from these (n, R, K) in the log weights.
-
-        K is the number of draws; or any number if there is one draw.
-        """
+        """Derivatives (n, P, K) in bounded predictors, from these (n, R, K) in the log weights."""
         forms = self.forms
         by_tilt = forms.tilts.mT @ pull
         by_curve = (self.inverse * by_tilt.swapaxes(0, 1)[:, None]).sum(axis=0)

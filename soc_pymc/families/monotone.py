@@ -21,11 +21,9 @@ _FEW = 5  # draws per knot below which correlations are halved
 def project_monotone(
     values: ArrayLike, knots: ArrayLike, precision: Floats | None = None
 ) -> Floats:
-    """Project draws of a curve, (draws, k) or (draws, groups, k), onto non-decreasing curves.
+    """Project draws of a spline, (draws, k) or (draws, groups, k), that decrease anywhere.
 
-    `knots` (k,) are those of the natural cubic spline. `precision` is the metric, (k, k) or
-    (groups, k, k); None takes the inverse of the draws' own covariance. Draws that do not decrease
-    anywhere are returned unchanged; all others have a smallest derivative of 0, up to rounding.
+    `precision` is the metric, (k, k) or (groups, k, k), by default of the draws' own covariance.
     """
     draws, k = np.array(values, dtype=float), np.asarray(knots, dtype=float)
     if len(k) == 1 or not len(draws):

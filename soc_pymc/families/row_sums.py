@@ -92,10 +92,7 @@ def by_row(rows: int, row_of_cell: Ints, *columns: Floats) -> Ragged:
 
 
 class RowSums(ABC):
-    """Data of rows; subclasses are frozen dataclasses of cells and of arrays with a number a row.
-
-    The last field is `spread` (rows,), the variance of the items' locations around the row's.
-    """
+    """Data of rows: frozen dataclasses of cells and of arrays (rows,), with `spread` the last."""
 
     margins: ClassVar[tuple[str, ...]]  # tables of cells for rows without classes of sizes
     size_cell: ClassVar[str]  # column of joint cells with an item's size
@@ -112,7 +109,7 @@ class RowSums(ABC):
 
     if TYPE_CHECKING:
         total: Any  # (rows,): observed total of each row
-        spread: Any
+        spread: Any  # (rows,): variance of the items' locations around the row's
 
     @staticmethod
     @abstractmethod

@@ -211,17 +211,10 @@ def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
 
 
 def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
-    """Nodes and weights that average smooth functions of two curves over their draws (n, draws).
+    """Weights and both curves, (n, 3, K^2), of K nodes a curve for draws (n, draws).
 
-    For K nodes a curve, rules are (n, 3, K^2): weights and both curves. Polynomials in the first
-    curve of degree 2K - 1, and products of degree K - 1 in each, are averaged exactly. Weights sum
-    to 1 and may be negative.
-
-    Examples
-    --------
-    >>> weight, x, z = gauss_rules(np.array([[-1.0, 1.0]]), np.array([[0.0, 2.0]]), 2)[0]
-    >>> float((weight * x * z).sum().round(12))
-    1.0
+    Averages are exact for polynomials of degree 2K - 1 in the first curve, and for products of
+    degree K - 1 in each. Weights sum to 1 and may be negative.
     """
     centre, level = (curve.mean(axis=1, keepdims=True) for curve in (location, dispersion))
     x, sd = _standardised(location - centre, np.abs(location).max(axis=1, keepdims=True))
