@@ -264,30 +264,38 @@ NORMALS = Components(
 # --- successes -----------------------------------------------------------------------------------
 
 
-@numba.guvectorize(["void(f8, f8, f8[:], f8[:])"], "(),()->(),()", cache=True)
-def betas_of_logit(location, variance, a, b):  # type: ignore[no-untyped-def]
-    """Parameters of the Beta whose logit has mean psi(a) - psi(b), variance psi'(a) + psi'(b)."""
-    # Newton's method on logarithms, from what holds where both are large
-    odds = math.exp(location)
-    p = (1.0 + odds) / variance + 0.5 * odds / (1.0 + odds)
-    q = (1.0 + 1.0 / odds) / variance + 0.5 / (1.0 + odds)
-    for _ in range(_STEPS):
-        digamma_p, tri, bend = polygammas(p)
-        digamma_q, its_tri, its_bend = polygammas(q)
-        spread = tri + its_tri
-        mean_gap = location - (digamma_p - digamma_q)
-        spread_gap = math.log(variance / spread)
-        # derivatives of the mean and of the log variance in log a and in log b
-        aa, ab = p * tri, -q * its_tri
-        ba, bb = p * bend / spread, q * its_bend / spread
-        scale = 1.0 / (aa * bb - ab * ba)
-        u = min(max((mean_gap * bb - ab * spread_gap) * scale, -_LONGEST), _LONGEST)
-        v = min(max((aa * spread_gap - mean_gap * ba) * scale, -_LONGEST), _LONGEST)
-        p *= math.exp(u)
-        q *= math.exp(v)
-        if abs(u) + abs(v) < _CLOSE:
-            break
-    a[0], b[0] = p, q
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
+    """Fill a and b by Newton's method on their logarithms, from what holds where both are large."""
+    for i in range(len(location)):
+        odds = math.exp(location[i])
+        p = (1.0 + odds) / variance[i] + 0.5 * odds / (1.0 + odds)
+        q = (1.0 + 1.0 / odds) / variance[i] + 0.5 / (1.0 + odds)
+        for _ in range(_STEPS):
+            digamma_p, tri, bend = polygammas(p)
+            digamma_q, its_tri, its_bend = polygammas(q)
+            spread = tri + its_tri
+            mean_gap = location[i] - (digamma_p - digamma_q)
+            spread_gap = math.log(variance[i] / spread)
+            # derivatives of the mean and of the log variance in log a and in log b
+            aa, ab = p * tri, -q * its_tri
+            ba, bb = p * bend / spread, q * its_bend / spread
+            scale = 1.0 / (aa * bb - ab * ba)
+            u = min(max((mean_gap * bb - ab * spread_gap) * scale, -_LONGEST), _LONGEST)
+            v = min(max((aa * spread_gap - mean_gap * ba) * scale, -_LONGEST), _LONGEST)
+            p *= math.exp(u)
+            q *= math.exp(v)
+            if abs(u) + abs(v) < _CLOSE:
+                break
+        a[i], b[i] = p, q
+
+
+def betas_of_logit(location: Floats, variance: Floats) -> Pair:
+    """Parameters of Betas whose logit has mean psi(a) - psi(b) and variance psi'(a) + psi'(b)."""
+    location, variance = np.broadcast_arrays(location, variance)
+    a, b = np.empty((2, location.size))
+    _solve_betas(location.ravel(), variance.ravel(), a, b)
+    return a.reshape(location.shape), b.reshape(location.shape)
 
 
 def success_frame(logit_mean: ArrayLike, log_odds_cv2: ArrayLike) -> Frame:
