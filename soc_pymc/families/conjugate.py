@@ -204,10 +204,6 @@ class Family(Protocol):
             return _count_grid(np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, most)))
         return low + (high - low) * np.linspace(0.0, 1.0, _GRID)[:, None], np.ones(1)
 
-    def _possible(self, size: Floats) -> Floats:
-        """Sizes as outcomes can have them: whole numbers of trials."""
-        return np.rint(size) if self.outcome.validity.size.whole else size
-
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
     ) -> Floats:
@@ -220,7 +216,8 @@ class Family(Protocol):
 
     def expected_variance(self, theta: Any, size: Floats) -> Floats:
         """E Var(theta | t, y, y') over further outcomes y' of a size, (n,)."""
-        expected, size = np.empty(len(size)), self._possible(size)
+        expected = np.empty(len(size))
+        size = np.rint(size) if self.outcome.validity.size.whole else size
         step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
         for start in range(0, len(size), step):
             part = slice(start, start + step)
@@ -239,7 +236,7 @@ class Family(Protocol):
     def value_of_outcome(self, theta: Any, coarse: Any, size: Floats, cut: Floats) -> Floats:
         """Expected value of a choice at `cut` with a further outcome less that without, (n,)."""
         # E(theta | t, y, y') rises with y' under any prior: an item is chosen from a cut-off on
-        size = self._possible(size)
+        size = np.rint(size) if self.outcome.validity.size.whole else size
         above = theta.average(self.mean(theta.a, theta.b)) > cut
         least = self._cut_off(coarse, size, cut)
         gained = self.gained(least, above, theta.a, theta.b, size, cut)

@@ -48,7 +48,7 @@ class NormalRows(RowSums):
     # mean noise variance of each cell; and (cells, 3, 4) sums over the items of (w - noise)^k times
     # 1, r and r^2, with r the value minus the row's centre, for k = 0 to 3
     by_noise: Ragged
-    centre: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
+    total: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
     spread: Floats  # (rows,): variance of the items' means around that of the row's position
 
     draw_row = staticmethod(draw_row)
@@ -85,7 +85,14 @@ class NormalRows(RowSums):
         table = cells["joint"] if "joint" in cells else cells["noise"]
         start, (sums,) = by_row(rows, table["row"], _noise_sums(table))
         noise = sums[:, 0, 1] / sums[:, 0, 0]
-        moments = _shifted(sums, noise)
+        # sums of powers of w - noise from those of powers of w
+        shifted = (
+            sum(
+                math.comb(k, j) * (-noise[:, None]) ** (k - j) * sums[:, :, j] for j in range(k + 1)
+            )
+            for k in range(4)
+        )
+        moments = np.stack([*shifted], axis=2)
         # with equal noise the moments are only rounding
         equal = moments[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
         moments[equal, :, 1:] = 0.0
@@ -109,11 +116,6 @@ class NormalRows(RowSums):
             weak_dispersion(float(np.log(_VARIANCE_SHARE * unit2)), _LEVEL_SD),
         )
 
-    @property
-    def total(self) -> Floats:
-        """(rows,): mean value of the row's items."""
-        return self.centre
-
     def _sums(self) -> tuple[Floats, Floats]:
         """Number of items by row, and sum of their noise variances."""
         noise, moments = self.by_noise.columns
@@ -128,7 +130,7 @@ class NormalRows(RowSums):
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
-        row, number, (noise, moments) = self.by_noise.row, len(self.centre), self.by_noise.columns
+        row, number, (noise, moments) = self.by_noise.row, len(self.total), self.by_noise.columns
         variance, n = np.exp(dispersion)[row], moments[:, 0, 0]
         total = variance + self.spread[row] + noise
         of_variance = 0.5 * n * (variance / total) ** 2
@@ -137,8 +139,8 @@ class NormalRows(RowSums):
     def level(self) -> tuple[float, float]:
         """Overall mean, and the log of the variance less the noise."""
         n, noises = self._sums()
-        level = float(np.average(self.centre, weights=n))
-        squares = self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.centre - level) ** 2
+        level = float(np.average(self.total, weights=n))
+        squares = self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.total - level) ** 2
         noise = noises.sum() / n.sum()
         return level, float(np.log(np.maximum(squares / n.sum() - noise, 0.1 * noise)))
 
@@ -155,16 +157,6 @@ def _noise_sums(table: Columns) -> Floats:
     powers = np.stack([np.ones(len(n)), w1, w2, w1 * (3.0 * w2 - 2.0 * w1**2)], axis=1)
     names = np.stack([n, table["sum_y"], table["sum_y2"]], axis=1)
     return np.asarray(names[:, :, None] * powers[:, None, :])
-
-
-def _shifted(sums: Floats, noise: Floats) -> Floats:
-    """Sums of powers of w - noise from sums of powers of w."""
-    shift = -noise[:, None]
-    shifted = [
-        sum(math.comb(k, j) * shift ** (k - j) * sums[:, :, j] for j in range(k + 1))
-        for k in range(4)
-    ]
-    return np.stack(shifted, axis=2)
 
 
 # --- the family ----------------------------------------------------------------------------------

@@ -129,6 +129,8 @@ class Outcome:
     forms: OutcomeForms  # functions only of outcomes
     whole: bool = True  # outcomes are whole numbers, with step functions as predictive cdfs
     positive: bool = True  # theta is positive, with logarithmic curves and pictures
+    relative: bool = False  # the spread of theta is told as a share of its mean
+    direct: bool = False  # an outcome is itself the estimate of theta
     sizes_add: bool = True  # a larger size is more informative, and means are over units of size
     size_power: int = 1  # of the size in sums: N of counts, s^2 of values
     integers: tuple[str, ...] = ("n", "sum_y")  # columns of whole numbers of every table
@@ -141,16 +143,6 @@ class Outcome:
     estimate: Callable[[Floats, Floats], Floats] = _rate
     # sums of the table "part" -> size and outcome that represent each bin
     of_bins: Callable[[Mapping[str, Any]], Pair] = itemgetter("sum_N", "sum_y")
-
-    @property
-    def relative(self) -> bool:
-        """True if the spread of theta is told as a share of its mean."""
-        return self.theta is LOG
-
-    @property
-    def direct(self) -> bool:
-        """True if an outcome is itself the estimate of theta."""
-        return self.words.outcome == self.words.theta
 
     @property
     def dtype(self) -> type[np.number[Any]]:
@@ -229,6 +221,7 @@ _POISSON = Outcome(
     observed="count",
     size="exposure",
     theta=LOG,
+    relative=True,
     words=Words(
         "counts in exposures",
         "count",
@@ -290,6 +283,7 @@ _NORMAL = Outcome(
     whole=False,
     theta=LINEAR,
     positive=False,
+    direct=True,
     words=Words(
         "values with known noise",
         "value",
