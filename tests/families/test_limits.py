@@ -163,7 +163,7 @@ def test_priors_without_variance(name, variance):
     """The marginal is that of a known theta, and quantiles are those of a Normal, or the mean."""
     record = RECORDS[name]
     first, size = -0.7, record.sizes[1]
-    theta = {"Gamma": np.exp, "Normal": float, "Beta": special.expit}[name](first)
+    theta = record.family.outcome.theta.score(first)
     law = record.outcome(theta, size)
     y = np.unique(law.ppf([0.1, 0.5, 0.99]))
     log = law.logpmf(y) if record.family.outcome.whole else law.logpdf(y)

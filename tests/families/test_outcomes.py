@@ -41,15 +41,11 @@ def test_line_has_the_highest_likelihood(kind):
     """In the logarithm, the logit, or the score itself."""
     score, y, size = made_items(kind, 3000, spread=0.3)
     value, slope = OUTCOMES[kind].forms.line(score, y, size)
-    to_line, to_theta = {
-        "poisson": (np.log, np.exp),
-        "normal": (np.asarray, np.asarray),
-        "binomial": (special.logit, special.expit),
-    }[kind]
-    x = to_line(score)
+    scale = OUTCOMES[kind].theta
+    x = scale.position(score)
 
     def loss(line):
-        theta = to_theta(line[0] + line[1] * (x - x.mean()))
+        theta = scale.score(line[0] + line[1] * (x - x.mean()))
         return -OUTCOMES[kind].forms.log_likelihood(y, size, theta).sum()
 
     best = optimize.minimize(loss, [-1.0, 1.0], method="Nelder-Mead", options={"fatol": 1e-9})
