@@ -216,13 +216,12 @@ def make_cells(
     for k in range(len(rows.items)):
         part = slice(start[k], start[k + 1])
         row_of_cell = b[part]
-        outcomes = data[0][order][part], data[1][order][part]
-        densities = family.component_log_density(
-            *outcomes, place[row_of_cell], variance[row_of_cell, None]
-        )
+        y, size = (x[order][part] for x in data)
+        theta = components.parameters(place[row_of_cell], variance[row_of_cell, None])
+        densities = family.log_marginal(y[:, None], size[:, None], *theta)
         top = densities.max(axis=1)
         if zero:
-            at_zero = log_likelihood(*outcomes, np.zeros(len(top)))
+            at_zero = log_likelihood(y, size, np.zeros(len(top)))
             top = np.maximum(top, at_zero)
             atom[part] = np.exp(at_zero - top)
         density[part] = np.exp(densities - top[:, None])

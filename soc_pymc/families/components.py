@@ -213,11 +213,7 @@ GAMMAS = Components(
     parameters=_gamma_parameters,
     relative=_relative_gammas,
     zero=lambda shape: (shape, np.full(len(shape), 1e100)),
-    curvature=lambda count, exposure, variance: (  # in the logarithm of their ratio
-        reciprocal(count),
-        -reciprocal(exposure),
-        1.0 / (variance + 1.0 / (count + 1.0)),
-    ),
+    curvature=lambda y, n, v: (reciprocal(y), -reciprocal(n), 1.0 / (v + 1.0 / (y + 1.0))),
 )
 
 
@@ -253,11 +249,7 @@ NORMALS = Components(
     parameters=lambda location, variance: (location, variance),
     relative=_relative_normals,
     zero=lambda mean: (np.zeros(len(mean)), np.full(len(mean), 1e-200)),
-    curvature=lambda value, noise, variance: (
-        np.ones_like(noise),
-        np.zeros_like(noise),
-        1.0 / (noise + variance),
-    ),
+    curvature=lambda y, w, v: (np.ones_like(w), np.zeros_like(w), 1.0 / (w + v)),
 )
 
 

@@ -161,13 +161,6 @@ class Family(Protocol):
         """`log_marginal` under curves."""
         return self.log_marginal(y, size, *self.to_parameters(location, dispersion))
 
-    def component_log_density(
-        self, y: Floats, size: Floats, location: Floats, variance: Floats
-    ) -> Floats:
-        """`log_marginal` (n, R) of outcomes (n,) under components of these locations."""
-        a, b = self.components.parameters(location, variance)
-        return self.log_marginal(y[:, None], size[:, None], a, b)
-
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """P(Y < y)."""
 

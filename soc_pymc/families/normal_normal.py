@@ -23,11 +23,9 @@ from .row_sums import Columns, Ragged, RowSums, Weak, by_row, weak_dispersion
 
 _VARIANCE_SHARE = 0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
 _LEVEL_SD = 3.0
-_NOISE_SUMS = (
-    ("n", "sum_w", "sum_w2", "sum_w3"),
-    ("sum_y", "sum_yw", "sum_yw2", "sum_yw3"),
-    ("sum_y2", "sum_y2w", "sum_y2w2", "sum_y2w3"),
-)
+_NOISE_SUMS = [
+    [f"sum_{y}{w}" if y + w else "n" for w in ("", "w", "w2", "w3")] for y in ("", "y", "y2")
+]
 
 
 # --- rows ----------------------------------------------------------------------------------------

@@ -55,9 +55,8 @@ class Scale:
         return np.asarray(self.position(t))
 
 
-_EVERYTHING = -np.inf, np.inf
 LINEAR = Scale(
-    "linear", *_EVERYTHING, "not finite", np.array, np.array, lambda t, log: t, "t", "score_sd"
+    "linear", -np.inf, np.inf, "not finite", np.array, np.array, lambda t, log: t, "t", "score_sd"
 )
 LOG = Scale(
     "log", 0.0, np.inf, "0 or below and have no logarithm", np.log, np.exp,

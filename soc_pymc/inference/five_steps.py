@@ -355,9 +355,10 @@ def search(family: Family, cells: Columns, bins: Ints, curves: Pair) -> tuple[Pa
     def search_bin(k: int) -> tuple[Floats, float, bool]:
         cells_of_bin = {name: values[order[low[k] : high[k]]] for name, values in cells.items()}
         variance = np.full(high[k] - low[k], sds[k, 0] ** 2)
-        cell, data, items = cell_points(family, cells_of_bin, variance)
+        cell, (y, size), items = cell_points(family, cells_of_bin, variance)
         centres = np.broadcast_to(places[k], (len(items), len(z)))
-        log_density = family.component_log_density(*data, centres, variance[cell, None])
+        theta = components.parameters(centres, variance[cell, None])
+        log_density = family.log_marginal(y[:, None], size[:, None], *theta)
         top = log_density.max(axis=1)
         weight, value, ended = fixed_weights(np.exp(log_density - top[:, None]), items, start)
         return weight, value + float(items @ top), ended
