@@ -125,10 +125,7 @@ class Family(Protocol):
         probs: Sequence[float] = (),
         zero: Floats | None = None,
     ) -> Floats:
-        """Mean, sd, variance, quantiles, and `zero` if given, of mixtures of members, by row.
-
-        Parameters and weights of sum 1 are (members, n); `zero` (n,) is the share of theta = 0.
-        """
+        """Mean, sd, variance, quantiles, and a share `zero` if given, of mixtures (members, n)."""
         a, b = np.broadcast_arrays(a, b)
         weight = np.full((len(a), 1), 1.0 / len(a)) if weight is None else weight
         out = np.empty((3 + len(probs) + (zero is not None), a.shape[1]))

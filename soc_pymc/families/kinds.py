@@ -55,10 +55,7 @@ class OutcomeForms(Protocol):
         return low, np.maximum(np.ceil(high - 0.5), low)
 
     def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
-        """Mask of groups of items, and their squared residuals less noise, with variance and noise.
-
-        `groups` are sums of the table of sizes, `part` the sums by bin.
-        """
+        """Mask of groups of items; their squared residuals less noise, with variance and noise."""
 
     # --- doubts about the noise
 
@@ -71,10 +68,7 @@ class OutcomeForms(Protocol):
         return False
 
     def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        """Widths of intervals of the items in doubt under the other noise, relative to the present.
-
-        `mean` and `variance` (n,) are those of theta given the score.
-        """
+        """Relative widths of intervals under the other noise, given moments of theta, (n,)."""
         return np.ones_like(mean)
 
     # --- outcomes given theta
