@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
-from ..families.components import Components, Frame, cell_points, stretching
+from ..families.components import Components, Frame, stretching
 from ..families.family import ZERO, Family
-from ..families.mixture_rows import MixtureCells
+from ..families.mixture_rows import MixtureCells, cell_points
 from ..families.row_sums import Columns
 from .laplace import Curvature, Laplace, find_mode, floored
 from .pilot import Pilot
@@ -205,7 +205,7 @@ def make_cells(
     z, cells = components.z, pooled({**cells, "row": rows.of[cells["row"]]})
     row_of = cells["row"]
     variance = rows.base.width(rows.spread)
-    cell, data, items = cell_points(components, cells, variance[row_of])
+    cell, data, items = cell_points(family, cells, variance[row_of])
     order = np.argsort(row_of[cell], kind="stable")
     items, b = items[order], row_of[cell][order]
     start = np.concatenate([[0], np.cumsum(np.bincount(b, minlength=len(rows.items)))])
@@ -216,13 +216,12 @@ def make_cells(
     for k in range(len(rows.items)):
         part = slice(start[k], start[k + 1])
         row_of_cell = b[part]
-        outcomes = data[0][order][part], data[1][order][part]
-        densities = family.component_log_density(
-            *outcomes, place[row_of_cell], variance[row_of_cell, None]
-        )
+        y, size = (x[order][part] for x in data)
+        theta = components.parameters(place[row_of_cell], variance[row_of_cell, None])
+        densities = family.log_marginal(y[:, None], size[:, None], *theta)
         top = densities.max(axis=1)
         if zero:
-            at_zero = log_likelihood(*outcomes, np.zeros(len(top)))
+            at_zero = log_likelihood(y, size, np.zeros(len(top)))
             top = np.maximum(top, at_zero)
             atom[part] = np.exp(at_zero - top)
         density[part] = np.exp(densities - top[:, None])

@@ -10,7 +10,6 @@ import numpy as np
 from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
-from ..families.scales import CELLS
 from .binning import Columns, Grid, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, exact, fold_of, functions, summand
 from .items import Items
@@ -52,7 +51,7 @@ class Grouped:
         leading, *others = outcome.margins
         for names in [tables] if most_joint else [["part", leading], *zip(others)]:
             cells = {name: outcome.tables[name].cells for name in names}
-            finest = dict.fromkeys(cell for keys in cells.values() for cell in keys.values())
+            finest = dict.fromkeys(cell.name for keys in cells.values() for cell in keys.values())
             sums = {"n": keyed.count()}
             sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
             for name in {*outcome.integers, *outcome.reals(names)} - sums.keys():
@@ -62,7 +61,7 @@ class Grouped:
             with phase("summing cells", enabled=self._progress):
                 for rows in self._batches(grouped):
                     for name in cells.keys() & piles.keys():
-                        of_table = {key: rows[cell] for key, cell in cells[name].items()}
+                        of_table = {key: rows[cell.name] for key, cell in cells[name].items()}
                         piles[name].add({**rows, **of_table})
                     joint = piles.get("joint")
                     if joint and len(joint) > most_joint and len(joint.total()["n"]) > most_joint:
@@ -104,14 +103,13 @@ def with_cells(table: Any, outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
     ops, y, size = functions(), table[outcome.observed], table[outcome.size]
     operands = {"outcome": y, "size": size, "rest": size - y}
-    names = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
-    for name in dict.fromkeys(names):
-        cell = CELLS[name]
+    cells = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
+    for cell in dict.fromkeys(cells):
         arguments = [operands[cell.role]]
         if cell.grid == "value":
             negligible = outcome.validity.outcome.negligible
             arguments = [ops["without_small"](y, negligible), table.noise_cell]
-        table = table.mutate(**{name: ops[f"{cell.grid}_cell"](*arguments)})
+        table = table.mutate(**{cell.name: ops[f"{cell.grid}_cell"](*arguments)})
     return table
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._lib.arrays import Ints
 from ..families import scales
-from ..families.outcomes import Outcome
+from ..families.outcomes import Outcome, sum_of
 
 _FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
 _LOG2_E = 1.4426950408889634
@@ -126,7 +126,7 @@ def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, A
     where, without_small = functions["where"], functions["without_small"]
     if name in outcome.integers:
         return functions["whole"](y)
-    term = outcome.sums_of.get(name)
+    term = sum_of(name)
     if term is None:
         (scale,) = (scale for scale in scales.SCALES.values() if name in scale.sums)
         if scale is not scales.LINEAR:

@@ -14,14 +14,13 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
-from ..families.outcomes import OUTCOMES, Outcome
-from ..families.scales import CELLS
+from ..families.outcomes import OUTCOMES, Outcome, sum_of
 from . import formulas
 from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, fold_of, rebound, summand
 from .items import CROSS, MARK, Items, is_day, key_roles
 from .sources import batches
-from .validation import NUMBERS, check_total, read, scan, with_group
+from .validation import FOLDS, bounds_of, check_total, read, scan, with_group
 
 _BLOCK = 1_000_000  # items of a block
 _EMPTY = -1
@@ -139,7 +138,7 @@ class Local:
         group = block.get("group", np.zeros(len(block["score"]), dtype=np.int64))
         if self._folds.by == "none":
             return group
-        if self._folds.by == "column" and not NUMBERS["fold"].hold(block["fold"]):
+        if self._folds.by == "column" and not FOLDS.hold(block["fold"]):
             raise _NotValidError
         fold = fold_of(self._folds, block, self._outcome.size, vars(formulas))
         return group * self._folds.number + fold
@@ -164,7 +163,7 @@ class Local:
 
     def _numbers(self, role: str, values: Any) -> NDArray[Any]:
         """Numbers of an Arrow array, NaN where missing; codes of groups, and blocks of clusters."""
-        if role in NUMBERS:
+        if bounds_of(role):
             return np.asarray(values.to_numpy(zero_copy_only=False))
         if values.null_count:
             raise _NotValidError
@@ -266,10 +265,10 @@ class GroupSum:
     def __init__(self, outcome: Outcome, table: str) -> None:
         layout = outcome.tables[table]
         self._names = layout.reals
-        self._cells = {key: CELLS[cell] for key, cell in layout.cells.items()}
-        cells, sums = self._cells.values(), [outcome.sums_of[name] for name in self._names]
+        self._cells = layout.cells
+        cells, sums = self._cells.values(), [sum_of(name) for name in self._names]
         grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.role), c.bits, c.low) for c in cells]
-        powers = np.array([(s.outcome, s.size, s.complement) for s in sums], dtype=np.uint64)
+        powers = np.array([(s.outcome, s.size, s.complement) for s in sums if s], dtype=np.uint64)
         form = outcome.size_power, outcome.validity.outcome.negligible
         self._form = np.array(grids, dtype=np.int64).reshape(-1, 4), powers, form
         self._bits = sum(cell.bits for cell in cells)
@@ -298,7 +297,7 @@ class GroupSum:
         key, n, sum_y = real.view(np.int64)[:, :_HEAD].T
         columns = {"n": n, "sum_y": sum_y}
         columns |= zip(self._names, real[:, _HEAD:].T, strict=True)
-        for name, cell in reversed(self._cells.items()):
+        for name, cell in reversed([*self._cells.items()]):
             columns[name] = (key & ((1 << cell.bits) - 1)) + cell.low
             key = key >> cell.bits
         return columns | {"number": key}

@@ -1,6 +1,7 @@
 """Columns of items by role, and their validity; one error reports all problems of a table."""
 
 import math
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any, NamedTuple
@@ -14,11 +15,9 @@ from .formulas import FOLD_PRIME, MOST_FOLDS, functions
 from .items import CROSS, DAY, MARK, Items, is_group, is_label, key_roles
 from .sources import kind_of, open_table, readable
 
-NUMBERS: Mapping[str, Bounds] = {
-    "fold": Bounds("folds must be whole numbers from 0 to 999", MOST_FOLDS - 1.0, 0.0, True),
-    **{role: rule for kind in OUTCOMES.values() for role, rule in kind.bounds.items()},
-}
-"""Bounds of numbers by role; other roles have ids or labels."""
+FOLDS = Bounds(
+    f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
+)
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
 _NEEDS = {
@@ -30,6 +29,11 @@ _NEEDS = {
 }
 
 
+def bounds_of(role: str) -> Bounds | None:
+    """Bounds of a role's numbers; None for roles of ids and labels."""
+    return ChainMap({"fold": FOLDS}, *(kind.bounds for kind in OUTCOMES.values())).get(role)
+
+
 def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Columns by role as read: numbers as float64, ids as int64, labels as text."""
     return {role: _read(role, column) for role, column in columns.items()}
@@ -37,9 +41,9 @@ def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(role: str, column: Any) -> Any:
     dtype = column.type()
-    if role in NUMBERS:
+    if rule := bounds_of(role):
         value = column.cast("float64")
-        exact = dtype.is_integer() or dtype.is_boolean() or not NUMBERS[role].whole
+        exact = dtype.is_integer() or dtype.is_boolean() or not rule.whole
         return value if exact else functions()["near_whole"](value)
     if role == "id":  # only the remainder matters for folds, so no id is too large
         return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast("int64")
@@ -93,8 +97,9 @@ class _Problem(NamedTuple):
 def _problems_of(table: Any, roles: Mapping[str, str], outcome: Outcome) -> Iterator[_Problem]:
     """All possible problems of a row."""
     for role, column in roles.items():
-        conditions = _bad_numbers if role in NUMBERS else _bad_labels
-        for condition, what in conditions(role, table[role], len(key_roles(roles)) > 1):
+        rule, value, crossed = bounds_of(role), table[role], len(key_roles(roles)) > 1
+        conditions = _bad_numbers(rule, value) if rule else _bad_labels(role, value, crossed)
+        for condition, what in conditions:
             yield _Problem(condition, role, column, what)
     pair, y, x = outcome.validity, outcome.observed, outcome.size
     if pair.conflict and y in roles:
@@ -111,9 +116,9 @@ def _finite(value: Any) -> tuple[Any, Any, Any]:
     return infinite.ifelse(0.0, known), missing, infinite
 
 
-def _bad_numbers(role: str, value: Any, _: bool) -> Iterator[tuple[Any, str]]:
+def _bad_numbers(rule: Bounds, value: Any) -> Iterator[tuple[Any, str]]:
     """Conditions of bad numbers, each with its description."""
-    rule, (number, missing, infinite) = NUMBERS[role], _finite(value)
+    number, missing, infinite = _finite(value)
     yield missing, "missing (null or NaN)"
     yield infinite, "infinite"
     yield (number.abs() if rule.least is None else number) > rule.largest, rule.beyond
@@ -160,7 +165,8 @@ _TYPES = {
 
 def _needs(role: str) -> str:
     """The required contents of a role's column, in words."""
-    return NUMBERS[role].needs if role in NUMBERS else _NEEDS["group" if is_group(role) else role]
+    rule = bounds_of(role)
+    return rule.needs if rule else _NEEDS["group" if is_group(role) else role]
 
 
 def check_types(items: Items, table: Any) -> None:
@@ -177,13 +183,13 @@ def check_types(items: Items, table: Any) -> None:
 
 def _wrong_type(role: str, dtype: Any) -> str:
     """The type of a column in words, if it does not suit its role; else nothing."""
-    text = dtype.is_string() or dtype.is_null()
+    rule, text = bounds_of(role), dtype.is_string() or dtype.is_null()
     if role == "date":
         right = text or dtype.is_date() or (dtype.is_timestamp() and dtype.timezone is None)
-    elif role not in NUMBERS:
+    elif rule is None:
         right = text or dtype.is_integer() or (is_label(role) and dtype.is_boolean())
     elif dtype.is_boolean():
-        right = NUMBERS[role].labels
+        right = rule.labels
     else:
         right = dtype.is_numeric() or dtype.is_null()
     if right:

@@ -1,18 +1,10 @@
-"""Successes y ~ Binomial(n, theta) with theta ~ Beta(a, b).
+"""Successes y ~ Binomial(n, theta) with theta ~ Beta(a, b), by the logit of its mean mu and g.
 
-The prior is described by the logit f of its mean mu and by g = log(1/a + 1/b): to first order,
-exp(g) is the variance of logit theta and the squared coefficient of variation of its odds. Then
+With g = log(1/a + 1/b), to first order exp(g) is the variance of logit theta, and of theta
 
-    a = exp(-g) / (1 - mu),   b = exp(-g) / mu,   a + b = exp(-g) / v,   v = mu (1 - mu),
-    Var(theta) = v^2 exp(g) / (1 + v exp(g)).
+    Var(theta) = v^2 exp(g) / (1 + v exp(g)),   v = mu (1 - mu).
 
-Successes and failures change places by f -> -f; g -> -infinity (a Binomial marginal) is an
-ordinary limit. With M = a + b, the log marginal of an item with y successes and z failures is
-
-    y log mu + z log(1 - mu) + R(a, y) + R(b, z) - R(M, n) + log n! - log y! - log z!,  n = y + z,
-
-R(alpha, y) the sum of log1p(j/alpha) over j < y (`rising`): it needs one histogram each over
-successes, failures and trials.
+Successes and failures change places by a change of sign of the logit; g -> -infinity is a limit.
 """
 
 from collections.abc import Mapping
@@ -26,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from ..prior_table import FAMILIES as FORMULAS
+from ..prior_table import ARRAYS, FAMILIES
 from .conjugate import Family, Generators, Pair
 from .outcomes import OUTCOMES
 from .poisson_gamma import columns, draw_log_gamma, histogram, rising
@@ -35,7 +27,7 @@ from .row_sums import Columns, Ragged, RowSums
 from .scales import EXACT_COUNTS
 from .special_functions import beta_binomial_cdf, beta_kernel, beta_tail, log_beta_binomial
 
-_LEAST = -230.0  # second curve below which all is Binomial to all digits, and squares overflow
+BETA = FAMILIES["Beta"]
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
 _TAIL = 20.0  # extent of a grid of further successes, in Gamma tails
@@ -161,17 +153,13 @@ class BetaRows(RowSums):
         )
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
-        """Lower bounds of the Fisher information of both curves, by row.
-
-        That of the logit is the information of the best linear function of the successes, n v times
-        (M + 1)/(M + n), and of the second curve that of the best quadratic one (Godambe 1985): (d
-        Var(y)/dg)^2 over the product of Var(y) and the second coefficient of the recurrence of
-        Hahn's polynomials, orthogonal under the Beta-Binomial.
-        """
+        """Lower bounds of the Fisher information of both curves, by row."""
+        # of the best linear and quadratic functions of the successes (Godambe 1985): the latter is
+        # (d Var(y)/dg)^2 over Var(y) and the second coefficient of Hahn's polynomials
         row, n, items = self._sizes()
         wide = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in wide)
-        a, b = a_b(f, g)
+        a, b = BETA.parameters(f, np.maximum(g, -BETA.bounds[1]), ARRAYS)
         m, v = a + b, special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
         extra = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + extra)
@@ -203,24 +191,14 @@ class BetaRows(RowSums):
 # --- the family ----------------------------------------------------------------------------------
 
 
-def a_b(logit_mean: Any, log_odds_cv2: Any) -> tuple[Floats, Floats]:
-    """Conjugate parameters a and b: neither loses digits where the mean is near 0 or 1."""
-    g = np.maximum(log_odds_cv2, _LEAST)
-    up, down = np.logaddexp(0.0, logit_mean), np.logaddexp(0.0, -np.asarray(logit_mean))
-    return np.exp(up - g), np.exp(down - g)
-
-
 class BinomialBeta(Family):
     """Beta(a, b) priors of the probabilities of successes."""
 
     name = "Beta"
-    formulas = FORMULAS["Beta"]
+    formulas = BETA
     outcome = OUTCOMES["binomial"]
     prior, mixture, rows = Beta, BetaMixture, BetaRows
     parameters = "a", "b"
-
-    def to_parameters(self, location: Any, dispersion: Any) -> Pair:
-        return a_b(location, dispersion)
 
     def to_curves(self, a: Any, b: Any) -> Pair:
         log_a, log_b = np.log(a), np.log(b)
@@ -272,7 +250,7 @@ class BinomialBeta(Family):
         return np.where(y > size, 1.0, np.where(y > 0, tail, 0.0))
 
     def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
-        theta = special.expit(self.draw(*a_b(location, dispersion), (rng, rng)))
+        theta = special.expit(self.draw(*self.to_parameters(location, dispersion), (rng, rng)))
         return rng.binomial(np.asarray(size).astype(np.int64), theta).astype(float)
 
     def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:

@@ -1,23 +1,22 @@
 """A grid of conjugate components around a base distribution.
 
-The base distribution has a location and a spread of theta given the score: of log theta for counts,
-of theta for values, of logit theta for successes. Component r is at location + spread z_r, and its
-sd is a fixed share of the spread, so one grid suits curves whose spread changes tenfold with the
-score. The components at a score differ only in location: Gammas of one shape, Normals of one
-variance, or Betas of one variance of logit theta (`beta_mixtures`).
+Component r is at location + spread z_r, where these are mean and sd of log theta (counts), theta
+(values) or logit theta (successes) under the base distribution, and its sd is a fixed share of the
+spread. So the components at a score differ only in location, and one grid suits all scores.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
+from ..prior_table import ARRAYS, FAMILIES
 from .mixture_weights import FLOOR, LOWEST, Bounds, Grid, Law, Pair, WeightForms, between, bounds_of
 from .special_functions import polygammas
 
@@ -31,10 +30,18 @@ _LOG_SHAPES = (-2.7, 35.0)
 # a Gamma of a wider logarithm has next to nothing in its lower tail: spread, and location below the
 # mean's logarithm, with which components reach down to 1e-6 of the mean and up to 150 times it
 _WIDEST_SPREAD, _FURTHEST_BELOW = 1.4, 3.8
-_SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
 _UPPER = 0.05  # log of a share of a component below 0, from which on its log density is a line
 _SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
 _FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of the floor for heavy tails
+_LOGITS = 36.0  # largest logit of a mean that float64 tells from 1
+_LOG_SPREADS = (-230.0, 2.7)  # bounds of the second curve: spreads of logit theta are at most 21
+# Newton steps, and the largest change of a log weight in one, and in the last
+_TILTS, _MOST_TILT, _TILTED = 20, 2.0, 1e-12
+_FAINT = 1e-200  # weight that counts as 0
+_LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60  # steps in log a and log b: longest, last, most
+# what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
+# square, twice where neither a nor b is far larger than the other
+_ROUNDED = 1.5 * STEP**2 / 12.0
 
 
 @dataclass(frozen=True)
@@ -68,23 +75,11 @@ class Relative(NamedTuple):
 def inverse_trigamma(value: ArrayLike) -> Floats:
     """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is nearly linear."""
     v = np.asarray(value, dtype=float)
-    inside = np.empty(v.size)
-    _solve_trigamma(np.maximum(v.ravel(), 1e-6), inside)
-    return np.where(v < 1e-6, 1.0 / v + 0.5, inside.reshape(v.shape))
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _solve_trigamma(value, out):  # type: ignore[no-untyped-def]
-    for i in range(len(value)):
-        v = value[i]
-        x = 1.0 / math.sqrt(v) if v > 1.0 else 0.5 + 1.0 / v  # nearly, at both ends
-        for _ in range(30):
-            _, tri, slope = polygammas(x)
-            step = tri * (1.0 - tri / v) / slope
-            x += step
-            if abs(step) <= 1e-13 * x:
-                break
-        out[i] = x
+    x = np.where(v > 1.0, 1.0 / np.sqrt(v), 0.5 + 1.0 / v)  # nearly, at both ends
+    for _ in range(5):
+        trigamma = special.polygamma(1, x)
+        x = x + trigamma * (1.0 - trigamma / v) / special.polygamma(2, x)
+    return x
 
 
 def stretching(z: Floats, centre: ArrayLike = 0.0, corner: ArrayLike = _CORNER) -> Floats:
@@ -109,9 +104,6 @@ class Components:
     # less those of its parameters, where these have no closed form
     log_pilot: Callable[[Frame, Floats, Floats, Relative, Bounds], Floats] | None = None
     zero: Callable[[Floats], Pair]  # a of a component -> a, b of theta = 0
-    lowest: float = 0.0  # bound of outcomes
-    size_sums: str = "N"  # letter of the sums of sizes in joint cells
-    size: Callable[[Floats], Floats] = np.asarray  # mean of what they add up -> size
     # derivative of the location in the first curve
     rise: Callable[[Frame], Floats] = lambda base: np.ones_like(base.location)
     # (outcome, size as summed, variance of a component) -> direction of both in which the log
@@ -127,10 +119,9 @@ class Components:
     def forms(
         self, base: Frame, functions: Floats, start: Floats, heavy: bool = True
     ) -> WeightForms:
-        """Return the map from predictors to weights; `functions` (R, F) are those of z.
+        """Map from predictors to weights, from functions (R, F) of z and the pilot's curves (n, 2).
 
-        `start` (n, 2) are the pilot's curves. The first function of families with a path is 0.
-        `heavy` says whether a small share allows heavier tails.
+        The first function of families with a path is 0; a small share allows for `heavy` tails.
         """
         z, ones = self.z, np.ones(len(start))
         parameters = self.parameters(base.places(z), base.width()[:, None])
@@ -214,13 +205,6 @@ def _gamma_weights(
     return between(normal, (gamma, slope, by_spread), path, grid.base[2])
 
 
-def _count_curvature(
-    count: Floats, exposure: Floats, variance: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Curvature in the logarithm of count over exposure."""
-    return reciprocal(count), -reciprocal(exposure), 1.0 / (variance + 1.0 / (count + 1.0))
-
-
 GAMMAS = Components(
     law=Law("Gamma", _gamma_weights, has_path=True),
     # lower tails of log theta are at worst exponential with a mean of one spread
@@ -229,7 +213,7 @@ GAMMAS = Components(
     parameters=_gamma_parameters,
     relative=_relative_gammas,
     zero=lambda shape: (shape, np.full(len(shape), 1e100)),
-    curvature=_count_curvature,
+    curvature=lambda y, n, v: (reciprocal(y), -reciprocal(n), 1.0 / (v + 1.0 / (y + 1.0))),
 )
 
 
@@ -258,12 +242,6 @@ def _normal_weights(
     return square * (-0.5 * variance), [y, square * (0.5 * wide)]
 
 
-def _value_curvature(
-    value: Floats, noise: Floats, variance: Floats
-) -> tuple[Floats, Floats, Floats]:
-    return np.sqrt(reciprocal(noise)), np.zeros_like(noise), noise / (noise + variance)
-
-
 NORMALS = Components(
     law=Law("Normal", _normal_weights, has_path=False),
     ends=(-7.7, 7.7),
@@ -271,36 +249,194 @@ NORMALS = Components(
     parameters=lambda location, variance: (location, variance),
     relative=_relative_normals,
     zero=lambda mean: (np.zeros(len(mean)), np.full(len(mean), 1e-200)),
-    lowest=-np.inf,
-    size_sums="w",
-    size=np.sqrt,
-    curvature=_value_curvature,
+    curvature=lambda y, w, v: (np.ones_like(w), np.zeros_like(w), 1.0 / (w + v)),
 )
 
 
-# --- cells ---------------------------------------------------------------------------------------
+# --- successes -----------------------------------------------------------------------------------
 
 
-def cell_points(
-    components: Components, cells: Mapping[str, NDArray[Any]], variance: Floats
-) -> tuple[Ints, Pair, Floats]:
-    """Cell, outcome and size, and items of points: one a cell, or two with its moments."""
-    n, letter = cells["n"].astype(float), components.size_sums
-    y, size = cells["sum_y"] / n, cells[f"sum_{letter}"] / n
-    vy, vn = (
-        np.maximum(cells[f"sum_{x}2"] / n - mean**2, 0.0) for x, mean in (("y", y), (letter, size))
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
+    """Fill a and b by Newton's method on their logarithms, from what holds where both are large."""
+    for i in range(len(location)):
+        odds = math.exp(location[i])
+        p = (1.0 + odds) / variance[i] + 0.5 * odds / (1.0 + odds)
+        q = (1.0 + 1.0 / odds) / variance[i] + 0.5 / (1.0 + odds)
+        for _ in range(_STEPS):
+            digamma_p, tri, bend = polygammas(p)
+            digamma_q, its_tri, its_bend = polygammas(q)
+            spread = tri + its_tri
+            mean_gap = location[i] - (digamma_p - digamma_q)
+            spread_gap = math.log(variance[i] / spread)
+            # derivatives of the mean and of the log variance in log a and in log b
+            aa, ab = p * tri, -q * its_tri
+            ba, bb = p * bend / spread, q * its_bend / spread
+            scale = 1.0 / (aa * bb - ab * ba)
+            u = min(max((mean_gap * bb - ab * spread_gap) * scale, -_LONGEST), _LONGEST)
+            v = min(max((aa * spread_gap - mean_gap * ba) * scale, -_LONGEST), _LONGEST)
+            p *= math.exp(u)
+            q *= math.exp(v)
+            if abs(u) + abs(v) < _CLOSE:
+                break
+        a[i], b[i] = p, q
+
+
+def betas_of_logit(location: Floats, variance: Floats) -> Pair:
+    """Parameters of Betas whose logit has mean psi(a) - psi(b) and variance psi'(a) + psi'(b)."""
+    location, variance = np.broadcast_arrays(location, variance)
+    a, b = np.empty((2, location.size))
+    _solve_betas(location.ravel(), variance.ravel(), a, b)
+    return a.reshape(location.shape), b.reshape(location.shape)
+
+
+def success_frame(logit_mean: ArrayLike, log_odds_cv2: ArrayLike) -> Frame:
+    """Base distributions of Betas with these curves."""
+    middle = np.clip(np.asarray(logit_mean, dtype=float), -_LOGITS, _LOGITS)
+    log_spread = np.clip(np.asarray(log_odds_cv2, dtype=float), *_LOG_SPREADS)
+    a, b = FAMILIES["Beta"].parameters(middle, log_spread, ARRAYS)
+    variance = special.polygamma(1, a) + special.polygamma(1, b)
+    return Frame(middle, special.psi(a) - special.psi(b), np.sqrt(variance))
+
+
+def _beta_rise(frame: Frame) -> Floats:
+    """Slope of the location, mu a psi'(a) + (1 - mu) b psi'(b), with mu = a / (a + b)."""
+    a, b = betas_of_logit(frame.location, frame.spread**2)
+    successes, failures = a / (a + b), b / (a + b)
+    rise = successes * a * special.polygamma(1, a) + failures * b * special.polygamma(1, b)
+    return np.asarray(rise)
+
+
+def _relative_betas(base: Frame, parameters: Pair, z: Floats) -> Relative:
+    a, b = parameters
+    middle_logit, logit = base.mean_curve[:, None], np.log(a) - np.log(b)
+    gap = logit - middle_logit
+    positions = np.stack([special.log_expit(logit), special.log_expit(-logit)])
+    log_middle = np.stack([special.log_expit(middle_logit), special.log_expit(-middle_logit)])
+    log_up, log_down = positions - log_middle
+    # of two equal forms, the one whose exponentials are small
+    mean = np.where(
+        gap > 0,
+        -np.exp(log_up) * np.expm1(-np.maximum(gap, 0.0)),
+        np.exp(log_down) * np.expm1(np.minimum(gap, 0.0)),
     )
-    cov = cells["sum_yN"] / n - y * size if "sum_yN" in cells else np.zeros_like(n)
-    by_y, by_size, curvature = components.curvature(y, size, variance)
-    along_y, along_size = vy * by_y + cov * by_size, cov * by_y + vn * by_size
-    spread = along_y * by_y + along_size * by_size
-    wide = 0.5 * n * spread * curvature > _SPLIT
-    room, root = (y - components.lowest)[wide], np.sqrt(spread[wide])
-    dy = np.clip(along_y[wide] / root, -room, room)
-    dn = np.clip(along_size[wide] / root, -size[wide], size[wide])
-    outcomes = np.concatenate([y[~wide], y[wide] + dy, y[wide] - dy])
-    sizes = np.concatenate([size[~wide], size[wide] + dn, size[wide] - dn])
-    split = np.flatnonzero(wide)
-    cell = np.concatenate([np.flatnonzero(~wide), split, split])
-    items = np.concatenate([n[~wide], n[wide] / 2, n[wide] / 2])
-    return cell, (outcomes, components.size(sizes)), items
+    variance = np.exp(log_up + log_down - log_middle.sum(axis=0)) / (a + b + 1.0)
+    middle = special.expit(base.mean_curve)
+    return Relative(positions, mean, variance, np.ones(len(mean)), middle, base.spread)
+
+
+def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
+    """Weights (n, R) of components that make the Betas of these curves, (n, 2).
+
+    Odds of theta ~ Beta(a, b) are a ratio of Gammas, and Gamma(a) is Gamma(A) times Beta(a, A - a).
+    So logit theta is that of Beta(A, B), a component, plus log S - log T with S ~ Beta(a, A - a)
+    and T ~ Beta(b, B - b). Both are rounded to a lattice of the grid's step around their means. A
+    component elsewhere is not quite a shifted one, so the cdf is off by up to 0.004 where a and b
+    are 0.5 or more (0.012 at 0.3).
+    """
+    logit_mean, log_spread = curves.T
+    a, b = FAMILIES["Beta"].parameters(np.clip(logit_mean, -_LOGITS, _LOGITS), log_spread, ARRAYS)
+    step = (z[1] - z[0]) * frame.spread
+    large = betas_of_logit(frame.location, (WIDTH**2 + _ROUNDED) * frame.spread**2)
+    middle = special.psi(b) - special.psi(large[1])
+    # the sum of both centres is that of the components
+    upper = _on_lattice(a, large[0] - a, middle, step, len(z))
+    lower = _on_lattice(b, large[1] - b, middle, step, len(z))
+    size = upper.shape[1]
+    probability = np.zeros((len(a), 2 * size - 1))
+    for j in range(size):  # each point of -log T, with all of log S
+        probability[:, j : j + size] += upper * lower[:, [size - 1 - j]]
+    begin = size - 1 - len(z) // 2
+    weight = probability[:, begin : begin + len(z)]
+    weight[:, 0] += probability[:, :begin].sum(axis=1)
+    weight[:, -1] += probability[:, begin + len(z) :].sum(axis=1)
+    return weight
+
+
+def _on_lattice(a: Floats, b: Floats, centre: Floats, step: Floats, reach: int) -> Floats:
+    """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
+    edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
+    b = np.maximum(b, 1e-300)  # of a component wider than the Beta: the limit, in which S is 1
+    upto = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
+    return np.diff(upto, axis=1, prepend=0.0, append=1.0)
+
+
+def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds: Bounds) -> Floats:
+    """Logarithms of `beta_weights` with the curves' moments, less those of a Beta's parameters."""
+    # rounding to the grid moves moments, most where theta is largest; tilts by theta and theta^2
+    # restore them. In units of m (1 - m), around m, the mean is 0 and the variance is this
+    odds_cv2 = np.exp(curves[:, 1])
+    variance = odds_cv2 / (1.0 + parts.middle * (1.0 - parts.middle) * odds_cv2)
+    targets = np.stack([np.zeros(len(variance)), variance], axis=1)
+    powers = np.stack([parts.mean, parts.mean**2 + parts.variance], axis=2)
+    weight = beta_weights(frame, z, curves)
+    known = weight > _FAINT
+    log = np.log(np.maximum(weight, _FAINT))
+    tilt = np.zeros((len(log), 2))
+    for _ in range(_TILTS):
+        log_tilted = log + (powers @ tilt[..., None])[..., 0]
+        tilted = special.softmax(np.where(known, log_tilted, -np.inf), axis=1)
+        moments = np.einsum("nr,nrk->nk", tilted, powers)
+        centred = powers - moments[:, None]
+        slope = (tilted[..., None] * centred).mT @ centred
+        # there is no inverse where the components that have weight have one mean, such as 1
+        step = np.linalg.pinv(slope, hermitian=True) @ (targets - moments)[..., None]
+        longest = np.abs(centred @ step)[..., 0].max(axis=1, where=known, initial=0.0)
+        tilt += step[..., 0] * (_MOST_TILT / np.maximum(longest, _MOST_TILT))[:, None]
+        if longest.max() < _TILTED:
+            break
+    log_mean, log_complement = parts.positions
+    spread = np.exp(bounds.bent(bounds.mean_curve, bounds.spread_curve)[0][1]) - bounds.inner
+    a, b = 1.0 / (spread * (1.0 - parts.middle)), 1.0 / (spread * parts.middle)
+    tilted = log + (powers @ tilt[..., None])[..., 0]
+    log_ratio = tilted - a[:, None] * log_mean - b[:, None] * log_complement
+    # beyond the components that have weight the ratio stays the same
+    ends = (x[:, None] for x in (known.argmax(axis=1), len(z) - 1 - known[:, ::-1].argmax(axis=1)))
+    return np.take_along_axis(log_ratio, np.clip(np.arange(len(z)), *ends), axis=1)
+
+
+def _law_weights(
+    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
+) -> tuple[Floats, list[Floats]]:
+    """Logits take the place of logarithms; Betas are exact where the curves are the pilot's."""
+    log_mean, log_complement, floor, at_pilot = grid.base
+    middle, inner = grid.middle, grid.inner
+    wide, odds = np.exp(spread_curve), middle * np.exp(mean_curve)
+    m = odds / (1.0 - middle + odds)
+    variance = wide - inner
+    a, b = 1.0 / (variance * (1.0 - m)), 1.0 / (variance * m)
+    location = np.log(m) - np.log(1.0 - m) + variance * (m - 0.5)
+    y = (log_mean - log_complement - location) / variance
+    square = y * y
+    normal = (
+        square * (-0.5 * variance),
+        y * (1.0 + variance * m * (1.0 - m)),
+        (0.5 * square + y * (m - 0.5)) * wide,
+    )
+    to_mean, to_complement = a * log_mean, b * log_complement
+    total = to_mean + to_complement
+    beta = at_pilot + total, m * total - to_complement, total * (-wide / variance)
+    return between(normal, beta, path, floor)
+
+
+def _success_curvature(
+    successes: Floats, trials: Floats, variance: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """The log likelihood is curved in the logit of the share of successes."""
+    failures = trials - successes
+    by_failures = reciprocal(failures)
+    sharpness = 1.0 / (variance + 1.0 / (successes + 1.0) + 1.0 / (failures + 1.0))
+    return reciprocal(successes) + by_failures, -by_failures, sharpness
+
+
+BETAS = Components(
+    law=Law("Beta", _law_weights, has_path=True),
+    ends=(-8.05, 8.05),  # as for Gammas, on both sides
+    base=success_frame,
+    rise=_beta_rise,
+    parameters=betas_of_logit,
+    relative=_relative_betas,
+    log_pilot=_log_pilot,
+    zero=lambda a: (np.ones(len(a)), np.full(len(a), 1e100)),
+    curvature=_success_curvature,
+)

@@ -1,11 +1,10 @@
 """The interface of conjugate families, and the value of a further outcome of an item.
 
-At a score a family's prior is given by two curves, on scales where they are smooth and their
-information is orthogonal (`Family.curves`), or by the two conjugate parameters `a, b` of theta
-(`Family.to_parameters`). Functions take either pair as two arrays and broadcast.
+At a score a family's prior is given by two curves, or by the conjugate parameters `a, b` of theta.
+Functions take either pair as two arrays and broadcast.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,10 +32,7 @@ _FAINT = 1e-10  # components of less weight do not widen the grid
 
 
 class Family(Protocol):
-    """Theta given the score and outcomes given theta; `a, b` are conjugate parameters of theta.
-
-    Functions without a body here are a family's own.
-    """
+    """Theta given the score, outcomes given theta; a family writes functions without a body."""
 
     name: str
     outcome: Outcome
@@ -48,9 +44,13 @@ class Family(Protocol):
     has_log_moments: bool = False  # whether moments of log theta can be matched
     curves: tuple[str, str]  # names of the two curves in the posterior
     parameters: tuple[str, str]  # names of the conjugate parameters
+    update: Callable[[Any, Any, Any, Any], Pair]  # parameters given an outcome and its size
+    mean: Callable[[Any, Any], Any]  # E(theta) from the parameters
+    variance: Callable[[Any, Any], Any]
 
     def __init__(self, components: Components) -> None:
-        self.components = components
+        self.components, formulas = components, self.formulas
+        self.update, self.mean, self.variance = formulas.update, formulas.mean, formulas.variance
         self.curves: tuple[str, str] = self.prior.curve_names
 
     # --- curves
@@ -83,19 +83,6 @@ class Family(Protocol):
         return np.ones_like(dispersion)
 
     # --- theta
-
-    def update(self, a: Any, b: Any, y: Any, size: Any) -> Pair:
-        """Conjugate parameters given an outcome."""
-        a, b = self.formulas.update(a, b, y, size)
-        return a, b
-
-    def mean(self, a: Any, b: Any) -> Any:
-        """E(theta)."""
-        return self.formulas.mean(a, b)
-
-    def variance(self, a: Any, b: Any) -> Any:
-        """Var(theta)."""
-        return self.formulas.variance(a, b)
 
     def third(self, a: Any, b: Any) -> Any:
         """E[(theta - E(theta))^3]."""
@@ -139,11 +126,9 @@ class Family(Protocol):
         zero: Floats | None = None,
         exact: bool = True,
     ) -> Floats:
-        """Mean, sd, variance and quantiles of mixtures of members, (3 + probabilities, n).
+        """Mean, sd, variance, quantiles, and a share `zero` if given, of mixtures (members, n).
 
-        Conjugate parameters are (members, n), weights (members, n) of sum 1; None are equal ones.
-        `zero` (n,) is the share of theta that is 0 and none of the members; it is the last row
-        then. Without `exact`, quantiles have the error of the prior table's distribution function.
+        Without `exact`, quantiles have the error of the prior table's distribution function.
         """
         law = self._law if exact else None
         a, b = np.broadcast_arrays(a, b)
@@ -177,13 +162,6 @@ class Family(Protocol):
     def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
         """`log_marginal` under curves."""
         return self.log_marginal(y, size, *self.to_parameters(location, dispersion))
-
-    def component_log_density(
-        self, y: Floats, size: Floats, location: Floats, variance: Floats
-    ) -> Floats:
-        """`log_marginal` (n, R) of outcomes (n,) under components of these locations."""
-        a, b = self.components.parameters(location, variance)
-        return self.log_marginal(y[:, None], size[:, None], a, b)
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """P(Y < y)."""
@@ -221,32 +199,11 @@ class Family(Protocol):
             return _count_grid(np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, most)))
         return low + (high - low) * np.linspace(0.0, 1.0, _GRID)[:, None], np.ones(1)
 
-    def _possible(self, size: Floats) -> Floats:
-        """Sizes as outcomes can have them: whole numbers of trials."""
-        return np.rint(size) if self.outcome.validity.size.whole else size
-
-    def _cut_offs(self, a: Floats, b: Floats, size: Floats, cut: Floats) -> Floats:
-        """Outcome from which on each component by itself has a mean above the cut."""
-        mean = self.mean(a, b)
-        # a posterior without variance moves with no outcome: its cut-off is at infinity, and is cut
-        with np.errstate(all="ignore"):
-            gain = self.outcome.forms.response(size, mean, self.variance(a, b))
-            estimate = cut + (cut - mean) / gain
-            outcome = estimate * size if self.outcome.whole else estimate
-        if self.outcome.whole:
-            return np.clip(outcome, 0.0, size + 1.0 if self.outcome.validity.size.whole else None)
-        middle, sd, _ = self.outcome_moments(a, b, size)
-        far = _FAR * sd.max(axis=0)
-        return np.clip(outcome, middle.min(axis=0) - far, middle.max(axis=0) + far)
-
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
     ) -> Floats:
-        """Expected gain of choosing from the outcome `least`, against choosing where `above`.
-
-        That is E[(theta - cut) if the choice changes]: by the cdf of whole numbers under theta's
-        prior, and under that prior weighted by theta, which has a shape `a` one higher.
-        """
+        """E[(theta - cut) if the choice changes]: from an outcome `least`, not where `above`."""
+        # theta's prior weighted by theta has a shape `a` one higher
         plain, weighted = (self.below(least, size, shape, b) for shape in (a, a + 1.0))
         mean = self.mean(a, b)
         rise = mean * (1.0 - weighted) - cut * (1.0 - plain)
@@ -254,7 +211,8 @@ class Family(Protocol):
 
     def expected_variance(self, theta: Any, size: Floats) -> Floats:
         """E Var(theta | t, y, y') over further outcomes y' of a size, (n,)."""
-        expected, size = np.empty(len(size)), self._possible(size)
+        expected = np.empty(len(size))
+        size = np.rint(size) if self.outcome.validity.size.whole else size
         step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
         for start in range(0, len(size), step):
             part = slice(start, start + step)
@@ -271,23 +229,22 @@ class Family(Protocol):
         return expected
 
     def value_of_outcome(self, theta: Any, coarse: Any, size: Floats, cut: Floats) -> Floats:
-        """Expected value of a choice at `cut` with a further outcome less that without, (n,).
-
-        E(theta | t, y, y') rises with the further outcome y' under any prior, so that an item is
-        chosen if y' is at least a cut-off, found on the components `coarse`. The value is then a
-        sum over y' in closed form.
-        """
-        size = self._possible(size)
+        """Expected value of a choice at `cut` with a further outcome less that without, (n,)."""
+        # E(theta | t, y, y') rises with y' under any prior: an item is chosen from a cut-off on
+        size = np.rint(size) if self.outcome.validity.size.whole else size
         above = theta.average(self.mean(theta.a, theta.b)) > cut
         least = self._cut_off(coarse, size, cut)
         gained = self.gained(least, above, theta.a, theta.b, size, cut)
         return np.maximum(theta.average(gained), 0.0)
 
     def _cut_off(self, theta: Any, size: Floats, cut: Floats) -> Floats:
-        """Least further outcome with E(theta | y, y') above the cut."""
+        """Least further outcome with E(theta | y, y') above the cut, or one beyond all."""
         weight = np.ones_like(theta.a) if theta.weight is None else theta.weight
-        ends = self._cut_offs(theta.a, theta.b, size, cut)
-        high = ends.max(axis=0)
+        mean, sd, tail = self.outcome_moments(theta.a, theta.b, size)
+        low, high = (mean - _FAR * sd).min(axis=0), (mean + _FAR * sd + tail).max(axis=0)
+        if self.outcome.whole:
+            most = size if self.outcome.validity.size.whole else np.inf
+            low, high = np.zeros_like(low), np.minimum(np.ceil(high), most)
 
         def gap(outcome: Floats, item: Floats) -> Floats:
             i = item.astype(int)
@@ -297,8 +254,9 @@ class Family(Protocol):
             return (_normalised(log_density, weight[:, i])[0] * (means - cut[i])).sum(axis=0)
 
         with np.errstate(invalid="ignore", over="ignore"):
-            root = elementwise.find_root(gap, (ends.min(axis=0), high), args=(np.arange(len(cut)),))
-        least = np.where(root.success, root.x, high)  # at one end if all components agree
+            root = elementwise.find_root(gap, (low, high), args=(np.arange(len(cut)),))
+        end = np.where(root.f_bracket[0] > 0.0, low, high + 1.0)
+        least = np.where(root.success, root.x, end)
         return np.ceil(least) if self.outcome.whole else np.asarray(least)
 
 

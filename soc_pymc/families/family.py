@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from .._lib.arrays import Floats
-from .beta_mixtures import BETAS
 from .binomial_beta import BinomialBeta
-from .components import GAMMAS, NORMALS
+from .components import BETAS, GAMMAS, NORMALS
 from .conjugate import Family as Family
 from .normal_normal import NormalNormal
 from .poisson_gamma import PoissonGamma
@@ -50,9 +49,3 @@ def with_zero(family: Family, a: Floats, b: Floats) -> tuple[Floats, Floats]:
     a, b = np.broadcast_arrays(a, b)
     a_of_zero, b_of_zero = family.components.zero(a[:, 0])
     return np.column_stack([a, a_of_zero]), np.column_stack([b, b_of_zero])
-
-
-def whole_moments(zero: Floats, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of theta with a share of zeros, from those of the rest."""
-    positive = 1.0 - zero
-    return positive * mean, positive * (variance + zero * mean**2)

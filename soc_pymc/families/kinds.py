@@ -1,6 +1,6 @@
 """Counts, successes and values: functions of outcomes that do not depend on the prior of theta."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,12 +9,12 @@ from scipy import optimize, special
 
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError, ItemsError
-from .forms import OutcomeForms, Pair
 from .row_sums import Columns
-from .scales import LINEAR, LOG, LOGIT
+from .scales import LINEAR, LOG, LOGIT, Scale
 
+Pair = tuple[Floats, Floats]
+_MOST_STEPS, _DAMPING = 100, 1e-9  # of Newton's method for regressions
 _LOG_2PI = float(np.log(2.0 * np.pi))
-_FAR = 300.0  # logarithms and logits of theta that are as good as infinite
 _SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
 _FEW, _MANY = 0.1, 5.0  # expected counts above exposures; in between, none is not evidence
 _ALIKE = 0.5  # correlation from which noise sds seem to be computed from the values
@@ -28,6 +28,140 @@ _TRIALS = (
 )
 
 
+class OutcomeForms(Protocol):
+    """Functions of outcomes `y` and sizes (n,) of one kind; bodies are of counts and successes."""
+
+    scale: Scale  # on which regressions are linear
+    longest: float = 1.0  # step of their coefficients
+    far: float = 300.0  # positions of theta that are as good as infinite
+    zeros: str = ""  # name of the number of outcomes that are 0
+
+    # --- sums and cells
+
+    def mean_size(self, sums: Columns) -> Floats:
+        """Size of a typical item of rows of the table of sizes, or of joint cells."""
+        return np.asarray(sums["sum_N"] / sums["n"])
+
+    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
+        """Outcome and size averaged over units of exposure, and the exposure, of rows of sums."""
+        total = sums["sum_N"]
+        divisor = np.where(total > 0, total, 1.0)
+        return sums["sum_yN"] / divisor, sums["sum_N2"] / divisor, total
+
+    def cell_range(self, cells: Columns) -> Pair:
+        """Smallest and largest outcome of joint cells."""
+        low, high = _uniform_range(cells)
+        low = np.maximum(np.floor(low + 0.5), 0.0)
+        return low, np.maximum(np.ceil(high - 0.5), low)
+
+    def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
+        """Mask of groups of items; their squared residuals less noise, with variance and noise."""
+
+    # --- doubts about the noise
+
+    def doubt(self, table: Callable[[str], Columns]) -> str:
+        """Describe what tables of sums say against this kind's noise; empty if nothing."""
+        return ""
+
+    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+        """Return True if outcomes (`tight` or not) and sizes speak against this noise."""
+        return False
+
+    def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """Relative widths of intervals under the other noise, given moments of theta, (n,)."""
+        return np.ones_like(mean)
+
+    # --- outcomes given theta
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        """Log probability (density) of outcomes, (n,), in nats."""
+
+    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        """Base of percentages of gains in log likelihood, (n,), >= 0."""
+        return -self.log_likelihood(y, size, theta)
+
+    def wrong_scores(self, score: Floats, y: Floats) -> Bools:
+        """Mask of scores that cannot be estimates of theta, given the outcomes."""
+        low, high = self.scale.low, self.scale.high
+        return (score < low) | (score > high) | ((score == low) & (y > 0))
+
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
+        """A random part of each outcome, and its size; `remainder` is independent of it."""
+
+    def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> tuple[Any, Any]:
+        """The rest of each outcome after thinning, and its size."""
+        return y - held[0], size - held[1]
+
+    # --- outcomes given the first two moments of theta
+
+    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+        """Expected variance of an outcome of size 1 about theta, from the moments of theta."""
+
+    @property
+    def summaries(self) -> Mapping[str, Callable[..., Floats]]:
+        """Summaries of items to compare with replicates, by name: (y, size, mean, variance)."""
+        zeros = {self.zeros: lambda y, *_: (y == 0).sum(axis=-1)} if self.zeros else {}
+        return {"dispersion": self.scatter, **zeros}
+
+    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """Sum over items of squared residuals, weighted to measure a common factor on variance."""
+        # residuals^2 over kappa_4 + 2 Var(y)^2 in units of Var(y) = expected (1 + extra)
+        unit = self.noise(mean)
+        extra = np.maximum((self.noise(mean, variance) - unit + size * variance) / unit, 0.0)
+        noise = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * size * unit * (1.0 + extra)
+        return np.asarray(((y - size * mean) ** 2 / noise).sum(axis=-1))
+
+    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """Derivative of the posterior mean in the outcome's own estimate of theta."""
+        return size * variance / np.maximum(self.noise(mean, variance), 1e-300)
+
+    # --- calibration of the score
+
+    def pooled_rate(self, total: float, weight: float) -> float:
+        """Mean outcome; of no events half an event, where a likelihood would be 0."""
+        low, high = self.scale.low * weight + 0.5, self.scale.high * weight - 0.5
+        return min(max(total, low), high) / weight
+
+    def weighted(self, y: Floats, size: Floats) -> Pair:
+        """Weights, and outcomes times their weights: the ratio estimates theta."""
+        return size, y
+
+    def expected(self, predictor: Floats) -> Pair:
+        """Theta at positions on the scale of theta, and its derivative."""
+        theta = self.scale.score(np.clip(predictor, -self.far, self.far))
+        return theta, self.noise(theta)
+
+    def regression(self, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0) -> Floats:
+        """Coefficients (1 + k,) of a ridge-penalised generalised linear model on x."""
+        design = np.column_stack([np.ones(len(x)), x])
+        ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
+        coefficients = np.zeros(design.shape[1])
+        pooled = self.pooled_rate(float(total.sum()), float(weight.sum()))
+        coefficients[0] = self.scale.position(pooled)
+        for _ in range(_MOST_STEPS):
+            theta, slope = self.expected(design @ coefficients)
+            information = (design.T * (weight * slope)) @ design + np.diag(ridge)
+            damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
+            pull = design.T @ (total - weight * theta) - ridge * coefficients
+            step = np.linalg.solve(information + damping, pull)
+            coefficients += np.clip(step, -self.longest, self.longest)
+            if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):
+                break
+        return coefficients
+
+    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
+        """Log likelihood, (n,), and slope of a straight-line calibration of scores."""
+        x = self.scale.position(score) if self.scale.holds(score).all() else score
+        sd = float(x.std()) or 1.0
+        standard = (x - x.mean()) / sd
+        level, slope = self.regression(standard, *self.weighted(y, size))
+        theta, _ = self.expected(level + slope * standard)
+        return self.log_likelihood(y, size, theta), float(slope) / sd
+
+    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
+        """Outcomes less their prediction from fresh ones of the same items, and weights."""
+
+
 def _uniform_range(cells: Columns) -> Pair:
     """Ends of uniform distributions with the cells' means and variances."""
     n = cells["n"]
@@ -38,34 +172,18 @@ def _uniform_range(cells: Columns) -> Pair:
     return mean - reach, mean + reach
 
 
-class _RateForms(OutcomeForms, Protocol):
-    """Functions that counts and successes share."""
-
-    def cell_range(self, cells: Columns) -> Pair:
-        low, high = _uniform_range(cells)
-        low = np.maximum(np.floor(low + 0.5), 0.0)
-        return low, np.maximum(np.ceil(high - 0.5), low)
-
-    def residual_squares(
-        self, groups: Columns, known: Bools
-    ) -> tuple[Floats, tuple[Floats, Floats, Floats, Floats, Floats]]:
-        """Squared residuals from the rates of groups, and their n, sums of x, x^2, y, and rate."""
-        names = ("n", "sum_N", "sum_N2", "sum_y", "sum_yN", "sum_y2")
-        n, x1, x2, y1, xy, y2 = (groups[name][known] for name in names)
-        rate = y1 / x1
-        return y2 - 2.0 * rate * xy + rate**2 * x2, (n, x1, x2, y1, rate)
-
-
-def _scatter(residual: Floats, expected: Floats, extra: Floats) -> Floats:
-    """Squared residuals over kappa_4 + 2 Var(y)^2 in units of Var(y) = expected (1 + extra)."""
-    noise = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * expected * (1.0 + extra)
-    return np.asarray((residual**2 / noise).sum(axis=-1))
+def _residual_squares(groups: Columns, known: Bools) -> tuple[Floats, tuple[Floats, ...]]:
+    """Squared residuals from the rates of groups, and their n, sums of x, x^2, y, and rate."""
+    names = ("n", "sum_N", "sum_N2", "sum_y", "sum_yN", "sum_y2")
+    n, x1, x2, y1, xy, y2 = (groups[name][known] for name in names)
+    rate = y1 / x1
+    return y2 - 2.0 * rate * xy + rate**2 * x2, (n, x1, x2, y1, rate)
 
 
 # --- counts y ~ Poisson(theta N) -----------------------------------------------------------------
 
 
-class _PoissonForms(_RateForms):
+class _PoissonForms(OutcomeForms):
     zeros = "zero counts"
     scale = LOG
 
@@ -73,7 +191,7 @@ class _PoissonForms(_RateForms):
         # given its sum m, the counts of n items are multinomial: the sum of their squares has
         # variance 2 m (m - 1) (1 - 1/n) sum p^2; units are the group's expected count
         known = (groups["sum_y"] > 1) & (groups["n"] > 1)
-        squares, (n, x1, x2, y1, rate) = self.residual_squares(groups, known)
+        squares, (n, x1, x2, y1, rate) = _residual_squares(groups, known)
         expected = rate * x2 / x1
         noise = y1 - expected
         if not part["above"].any():  # trials; mu (1 - mu) of X of them is low by 1 - 1/X
@@ -87,12 +205,11 @@ class _PoissonForms(_RateForms):
         total, events = float(part["sum_N"].sum()), float(part["sum_y"].sum())
         # sums of exposures that are not whole numbers are hardly whole in every cell
         are_whole = margin["sum_N"] == np.floor(margin["sum_N"])
-        if not (total > 0 and are_whole.all() and part["above"].sum() == 0):
-            return ""
-        rate = events / total
-        if not _look_like_trials(margin["sum_N"] / margin["n"], margin["n"], rate):
-            return ""
-        return _TRIALS.format(rate=rate, ratio=1.0 - rate)
+        possible = total > 0 and are_whole.all() and part["above"].sum() == 0
+        rate, sizes = events / max(total, 1e-300), margin["sum_N"] / margin["n"]
+        if possible and _look_like_trials(sizes, margin["n"], rate):
+            return _TRIALS.format(rate=rate, ratio=1.0 - rate)
+        return ""
 
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
         if not (size.any() and (size == np.floor(size)).all() and (y <= size).all()):
@@ -113,24 +230,11 @@ class _PoissonForms(_RateForms):
         value = special.xlogy(y, known) - known - special.gammaln(y + 1.0)
         return np.where(finite, value, -np.inf)
 
-    def wrong_scores(self, score: Floats, y: Floats) -> Bools:
-        return (score < 0) | ((score == 0) & (y > 0))
-
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         return rng.binomial(y.astype(np.int64), fraction).astype(float), fraction * size
 
-    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        return _scatter(y - size * mean, size * mean, size * variance / mean)
-
-    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        return size * variance / mean
-
-    def pooled_rate(self, total: float, weight: float) -> float:
-        return max(total, 0.5) / weight  # of no events, half an event
-
-    def expected(self, predictor: Floats) -> Pair:
-        rate = np.exp(np.clip(predictor, -_FAR, _FAR))
-        return rate, rate
+    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+        return mean
 
     def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # counts less their expectation given both, and its binomial variance; a common factor of
@@ -143,14 +247,13 @@ class _PoissonForms(_RateForms):
         if not known.any() or y[known].sum() in (0, counts[known].sum()):
             raise ItemsError("fresh=: there are no counts in both outcomes of items seen twice")
 
-        def residuals(factor: float) -> Floats:
+        def residuals(factor: float) -> Pair:
             share = special.expit(np.where(known, odds, 0.0) + factor)
-            return np.where(known, y - counts * share, 0.0)
+            weight = counts * share * (1 - share)
+            return np.where(known, y - counts * share, 0.0), np.where(known, weight, 0.0)
 
         most = 40.0 + np.abs(odds[known]).max()
-        factor = optimize.brentq(lambda factor: residuals(factor).sum(), -most, most)
-        share = special.expit(np.where(known, odds, 0.0) + factor)
-        return residuals(factor), np.where(known, counts * share * (1 - share), 0.0)
+        return residuals(optimize.brentq(lambda factor: residuals(factor)[0].sum(), -most, most))
 
 
 def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
@@ -162,7 +265,7 @@ def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
 # --- successes y ~ Binomial(n, theta) ------------------------------------------------------------
 
 
-class _BinomialForms(_RateForms):
+class _BinomialForms(OutcomeForms):
     zeros = "zero successes"
     scale = LOGIT
 
@@ -170,7 +273,7 @@ class _BinomialForms(_RateForms):
         # in units of the variance of the group's successes in an item of typical size
         known = (groups["sum_y"] > 0) & (groups["sum_N"] > groups["sum_y"]) & (groups["n"] > 1)
         known &= groups["sum_N2"] > groups["sum_N"]  # single trials vary by nothing but noise
-        squares, (n, x1, x2, y1, rate) = self.residual_squares(groups, known)
+        squares, (n, x1, x2, y1, rate) = _residual_squares(groups, known)
         # mu (1 - mu) of X trials is low by a factor of 1 - 1/X
         noise = (y1 - rate * x2 / x1) * (1.0 - rate) / np.maximum(1.0 - 1.0 / x1, 1e-9)
         unit = rate * (1.0 - rate) * x2 / x1
@@ -184,30 +287,14 @@ class _BinomialForms(_RateForms):
         choose = special.gammaln(size + 1.0) - special.gammaln(y + 1.0)
         return np.where(inside, value + choose - special.gammaln(size - y + 1.0), -np.inf)
 
-    def wrong_scores(self, score: Floats, y: Floats) -> Bools:
-        return (score < 0) | (score > 1) | ((score == 0) & (y > 0))
-
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         successes, trials = y.astype(np.int64), size.astype(np.int64)
         held = rng.binomial(trials, fraction)
         successes_held = rng.hypergeometric(successes, trials - successes, held)
         return successes_held.astype(float), held.astype(float)
 
-    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        unit = mean * (1.0 - mean)
-        extra = np.maximum((size - 1.0) * variance / unit, 0.0)
-        return _scatter(y - size * mean, size * unit, extra)
-
-    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        return size * variance / np.maximum(mean * (1.0 - mean) - variance, 1e-300)
-
-    def pooled_rate(self, total: float, weight: float) -> float:
-        # of no successes half a success, of no failures half a failure
-        return min(max(total, 0.5), weight - 0.5) / weight
-
-    def expected(self, predictor: Floats) -> Pair:
-        share = special.expit(np.clip(predictor, -_FAR, _FAR))
-        return share, share * (1.0 - share)
+    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+        return mean * (1.0 - mean) - variance
 
     def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # given both, the successes are hypergeometric; a common shift of fresh rates is taken out
@@ -230,7 +317,7 @@ class _BinomialForms(_RateForms):
 
 class _NormalForms(OutcomeForms):
     scale = LINEAR
-    longest = np.inf  # a linear model is solved in one step
+    longest = far = np.inf  # a linear model is solved in one step
 
     def mean_size(self, sums: Columns) -> Floats:
         return np.sqrt(sums["sum_w"] / sums["n"])
@@ -274,9 +361,6 @@ class _NormalForms(OutcomeForms):
     def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
         return np.asarray(0.5 * ((y - theta) / size) ** 2)
 
-    def wrong_scores(self, score: Floats, y: Floats) -> Bools:
-        return np.zeros(len(score), dtype=bool)
-
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         noise = rng.standard_normal(len(y))
         return y + np.sqrt((1 - fraction) / fraction) * size * noise, size / np.sqrt(fraction)
@@ -284,9 +368,8 @@ class _NormalForms(OutcomeForms):
     def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> tuple[Any, Any]:
         return (y - fraction * held[0]) / (1 - fraction), size / np.sqrt(1 - fraction)
 
-    @property
-    def summaries(self) -> dict[str, Any]:
-        return {"dispersion": self.scatter}
+    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+        return np.ones_like(mean)
 
     def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return np.asarray(((y - mean) ** 2 / (variance + size**2)).sum(axis=-1))
@@ -294,15 +377,9 @@ class _NormalForms(OutcomeForms):
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return variance / size**2
 
-    def pooled_rate(self, total: float, weight: float) -> float:
-        return total / weight
-
     def weighted(self, y: Floats, size: Floats) -> Pair:
         weight = size**-2.0
         return weight, weight * y
-
-    def expected(self, predictor: Floats) -> Pair:
-        return predictor, np.ones_like(predictor)
 
     def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         # remove a common shift of all fresh values

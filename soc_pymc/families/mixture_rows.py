@@ -9,13 +9,42 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
+from .family import Family
 from .mixture_weights import Law, WeightForms, solved
+from .row_sums import Columns
 
 SIGNATURE = "(h,b),(k,b,r),(b,r,m),(r,f),(b,r),(b,r),(s),(c),(c,r),(b),(z)"
 """Dimensions of `MixtureCells.arrays`."""
 _FORMS = 6  # of these, arrays of the forms
 _STEP = 1e-2  # of differences of slopes, which are rounded to single precision
+_SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
 _LEAST_DENSITY = np.float32(1e-37)  # for a draw far from the data, single precision may underflow
+
+
+def cell_points(
+    family: Family, cells: Columns, variance: Floats
+) -> tuple[Ints, tuple[Floats, Floats], Floats]:
+    """Cell, outcome and size, and items of points: one a cell, or two with its moments."""
+    power, least = family.outcome.size_power, family.outcome.validity.outcome.least
+    n, letter = cells["n"].astype(float), "N" if power == 1 else "w"
+    y, size = cells["sum_y"] / n, cells[f"sum_{letter}"] / n
+    vy, vn = (
+        np.maximum(cells[f"sum_{x}2"] / n - mean**2, 0.0) for x, mean in (("y", y), (letter, size))
+    )
+    cov = cells["sum_yN"] / n - y * size if "sum_yN" in cells else np.zeros_like(n)
+    by_y, by_size, curvature = family.components.curvature(y, size, variance)
+    along_y, along_size = vy * by_y + cov * by_size, cov * by_y + vn * by_size
+    spread = along_y * by_y + along_size * by_size
+    wide = 0.5 * n * spread * curvature > _SPLIT
+    room, root = y[wide] - (-np.inf if least is None else least), np.sqrt(spread[wide])
+    dy = np.clip(along_y[wide] / root, -room, room)
+    dn = np.clip(along_size[wide] / root, -size[wide], size[wide])
+    outcomes = np.concatenate([y[~wide], y[wide] + dy, y[wide] - dy])
+    sizes = np.concatenate([size[~wide], size[wide] + dn, size[wide] - dn]) ** (1.0 / power)
+    split = np.flatnonzero(wide)
+    cell = np.concatenate([np.flatnonzero(~wide), split, split])
+    items = np.concatenate([n[~wide], n[wide] / 2, n[wide] / 2])
+    return cell, (outcomes, sizes), items
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,17 @@
 """Weights of a mixture's components whose mean and variance are those of the curves.
 
-At a score the mixture has components on a fixed grid. Its predictors are both curves of the family,
-for Gammas and Betas the path from a normal law to the family's, and coefficients of functions of
-the log weights. Two further coefficients, of functions that shift and stretch the weights (the
-tilt), are solved for, so that E(theta) and Var(theta) are what the curves say: the curves have the
-meaning and the prior that they have for a single distribution, and are nearly orthogonal to the
-shape.
+Predictors at a score are both curves of the family, for Gammas and Betas the path from a normal law
+to the family's, and coefficients of functions of the log weights. Two further functions shift and
+stretch the weights (the tilt) so that E(theta) and Var(theta) are what the curves say: so curves
+have the meaning and the prior that they have for a single distribution.
 
-Arrays have axes for rows, components (or predictors) and draws. Curves are relative to those of the
-pilot, the single family's fit that placed the grid. Means and variances are in units of the
-pilot's: for Gammas, of its mean; for Normals, around its mean in its sd; for Betas, around its mean
-m in m (1 - m).
+Arrays have axes for rows, components (or predictors) and draws. Curves, means and variances are
+relative to those of the pilot, the single family's fit that placed the grid: in units of its mean
+for Gammas, of its sd for Normals, and for Betas around its mean m in units of m (1 - m).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numba
@@ -78,7 +75,8 @@ def between(
 def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
     """Logarithms of weights of sum 1 with a floor, from log weights; both with derivatives."""
     log, *slopes = terms
-    weight = _exponentials(log)
+    weight = log - log.max(axis=1, keepdims=True)
+    np.exp(np.maximum(weight, LOWEST, out=weight), out=weight)
     weight *= (1.0 - FLOOR) / weight.sum(axis=1, keepdims=True)
     floored = weight + floor
     part = weight / floored
@@ -86,22 +84,11 @@ def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
     return np.log(floored), *centred
 
 
-def _exponentials(log: Floats) -> Floats:
-    """Exponentials of log weights (n, R, draws) relative to the largest."""
-    weight = log - log.max(axis=1, keepdims=True)
-    np.maximum(weight, LOWEST, out=weight)
-    return np.exp(weight, out=weight)
-
-
 # --- components at scores ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Both curves of the pilot, (n,), and what the components can represent around them.
-
-    Curves are relative to the pilot's mean curve, in `unit`, and to the unit's log variance.
-    """
+class Bounds(NamedTuple):
+    """Both curves of the pilot, (n,), and what the components can represent around them."""
 
     mean_curve: Floats
     spread_curve: Floats
@@ -117,7 +104,7 @@ class Bounds:
         return np.asarray(np.exp(self.low - _ROOM))
 
     def relative(self, mean_curve: Any, spread_curve: Any) -> tuple[Any, Any]:
-        """Both curves (..., n) relative to the pilot."""
+        """Both curves (..., n) relative to the pilot's mean curve and unit."""
         return (mean_curve - self.mean_curve) / self.unit, spread_curve - 2.0 * np.log(self.unit)
 
     def bent(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
@@ -139,10 +126,12 @@ def bounds_of(
     """Bounds at curves (n, 2), from moments (2, n, R) and the base's spread `reach`."""
     nearest = np.abs(moments[0]).argmin(axis=1)[None, :, None]
     mean, narrow = np.take_along_axis(moments, nearest, axis=2)[..., 0]
-    wide = (_WIDEST * reach) ** 2
-    wide = wide / (1.0 + middle * (1.0 - middle) * wide)  # no Beta's variance is above m (1 - m)
-    with np.errstate(invalid="ignore"):  # NaN: Betas with this mean have no such variance, no bound
+    square = (_WIDEST * reach) ** 2
+    wide = square / (1.0 + middle * (1.0 - middle) * square)  # no variance is above m (1 - m)
+    with np.errstate(invalid="ignore", divide="ignore"):
         low, high = (_curves.py_func(mean, v, middle, law.has_path)[1] for v in (narrow, wide))
+    # no Beta with this mean has so large a variance: then that of one with the pilot's mean
+    high = np.where(np.isfinite(high), high, np.log(square))
     mean_curve, spread_curve = curves.T
     return Bounds(mean_curve, spread_curve, unit, middle, _FARTHEST * reach, low + _ROOM, high)
 
@@ -172,8 +161,8 @@ class WeightForms:
     @property
     def arrays(self) -> tuple[Floats, ...]:
         """All arrays, of which `made_of` makes the forms again."""
-        bounds = np.stack([getattr(self.bounds, f.name) for f in fields(Bounds)])
-        return bounds, self.base, self.tilts, self.functions, self.mean, self.variance
+        others = self.base, self.tilts, self.functions, self.mean, self.variance
+        return np.stack(self.bounds), *others
 
     @staticmethod
     def made_of(law: Law, bounds: Floats, *arrays: Floats) -> "WeightForms":
@@ -246,10 +235,7 @@ class Weights:
 
     @np.errstate(all="ignore")
     def slopes(self, pull: Floats) -> Floats:
-        """Derivatives (n, P, K) in bounded predictors, from these (n, R, K) in the log weights.
-
-        K is the number of draws; or any number if there is one draw.
-        """
+        """Derivatives (n, P, K) in bounded predictors, from these (n, R, K) in the log weights."""
         forms = self.forms
         by_tilt = forms.tilts.mT @ pull
         by_curve = (self.inverse * by_tilt.swapaxes(0, 1)[:, None]).sum(axis=0)
@@ -348,12 +334,10 @@ def _tilted(fixed, parts, tilt, weight):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: ignore[no-untyped-def]
-    """Fill weights (R,) with both curves by Newton's method, and the `solution`.
-
-    `fixed` (R,) are log weights without the tilt; `parts` (9, R) are 1, theta and its square, and
-    these times the functions that tilt. The solution has the tilt (a first guess before), the mean,
-    the curves' derivatives in the moments, the tilt's in the curves, and the error.
-    """
+    """Fill weights (R,) with both curves by Newton's method, and the `solution`."""
+    # `fixed` (R,) are log weights without the tilt, `parts` (9, R) 1, theta and its square, and
+    # these times the functions that tilt; the solution has the tilt (a first guess before), the
+    # mean, the curves' derivatives in the moments, the tilt's in the curves, and the error
     error, factor, averages = np.inf, 1.0, np.empty(9)
     tried, step = solution[:2].copy(), np.zeros(2)
     for _ in range(_STEPS):

@@ -1,10 +1,7 @@
-"""Projections of posterior draws of curves onto non-decreasing ones.
+"""Projections of posterior draws of curves, natural cubic splines, onto non-decreasing ones.
 
-A curve is a natural cubic spline given by values at knots, and a straight line beyond the outer
-knots. It is non-decreasing if its derivative, a quadratic between knots, is not negative between
-the outer knots. Draws of the unconstrained posterior are projected onto the nearest non-decreasing
-curve in the metric of the posterior's precision, which gives draws of a constrained posterior (Lin
-and Dunson 2014; Sen, Patra and Dunson 2018).
+Draws move to the nearest non-decreasing curve in the metric of the posterior's precision, which
+gives draws of a constrained posterior (Lin and Dunson 2014; Sen, Patra and Dunson 2018).
 """
 
 import numpy as np
@@ -24,11 +21,9 @@ _FEW = 5  # draws per knot below which correlations are halved
 def project_monotone(
     values: ArrayLike, knots: ArrayLike, precision: Floats | None = None
 ) -> Floats:
-    """Project draws of a curve, (draws, k) or (draws, groups, k), onto non-decreasing curves.
+    """Project draws of a spline, (draws, k) or (draws, groups, k), that decrease anywhere.
 
-    `knots` (k,) are those of the natural cubic spline. `precision` is the metric, (k, k) or
-    (groups, k, k); None takes the inverse of the draws' own covariance. Draws that do not decrease
-    anywhere are returned unchanged; all others have a smallest derivative of 0, up to rounding.
+    `precision` is the metric, (k, k) or (groups, k, k), by default of the draws' own covariance.
     """
     draws, k = np.array(values, dtype=float), np.asarray(knots, dtype=float)
     if len(k) == 1 or not len(draws):

@@ -1,11 +1,7 @@
-"""Values y ~ Normal(theta, s^2), s known, with theta ~ Normal(mean, variance).
+"""Values y ~ Normal(theta, w), w known, with theta ~ Normal(m, v), by mean and log variance.
 
-The prior is described by its mean and the logarithm of its variance: their information is
-orthogonal, and variance -> 0 (theta a function of the score) is a regular limit.
-
-With w = s^2, y is Normal(mean, variance + w): a row's log marginal needs, for every cell of nearly
-equal w, the sums of 1, y and y^2. Within a cell w varies by a few percent; the cell's moments up to
-the third of w - mean(w), plain and with y and y^2, leave an error of fourth order.
+A row's log marginal needs, for every cell of nearly equal w, the sums of 1, y and y^2: plain, and
+times powers of w - mean(w) up to the third, which leave an error of fourth order.
 """
 
 import math
@@ -27,11 +23,9 @@ from .row_sums import Columns, Ragged, RowSums, Weak, by_row, weak_dispersion
 
 _VARIANCE_SHARE = 0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
 _LEVEL_SD = 3.0
-_NOISE_SUMS = (
-    ("n", "sum_w", "sum_w2", "sum_w3"),
-    ("sum_y", "sum_yw", "sum_yw2", "sum_yw3"),
-    ("sum_y2", "sum_y2w", "sum_y2w2", "sum_y2w3"),
-)
+_NOISE_SUMS = [
+    [f"sum_{y}{w}" if y + w else "n" for w in ("", "w", "w2", "w3")] for y in ("", "y", "y2")
+]
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -52,7 +46,7 @@ class NormalRows(RowSums):
     # mean noise variance of each cell; and (cells, 3, 4) sums over the items of (w - noise)^k times
     # 1, r and r^2, with r the value minus the row's centre, for k = 0 to 3
     by_noise: Ragged
-    centre: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
+    total: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
     spread: Floats  # (rows,): variance of the items' means around that of the row's position
 
     draw_row = staticmethod(draw_row)
@@ -86,12 +80,17 @@ class NormalRows(RowSums):
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalRows":
         """Build from tables of cells with a column ``row``: joint cells, or those of the noise."""
-        table, make = (
-            (cells["joint"], _joint_sums) if "joint" in cells else (cells["noise"], _noise_sums)
-        )
-        start, (sums,) = by_row(rows, table["row"], make(table))
+        table = cells["joint"] if "joint" in cells else cells["noise"]
+        start, (sums,) = by_row(rows, table["row"], _noise_sums(table))
         noise = sums[:, 0, 1] / sums[:, 0, 0]
-        moments = _shifted(sums, noise)
+        # sums of powers of w - noise from those of powers of w
+        shifted = (
+            sum(
+                math.comb(k, j) * (-noise[:, None]) ** (k - j) * sums[:, :, j] for j in range(k + 1)
+            )
+            for k in range(4)
+        )
+        moments = np.stack([*shifted], axis=2)
         # with equal noise the moments are only rounding
         equal = moments[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
         moments[equal, :, 1:] = 0.0
@@ -115,11 +114,6 @@ class NormalRows(RowSums):
             weak_dispersion(float(np.log(_VARIANCE_SHARE * unit2)), _LEVEL_SD),
         )
 
-    @property
-    def total(self) -> Floats:
-        """(rows,): mean value of the row's items."""
-        return self.centre
-
     def _sums(self) -> tuple[Floats, Floats]:
         """Number of items by row, and sum of their noise variances."""
         noise, moments = self.by_noise.columns
@@ -134,7 +128,7 @@ class NormalRows(RowSums):
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
-        row, number, (noise, moments) = self.by_noise.row, len(self.centre), self.by_noise.columns
+        row, number, (noise, moments) = self.by_noise.row, len(self.total), self.by_noise.columns
         variance, n = np.exp(dispersion)[row], moments[:, 0, 0]
         total = variance + self.spread[row] + noise
         of_variance = 0.5 * n * (variance / total) ** 2
@@ -143,36 +137,24 @@ class NormalRows(RowSums):
     def level(self) -> tuple[float, float]:
         """Overall mean, and the log of the variance less the noise."""
         n, noises = self._sums()
-        level = float(np.average(self.centre, weights=n))
-        squares = self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.centre - level) ** 2
+        level = float(np.average(self.total, weights=n))
+        squares = self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.total - level) ** 2
         noise = noises.sum() / n.sum()
         return level, float(np.log(np.maximum(squares / n.sum() - noise, 0.1 * noise)))
 
 
 def _noise_sums(table: Columns) -> Floats:
-    """Sums of cells of the noise, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3."""
-    sums = np.array([[table[name] for name in names] for names in _NOISE_SUMS], dtype=float)
-    return np.moveaxis(sums, -1, 0)
-
-
-def _joint_sums(table: Columns) -> Floats:
-    """The same sums of joint cells, in which values and noise hardly vary."""
+    """Sums of cells, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3."""
+    if "sum_yw" in table:
+        sums = np.array([[table[name] for name in names] for names in _NOISE_SUMS], dtype=float)
+        return np.moveaxis(sums, -1, 0)
+    # values and noise hardly vary in joint cells
     n = table["n"].astype(float)
     w1, w2 = table["sum_w"] / n, table["sum_w2"] / n
     # the third moment of a narrow cell about its mean is negligible
     powers = np.stack([np.ones(len(n)), w1, w2, w1 * (3.0 * w2 - 2.0 * w1**2)], axis=1)
     names = np.stack([n, table["sum_y"], table["sum_y2"]], axis=1)
     return np.asarray(names[:, :, None] * powers[:, None, :])
-
-
-def _shifted(sums: Floats, noise: Floats) -> Floats:
-    """Sums of powers of w - noise from sums of powers of w."""
-    shift = -noise[:, None]
-    shifted = [
-        sum(math.comb(k, j) * shift ** (k - j) * sums[:, :, j] for j in range(k + 1))
-        for k in range(4)
-    ]
-    return np.stack(shifted, axis=2)
 
 
 # --- the family ----------------------------------------------------------------------------------

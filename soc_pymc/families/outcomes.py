@@ -1,8 +1,6 @@
-"""Kinds of outcomes: roles of columns, sums, and words for messages.
+"""Kinds of outcomes: roles of columns, sums, and words for messages."""
 
-Kernels, engines, `Statistics`, checks, pictures and the report all use these records.
-"""
-
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +11,7 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .forms import OutcomeForms, Pair
-from .kinds import BINOMIAL_FORMS, NORMAL_FORMS, POISSON_FORMS
+from .kinds import BINOMIAL_FORMS, NORMAL_FORMS, POISSON_FORMS, OutcomeForms, Pair
 from .scales import (
     EXACT_COUNTS,
     LARGEST_COUNT,
@@ -24,7 +21,9 @@ from .scales import (
     LOG,
     LOGIT,
     STEPS,
+    ZERO_EXPOSURE,
     Bounds,
+    Cell,
     Scale,
 )
 
@@ -65,13 +64,25 @@ class Sum(NamedTuple):
     complement: int = 0
 
 
+_SUMS = {"sum_s2": Sum(0, 1), "sum_y_log_N": Sum(1, 0, "log"), "above": Sum(1, 0, "above")}
+
+
+def sum_of(name: str) -> Sum | None:
+    """Summand of a column by its name, such as "sum_yN2"; None for columns of scores alone."""
+    if not (product := re.fullmatch(r"sum_((?:[yNwz]\d?)+)", name)):
+        return _SUMS.get(name)
+    powers = {letter: int(digit or 1) for letter, digit in re.findall(r"(.)(\d?)", product[1])}
+    size = powers.get("N", 0) + powers.get("w", 0)
+    return Sum(powers.get("y", 0), size, complement=powers.get("z", 0))
+
+
 @dataclass(frozen=True)
 class Table:
     """One table of sums."""
 
     keys: tuple[str, ...]  # columns of keys, unique to a row
     reals: tuple[str, ...]  # columns of real sums (score_min and score_max are extremes)
-    cells: Mapping[str, str]  # cells that identify rows, by column of keys
+    cells: Mapping[str, Cell]  # cells that identify rows, by column of keys
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,6 @@ class Outcome:
     theta: Scale  # on which theta and its mean are compared, averaged and banded
     words: Words
     validity: Validity
-    sums_of: Mapping[str, Sum]  # terms of columns, except those only of scores
     tables: Mapping[str, Table]  # first "part", last "joint", which is optional
     describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
     # (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
@@ -119,6 +129,8 @@ class Outcome:
     forms: OutcomeForms  # functions only of outcomes
     whole: bool = True  # outcomes are whole numbers, with step functions as predictive cdfs
     positive: bool = True  # theta is positive, with logarithmic curves and pictures
+    relative: bool = False  # the spread of theta is told as a share of its mean
+    direct: bool = False  # an outcome is itself the estimate of theta
     sizes_add: bool = True  # a larger size is more informative, and means are over units of size
     size_power: int = 1  # of the size in sums: N of counts, s^2 of values
     integers: tuple[str, ...] = ("n", "sum_y")  # columns of whole numbers of every table
@@ -133,22 +145,12 @@ class Outcome:
     of_bins: Callable[[Mapping[str, Any]], Pair] = itemgetter("sum_N", "sum_y")
 
     @property
-    def relative(self) -> bool:
-        """True if the spread of theta is told as a share of its mean."""
-        return self.theta is LOG
-
-    @property
-    def direct(self) -> bool:
-        """True if an outcome is itself the estimate of theta."""
-        return self.words.outcome == self.words.theta
-
-    @property
     def dtype(self) -> type[np.number[Any]]:
         """Data type of outcomes."""
         return np.int64 if self.whole else np.float64
 
     @property
-    def bounds(self) -> Mapping[str, Bounds]:
+    def bounds(self) -> dict[str, Bounds]:
         """Bounds of numbers by role."""
         rule = self.validity
         return {"score": rule.score, self.observed: rule.outcome, self.size: rule.size}
@@ -189,28 +191,20 @@ class Outcome:
             )
 
 
-def _powers(size: str, *powers: tuple[int, int]) -> dict[str, Sum]:
-    """Sums of y^a x^b for pairs (a, b), by their names, such as "sum_yN2"."""
-
-    def power(letter: str, exponent: int) -> str:
-        return "" if exponent == 0 else letter if exponent == 1 else f"{letter}{exponent}"
-
-    return {f"sum_{power('y', a)}{power(size, b)}": Sum(a, b) for a, b in powers}
+def _margin(cell: Cell, reals: tuple[str, ...]) -> Table:
+    return Table((*_PART_KEYS, "cell"), reals, {"cell": cell})
 
 
-def _margin(cell: str, reals: Mapping[str, Sum]) -> Table:
-    return Table((*_PART_KEYS, "cell"), tuple(reals), {"cell": cell})
-
-
-def _joint(*cells: str, reals: Mapping[str, Sum]) -> Table:
-    return Table(("group", "bin", *cells), tuple(reals), {name: name for name in cells})
+def _joint(*cells: Cell, reals: tuple[str, ...]) -> Table:
+    by_name = {cell.name: cell for cell in cells}
+    return Table(("group", "bin", *by_name), tuple(dict.fromkeys(reals)), by_name)
 
 
 # --- counts y ~ Poisson(theta N) -----------------------------------------------------------------
 
-_EXPOSURE = _powers("N", (0, 1), (0, 2), (0, 3), (2, 0), (1, 1), (1, 2), (1, 3))
-_COUNT = _powers("N", (2, 0), (3, 0))
-_JOINT_COUNT = _EXPOSURE | _powers("N", (3, 0))
+_EXPOSURES = Cell("exposure_cell", "size", "exposure", 16, ZERO_EXPOSURE)
+_COUNTS = Cell("count_cell", "outcome", "count", 11, 0)
+_EXPOSURE = "sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN", "sum_yN2", "sum_yN3"
 
 
 def _pooled_rates(
@@ -227,6 +221,7 @@ _POISSON = Outcome(
     observed="count",
     size="exposure",
     theta=LOG,
+    relative=True,
     words=Words(
         "counts in exposures",
         "count",
@@ -254,18 +249,11 @@ _POISSON = Outcome(
         lambda y, size: (y > 0) & (size == 0),
         "positive where column {size!r} is 0",
     ),
-    sums_of={
-        "n": Sum(0, 0),
-        **_powers("N", (1, 0)),
-        **_JOINT_COUNT,
-        "sum_y_log_N": Sum(1, 0, "log"),
-        "above": Sum(1, 0, "above"),
-    },
     tables={
         "part": Table(_PART_KEYS, ("sum_N", *_SCORES, "sum_y_log_N", "above"), {}),
-        "exposure": _margin("exposure_cell", _EXPOSURE),
-        "count": _margin("count_cell", _COUNT),
-        "joint": _joint("exposure_cell", "count_cell", reals=_JOINT_COUNT),
+        "exposure": _margin(_EXPOSURES, _EXPOSURE),
+        "count": _margin(_COUNTS, ("sum_y2", "sum_y3")),
+        "joint": _joint(_EXPOSURES, _COUNTS, reals=(*_EXPOSURE, "sum_y3")),
     },
     pooled=_pooled_rates,
     forms=POISSON_FORMS,
@@ -276,8 +264,10 @@ _POISSON = Outcome(
 
 # --- values y ~ Normal(theta, s^2), w = s^2 ------------------------------------------------------
 
-_NOISE = _powers("w", (1, 0), (2, 0), *((a, b) for a in range(3) for b in (1, 2, 3)))
-_VALUE = _powers("w", (1, 0), (2, 0), (3, 0), (0, 1), (0, 2))
+_NOISES = Cell("noise_cell", "size", "noise", 12, -(1 << 11))
+_VALUES = Cell("value_cell", "outcome", "value", 26, -(1 << 25))
+_NOISE = "sum_y", "sum_y2", *(f"sum_{y}{w}" for y in ("", "y", "y2") for w in ("w", "w2", "w3"))
+_VALUE = "sum_y", "sum_y2", "sum_y3", "sum_w", "sum_w2"
 
 
 def _pooled_values(value: Floats, noise_sd: Floats, items: Floats, group: Ints) -> Pair:
@@ -293,6 +283,7 @@ _NORMAL = Outcome(
     whole=False,
     theta=LINEAR,
     positive=False,
+    direct=True,
     words=Words(
         "values with known noise",
         "value",
@@ -322,11 +313,10 @@ _NORMAL = Outcome(
     ),
     size_power=2,
     integers=("n",),
-    sums_of={"n": Sum(0, 0), "sum_s2": Sum(0, 1), **_NOISE, **_VALUE},
     tables={
         "part": Table(_PART_KEYS, ("sum_y", "sum_y2", "sum_s2", *_SCORES), {}),
-        "noise": _margin("noise_cell", _NOISE),
-        "joint": _joint("noise_cell", "value_cell", reals=_VALUE),
+        "noise": _margin(_NOISES, _NOISE),
+        "joint": _joint(_NOISES, _VALUES, reals=_VALUE),
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
     estimate=lambda value, noise_sd: value,
@@ -344,10 +334,14 @@ _NORMAL = Outcome(
 
 # --- successes y ~ Binomial(n, theta) in n trials, z = n - y failures -----------------------------
 
-_TRIALS = _powers("N", (0, 1), (0, 2), (0, 3), (2, 0), (1, 1))
-_FAILURES = {f"sum_z{c if c > 1 else ''}": Sum(0, 0, complement=c) for c in (1, 2, 3)}
-_SUCCESSES = _powers("N", (2, 0), (3, 0))
-
+_TRIALS = "sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN"
+_FAILURES = "sum_z", "sum_z2", "sum_z3"
+_SUCCESSES = "sum_y2", "sum_y3"
+_CELLS = (
+    _EXPOSURES._replace(name="trials_cell"),
+    Cell("failures_cell", "rest", "count", 11, 0),
+    _COUNTS._replace(name="successes_cell"),
+)
 
 _BINOMIAL = Outcome(
     kind="binomial",
@@ -386,24 +380,12 @@ _BINOMIAL = Outcome(
         lambda y, size: (y > size) & (size >= 0),  # a negative size is wrong by itself
         "above the trials of column {size!r}",
     ),
-    sums_of={
-        "n": Sum(0, 0),
-        **_powers("N", (1, 0)),
-        **_TRIALS,
-        **_FAILURES,
-        **_SUCCESSES,
-    },
     tables={
         "part": Table(_PART_KEYS, ("sum_N", *_SCORES, *LOGIT.sums), {}),
-        "trials": _margin("trials_cell", _TRIALS),
-        "failures": _margin("failures_cell", _FAILURES),
-        "successes": _margin("successes_cell", _SUCCESSES),
-        "joint": _joint(
-            "trials_cell",
-            "failures_cell",
-            "successes_cell",
-            reals=_TRIALS | _FAILURES | _SUCCESSES,
-        ),
+        "trials": _margin(_CELLS[0], _TRIALS),
+        "failures": _margin(_CELLS[1], _FAILURES),
+        "successes": _margin(_CELLS[2], _SUCCESSES),
+        "joint": _joint(*_CELLS, reals=(*_TRIALS, *_FAILURES, *_SUCCESSES)),
     },
     grid=f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave",
     ends=(0.0, 1.0),  # where the logit is infinite: forests vote as one

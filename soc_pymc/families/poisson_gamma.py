@@ -1,16 +1,7 @@
-"""Counts y ~ Poisson(theta N) with theta ~ Gamma(shape, rate).
+"""Counts y ~ Poisson(theta N) with theta ~ Gamma(shape, rate), by its log mean and log cv2.
 
-The prior is described by the logarithms of its mean and of its squared coefficient of variation,
-cv2 = variance / mean^2 = 1 / shape: their information is orthogonal, and cv2 -> 0 (no
-overdispersion, a Poisson marginal) is a regular limit.
-
-With alpha = 1/cv2 and mu the mean of the prior in a row, the items' log marginal is
-
-    sum_j C_j log1p(j/alpha) + S log(mu) - sum_i (alpha + y_i) log1p(N_i mu/alpha) + constant,
-
-C_j the number of items with y > j and S the sum of y: it needs one histogram over counts and one
-over exposures. Wide cells stand as two points that keep the cell's mean and variance, so that the
-error is of third order in the cell's width. It is exact as alpha -> infinity.
+cv2 = variance / mean^2 = 1 / shape, and cv2 -> 0 (a Poisson marginal) is a regular limit. The log
+marginal of a row needs one histogram over counts and one over exposures (docs/dev/design.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,9 +23,10 @@ from .outcomes import OUTCOMES
 from .priors import Gamma, GammaMixture
 from .row_sums import Columns, Ragged, RowSums, by_row
 from .scales import EXACT_COUNTS
-from .special_functions import beta_tail, gamma_kernel, log_negative_binomial
+from .special_functions import beta_tail, log_negative_binomial
 
 _NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson without visible noise
+_NO_GAMMA = 1e100  # shape of a Gamma that has none
 _TINY = -690.0  # log of the numbers below which the cdf of a Gamma is computed from its logarithm
 _LEAST_SHAPE = 1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
 _MOST_EVENTS = 1e18  # expected of an item: more than this numpy cannot draw
@@ -54,12 +46,8 @@ def _stirling(x: Any) -> Any:
 
 
 def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) -> Any:
-    """Sums of log [Gamma(alpha + y) / (Gamma(alpha) alpha^y)] over items, by row (..., k).
-
-    With cv2 = 1/alpha (..., k) it is the sum of log1p(j / alpha) over j < y: below 32 from the
-    number of items with y > j, from there on by Stirling's series. Both keep all digits as alpha
-    -> infinity. The columns are those of `histogram`.
-    """
+    """Sums over items, by row (..., k), of log1p(j cv2) over j < y; columns are of `histogram`."""
+    # below 32 from the number of items with y > j, from there on by Stirling's series
     cv2 = cv2[..., None]
     exact = over * xp.log1p(step * cv2)
     base = 1.0 / cv2 + EXACT_COUNTS
@@ -169,18 +157,14 @@ class GammaRows(RowSums):
         return sums["sum_y"]
 
     def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
-        """Fisher information of log mean, and a lower bound of that of log cv2, by row.
-
-        The bound is the information of the best quadratic function of the count (Godambe 1985),
-        from the negative binomial's first four cumulants; it is sharp where expected counts are
-        small.
-        """
+        """Fisher information of log mean, and a lower bound of that of log cv2, by row."""
         row, number, (exposure, items, _) = self.points.row, len(self.total), self.points.columns
         log_mean, log_cv2 = self.widened(np, location, dispersion, self.spread)
         chain = np.exp(dispersion - log_cv2) * (1.0 + self.spread)
         cv2 = np.exp(log_cv2)[row]
         expected = exposure * np.exp(log_mean)[row]
         r = expected * cv2
+        # of the best quadratic function of the count (Godambe 1985), from cumulants:
         # r^2 expected / (k4 + 2 expected k2^2 - k3^2 / k2) where the cumulants over the expected
         # count are k2 = 1 + r, k3 = k2 (1 + 2r), k4 = k2 (1 + 6r + 6r^2)
         quadratic = 0.5 * (r / (1.0 + r)) ** 2 / (1.0 + cv2)
@@ -269,7 +253,8 @@ class PoissonGamma(Family):
         return np.asarray(special.gammainc(a, np.maximum(cut, 0.0) * b))
 
     def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        return a / b * gamma_kernel(a, np.maximum(cut, 0.0) * b)
+        # x^a e^-x / Gamma(a + 1) as a Poisson probability, which loses no digits where a is large
+        return a / b * np.exp(log_negative_binomial(a, _NO_GAMMA, np.maximum(cut, 0.0) * b))
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         return draw_log_gamma(a, rngs) - np.log(b)

@@ -1,9 +1,7 @@
 """Sums of rows of items, the log marginal of a row from them, and polynomials that stand for it.
 
-A row is a set of items with one prior, such as a bin. Its location and dispersion are the log mean
-and log cv2 of a Gamma prior, or the mean and log variance of a Normal one. Each family writes the
-log marginal once, in operators and functions that NumPy and PyTensor share: NumPy computes values
-and their differences, PyTensor differentiates and samples.
+A row is a set of items with one prior, such as a bin: both curves, location and dispersion. Each
+family writes the log marginal once, in functions that NumPy and PyTensor share.
 """
 
 from abc import ABC, abstractmethod
@@ -94,10 +92,7 @@ def by_row(rows: int, row_of_cell: Ints, *columns: Floats) -> Ragged:
 
 
 class RowSums(ABC):
-    """Data of rows; subclasses are frozen dataclasses of cells and of arrays with a number a row.
-
-    The last field is `spread` (rows,), the variance of the items' locations around the row's.
-    """
+    """Data of rows: frozen dataclasses of cells and of arrays (rows,), with `spread` the last."""
 
     margins: ClassVar[tuple[str, ...]]  # tables of cells for rows without classes of sizes
     size_cell: ClassVar[str]  # column of joint cells with an item's size
@@ -114,7 +109,7 @@ class RowSums(ABC):
 
     if TYPE_CHECKING:
         total: Any  # (rows,): observed total of each row
-        spread: Any
+        spread: Any  # (rows,): variance of the items' locations around the row's
 
     @staticmethod
     @abstractmethod

@@ -1,10 +1,7 @@
 """Scales of scores on which curves are smooth, cells of outcomes and sizes, bounds of numbers.
 
-On the scale ``"rank"`` a position is the share of items with a smaller score, which depends on the
-statistics; local quantities, such as the width of a bin, use the linear scale.
-
-For cells, a positive number x lies in octave e (2^e <= x < 2^(e+1)) and, inside it, in one of 16
-equal steps. This is exact in floating point, so every engine puts a number into the same cell.
+On the scale ``"rank"`` a position depends on the statistics: the share of items with a smaller
+score. A cell is one of 16 equal steps in an octave, which all engines find exactly.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,9 +55,8 @@ class Scale:
         return np.asarray(self.position(t))
 
 
-_EVERYTHING = -np.inf, np.inf
 LINEAR = Scale(
-    "linear", *_EVERYTHING, "not finite", np.array, np.array, lambda t, log: t, "t", "score_sd"
+    "linear", -np.inf, np.inf, "not finite", np.array, np.array, lambda t, log: t, "t", "score_sd"
 )
 LOG = Scale(
     "log", 0.0, np.inf, "0 or below and have no logarithm", np.log, np.exp,
@@ -93,22 +89,11 @@ MOST_VALUE_CELL = (1 << 25) - 1
 class Cell(NamedTuple):
     """Content of one column of cells."""
 
+    name: str
     role: Literal["outcome", "size", "rest"]  # the rest is the size less the outcome
     grid: Literal["count", "exposure", "noise", "value"]
     bits: int  # of a cell in packed keys
     low: int  # the lowest cell
-
-
-CELLS: Mapping[str, Cell] = {
-    "exposure_cell": Cell("size", "exposure", 16, ZERO_EXPOSURE),
-    "count_cell": Cell("outcome", "count", 11, 0),
-    "trials_cell": Cell("size", "exposure", 16, ZERO_EXPOSURE),
-    "failures_cell": Cell("rest", "count", 11, 0),
-    "successes_cell": Cell("outcome", "count", 11, 0),
-    "noise_cell": Cell("size", "noise", 12, -(1 << 11)),
-    "value_cell": Cell("outcome", "value", 26, -(1 << 25)),
-}
-"""Cells by their column."""
 
 
 # --- bounds --------------------------------------------------------------------------------------

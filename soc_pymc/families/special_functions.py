@@ -9,7 +9,6 @@ import math
 import numba
 import numpy as np
 from numpy.polynomial.polynomial import polyvander
-from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats
@@ -20,7 +19,6 @@ _LEAST_POLYGAMMA = 10.0  # and of those of polygamma functions
 _NEAR = 0.3  # largest argument of a series about 0
 _ERROR, _MOST_TERMS = 2e-15, 10_000  # for the continued fraction of a Beta's tail
 _LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
-_NO_SPREAD = 1e100  # shape of a Gamma without visible spread
 _SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
 _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 _SDS, _TAILS = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
@@ -156,11 +154,6 @@ def log_beta_binomial(y, n, a, b):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _pmf(y, n, a, b):  # type: ignore[no-untyped-def]
-    return math.exp(log_beta_binomial(y, n, a, b))
-
-
-@_jit
 def _added(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
     """Sum of probabilities from `low` to y, given that of y, from y downwards."""
     total, term = 0.0, at_y
@@ -182,18 +175,20 @@ def _tail(y, n, a, b):  # type: ignore[no-untyped-def]
     m = a + b
     sd = math.sqrt(n * (a / m) * (b / m) * ((m + n) / (m + 1.0)))
     low = max(0.0, math.floor(y - _SDS * sd - _TAILS * (1.0 + n / m)))
-    at_y = _pmf(y, n, a, b)
+    at_y = math.exp(log_beta_binomial(y, n, a, b))
     if y - low < _MOST_SUMMED:
         return _added(y, low, at_y, n, a, b)
     last = low + _SINGLE - 1.0
-    at_last = _pmf(last, n, a, b)
+    at_last = math.exp(log_beta_binomial(last, n, a, b))
     total = _added(last, low, at_last, n, a, b)
-    total += (_pmf(last + 1.0, n, a, b) - at_last - _pmf(y + 1.0, n, a, b) + at_y) / 24.0
+    change = math.exp(log_beta_binomial(last + 1.0, n, a, b)) - at_last
+    change -= math.exp(log_beta_binomial(y + 1.0, n, a, b)) - at_y
+    total += change / 24.0
     begin = math.sqrt(last + 0.5)
     half = 0.5 * (math.sqrt(y + 0.5) - begin)
     for i in range(len(_NODE)):
         root = begin + half * (1.0 + _NODE[i])
-        total += 2.0 * half * _SHARE[i] * root * _pmf(root * root, n, a, b)
+        total += 2.0 * half * _SHARE[i] * root * math.exp(log_beta_binomial(root * root, n, a, b))
     return total
 
 
@@ -203,11 +198,6 @@ def beta_binomial_cdf(y, n, a, b):  # type: ignore[no-untyped-def]
     if y * b <= (n - y) * a:  # at most the mean
         return min(_tail(y, n, a, b), 1.0)
     return max(1.0 - _tail(n - y - 1.0, n, b, a), 0.0)
-
-
-def gamma_kernel(shape: ArrayLike, x: ArrayLike) -> Floats:
-    """x^a e^-x / Gamma(a + 1), with a relative error that does not grow with the shape."""
-    return np.exp(log_negative_binomial(shape, _NO_SPREAD, x))  # a Poisson probability
 
 
 def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
@@ -221,17 +211,10 @@ def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
 
 
 def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
-    """Nodes and weights that average smooth functions of two curves over their draws (n, draws).
+    """Weights and both curves, (n, 3, K^2), of K nodes a curve for draws (n, draws).
 
-    For K nodes a curve, rules are (n, 3, K^2): weights and both curves. Polynomials in the first
-    curve of degree 2K - 1, and products of degree K - 1 in each, are averaged exactly. Weights sum
-    to 1 and may be negative.
-
-    Examples
-    --------
-    >>> weight, x, z = gauss_rules(np.array([[-1.0, 1.0]]), np.array([[0.0, 2.0]]), 2)[0]
-    >>> float((weight * x * z).sum().round(12))
-    1.0
+    Averages are exact for polynomials of degree 2K - 1 in the first curve, and for products of
+    degree K - 1 in each. Weights sum to 1 and may be negative.
     """
     centre, level = (curve.mean(axis=1, keepdims=True) for curve in (location, dispersion))
     x, sd = _standardised(location - centre, np.abs(location).max(axis=1, keepdims=True))

@@ -23,8 +23,9 @@ from .._model.rows import positions, rows_of
 from .._model.splines import Axis, natural_spline, place_knots, roughness, spline_matrix
 from .._model.terms import axis_of
 from ..data.statistics import Statistics
-from ..families.components import WIDTH, cell_points
+from ..families.components import WIDTH
 from ..families.family import FAMILIES, Family
+from ..families.mixture_rows import cell_points
 from ..families.monotone import project_monotone
 from ..families.poisson_gamma import match_gammas, moments_of_log
 from ..families.priors import COMPONENTS, Spline
@@ -354,9 +355,10 @@ def search(family: Family, cells: Columns, bins: Ints, curves: Pair) -> tuple[Pa
     def search_bin(k: int) -> tuple[Floats, float, bool]:
         cells_of_bin = {name: values[order[low[k] : high[k]]] for name, values in cells.items()}
         variance = np.full(high[k] - low[k], sds[k, 0] ** 2)
-        cell, data, items = cell_points(components, cells_of_bin, variance)
+        cell, (y, size), items = cell_points(family, cells_of_bin, variance)
         centres = np.broadcast_to(places[k], (len(items), len(z)))
-        log_density = family.component_log_density(*data, centres, variance[cell, None])
+        theta = components.parameters(centres, variance[cell, None])
+        log_density = family.log_marginal(y[:, None], size[:, None], *theta)
         top = log_density.max(axis=1)
         weight, value, ended = fixed_weights(np.exp(log_density - top[:, None]), items, start)
         return weight, value + float(items @ top), ended

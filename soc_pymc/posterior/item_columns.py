@@ -17,7 +17,7 @@ from ..data.formulas import near_whole
 from ..data.items import CROSS, Items, check_outcomes, group_roles, has_score, is_group, roles_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..data.validation import NUMBERS, scan
+from ..data.validation import bounds_of, scan
 from ..families.family import Family, family_of, with_zero
 from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit
@@ -134,7 +134,8 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     for role, name in roles.items():
         if not is_group(role):
             numbers = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
-            columns[role] = near_whole(numbers) if NUMBERS[role].whole else numbers
+            rule = bounds_of(role)
+            columns[role] = near_whole(numbers) if rule and rule.whole else numbers
             columns[role].flags.writeable = False  # as Arrow's arrays are, for one compilation
     return columns
 

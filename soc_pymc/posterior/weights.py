@@ -14,12 +14,12 @@ from scipy import special
 from .._lib.arrays import Floats, Ints
 from .._model.splines import knots_in, spline_matrix
 from ..families.components import Frame
-from ..families.family import family_of, whole_moments, with_zero
+from ..families.family import family_of, with_zero
 from ..families.mixture_weights import WeightForms, weights_of_draws
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
 from ..inference.results import Fit
-from ..prior_table import ARRAYS, FAMILIES, moments
+from ..prior_table import ARRAYS, FAMILIES, moments, with_zeros
 from .curves import (
     P_ZERO,
     atom_of,
@@ -126,7 +126,7 @@ class SmoothWeights:
         if not self._fit.prior.zero:
             return variables
         share = special.expit(self._further(columns)[..., -1])
-        mean, variance = whole_moments(share, variables["mean"], variables["variance"])
+        mean, variance = with_zeros(variables["mean"], variables["variance"], share)
         return {**moment_variables(mean, variance, variables), P_ZERO: share}
 
     def _further(self, columns: Columns, draws: Ints | None = None) -> Floats:

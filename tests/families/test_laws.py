@@ -24,11 +24,6 @@ def by_normal_scores(law):
     return theta, stats.norm.pdf(z) * (z[1] - z[0])
 
 
-@pytest.fixture(params=RECORDS)
-def record(request):
-    return RECORDS[request.param]
-
-
 # --- theta ---------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from scipy import special
 
 from tests import exact
 from tests.examples import thinned
-from tests.family_records import RECORDS
+from tests.family_records import RECORDS, updated_parameters
 
 ALL_PRIORS = [
     (name, prior)
@@ -47,23 +47,27 @@ def test_log_marginals(name, prior):
 @pytest.mark.parametrize(("name", "prior"), ALL_PRIORS)
 def test_posterior_moments(name, prior):
     record = RECORDS[name]
-    a, b = exact.numbers(*prior)
     for size in record.extreme_sizes:
         for outcome in near_outcomes(record, prior, size):
-            y, n = exact.numbers(outcome, size)
-            if name == "Normal":
-                share = b / (b + n**2)
-                mean, variance = y * share + a * (1 - share), share * n**2
-                scale = max(abs(outcome), abs(prior[0]))
-            elif name == "Gamma":
-                mean, variance = (a + y) / (b + n), (a + y) / (b + n) ** 2
-                scale = float(mean)
-            else:
-                mean = (a + y) / (a + b + n)
-                variance, scale = mean * (1 - mean) / (a + b + n + 1), float(mean)
+            numbers = exact.numbers(*prior), exact.numbers(outcome, size)
+            a, b = updated_parameters(name, *numbers[0], *numbers[1])
+            mean, variance = {
+                "Gamma": (a / b, a / b**2),
+                "Normal": (a, b),
+                "Beta": (a / (a + b), a * b / (a + b) ** 2 / (a + b + 1)),
+            }[name]
+            scale = max(abs(outcome), abs(prior[0])) if name == "Normal" else float(mean)
             after = record.family.update(*prior, outcome, size)
             assert record.family.mean(*after) == pytest.approx(float(mean), abs=1e-13 * scale)
             assert record.family.variance(*after) == pytest.approx(float(variance), rel=1e-11)
+
+
+def upto(name, y, size, first, second):
+    """P(Y <= y) of the family, with P(Y < y), of outcomes under one pair of curves."""
+    y = np.atleast_1d(y)
+    curves = (np.full((1, len(y)), curve) for curve in (first, second))
+    below, upto = RECORDS[name].family.cdf_interval(y, np.full(len(y), float(size)), *curves)
+    return upto[0], below[0]
 
 
 def cuts_of(name, prior):
@@ -119,12 +123,11 @@ def test_ends_of_counts(shape):
             curves = np.log(expected / 7.0), -np.log(shape)
             a, rate = exact.prior("Gamma", *curves)
             with mp.workdps(30):
-                upto = exact.count_tails(y, a, 7 * a / rate)[0]
-            if upto > LEAST:
-                ends = (np.array([y]), np.array([7.0]), *(np.array([[x]]) for x in curves))
-                result = RECORDS["Gamma"].family.cdf_interval(*ends)[1][0, 0]
+                reference = exact.count_tails(y, a, 7 * a / rate)[0]
+            if reference > LEAST:
                 # a last digit of the mean moves a tail of z sd by z sd of them
-                assert result == pytest.approx(float(upto), rel=1e-7), (expected, y)
+                result = upto("Gamma", y, 7.0, *curves)[0]
+                assert result == pytest.approx(float(reference), rel=1e-7), (expected, y)
 
 
 @pytest.mark.parametrize("prior", RECORDS["Beta"].extreme_priors)
@@ -134,13 +137,10 @@ def test_ends_of_trials_are_sums_of_probabilities(prior):
     curves = family.to_curves(*np.array(prior))
     p = np.exp(family.log_density(np.arange(n + 1.0), float(n), *curves))
     assert p.sum() == pytest.approx(1.0, abs=1e-9)
-    upto = np.cumsum(p)
-    y = np.unique(np.searchsorted(upto, [0, 0.001, 0.1, 0.5, 0.9, 0.999, 1]).clip(0, n)) * 1.0
-    ends = family.cdf_interval(
-        y, np.full(len(y), float(n)), *(np.full((1, len(y)), x) for x in curves)
-    )
-    np.testing.assert_allclose(ends[1][0], upto[y.astype(int)], atol=1e-9)
-    np.testing.assert_allclose(ends[0][0], np.append(0.0, upto)[y.astype(int)], atol=1e-9)
+    sums = np.cumsum(p)
+    y = np.unique(np.searchsorted(sums, [0, 0.001, 0.1, 0.5, 0.9, 0.999, 1]).clip(0, n))
+    ends = upto("Beta", y * 1.0, n, *curves)
+    np.testing.assert_allclose(ends, [sums[y], np.append(0.0, sums)[y]], atol=1e-9)
 
 
 @pytest.mark.parametrize("prior", [(2.0, 7.0), (0.4, 0.6), (30.0, 1e5)])
@@ -152,10 +152,7 @@ def test_ends_of_a_million_trials(prior):
     y = np.rint(n * law.ppf([0.01, 0.3, 0.5, 0.8, 0.999]))
     means = [special.bdtr(k, n, theta).mean() for k in y]
     curves = record.family.to_curves(*np.array(prior))
-    result = record.family.cdf_interval(
-        y, np.full(len(y), float(n)), *(np.full((1, len(y)), x) for x in curves)
-    )
-    np.testing.assert_allclose(result[1][0], means, atol=1e-5)
+    np.testing.assert_allclose(upto("Beta", y, n, *curves)[0], means, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +163,7 @@ def test_priors_without_variance(name, variance):
     """The marginal is that of a known theta, and quantiles are those of a Normal, or the mean."""
     record = RECORDS[name]
     first, size = -0.7, record.sizes[1]
-    theta = {"Gamma": np.exp, "Normal": float, "Beta": special.expit}[name](first)
+    theta = record.family.outcome.theta.score(first)
     law = record.outcome(theta, size)
     y = np.unique(law.ppf([0.1, 0.5, 0.99]))
     log = law.logpmf(y) if record.family.outcome.whole else law.logpdf(y)
@@ -183,10 +180,10 @@ def test_priors_without_variance(name, variance):
 def test_small_counts_whose_sum_starts_below_all_numbers():
     """(1 + 1500)^-100 is a subnormal number; the sum to 127 counts is not."""
     family = RECORDS["Gamma"].family
-    curves = np.log([[1.5e5]]), -np.log([[100.0]])
-    upto = family.cdf_interval(np.array([127.0]), np.array([1.0]), *curves)[1][0, 0]
-    log = family.log_density(np.arange(128.0), 1.0, *curves)[0]
-    assert np.log(upto) == pytest.approx(special.logsumexp(log), abs=1e-9)
+    curves = np.log(1.5e5), -np.log(100.0)
+    log = family.log_density(np.arange(128.0), 1.0, *curves)
+    result = np.log(upto("Gamma", 127.0, 1.0, *curves)[0])
+    assert result == pytest.approx(special.logsumexp(log), abs=1e-9)
 
 
 def test_probabilities_of_zero_raise_no_warning():

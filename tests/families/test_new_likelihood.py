@@ -15,14 +15,16 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
-from soc_pymc.data import validation
 from soc_pymc.families import family, outcomes, scales
-from soc_pymc.families.forms import OutcomeForms
+from soc_pymc.families.kinds import OutcomeForms
 from soc_pymc.families.poisson_gamma import columns, two_points
 from soc_pymc.families.row_sums import Ragged, RowSums, by_row
 from tests.examples import OVER
 
-POWERS = outcomes._powers("N", (1, 0), (2, 0), (3, 0))
+COUNTS = outcomes.OUTCOMES["poisson"]
+EVENTS = outcomes._EXPOSURES._replace(name="events_cell")
+TIME = EVENTS._replace(name="time_cell", role="outcome")
+POWERS = "sum_y", "sum_y2", "sum_y3"
 ROLES = {"score": "score", "time": "time", "events": "events"}
 
 
@@ -80,9 +82,6 @@ class WaitingItems(soc.PoissonItems):
     kind: ClassVar[str] = "waiting"
 
 
-COUNTS = outcomes.OUTCOMES["poisson"]
-
-
 class WaitingFamily(type(family.GAMMA)):
     name, prior, rows = "Waiting", WaitingPrior, WaitingRows
     formulas = copy(family.GAMMA.formulas)
@@ -93,25 +92,20 @@ class WaitingFamily(type(family.GAMMA)):
         observed="time",
         size="events",
         whole=False,
-        validity=replace(
-            COUNTS.validity,
-            outcome=COUNTS.validity.size,
-            size=scales.Bounds("events must be 1", largest=1.0, least=1.0),
-            conflict=None,
+        validity=outcomes.Validity(
+            COUNTS.validity.size, scales.Bounds("events must be 1", largest=1.0, least=1.0)
         ),
         integers=("n",),
         forms=type("WaitingForms", (OutcomeForms,), {})(),
-        sums_of={"n": outcomes.Sum(0, 0), "sum_N": outcomes.Sum(0, 1), **POWERS},
         tables={
             "part": replace(COUNTS.tables["part"], reals=("sum_N", "sum_y", *outcomes._SCORES)),
-            "time": outcomes._margin("time_cell", POWERS),
-            "joint": outcomes._joint("events_cell", "time_cell", reals=POWERS),
+            "time": outcomes._margin(TIME, POWERS),
+            "joint": outcomes._joint(EVENTS, TIME, reals=POWERS),
         },
     )
 
-    def log_density(self, y, size, location, dispersion):
-        cv2 = np.exp(dispersion)
-        return location - (1.0 / cv2 + 1.0) * np.log1p(y * np.exp(location) * cv2)
+    def log_marginal(self, y, size, a, b):
+        return np.log(a / b) - (a + 1.0) * np.log1p(y / b)
 
 
 TIMES = WaitingFamily(family.GAMMA.components)
@@ -119,16 +113,9 @@ TIMES = WaitingFamily(family.GAMMA.components)
 
 @pytest.fixture
 def waiting(monkeypatch):
-    """Adds the kind and the family to the tables that hold them by name."""
-    size_cell = scales.CELLS["exposure_cell"]
-    for records, name, record in (
-        (outcomes.OUTCOMES, "waiting", TIMES.outcome),
-        (family.FAMILIES, "Waiting", TIMES),
-        (scales.CELLS, "time_cell", size_cell._replace(role="outcome")),
-        (scales.CELLS, "events_cell", size_cell),
-        *((validation.NUMBERS, role, rule) for role, rule in TIMES.outcome.bounds.items()),
-    ):
-        monkeypatch.setitem(records, name, record)
+    """Names the family and its kind of outcomes."""
+    monkeypatch.setitem(outcomes.OUTCOMES, "waiting", TIMES.outcome)
+    monkeypatch.setitem(family.FAMILIES, "Waiting", TIMES)
 
 
 def test_waiting_times_are_fitted_and_scored(waiting):
@@ -145,8 +132,8 @@ def test_waiting_times_are_fitted_and_scored(waiting):
     exact = np.bincount(row, stats.lomax(np.exp(1.4), scale=np.exp(2.4)).logpdf(frame["time"]))
     values = rows_of(statistics, TIMES)[1].values(*curves)[0]
     np.testing.assert_allclose(values, exact, atol=1e-3)  # nats a bin
-    density = TIMES.log_density(frame["time"], 1, -1.0, -1.4)
-    np.testing.assert_allclose(np.bincount(row, density), exact, rtol=1e-10)
+    density = np.bincount(row, TIMES.log_density(frame["time"], 1, -1.0, -1.4))
+    np.testing.assert_allclose(density, exact, rtol=1e-10)
     fit = soc.fit(statistics, WaitingPrior(), progress=False)
     assert fit.status.pareto_k < 0.7
     points = np.array([0.2, 0.37, 0.8])

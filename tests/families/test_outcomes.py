@@ -12,29 +12,20 @@ def kind(request):
     return request.param
 
 
-def drawn(rng, kind, theta, size):
-    """Outcomes given theta."""
-    if kind == "normal":
-        return rng.normal(theta, size)
-    if kind == "poisson":
-        return rng.poisson(theta * size).astype(float)
-    return rng.binomial(size.astype(int), theta).astype(float)
-
-
-def made_items(kind, n=20_000, spread=0.5):
-    """A generator, and scores, theta, outcomes and sizes of items."""
+def made_items(kind, n, spread=0.5):
+    """Scores, outcomes and sizes of items."""
     rng = np.random.default_rng(0)
     deviation = spread * rng.standard_normal(n)
     if kind == "normal":
         score, size = rng.normal(0.0, 1.5, n), np.exp(rng.normal(-0.5, 0.5, n))
-        theta = score + deviation
-    elif kind == "poisson":
+        return score, rng.normal(score + deviation, size), size
+    if kind == "poisson":
         score, size = rng.lognormal(-2.0, 0.5, n), rng.lognormal(3.0, 1.0, n)
         theta = score * np.exp(deviation - spread**2 / 2)
-    else:
-        score, size = rng.uniform(0.1, 0.9, n), rng.integers(1, 60, n).astype(float)
-        theta = special.expit(special.logit(score) + deviation)
-    return rng, score, theta, drawn(rng, kind, theta, size), size
+        return score, rng.poisson(theta * size).astype(float), size
+    score, trials = rng.uniform(0.1, 0.9, n), rng.integers(1, 60, n)
+    theta = special.expit(special.logit(score) + deviation)
+    return score, rng.binomial(trials, theta).astype(float), trials.astype(float)
 
 
 def test_log_likelihood_at_the_ends():
@@ -48,17 +39,13 @@ def test_log_likelihood_at_the_ends():
 
 def test_line_has_the_highest_likelihood(kind):
     """In the logarithm, the logit, or the score itself."""
-    _, score, _, y, size = made_items(kind, 3000, spread=0.3)
+    score, y, size = made_items(kind, 3000, spread=0.3)
     value, slope = OUTCOMES[kind].forms.line(score, y, size)
-    to_line, to_theta = {
-        "poisson": (np.log, np.exp),
-        "normal": (np.asarray, np.asarray),
-        "binomial": (special.logit, special.expit),
-    }[kind]
-    x = to_line(score)
+    scale = OUTCOMES[kind].theta
+    x = scale.position(score)
 
     def loss(line):
-        theta = to_theta(line[0] + line[1] * (x - x.mean()))
+        theta = scale.score(line[0] + line[1] * (x - x.mean()))
         return -OUTCOMES[kind].forms.log_likelihood(y, size, theta).sum()
 
     best = optimize.minimize(loss, [-1.0, 1.0], method="Nelder-Mead", options={"fatol": 1e-9})
@@ -67,7 +54,7 @@ def test_line_has_the_highest_likelihood(kind):
 
 
 def test_scores_that_read_as_theta_and_pooled_estimates(kind):
-    _, score, _, y, size = made_items(kind, 2000)
+    score, y, size = made_items(kind, 2000)
     outcome, ones = OUTCOMES[kind], np.ones(2000)
     assert outcome.reads_theta(score, y, size) == outcome.positive
     assert not outcome.reads_theta(score + 10.0, y, size)

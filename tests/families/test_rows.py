@@ -76,11 +76,6 @@ CURVES = {
 }
 
 
-@pytest.fixture(params=RECORDS)
-def name(request):
-    return request.param
-
-
 def test_values_are_those_of_the_items(name):
     """To 1e-12 of the terms that the log marginals are made of, in the limits."""
     sums = made_rows(name, ROWS[name])

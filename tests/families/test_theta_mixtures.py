@@ -25,11 +25,6 @@ WEIGHTS = {  # of the components, and of theta = 0
 PROBS = (0.003, 0.05, 0.3, 0.51, 0.7, 0.95, 0.999)
 
 
-@pytest.fixture(params=RECORDS)
-def record(request):
-    return RECORDS[request.param]
-
-
 @pytest.mark.parametrize("shares", WEIGHTS)
 def test_summaries_by_the_cdf(record, shares):
     """Moments by sums; a quantile is where the cdf, with its step at 0, reaches it."""
@@ -113,7 +108,6 @@ def by_all_outcomes(record, a, b, weight, size, cut):
     return variance, value
 
 
-@pytest.mark.parametrize("name", RECORDS)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_value_and_expected_variance(name, weighted):
     record, (a, b) = RECORDS[name], COMPONENTS[name]
@@ -131,7 +125,6 @@ def test_value_and_expected_variance(name, weighted):
             assert family.expected_variance(theta, more)[0] == pytest.approx(variance, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", RECORDS)
 def test_one_component_has_the_closed_form(name):
     """E Var = variance / (1 + gain), also for many outcomes and where most counts are 0."""
     family = RECORDS[name].family
