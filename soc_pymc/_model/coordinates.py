@@ -1,38 +1,34 @@
 """Parameters as PyMC variables with plain priors, in coordinates close to a standard normal.
 
-The coordinates are PyMC transforms, which do not change the model: only the first one or two inputs
-of a variable affect its prior. On the plain coordinates variational inference fails silently,
-because the width of the coefficients depends on the smoothing scale.
+The coordinates are PyMC transforms, which do not change the model: of a variable's inputs, only
+those of its prior affect its density, and the last two its coordinates. On the plain coordinates
+variational inference fails silently, because the width of the coefficients depends on the smoothing
+scale.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from hashlib import sha256
 from typing import Any
 
-import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.custom import CustomDistRV
+from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.logprob.transforms import Transform
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from scipy import linalg, optimize, special
 
 from .._lib.arrays import Floats, Ints
-from ..families.row_sums import RowSums
 from .laplace import BlockLaplace, Laplace, scale_log_density
 from .levels import Levels
-from .likelihood import version_of_kernels
 from .terms import Block, Curve, Design, Output
 
+_POSITIONS = np.linspace(-8.0, 8.0, 3201)
 _MEDIAN = 0.4769362762044699  # erf(_MEDIAN) = 1/2
 _ROOT2 = float(np.sqrt(2.0))
 
 
 class ScaleTransform(Transform):
-    """Map from a near-normal number v to tau ~ half-normal(scale); inputs end with scale, shape.
+    """Map from a near-normal number v to tau ~ half-normal(scale), given the scale and a shape.
 
     q, the standard normal position of tau in its prior, is a + b sinh(d (asinh v + e)), whose shape
     (a, b, e, d) matches quantiles of the Laplace start's posterior of q (Jones and Pewsey 2009).
@@ -42,100 +38,66 @@ class ScaleTransform(Transform):
     ndim_supp = 0
 
     @staticmethod
-    def _position(v: Any, shape: Any) -> Any:
-        a, b, e, d = (shape[i] for i in range(4))
-        return a + b * pt.sinh(d * (pt.arcsinh(v) + e))
+    def _constants(*inputs: Any) -> Sequence[Any]:
+        scale, shape = _coordinates(inputs)
+        return scale, *(shape[i] for i in range(4))
 
     def backward(self, value: Any, *inputs: Any) -> Any:
         """Tau at v."""
-        scale, shape = inputs[-2:]
+        scale, a, b, e, d = self._constants(*inputs)
         # tau stays above 1e-50 scale, where gradients in z/tau are still accurate; the density
         # there is below exp(-112) of its maximum
-        q = pt.maximum(self._position(value, shape), -15.0)
+        q = pt.maximum(a + b * pt.sinh(d * (pt.arcsinh(value) + e)), -15.0)
         low = pt.erfinv(0.5 * pt.erfc(-pt.minimum(q, 0.0) / _ROOT2))
         high = pt.erfcinv(0.5 * pt.erfc(pt.maximum(q, 0.0) / _ROOT2))
         return scale * _ROOT2 * pt.switch(pt.lt(q, 0.0), low, high)
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """V at tau."""
-        scale, shape = inputs[-2:]
+        scale, a, b, e, d = self._constants(*inputs)
         x = value / (scale * _ROOT2)
         low = -_ROOT2 * pt.erfcinv(2.0 * pt.erf(pt.minimum(x, _MEDIAN)))
         high = _ROOT2 * pt.erfcinv(2.0 * pt.erfc(pt.maximum(x, _MEDIAN)))
         q = pt.switch(pt.lt(x, _MEDIAN), low, high)
-        a, b, e, d = (shape[i] for i in range(4))
         return pt.sinh(pt.arcsinh((q - a) / b) / d - e)
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log d tau / d v: dtau/dq is the ratio of the normal to the half-normal density."""
-        scale, shape = inputs[-2:]
-        q = self._position(value, shape)
-        tau = self.backward(value, *inputs)
-        _, b, e, d = (shape[i] for i in range(4))
+        scale, a, b, e, d = self._constants(*inputs)
         inner = d * (pt.arcsinh(value) + e)
+        q, tau = a + b * pt.sinh(inner), self.backward(value, *inputs)
         log_slope = pt.log(b * d) + pt.log(pt.cosh(inner)) - 0.5 * pt.log1p(value**2)
         log_half = float(np.log(2.0)) - 0.5 * (tau / scale) ** 2 - pt.log(scale)
         return log_slope - 0.5 * q**2 - log_half
 
 
-class WiggleTransform(Transform):
-    """Coefficients z ~ N(0, tau) as w: z = pull s^2 + s w, s^2 = tau^2 / (1 + d tau^2).
-
-    Inputs of the variable: tau, d (data precision, may be 0), pull (d times the data's centre).
-    """
-
-    name = "informed"
-    ndim_supp = 1
-
-    @staticmethod
-    def _log_sd(tau: Any, precision: Any) -> Any:
-        # log tau is finite where 1/tau^2 overflows
-        return pt.log(tau) - 0.5 * pt.log1p(precision * tau**2)
-
-    def backward(self, value: Any, *inputs: Any) -> Any:
-        """Z at w."""
-        tau, precision, pull = inputs[-3:]
-        log_sd = self._log_sd(tau, precision)
-        return pull * pt.exp(2.0 * log_sd) + pt.exp(log_sd) * value
-
-    def forward(self, value: Any, *inputs: Any) -> Any:
-        """W at z."""
-        tau, precision, pull = inputs[-3:]
-        log_sd = self._log_sd(tau, precision)
-        return (value - pull * pt.exp(2.0 * log_sd)) * pt.exp(-log_sd)
-
-    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
-        """Sum of log s."""
-        tau, precision, _ = inputs[-3:]
-        return pt.sum(self._log_sd(tau, precision) + pt.zeros_like(value), axis=-1)
-
-
-class LineTransform(Transform):
-    """Line coefficients as nearly standard normal numbers, given the wiggly ones z.
-
-    The shift makes z orthogonal to the line in the information. Inputs end with centre, shift,
-    root (upper triangular), z: line = centre - shift z + root w.
-    """
+class AffineTransform(Transform):
+    """Coefficients as centre + root w: the root is a vector of sds, or upper triangular."""
 
     name = "informed"
     ndim_supp = 1
 
     def backward(self, value: Any, *inputs: Any) -> Any:
-        """Line coefficients at w."""
-        centre, shift, root, z = inputs[-4:]
-        return centre - pt.dot(shift, z) + pt.dot(root, value)
+        """Coefficients at w."""
+        centre, root = _coordinates(inputs)
+        return centre + (root * value if root.ndim == 1 else pt.dot(root, value))
 
     def forward(self, value: Any, *inputs: Any) -> Any:
-        """W at line coefficients."""
-        centre, shift, root, z = inputs[-4:]
-        return pt.linalg.solve_triangular(root, value - centre + pt.dot(shift, z), lower=False)
+        """W at coefficients."""
+        centre, root = _coordinates(inputs)
+        if root.ndim == 1:
+            return (value - centre) / root
+        return pt.linalg.solve_triangular(root, value - centre, lower=False)
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
-        """Log determinant of the root, a constant."""
-        return pt.sum(pt.log(pt.abs(pt.diagonal(inputs[-2]))) + pt.zeros_like(value), axis=-1)
+        """Log determinant of the root."""
+        _, root = _coordinates(inputs)
+        return pt.log(root if root.ndim == 1 else pt.diagonal(root)).sum()
 
 
-_POSITIONS = np.linspace(-8.0, 8.0, 3201)
+def _coordinates(inputs: Sequence[Any]) -> Sequence[Any]:
+    """The last two inputs of a variable, which are followed by its random generator."""
+    return inputs[-3:-1]
 
 
 def density_shape(q: Floats, log_density: Floats) -> Floats:
@@ -163,25 +125,32 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
 
 
 def _variable(
-    name: str,
-    transform: Transform,
-    rule: "Forward",
-    logp: Any,
-    *inputs: Any,
-    dims: Any = None,
+    name: str, law: Any, transform: Transform, signature: str, *inputs: Any, dims: Any = None
 ) -> Any:
-    """A variable with this log prior and rule of its draws, in the coordinates of a transform."""
+    """A variable with a law's prior, given its parameters, then those of the coordinates."""
+
+    def logp(value: Any, *inputs: Any) -> Any:
+        density = pm.logp(law.dist(*inputs[:-2]), value)
+        return density.sum(axis=-1) if transform.ndim_supp else density
+
+    def dist(*inputs: Any) -> Any:
+        *parameters, centre, _, size = inputs
+        if transform.ndim_supp:
+            shape = centre.shape
+            size = shape if rv_size_is_none(size) else pt.concatenate([size, shape])
+        return law.dist(*parameters, size=size)
 
     def mode(variable: Any, size: Any, *inputs: Any) -> Any:
-        return transform.backward(pt.zeros_like(variable), *inputs)
+        zero = pt.zeros_like(inputs[-2])
+        return transform.backward(zero, *inputs, None)
 
     return pm.CustomDist(
         name,
         *inputs,
+        dist=dist,
         logp=logp,
-        random=rule,
         support_point=mode,
-        signature=rule.signature,
+        signature=signature,
         dims=dims,
         transform=transform,
     )
@@ -192,19 +161,7 @@ def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull
     log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
     scale = pm.Data(f"{label}_prior_scale", np.asarray(prior_scale))
     shape = pm.Data(f"{label}_sd_shape", density_shape(_POSITIONS, log_density))
-
-    def logp(value: Any, scale: Any, shape: Any) -> Any:
-        return pm.logp(pm.HalfNormal.dist(scale), value)
-
-    return _variable(name, ScaleTransform(), _SCALE, logp, scale, shape)
-
-
-def _block_logp(value: Any, scale: Any, *coordinates: Any) -> Any:
-    return _line_logp(value, 0.0, scale)
-
-
-def _line_logp(value: Any, mean: Any, sd: Any, *coordinates: Any) -> Any:
-    return pm.logp(pm.Normal.dist(mean, sd), value).sum(axis=-1)
+    return _variable(name, pm.HalfNormal, ScaleTransform(), "(),(),(s)->()", scale, scale, shape)
 
 
 # --- coefficients ---------------------------------------------------------------------------------
@@ -247,7 +204,7 @@ def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
     for name, block, known in parts:
         variables.append(_block(name, f"{part.label}{block.name}", block, known, variables))
     before = pt.concatenate(variables) if variables else pt.zeros((0,))
-    values = pt.concatenate([before, _line_of(part, before, widths)])
+    values = pt.concatenate([before, _line(part, before, widths)])
     # a rotation of independent, equal normals does not change the prior
     turn = part.turn
     for output in part.outputs:
@@ -260,29 +217,36 @@ def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
 def _block(
     name: str, label: str, block: Block, laplace: BlockLaplace, before: Sequence[Any]
 ) -> Any:
-    """Rotated coefficients N(0, tau) of a term with their scale ``{name}_sd``."""
-    scale = add_scale(f"{name}_sd", label, block.scale, laplace.precision, laplace.mode_pull)
+    """Rotated coefficients z ~ N(0, tau) of a term, with their scale tau ``{name}_sd``.
+
+    Given tau the data's precision d (which may be 0) and pull (d times their centre) standardise z:
+    z = pull s^2 + s w, s^2 = tau^2 / (1 + d tau^2).
+    """
+    tau = add_scale(f"{name}_sd", label, block.scale, laplace.precision, laplace.mode_pull)
     pull = pm.Data(f"{label}_pull", laplace.pull)
     if before:
         coupling = pm.Data(f"{label}_coupling", laplace.coupling)
         pull = pull - pt.dot(coupling, pt.concatenate(before))
-    inputs = scale, pm.Data(f"{label}_precision", laplace.precision), pull
-    return _variable(name, WiggleTransform(), _BLOCK, _block_logp, *inputs, dims=block.dim)
+    precision = pm.Data(f"{label}_precision", laplace.precision)
+    # log tau is finite where 1/tau^2 overflows
+    log_sd = pt.log(tau) - 0.5 * pt.log1p(precision * tau**2)
+    inputs = 0.0, tau, pull * pt.exp(2.0 * log_sd), pt.exp(log_sd)
+    law, signature = (pm.Normal, AffineTransform()), "(),(),(k),(k)->(k)"
+    return _variable(name, *law, signature, *inputs, dims=block.dim)
 
 
-def _line_of(part: Coefficients, before: Any, widths: Any) -> Any:
+def _line(part: Coefficients, before: Any, widths: Any) -> Any:
     """The line's coefficients with their own Normal priors, in coordinates given all terms."""
     label, dim, known = f"{part.label}line", f"{part.label}line_term", part.laplace
     root = pm.Data(f"{label}_root", known.line_root)
-    inputs = (
-        pm.Data(f"{label}_prior_mean", part.design.line_mean, dims=dim),
-        pm.Data(f"{label}_prior_sd", part.design.line_sd, dims=dim),
-        pm.Data(f"{label}_centre", known.line_centre, dims=dim),
-        pm.Data(f"{label}_shift", known.line_shift),
-        root if widths is None else root * widths[:, None],
-        before,
-    )
-    return _variable(part.names[-1], LineTransform(), _LINE, _line_logp, *inputs, dims=dim)
+    mean = pm.Data(f"{label}_prior_mean", part.design.line_mean, dims=dim)
+    sd = pm.Data(f"{label}_prior_sd", part.design.line_sd, dims=dim)
+    centre = pm.Data(f"{label}_centre", known.line_centre, dims=dim)
+    # makes the terms orthogonal to the line in the information
+    centre = centre - pt.dot(pm.Data(f"{label}_shift", known.line_shift), before)
+    root = root if widths is None else root * widths[:, None]
+    law, signature = (pm.Normal, AffineTransform()), "(k),(k),(k),(k,k)->(k)"
+    return _variable(part.names[-1], *law, signature, mean, sd, centre, root, dims=dim)
 
 
 def add_level_scales(
@@ -306,70 +270,3 @@ def add_level_scales(
         change = pt.sqr(pt.stack(scales[columns]) / start) - 1.0
         widths.append(pt.sqrt(1.0 + pt.dot(shares, change)))
     return widths
-
-
-# --- draws ----------------------------------------------------------------------------------------
-
-
-class Forward:
-    """The draw of one variable, ``compiled(rng, *parameters)``, over batches of parameters.
-
-    Draws in plain Python would keep PyMC's compiled graphs out of its cache.
-    """
-
-    def __init__(self, name: str, signature: str, compiled: Any) -> None:
-        self.signature, self.compiled = signature, compiled
-        # PyTensor's cache knows the rule by its name and the sources
-        text = f"{name} {signature} {version_of_kernels()}"
-        self.version = int.from_bytes(sha256(text.encode()).digest()[:8], "big")
-
-    def __call__(self, *parameters: Any, rng: np.random.Generator, size: Any = None) -> Any:
-        """Draws (*size, *core), as `pm.CustomDist` calls its ``random``."""
-        values = [np.asarray(p) for p in parameters]
-        cores = self.signature.split("->")[0][1:-1].split("),(")
-        core = [values[k].ndim - len([x for x in c.split(",") if x]) for k, c in enumerate(cores)]
-        if size:
-            values[0] = np.broadcast_to(values[0], (*size, *values[0].shape[core[0] :]))
-        # compiling takes a process far longer than one draw, such as a model's first, in Python
-        rule = self.compiled if size or any(core) else self.compiled.py_func
-        return np.vectorize(partial(rule, rng), signature=self.signature)(*values)
-
-
-@numba_core_rv_funcify.register(CustomDistRV)
-def _compiled_rule(op: Any, node: Any) -> tuple[Any, int]:
-    """The rule of a variable that is drawn by a `Forward`; others are as without this."""
-    rule = vars(type(op)).get("_random_fn")
-    if not isinstance(rule, Forward):
-        # the signal to PyTensor, which catches it, that a user's own variable is drawn in Python
-        raise NotImplementedError
-    return rule.compiled, rule.version
-
-
-_jit = numba.njit(error_model="numpy")
-
-
-@_jit
-def _half_normal(rng, scale, shape):  # type: ignore[no-untyped-def]
-    return abs(rng.normal()) * scale
-
-
-@_jit
-def _normals(rng, scale, precision, pull):  # type: ignore[no-untyped-def]
-    return rng.normal(0.0, 1.0, len(precision)) * scale
-
-
-@_jit
-def _line(rng, mean, sd, centre, shift, root, before):  # type: ignore[no-untyped-def]
-    return mean + sd * rng.normal(0.0, 1.0, len(mean))
-
-
-_SCALE = Forward("scale", "(),(s)->()", _half_normal)
-_BLOCK = Forward("block", "(),(k),(k)->(k)", _normals)
-_LINE = Forward("line", "(l),(l),(l),(l,k),(l,l),(k)->(l)", _line)
-
-
-@cache
-def totals(sums: type[RowSums], dimensions: tuple[int, ...]) -> Forward:
-    """Observed totals of rows, whose cells have these numbers of dimensions."""
-    cores = [",".join(f"c{k}_{axis}" for axis in range(n - 1)) for k, n in enumerate(dimensions)]
-    return Forward(f"{sums.__name__} totals", f"(),(),({'),('.join(cores)})->()", sums.draw_row)

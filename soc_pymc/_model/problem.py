@@ -1,12 +1,15 @@
 """Building of the `pymc.Model` from a prior and statistics."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
+from pymc.distributions.custom import CustomDistRV
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats
@@ -17,8 +20,8 @@ from ..families.mixture_rows import SIGNATURE
 from ..families.mixture_weights import Bounds
 from ..families.priors import Prior
 from ..families.row_sums import RowSums
-from .coordinates import Coefficients, add_coefficients, add_level_scales, totals
-from .likelihood import MixtureLogMarginal, shared, unbatched
+from .coordinates import Coefficients, add_coefficients, add_level_scales
+from .likelihood import mixture_log_marginal, shared
 from .mixture_grid import GridMixture, place_mixture
 from .pilot import Pilot, Start, find_pilot
 
@@ -50,6 +53,8 @@ class Problem:
     @property
     def predictors(self) -> tuple[str, ...]:
         """Inputs of the likelihood, by row."""
+        if self.mixture:
+            return ("bin_predictor",)
         return tuple(f"bin_{curve}" for curve in self.family.curves)
 
     @property
@@ -215,33 +220,47 @@ def _observe_curves(problem: Problem, values: list[Any]) -> None:
     predictors = [pm.Deterministic(name, curve, dims="bin") for name, curve in pairs]
     data: RowSums = problem.data
     cells, sums = data.cells(), type(data)
-    rule = totals(sums, tuple(x.ndim for x in cells))
+    cores = [",".join(f"c{k}_{axis}" for axis in range(x.ndim - 1)) for k, x in enumerate(cells)]
+    signature = f"(),(),({'),('.join(cores)})->()"
     pm.CustomDist(
         problem.observed,
         *predictors,
         *shared(cells),
         observed=data.total,
-        random=rule,
-        signature=rule.signature,
+        random=partial(_totals, sums.draw_row, signature),
+        signature=signature,
         logp=lambda _, *inputs: sums.log_marginal(pt, *inputs),
         dims="bin",
     )
 
 
+def _totals(
+    draw_row: Any, signature: str, *inputs: Any, rng: np.random.Generator, size: Any
+) -> Any:
+    return np.vectorize(partial(draw_row, rng), signature=signature)(*inputs)
+
+
+@numba_core_rv_funcify.register(CustomDistRV)
+def _compiled_totals(op: Any, node: Any) -> tuple[Any, None]:
+    """The compiled draw of a row's total; a user's own variable is drawn in Python."""
+    random = vars(type(op))["_random_fn"]
+    if getattr(random, "func", None) is not _totals:
+        raise NotImplementedError
+    return random.args[0], None
+
+
 def _observe_mixture(problem: Problem, mixture: GridMixture, values: Any, sums: Floats) -> None:
     """Add the observed variable of a mixture, with `sums` of outcomes by bin."""
     rows, cells = mixture.design.rows, mixture.design.cells
-    predictors = values.reshape((len(problem.score), -1))
-    log_marginal = MixtureLogMarginal(cells.forms.law.name)
+    predictors, law = values.reshape((len(problem.score), -1)), cells.forms.law.name
     pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
     pm.CustomDist(
         problem.observed,
-        pm.Deterministic("bin_predictor", predictors),
-        pm.Data("bin_index", np.arange(len(problem.score)), dims="bin"),
+        *[pm.Deterministic(name, predictors) for name in problem.predictors],
         *shared(cells.arrays),
         observed=np.bincount(rows.of, sums[problem.pilot.rows.bin]),
-        signature=f"(j),(),{SIGNATURE}->()",
-        logp=lambda _, x, __, *arrays: log_marginal(x, *unbatched(SIGNATURE, arrays))[0],
+        signature=f"(j),{SIGNATURE}->()",
+        logp=lambda _, *inputs: mixture_log_marginal(law, *inputs),
         dims="bin",
     )
 

@@ -60,6 +60,11 @@ class MixtureCells:
         slope = np.moveaxis(slope, 2, 0)
         return value.T.reshape(predictors.shape[:-1]), slope.reshape(predictors.shape)
 
+    def by_draw(self, predictors: Floats) -> tuple[Floats, Floats]:
+        """Sums (draws,) over all rows at predictors (draws, rows, P), and slopes in these."""
+        value, slope = self.log_marginals(predictors)
+        return value.sum(axis=1), slope
+
     def _share_of_zeros(self, predictor: Floats) -> Floats:
         return special.expit(predictor) if len(self.atom) else np.zeros_like(predictor)
 

@@ -107,11 +107,11 @@ def _summed(factors: Sequence[Any]) -> Any:
 def near_density(built: Problem, space: Space) -> Evaluate:
     """`density` to about 1e-3 nats: polynomials replace the rows over the curves' range."""
     chunk = max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
-    if built.mixture:  # few cells are summed exactly
-        return density(space, chunk)
     model = space.model
     values = model.replace_rvs_by_values([model[name] for name in built.predictors])
     rows, (*at_rows, others) = space.batched([*values, rest_log_density(built, model)])
+    if built.mixture:  # few cells are summed exactly
+        return with_likelihood(built.data.by_draw, others, rows, at_rows, chunk)
     curves = pytensor.function([rows], at_rows, mode=mode())
     draws = np.random.default_rng(0).normal(space.start, _WIDE, (_PROBES, space.dim))
     reached = [curves(draws[i : i + chunk]) for i in range(0, _PROBES, chunk)]
@@ -124,14 +124,15 @@ def near_density(built: Problem, space: Space) -> Evaluate:
 
 
 def with_likelihood(
-    likelihood: Callable[[Floats, Floats], tuple[Floats, Floats, Floats]],
+    likelihood: Callable[..., tuple[Floats, ...]],
     others: Any,
     rows: Any,
     inputs: Sequence[Any],
     chunk: int,
 ) -> Evaluate:
-    """Sum of a log density `others` and a likelihood that gives its slopes in two inputs."""
-    wrapped = wrap_py([pt.dmatrix] * 2, [pt.dvector, pt.dmatrix, pt.dmatrix])(likelihood)
+    """Sum of a log density `others` and a likelihood that gives its slopes in its inputs."""
+    types = [pt.tensor(dtype="float64", shape=(None,) * x.ndim).type for x in inputs]
+    wrapped = wrap_py(types, [pt.dvector, *types])(likelihood)
     value, *slopes = wrapped(*inputs)
     gradient = pt.grad(others.sum(), rows, known_grads=dict(zip(inputs, slopes, strict=True)))
     return finite(pytensor.function([rows], [others + value, gradient], mode=mode()), chunk)
