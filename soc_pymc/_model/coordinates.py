@@ -175,12 +175,13 @@ class Coefficients:
     variable: str  # prefix of the names of its variables
     design: Design
     laplace: Laplace
-    outputs: tuple[Output, ...]
+    outputs: Sequence[Output]
 
     @property
     def names(self) -> list[str]:
         """Variables of the coefficients, in the order of the design."""
-        return [f"{self.variable}{name}" for name in self.design.names]
+        names = (*(block.name for block in self.design.blocks), "line")
+        return [f"{self.variable}{name}" for name in names]
 
     @property
     def dims(self) -> dict[str, Ints | list[str]]:

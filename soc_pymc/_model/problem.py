@@ -155,10 +155,10 @@ def _coefficients(
 ) -> tuple[Coefficients, ...]:
     """Coefficients of both curves, or of a mixture's only design."""
     if mixture:
-        outputs = tuple(mixture.design.outputs(pilot.curves, family.curves))
-        return (Coefficients("", "", mixture.design.design, mixture.laplace, outputs),)
+        design = mixture.design
+        return (Coefficients("", "", design.design, mixture.laplace, design.outputs),)
     return tuple(
-        Coefficients(f"{c.name}_", f"{name}_", c.design, laplace, tuple(c.outputs(name)))
+        Coefficients(f"{c.name}_", f"{name}_", c.design, laplace, c.outputs(name))
         for c, laplace, name in zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
     )
 

@@ -28,12 +28,13 @@ WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
 """(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
 
 CURVES = ("mean", "variance")
-# targets of terms that all groups have, and the dims of their outputs
-_ADDED = {
-    "exposure": "{curve}_exposure_knot",
-    "exposure_atom": "exposure_atom",
-    "atom": "atom",
-    "bin": "effect_bin",
+# where terms have values beside the rows: ends of the outputs' names, and dims
+_TARGETS = {
+    "curve": ("", "{curve}_knot"),
+    "bin": ("_of_bin", "effect_bin"),
+    "atom": ("_of_atom", "atom"),
+    "exposure": ("_by_exposure", "{curve}_exposure_knot"),
+    "exposure_atom": ("_of_exposure_atom", "exposure_atom"),
 }
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
@@ -50,9 +51,8 @@ class Block:
     name: str
     design: Floats  # values of its functions at the rows, (rows, k)
     scale: float  # of the half-normal prior of tau
-    # where its functions have further values: "curve" (the shared curve at its knots), the name of
-    # a grouping (its levels' curves at the knots), "exposure" (at the knots of log exposure),
-    # "exposure_atom", "atom" or "bin" (what each of these adds)
+    # where its functions have further values: one of `_TARGETS` (the shared curve at its knots, or
+    # what else is added), or the name of a grouping (its levels' curves at the knots)
     target: str
     values: Floats  # (size of the target, k)
     dim: str  # of the coefficients
@@ -84,11 +84,6 @@ class Design:
     def line_columns(self) -> slice:
         """Columns of `whole` that are the line's."""
         return slice(self.whole.shape[1] - self.line.shape[1], None)
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the blocks, then ``"line"``."""
-        return [*(block.name for block in self.blocks), "line"]
 
 
 @dataclass(frozen=True)
@@ -151,46 +146,35 @@ class Curve:
 
     def outputs(self, variable: str) -> list["Output"]:
         """The curve at its knots, called `variable`, those of levels, and what other terms add."""
-        knot, knots = f"{self.name}_knot", len(self.basis.knots)
-        sizes = {block.target: len(block.values) for block in self.design.blocks}
-        shared = self._matrix("curve", knots)
+        knots, columns = len(self.basis.knots), self.design.whole.shape[1]
+        shared = np.zeros((knots, columns))
         shared[:, self.design.line_columns] = self.basis.line
-        outputs = [Output(variable, (knot,), shared)]
-        groups = [target for target in sizes if target not in ("curve", *_ADDED)]
-        for target in (*groups, *(target for target in _ADDED if target in sizes)):
-            matrix = self._matrix(target, sizes[target])
-            dims: tuple[str, ...] = (_ADDED.get(target, "").format(curve=self.name),)
-            shape: tuple[int, ...] = (-1,)
-            if target in groups:
+        matrices = {"curve": shared}
+        for block, end in zip(self.design.blocks, self.design.ends, strict=True):
+            matrix = matrices.setdefault(block.target, np.zeros((len(block.values), columns)))
+            matrix[:, end - block.values.shape[1] : end] = block.values
+        outputs = []
+        for target, matrix in matrices.items():
+            name = _output_name(variable, target)
+            if target in _TARGETS:
+                dim = _TARGETS[target][1].format(curve=self.name)
+                outputs.append(Output(name, (dim,), matrix))
+            else:
                 matrix = matrix + np.tile(shared, (len(matrix) // knots, 1))
-                dims, shape = (target, knot), (-1, knots)
-            outputs.append(Output(_output_name(variable, target), dims, matrix, shape))
+                dims = target, f"{self.name}_knot"
+                outputs.append(Output(name, dims, matrix, (-1, knots)))
         return outputs
 
     def row_matrices(self, variable: str) -> dict[str, Any]:
         """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
         # curves of levels include the shared one
-        shared_weight = 1.0 - sum(target not in ("curve", *_ADDED) for target in self.at_rows)
-        return {
-            _output_name(variable, target): sparse.csr_array(
-                shared_weight * matrix if target == "curve" else matrix
-            )
-            for target, matrix in self.at_rows.items()
-        }
-
-    def _matrix(self, target: str, size: int) -> Floats:
-        """Values of all functions of the design at the points of a target."""
-        matrix = np.zeros((size, self.design.whole.shape[1]))
-        for block, end in zip(self.design.blocks, self.design.ends, strict=True):
-            if block.target == target:
-                matrix[:, end - block.values.shape[1] : end] = block.values
-        return matrix
+        shared_weight = 1.0 - sum(target not in _TARGETS for target in self.at_rows)
+        matrices = {**self.at_rows, "curve": shared_weight * self.at_rows["curve"]}
+        return {_output_name(variable, x): sparse.csr_array(y) for x, y in matrices.items()}
 
 
 def _output_name(variable: str, target: str) -> str:
-    if target == "curve":
-        return variable
-    return f"{variable}_by_exposure" if target == "exposure" else f"{variable}_of_{target}"
+    return variable + _TARGETS.get(target, (f"_of_{target}",))[0]
 
 
 @dataclass(frozen=True)
@@ -267,10 +251,7 @@ def make_curve(
     terms.add_atoms("atom", rows.atom, len(rows.atoms))
     levels, deviations = None, _deviations(basis, per)
     for grouping in groupings:
-        if grouping is integrated:
-            levels = terms.integrated(grouping, deviations)
-        else:
-            terms.add_levels(grouping, deviations)
+        levels = terms.add_levels(grouping, deviations, grouping is integrated) or levels
     size_knots = np.empty(0)
     if size is not None:
         size_knots = terms.add_exposure(size, weak_priors[0].wiggle)
@@ -291,19 +272,18 @@ class _Terms:
         self.blocks: list[Block] = []
         self.at_rows: dict[str, Any] = {"curve": shared}
 
-    def add(self, term: str, target: str, scale: float, values: Floats, design: Any = None) -> None:
+    def add(self, term: str, target: str, scale: float, values: Floats) -> None:
         """Add a term from its functions' values at the points of its target."""
         dim = f"{self.curve}_basis" if term == "wiggle" else f"{self.curve}_{term}_basis"
-        design = self.at_rows[target] @ values if design is None else design
+        design = self.at_rows[target] @ values
         self.blocks.append(Block(term, design, scale * self.unit, target, values, dim))
 
     def add_bins(self) -> None:
         """Add an effect of each place along the scores."""
         rows, bins = self.rows, self.rows.effect_bins
         self.at_rows["bin"] = _members(1 + np.searchsorted(bins, rows.bin), len(bins))
-        places = np.unique(rows.place)
-        place_of_bin = np.searchsorted(places, rows.keys.place_of[bins])
-        self.add("bin_effect", "bin", _BIN_SCALE, np.eye(len(places))[place_of_bin])
+        places, place = np.unique(rows.keys.place_of[bins], return_inverse=True)
+        self.add("bin_effect", "bin", _BIN_SCALE, np.eye(len(places))[place])
 
     def add_atoms(self, target: str, code: Ints, number: int) -> None:
         """Add a shift of each atom, to which rows belong from 1 on."""
@@ -311,38 +291,36 @@ class _Terms:
             self.at_rows[target] = _members(code, number)
             self.add(target, target, _ATOM_SCALE, np.eye(number))
 
-    def add_levels(self, grouping: Grouping, kinds: Mapping[str, Floats]) -> None:
-        """Add deviations of levels in wiggle, slope and level, each with its own scale."""
+    def add_levels(
+        self, grouping: Grouping, kinds: Mapping[str, Floats], integrated: bool
+    ) -> LevelTerms | None:
+        """Add deviations of levels, each kind with its own scale; return them if `integrated`."""
         code, number = grouping.code[self.rows.group], len(grouping.levels)
-        columns = number * sum(functions.shape[1] for functions in kinds.values())
-        # matrices of both curves
-        _refuse_levels(grouping, 8.0 * columns * (4.0 * len(code) + columns))
-        shared = self._at_levels(grouping)
-        for kind, functions in kinds.items():
-            design = by_level(shared @ functions, code, number).toarray()
-            values = np.asarray(np.kron(np.eye(number), functions), dtype=float)
-            name, scale = f"{grouping.name}_{kind}", _GROUP_SCALES[kind]
-            self.add(name, grouping.name, scale, values, design)
-
-    def integrated(self, grouping: Grouping, kinds: Mapping[str, Floats]) -> LevelTerms:
-        """Deviations of levels whose coefficients are integrated out."""
+        knots, functions = np.hstack(list(kinds.values())).shape
+        columns = number * functions
+        size = columns * (4 * len(code) + columns)  # matrices of both curves
+        if integrated:
+            size = _DRAWS * _COPIES * number * knots
+        refuse_beyond_memory(
+            8.0 * size,
+            f"curves for each of the {number:,} levels of {grouping.column!r}",
+            "groups need many items each: give group= a column with fewer levels, or leave it out",
+        )
+        self.at_rows[grouping.name] = by_level(self.at_rows["curve"], code, number)
+        if not integrated:
+            for kind, values in kinds.items():
+                at_levels = np.asarray(np.kron(np.eye(number), values), dtype=float)
+                self.add(f"{grouping.name}_{kind}", grouping.name, _GROUP_SCALES[kind], at_levels)
+            return None
         values = np.hstack(list(kinds.values()))
-        _refuse_levels(grouping, 8.0 * _DRAWS * _COPIES * len(grouping.levels) * len(values))
         return LevelTerms(
             grouping,
             tuple(f"{grouping.name}_{kind}" for kind in kinds),
             tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds),
             np.repeat(np.arange(len(kinds)), [block.shape[1] for block in kinds.values()]),
             values,
-            self._at_levels(grouping) @ values,
+            self.at_rows["curve"] @ values,
         )
-
-    def _at_levels(self, grouping: Grouping) -> Floats:
-        """The shared curve's matrix, after that of the levels' curves is added."""
-        shared: Floats = self.at_rows["curve"]
-        code = grouping.code[self.rows.group]
-        self.at_rows[grouping.name] = by_level(shared, code, len(grouping.levels))
-        return shared
 
     def add_exposure(self, spline: Spline, wiggle: float) -> Floats:
         """Add a smooth term in log exposure of mean 0, whose line is penalised too; its knots."""
@@ -364,10 +342,8 @@ def _members(code: Ints, number: int) -> Any:
 
 def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
     """Functions at the knots by which levels of groups deviate from a curve."""
-    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES]}
-    if basis.line.shape[1] > 1:
-        kinds["slope"] = basis.line[:, 1:] / per
-    kinds["level"] = basis.line[:, :1]
+    level, slope = np.split(basis.line, [1], axis=1)
+    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES], "slope": slope / per, "level": level}
     return {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
 
 
@@ -377,24 +353,6 @@ def by_level(functions: Floats, level: Ints, number: int) -> Any:
     ends = np.arange(0, functions.size + 1, functions.shape[1])
     shape = len(functions), number * functions.shape[1]
     return sparse.csr_array((functions.ravel(), columns.ravel(), ends), shape=shape)
-
-
-def _refuse_levels(grouping: Grouping, size: float) -> None:
-    refuse_beyond_memory(
-        size,
-        f"curves for each of the {len(grouping.levels):,} levels of {grouping.column!r}",
-        "groups need many items each: give group= a column with fewer levels, or leave it out",
-    )
-
-
-def interleaved(functions: Mapping[int, Floats], predictors: int) -> Floats:
-    """A design (rows x predictors, k) with predictors fastest, from functions of some of them."""
-    columns = []
-    for predictor, matrix in functions.items():
-        wide = np.zeros((len(matrix), predictors, matrix.shape[1]))
-        wide[:, predictor] = matrix
-        columns.append(wide.reshape(-1, matrix.shape[1]))
-    return np.hstack(columns)
 
 
 def slopes(
@@ -411,17 +369,18 @@ def slopes(
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    shared, *others = curve.outputs("")
-    values = shared.values(coefficients)
-    groups = [output for output in others if len(output.dims) > 1]
-    deviations = {x.dims[0]: x.values(coefficients) - values for x in groups}
-    if curve.levels and of_levels is not None:
-        of_curve = of_levels[:, : curve.levels.values.shape[1]]
-        deviations[curve.levels.grouping.name] = of_curve @ curve.levels.values.T
-    total = functions @ values
+    outputs = {output.dims[0]: output.values(coefficients) for output in curve.outputs("")}
+    shared = outputs[f"{curve.name}_knot"]
+    total = functions @ shared
     for grouping in groupings:
-        at_rows = by_level(functions, grouping.code[group], len(grouping.levels))
-        total += at_rows @ deviations[grouping.name].ravel()
+        if grouping.name in outputs:
+            deviations = outputs[grouping.name] - shared
+        else:
+            assert curve.levels is not None
+            assert of_levels is not None
+            values = curve.levels.values.T
+            deviations = of_levels[:, : len(values)] @ values
+        total += (functions * deviations[grouping.code[group]]).sum(axis=1)
     return np.asarray(total)
 
 
