@@ -24,7 +24,7 @@ from .laplace import Curvature, Laplace, find_mode, floored
 from .pilot import Pilot
 from .rows import cells_of, pooled
 from .splines import make_basis, spline_matrix
-from .terms import Curve, Design, Output, State
+from .terms import Design, Output, State
 
 # bins are merged while the base distribution hardly changes, but not to fewer than this
 _MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40
@@ -62,13 +62,15 @@ class MergedRows:
 
 
 @dataclass(frozen=True)
-class WeightDesign:
+class Mixture:
     """A mixture's log marginal, as `laplace.Target` with one design for all predictors.
 
     The design has 2 + F rows per merged row, predictors fastest: both curves, then coefficients of
     the F further functions of the log weights.
     """
 
+    states: Sequence[State]  # of the curves that place the grid of components
+    wider: Floats  # increase of the second curve there, at its knots
     rows: MergedRows
     functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
     labels: tuple[str, ...]  # names of the F functions
@@ -78,11 +80,11 @@ class WeightDesign:
     outputs: Sequence[Output]  # of both curves, and the functions' coefficients at their knots
     cells: MixtureCells
 
-    def start(self, states: Sequence[State]) -> State:
-        """Both curves at states of the single family, whose weights the path gives."""
+    def start(self) -> State:
+        """The curves that place the grid, under the single family, whose weights the path gives."""
         coefficients = np.zeros(self.design.whole.shape[1])
         coefficients[self.design.line_columns] = self.design.line_mean
-        for state, columns in zip(states, self.columns, strict=True):
+        for state, columns in zip(self.states, self.columns, strict=True):
             coefficients[columns] = state.coefficients
         return State.starting(self.design, coefficients)
 
@@ -115,12 +117,21 @@ class WeightDesign:
         moved[:, 0] /= self.rows.base.spread
         return float(np.abs(moved).max()) / _FARTHEST
 
+    def is_settled(self, mode: State) -> bool:
+        """True if the mode is near the curves that placed the grid."""
+        shift = self.predictors(mode.coefficients)[:, :2] - self.rows.start
+        distance = np.abs(shift[:, 0]) / self.rows.base.spread, np.abs(shift[:, 1])
+        near = np.maximum(*distance) < _NEAR
+        return bool(np.average(near, weights=self.rows.items) > _MOST_NEAR)
+
 
 def _merged(
-    components: Components, pilot: Pilot, values: Sequence[Floats], raised: Floats
+    components: Components, pilot: Pilot, states: Sequence[State], wider: Floats
 ) -> MergedRows:
     """Merge rows of neighbouring bins while their components hardly differ."""
-    rows, curve = pilot.rows, pilot.curves[0]
+    rows, (mean, variance) = pilot.rows, pilot.curves
+    values = [state.at(curve.design) for curve, state in zip(pilot.curves, states, strict=True)]
+    raised = spline_matrix(variance.position, variance.basis.knots) @ wider
     fine = components.base(values[0], values[1] + raised)
     within = pilot.data.spread * components.rise(fine) ** 2
     n, log_spread = rows.n.astype(float), np.log(fine.spread)
@@ -148,12 +159,12 @@ def _merged(
         code[row] = number
     items = np.bincount(code, n)
     average = sparse.csr_array((n / items[code], (code, np.arange(len(n)))))
-    location, position = average @ fine.location, average @ curve.position
+    location, position = average @ fine.location, average @ mean.position
     return MergedRows(
         code,
         items,
         average,
-        curve.axis.inverse(position),
+        mean.axis.inverse(position),
         position,
         Frame(average @ fine.mean_curve, location, np.exp(average @ log_spread)),
         average @ np.column_stack(values),
@@ -194,10 +205,16 @@ def _interleaved(matrices: Sequence[Floats]) -> Floats:
     return np.hstack([np.kron(*pair) for pair in zip(matrices, units, strict=True)])
 
 
-def _make_weights(
-    family: Family, prior: Any, rows: MergedRows, curves: Sequence[Curve], joint: Columns
-) -> WeightDesign:
-    """Predictors, their priors and cells."""
+def _mixture(
+    family: Family,
+    prior: Any,
+    pilot: Pilot,
+    joint: Columns,
+    states: Sequence[State],
+    wider: Floats,
+) -> Mixture:
+    """Predictors, their priors and cells, on a grid around curves."""
+    curves, rows = pilot.curves, _merged(family.components, pilot, states, wider)
     z, path = family.components.z, family.components.law.has_path
     wiggles = np.empty((len(z), 0))
     priors: dict[str, tuple[float, float, Any]] = {}  # mean, sd, and sds of drift by label
@@ -248,8 +265,18 @@ def _make_weights(
     functions[:, [label not in ("path", ZERO) for label in priors]] = wiggles
     forms = family.components.forms(rows.base, functions, rows.start, prior.mixture)
     cells = _cells(family, joint, rows, forms, prior.zero)
-    labels = tuple(priors)
-    return WeightDesign(rows, functions, labels, basis.knots, design, columns, outputs, cells)
+    return Mixture(
+        states,
+        wider,
+        rows,
+        functions,
+        tuple(priors),
+        basis.knots,
+        design,
+        columns,
+        outputs,
+        cells,
+    )
 
 
 def _spread(matrix: Floats, columns: Bools) -> Floats:
@@ -281,43 +308,22 @@ def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
 # --- grids around curves, and the mode of the mixture on a grid ------------------------------
 
 
-@dataclass(frozen=True)
-class GridMixture:
-    """A mixture on one grid, with its mode."""
-
-    states: Sequence[State]  # of the curves that place the grid
-    wider: Floats  # increase of the second curve there, at its knots
-    design: WeightDesign
-    laplace: Laplace
-
-    @property
-    def is_settled(self) -> bool:
-        """True if the mode is near the curves that placed the grid."""
-        rows = self.design.rows
-        shift = self.design.predictors(self.laplace.state.coefficients)[:, :2] - rows.start
-        distance = np.abs(shift[:, 0]) / rows.base.spread, np.abs(shift[:, 1])
-        return bool(np.average(np.maximum(*distance) < _NEAR, weights=rows.items) > _MOST_NEAR)
-
-
-def place_mixture(stats: Statistics, family: Family, prior: Any, pilot: Pilot) -> GridMixture:
-    """The mixture around the pilot's curves; with zeros these are moved to its mode."""
+def place_mixture(
+    stats: Statistics, family: Family, prior: Any, pilot: Pilot
+) -> tuple[Mixture, Laplace]:
+    """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
     # zeros pull the pilot towards 0 and widen it
-    curves, joint = pilot.curves, cells_of(stats, pilot.rows, "joint")
-    states, laplace = [laplace.state for laplace in pilot.laplaces], pilot.laplaces[1]
-    at_knots = second = curves[1].outputs("")[0].matrix
+    joint, second = cells_of(stats, pilot.rows, "joint"), pilot.curves[1].outputs("")[0].matrix
+    states, laplace, at_knots = [x.state for x in pilot.laplaces], pilot.laplaces[1], second
     for _ in range(1 + _MOVES * prior.zero):
         wider = np.minimum(_WIDENING * _sds(at_knots, laplace), _MOST_WIDENING)
-        values = [state.at(curve.design) for curve, state in zip(curves, states, strict=True)]
-        raised = spline_matrix(curves[1].position, curves[1].basis.knots) @ wider
-        rows = _merged(family.components, pilot, values, raised)
-        design = _make_weights(family, prior, rows, curves, joint)
-        (laplace,) = find_mode(design, [design.start(states)], ahead=True)
-        mixture = GridMixture(states, wider, design, laplace)
-        if mixture.is_settled:
+        mixture = _mixture(family, prior, pilot, joint, states, wider)
+        (laplace,) = find_mode(mixture, [mixture.start()], ahead=True)
+        if mixture.is_settled(laplace.state):
             break
-        states = [State(laplace.state.coefficients[columns], ()) for columns in design.columns]
-        at_knots = _spread(second, design.columns[1])
-    return mixture
+        states = [State(laplace.state.coefficients[columns], ()) for columns in mixture.columns]
+        at_knots = _spread(second, mixture.columns[1])
+    return mixture, laplace
 
 
 def _sds(matrix: Floats, laplace: Laplace) -> Floats:

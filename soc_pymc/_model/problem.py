@@ -22,7 +22,7 @@ from ..families.priors import Prior
 from ..families.row_sums import RowSums
 from .coordinates import Coefficients, add_coefficients, add_level_scales
 from .likelihood import mixture_log_marginal, shared
-from .mixture_grid import GridMixture, place_mixture
+from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, Start, find_pilot
 
 _BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
@@ -36,19 +36,19 @@ class Problem:
     family: Family
     pilot: Pilot
     coefficients: tuple[Coefficients, ...]
-    mixture: GridMixture | None = None
+    mixture: Mixture | None = None
     built_in: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
 
     @property
     def data(self) -> Any:
         """Sums of the likelihood's rows: `RowSums` or `MixtureCells`."""
-        return self.mixture.design.cells if self.mixture else self.pilot.data
+        return self.mixture.cells if self.mixture else self.pilot.data
 
     @property
     def score(self) -> Floats:
         """Score at the centre of each of the likelihood's rows."""
         mean = self.pilot.curves[0]
-        return self.mixture.design.rows.score if self.mixture else mean.axis.inverse(mean.position)
+        return self.mixture.rows.score if self.mixture else mean.axis.inverse(mean.position)
 
     @property
     def predictors(self) -> tuple[str, ...]:
@@ -130,11 +130,19 @@ def build(
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, start, full)
-    mixture = None
+    mixture: Mixture | None = None
+    parts: tuple[Coefficients, ...]
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
-        mixture = place_mixture(stats, family, prior, pilot)
-    parts = _coefficients(family, pilot, mixture)
+        mixture, laplace = place_mixture(stats, family, prior, pilot)
+        parts = (Coefficients("", "", mixture.design, laplace, mixture.outputs),)
+    else:
+        parts = tuple(
+            Coefficients(f"{curve.name}_", f"{name}_", curve.design, laplace, curve.outputs(name))
+            for curve, laplace, name in zip(
+                pilot.curves, pilot.laplaces, family.curves, strict=True
+            )
+        )
     problem = Problem(pm.Model(), family, pilot, parts, mixture)
     problem.model.add_coords(_coords(problem))
     with problem.model:
@@ -148,19 +156,6 @@ def build(
             _observe_curves(problem, values)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
     return replace(problem, built_in=frozenset(v.name for v in terms))
-
-
-def _coefficients(
-    family: Family, pilot: Pilot, mixture: GridMixture | None
-) -> tuple[Coefficients, ...]:
-    """Coefficients of both curves, or of a mixture's only design."""
-    if mixture:
-        design = mixture.design
-        return (Coefficients("", "", design.design, mixture.laplace, design.outputs),)
-    return tuple(
-        Coefficients(f"{c.name}_", f"{name}_", c.design, laplace, c.outputs(name))
-        for c, laplace, name in zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
-    )
 
 
 def _coords(problem: Problem) -> dict[str, Any]:
@@ -179,8 +174,8 @@ def _coords(problem: Problem) -> dict[str, Any]:
         points[f"{curve.name}_knot"] = curve.basis.knots
         points[f"{curve.name}_exposure_knot"] = curve.size_knots
     if problem.mixture:
-        points["weight_function"] = list(problem.mixture.design.labels)
-        points["weight_knot"] = problem.mixture.design.knots
+        points["weight_function"] = list(problem.mixture.labels)
+        points["weight_knot"] = problem.mixture.knots
     for part in problem.coefficients:
         coords |= part.dims
         used = {dim for output in part.outputs for dim in output.dims}
@@ -205,7 +200,7 @@ def mixture_data(problem: Problem) -> xr.Dataset:
             **pilot,
             "grid_raise": ("variance_knot", mixture.wider),
             "component_z": ("component", family.components.z),
-            "component_function": (("component", "weight_function"), mixture.design.functions),
+            "component_function": (("component", "weight_function"), mixture.functions),
         },
         {dim: np.asarray(coords[dim]) for dim in dims},
     )
@@ -249,9 +244,9 @@ def _compiled_totals(op: Any, node: Any) -> tuple[Any, None]:
     return random.args[0], None
 
 
-def _observe_mixture(problem: Problem, mixture: GridMixture, values: Any, sums: Floats) -> None:
+def _observe_mixture(problem: Problem, mixture: Mixture, values: Any, sums: Floats) -> None:
     """Add the observed variable of a mixture, with `sums` of outcomes by bin."""
-    rows, cells = mixture.design.rows, mixture.design.cells
+    rows, cells = mixture.rows, mixture.cells
     predictors, law = values.reshape((len(problem.score), -1)), cells.forms.law.name
     pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
     pm.CustomDist(
