@@ -1,31 +1,27 @@
 """Building of the `pymc.Model` from a prior and statistics."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import xarray as xr
-from pymc.distributions.custom import CustomDistRV
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.statistics import STATISTICS, Statistics
 from ..families.family import FAMILIES, Family, family_of_kind
-from ..families.mixture_rows import SIGNATURE
-from ..families.mixture_weights import Bounds
 from ..families.priors import Prior
-from ..families.row_sums import RowSums
-from .coordinates import Coefficients, add_coefficients, add_level_scales
-from .likelihood import mixture_log_marginal, shared
 from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, Start, find_pilot
-
-_BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
+from .variables import (
+    Coefficients,
+    add_coefficients,
+    add_level_scales,
+    observe_curves,
+    observe_mixture,
+)
 
 
 @dataclass(frozen=True)
@@ -151,9 +147,13 @@ def build(
             widths = add_level_scales(pilot.levels, pilot.curves, parts, family.curves)
         values = list(map(add_coefficients, parts, widths))
         if mixture:
-            _observe_mixture(problem, mixture, values[0], stats.data["sum_y"].to_numpy())
+            predictors = values[0].reshape((len(mixture.rows.score), -1))
+            totals = np.bincount(mixture.rows.of, stats.data["sum_y"].to_numpy()[pilot.rows.bin])
+            predictors = pm.Deterministic(problem.predictors[0], predictors)
+            observe_mixture(problem.observed, predictors, mixture.cells, totals)
         elif not pilot.levels:
-            _observe_curves(problem, values)
+            curves = dict(zip(problem.predictors, values, strict=True))
+            observe_curves(problem.observed, curves, pilot.data)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
     return replace(problem, built_in=frozenset(v.name for v in terms))
 
@@ -204,74 +204,6 @@ def mixture_data(problem: Problem) -> xr.Dataset:
         },
         {dim: np.asarray(coords[dim]) for dim in dims},
     )
-
-
-# --- the observed variable, whose sums are inputs: PyMC never releases a distribution's functions
-
-
-def _observe_curves(problem: Problem, values: list[Any]) -> None:
-    """Add the observed variable of a single family, given both curves at the rows."""
-    pairs = zip(problem.predictors, values, strict=True)
-    predictors = [pm.Deterministic(name, curve, dims="bin") for name, curve in pairs]
-    data: RowSums = problem.data
-    cells, sums = data.cells(), type(data)
-    cores = [",".join(f"c{k}_{axis}" for axis in range(x.ndim - 1)) for k, x in enumerate(cells)]
-    signature = f"(),(),({'),('.join(cores)})->()"
-    pm.CustomDist(
-        problem.observed,
-        *predictors,
-        *shared(cells),
-        observed=data.total,
-        random=partial(_totals, sums.draw_row, signature),
-        signature=signature,
-        logp=lambda _, *inputs: sums.log_marginal(pt, *inputs),
-        dims="bin",
-    )
-
-
-def _totals(
-    draw_row: Any, signature: str, *inputs: Any, rng: np.random.Generator, size: Any
-) -> Any:
-    return np.vectorize(partial(draw_row, rng), signature=signature)(*inputs)
-
-
-@numba_core_rv_funcify.register(CustomDistRV)
-def _compiled_totals(op: Any, node: Any) -> tuple[Any, None]:
-    """The compiled draw of a row's total; a user's own variable is drawn in Python."""
-    random = vars(type(op))["_random_fn"]
-    if getattr(random, "func", None) is not _totals:
-        raise NotImplementedError
-    return random.args[0], None
-
-
-def _observe_mixture(problem: Problem, mixture: Mixture, values: Any, sums: Floats) -> None:
-    """Add the observed variable of a mixture, with `sums` of outcomes by bin."""
-    rows, cells = mixture.rows, mixture.cells
-    predictors, law = values.reshape((len(problem.score), -1)), cells.forms.law.name
-    pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
-    pm.CustomDist(
-        problem.observed,
-        *[pm.Deterministic(name, predictors) for name in problem.predictors],
-        *shared(cells.arrays),
-        observed=np.bincount(rows.of, sums[problem.pilot.rows.bin]),
-        signature=f"(j),{SIGNATURE}->()",
-        logp=lambda _, *inputs: mixture_log_marginal(law, *inputs),
-        dims="bin",
-    )
-
-
-def _within_bounds(predictors: Any, bounds: Bounds) -> Any:
-    """Log density that penalises curves beyond what the components can represent."""
-    scaled = bounds.relative(predictors[:, 0], predictors[:, 1])
-    least = np.array([-bounds.farthest, bounds.low])
-    most = np.array([bounds.farthest, bounds.high])
-    least[np.isnan(least)], most[np.isnan(most)] = -np.inf, np.inf  # where there is no bound
-    # not clip, which the interpreter applies number by number
-    excess = [
-        x - pt.minimum(pt.maximum(x, low), high)
-        for x, low, high in zip(scaled, least, most, strict=True)
-    ]
-    return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess)
 
 
 # --- the prior ------------------------------------------------------------------------------------

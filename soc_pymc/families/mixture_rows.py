@@ -11,9 +11,7 @@ from scipy import special
 from .._lib.arrays import Floats, Ints
 from .mixture_weights import Law, WeightForms, solved
 
-SIGNATURE = "(h,b),(k,b,r),(b,r,m),(r,f),(b,r),(b,r),(s),(c),(c,r),(b),(z)"
-"""Dimensions of `MixtureCells.arrays`."""
-_FORMS = 6  # of these, arrays of the forms
+_FORMS = 6  # of `MixtureCells.arrays`, those of the forms
 _STEP = 1e-2  # of differences of slopes, which are rounded to single precision
 _LEAST_DENSITY = np.float32(1e-37)  # for a draw far from the data, single precision may underflow
 

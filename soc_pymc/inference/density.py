@@ -22,8 +22,8 @@ from pytensor.graph.traversal import ancestors
 from scipy import linalg, sparse
 
 from .._lib.arrays import Floats
-from .._model.likelihood import mode, shared
 from .._model.problem import Problem
+from .._model.variables import mode, shared
 from ..families.row_sums import RowSums, Surrogates, make_surrogates, polynomial_values
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]

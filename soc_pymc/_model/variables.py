@@ -1,23 +1,39 @@
-"""Parameters as PyMC variables with plain priors, in coordinates close to a standard normal.
+"""Parameters and outcomes as PyMC variables, in coordinates close to a standard normal.
 
-The coordinates are PyMC transforms, which do not change the model: of a variable's inputs, only
-those of its prior affect its density, and the last two its coordinates. On the plain coordinates
-variational inference fails silently, because the width of the coefficients depends on the smoothing
-scale.
+Parameters have plain priors. The coordinates are PyMC transforms, which do not change the model: of
+a variable's inputs, only those of its prior affect its density, and the last two its coordinates.
+On the plain coordinates variational inference fails silently, because the width of the coefficients
+depends on the smoothing scale.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
+import numba
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
-from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.distributions.custom import CustomDistRV
 from pymc.logprob.transforms import Transform
+from pytensor.compile.mode import Mode, optdb
+from pytensor.gradient import grad_undefined
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import SequentialGraphRewriter, in2out, node_rewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.link.vm import VMLinker
 from scipy import linalg, optimize, special
 
 from .._lib.arrays import Floats, Ints
+from ..families.family import FAMILIES
+from ..families.mixture_rows import MixtureCells
+from ..families.mixture_weights import Bounds
+from ..families.row_sums import RowSums
 from .laplace import BlockLaplace, Laplace, scale_log_density
 from .levels import Levels
 from .terms import Block, Curve, Design, Output
@@ -25,6 +41,7 @@ from .terms import Block, Curve, Design, Output
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 _MEDIAN = 0.4769362762044699  # erf(_MEDIAN) = 1/2
 _ROOT2 = float(np.sqrt(2.0))
+_BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 
 
 class ScaleTransform(Transform):
@@ -135,14 +152,10 @@ def _variable(
 
     def dist(*inputs: Any) -> Any:
         *parameters, centre, _, size = inputs
-        if transform.ndim_supp:
-            shape = centre.shape
-            size = shape if rv_size_is_none(size) else pt.concatenate([size, shape])
-        return law.dist(*parameters, size=size)
+        return law.dist(*parameters, size=centre.shape if transform.ndim_supp else size)
 
     def mode(variable: Any, size: Any, *inputs: Any) -> Any:
-        zero = pt.zeros_like(inputs[-2])
-        return transform.backward(zero, *inputs, None)
+        return transform.backward(pt.zeros_like(inputs[-2]), *inputs, None)
 
     return pm.CustomDist(
         name,
@@ -271,3 +284,164 @@ def add_level_scales(
         change = pt.sqr(pt.stack(scales[columns]) / start) - 1.0
         widths.append(pt.sqrt(1.0 + pt.dot(shares, change)))
     return widths
+
+
+# --- the interpreter ------------------------------------------------------------------------------
+
+
+@node_rewriter([pt.second])
+def _whole_array(fgraph: Any, node: Any) -> list[Any]:
+    """Replace `second(x, y)`, y in the shape of x, which is slow in the interpreter."""
+    like, values = node.inputs
+    return [pt.switch(np.array(True), values, like).astype(values.dtype)]
+
+
+def mode() -> Mode:
+    """The interpreter; equal nodes are merged, and other rewrites take longer than they save."""
+    merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
+    rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
+    return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
+
+
+@cache
+def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
+    """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
+    location, dispersion = pt.matrices("location", "dispersion")
+    cells = [pt.tensor(shape=(None,) * number, dtype="float64") for number in dimensions]
+    value = sums.log_marginal(pt, location, dispersion, *cells)
+    slopes = pt.grad(value.sum(), [location, dispersion])
+    inputs = [location, dispersion, *cells]
+    return pytensor.function(inputs, [value, *slopes], mode=mode(), on_unused_input="ignore")
+
+
+def exact_slopes(data: RowSums, location: Floats, dispersion: Floats, rows: Ints) -> Floats:
+    """Return what `RowSums.value_and_gradient` does, to all digits: (3, draws, k)."""
+    cells = data.cells(rows)
+    with np.errstate(all="ignore"):
+        function = _compiled(type(data), tuple(x.ndim for x in cells))
+        return np.array(function(location, dispersion, *cells))
+
+
+def shared(arrays: Any) -> tuple[Any, ...]:
+    """Arrays as shared variables, so that compiled code can be reused with other data."""
+    return tuple(pytensor.shared(a, shape=(None,) * a.ndim) for a in arrays)
+
+
+# --- the observed variable: its data are inputs, as PyMC never releases a distribution's functions
+
+
+def observe_curves(name: str, curves: Mapping[str, Any], data: RowSums) -> None:
+    """Add the observed variable of a single family, given both curves at the rows."""
+    cells, sums = data.cells(), type(data)
+    signature = _signature("(),()", [x.ndim - 1 for x in cells])
+    pm.CustomDist(
+        name,
+        *[pm.Deterministic(curve, values, dims="bin") for curve, values in curves.items()],
+        *shared(cells),
+        observed=data.total,
+        random=partial(_totals, sums.draw_row, signature),
+        signature=signature,
+        logp=lambda _, *inputs: sums.log_marginal(pt, *inputs),
+        dims="bin",
+    )
+
+
+def _totals(
+    draw_row: Any, signature: str, *inputs: Any, rng: np.random.Generator, size: Any
+) -> Any:
+    return np.vectorize(partial(draw_row, rng), signature=signature)(*inputs)
+
+
+@numba_core_rv_funcify.register(CustomDistRV)
+def _compiled_totals(op: Any, node: Any) -> tuple[Any, None]:
+    """The compiled draw of a row's total; a user's own variable is drawn in Python."""
+    random = vars(type(op))["_random_fn"]
+    if getattr(random, "func", None) is not _totals:
+        raise NotImplementedError
+    return random.args[0], None
+
+
+def _signature(predictors: str, number: Sequence[int]) -> str:
+    """Signature of a number from predictors and arrays with these numbers of dims."""
+    cores = (",".join(f"c{k}_{axis}" for axis in range(n)) for k, n in enumerate(number))
+    return f"{predictors},({'),('.join(cores)})->()"
+
+
+def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Floats) -> None:
+    """Add the observed variable of a mixture given the predictors (rows, J)."""
+    core, law = [x.ndim for x in cells.arrays], cells.forms.law.name
+
+    def logp(_: Any, predictors: Any, *arrays: Any) -> Any:
+        # without the leading dimensions of length 1 that PyMC adds
+        inputs = (x[(0,) * (x.ndim - number)] for x, number in zip(arrays, core, strict=True))
+        return MixtureLogMarginal(law)(predictors, *inputs)[0]
+
+    pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
+    pm.CustomDist(
+        name,
+        predictors,
+        *shared(cells.arrays),
+        observed=sums,
+        signature=_signature("(j)", core),
+        logp=logp,
+        dims="bin",
+    )
+
+
+class MixtureLogMarginal(Op):
+    """(predictors (rows, J), *arrays) -> log marginals of rows, and slopes in the predictors.
+
+    `arrays` are those of `MixtureCells`, and `law` is the name of theirs.
+    """
+
+    __props__ = ("law",)
+
+    def __init__(self, law: str) -> None:
+        self.law = law
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Both outputs."""
+        return Apply(self, list(map(pt.as_tensor, inputs)), [pt.dvector(), pt.dmatrix()])
+
+    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
+        """Compute both outputs."""
+        outputs[0][0], outputs[1][0] = _log_marginals(self.law, *inputs)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        """Slopes in the predictors, which are computed with the value."""
+        unknown = [grad_undefined(self, k, x) for k, x in enumerate(inputs)]
+        return [cotangents[0][:, None] * outputs[1], *unknown[1:]]
+
+
+def _log_marginals(law: str, predictors: Floats, *arrays: Any) -> tuple[Floats, Floats]:
+    cells = MixtureCells.made_of(FAMILIES[law].components.law, *arrays)
+    value, slope = map(np.ascontiguousarray, cells.log_marginals(predictors))
+    return value, slope
+
+
+@register_funcify_default_op_cache_key(MixtureLogMarginal)
+def _called_from_numba(op: MixtureLogMarginal, **kwargs: Any) -> Any:
+    """Call NumPy from compiled code, which PyTensor's cache can keep."""
+    law = op.law
+
+    @numba.njit
+    def mixture_log_marginal(*inputs):  # type: ignore[no-untyped-def]
+        with numba.objmode(value="float64[::1]", slope="float64[:, ::1]"):
+            value, slope = _log_marginals(law, *inputs)
+        return value, slope
+
+    return mixture_log_marginal
+
+
+def _within_bounds(predictors: Any, bounds: Bounds) -> Any:
+    """Log density that penalises curves beyond what the components can represent."""
+    scaled = bounds.relative(predictors[:, 0], predictors[:, 1])
+    least = np.array([-bounds.farthest, bounds.low])
+    most = np.array([bounds.farthest, bounds.high])
+    least[np.isnan(least)], most[np.isnan(most)] = -np.inf, np.inf  # where there is no bound
+    # not clip, which the interpreter applies number by number
+    excess = [
+        x - pt.minimum(pt.maximum(x, low), high)
+        for x, low, high in zip(scaled, least, most, strict=True)
+    ]
+    return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess)
