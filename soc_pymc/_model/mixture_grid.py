@@ -73,8 +73,6 @@ class Mixture:
     wider: Floats  # increase of the second curve there, at its knots
     rows: MergedRows
     functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
-    labels: tuple[str, ...]  # names of the F functions
-    knots: Floats  # (K,): positions on the axis of the mean
     design: Design
     columns: tuple[Bools, Bools]  # of each curve's coefficients in the design
     outputs: Sequence[Output]  # of both curves, and the functions' coefficients at their knots
@@ -258,8 +256,8 @@ def _mixture(
         for output in curve.outputs(name)
     ]
     at_knots = _spread(_interleaved([along] * number), predictor > 1)
-    dims, shape = ("weight_knot", "weight_function"), (-1, number)
-    outputs.append(Output("weight_coefficient", dims, at_knots, shape))
+    coords = {"weight_knot": basis.knots, "weight_function": list(priors)}
+    outputs.append(Output("weight_coefficient", coords, at_knots))
     # neither the path nor a share of zeros is a function of z
     functions = np.zeros((len(z), number))
     functions[:, [label not in ("path", ZERO) for label in priors]] = wiggles
@@ -270,8 +268,6 @@ def _mixture(
         wider,
         rows,
         functions,
-        tuple(priors),
-        basis.knots,
         design,
         columns,
         outputs,

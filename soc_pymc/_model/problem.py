@@ -160,26 +160,12 @@ def build(
 
 def _coords(problem: Problem) -> dict[str, Any]:
     """Coordinates of rows, curves, their terms and groupings."""
-    pilot, rows = problem.pilot, problem.pilot.rows
-    coords: dict[str, Any] = {
-        "bin": problem.score,
-        **{g.name: list(g.levels) for g in pilot.groupings},
-    }
-    points: dict[str, Any] = {
-        "exposure_atom": rows.size_atoms,
-        "atom": rows.atoms,
-        "effect_bin": rows.effect_bins,
-    }
-    for curve in pilot.curves:
-        points[f"{curve.name}_knot"] = curve.basis.knots
-        points[f"{curve.name}_exposure_knot"] = curve.size_knots
-    if problem.mixture:
-        points["weight_function"] = list(problem.mixture.labels)
-        points["weight_knot"] = problem.mixture.knots
+    groupings = {grouping.name: list(grouping.levels) for grouping in problem.pilot.groupings}
+    coords: dict[str, Any] = {"bin": problem.score, **groupings}
     for part in problem.coefficients:
         coords |= part.dims
-        used = {dim for output in part.outputs for dim in output.dims}
-        coords |= {dim: values for dim, values in points.items() if dim in used}
+        for output in part.outputs:
+            coords |= output.coords
     return coords
 
 

@@ -5,7 +5,7 @@ exposure, a bin's items in one half-octave of exposures (or of the noise's sd).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -35,8 +35,7 @@ class Keys:
     grouped: bool
     size_cell: str  # column of cells with an item's size; empty without classes
     place_of: Ints  # place of every bin of the statistics; a place may have several bins
-    # of sizes that many items share, each a class of its own
-    atom_cells: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    atom_cells: Ints  # of sizes that many items share, each a class of its own
 
     def places(self, table: Columns) -> Ints:
         """Group and place of each line of a table as one number."""
@@ -88,11 +87,6 @@ class Rows:
         return len(self.n)
 
     @property
-    def effect_bins(self) -> Ints:
-        """Bins of the statistics whose places have rows."""
-        return np.flatnonzero(np.isin(self.keys.place_of, self.place))
-
-    @property
     def beside(self) -> Floats:
         """Items of each row outside the atoms, which place the knots and the average."""
         return np.where(self.atom > 0, 0.0, self.n)
@@ -114,11 +108,13 @@ def rows_of(
     family.rows.check(stats.table("part"))
     if not most_bins:
         most_bins = MOST_BINS if by_size or grouped else stats.bins
-    keys = Keys(grouped, family.rows.size_cell if by_size else "", _places(stats, most_bins, atoms))
+    place_of = _places(stats, most_bins, atoms)
+    size_cell, no_cells = family.rows.size_cell if by_size else "", np.empty(0, dtype=np.int64)
+    keys = Keys(grouped, size_cell, place_of, no_cells)
     rows = _rows(stats, family, keys, atom_bins(stats, atoms))
     names = ("joint",) if by_size else ("part", *family.rows.margins)
     cells = {name: cells_of(stats, rows, name) for name in names}
-    if rows.keys.place_of[-1] + 1 < stats.bins:  # bins are merged
+    if place_of[-1] + 1 < stats.bins:  # bins are merged
         cells |= {name: pooled(cells[name]) for name in names if name != "part"}
     return rows, family.rows.of(rows.number, cells)
 

@@ -24,9 +24,6 @@ from ..families.scales import LOG, LOGIT, RANK, SCALES
 from .rows import Rows, atom_bins, items_beside, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
-WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
-"""(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
-
 CURVES = ("mean", "variance")
 # where terms have values beside the rows: ends of the outputs' names, and dims
 _TARGETS = {
@@ -141,13 +138,14 @@ class Curve:
     design: Design  # at the rows
     position: Floats  # of the rows on the axis
     size_knots: Floats  # of the term in log exposure, if there is one
-    at_rows: Mapping[str, Any]  # (rows, size) by target: from values at its points to the rows
+    # labels of the points of each target, and the matrix (rows, points) from values there to rows
+    points: Mapping[str, tuple[Any, Any]]
     levels: LevelTerms | None = None  # of the grouping that is integrated out
 
     def outputs(self, variable: str) -> list["Output"]:
         """The curve at its knots, called `variable`, those of levels, and what other terms add."""
-        knots, columns = len(self.basis.knots), self.design.whole.shape[1]
-        shared = np.zeros((knots, columns))
+        columns = self.design.whole.shape[1]
+        shared = np.zeros((len(self.basis.knots), columns))
         shared[:, self.design.line_columns] = self.basis.line
         matrices = {"curve": shared}
         for block, end in zip(self.design.blocks, self.design.ends, strict=True):
@@ -155,22 +153,22 @@ class Curve:
             matrix[:, end - block.values.shape[1] : end] = block.values
         outputs = []
         for target, matrix in matrices.items():
-            name = _output_name(variable, target)
-            if target in _TARGETS:
-                dim = _TARGETS[target][1].format(curve=self.name)
-                outputs.append(Output(name, (dim,), matrix))
-            else:
-                matrix = matrix + np.tile(shared, (len(matrix) // knots, 1))
-                dims = target, f"{self.name}_knot"
-                outputs.append(Output(name, dims, matrix, (-1, knots)))
+            labels = self.points[target][0]
+            coords = {_TARGETS.get(target, ("", target))[1].format(curve=self.name): labels}
+            if target not in _TARGETS:
+                matrix = matrix + np.tile(shared, (len(labels), 1))
+                coords[f"{self.name}_knot"] = self.basis.knots
+            outputs.append(Output(_output_name(variable, target), coords, matrix))
         return outputs
 
     def row_matrices(self, variable: str) -> dict[str, Any]:
         """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
         # curves of levels include the shared one
-        shared_weight = 1.0 - sum(target not in _TARGETS for target in self.at_rows)
-        matrices = {**self.at_rows, "curve": shared_weight * self.at_rows["curve"]}
-        return {_output_name(variable, x): sparse.csr_array(y) for x, y in matrices.items()}
+        weights = {"curve": 1.0 - sum(target not in _TARGETS for target in self.points)}
+        return {
+            _output_name(variable, target): sparse.csr_array(weights.get(target, 1.0) * matrix)
+            for target, (_, matrix) in self.points.items()
+        }
 
 
 def _output_name(variable: str, target: str) -> str:
@@ -182,9 +180,18 @@ class Output:
     """A quantity that is linear in the coefficients of a design."""
 
     name: str
-    dims: tuple[str, ...]
+    coords: Mapping[str, Any]  # labels by dim
     matrix: Floats  # (size, coefficients)
-    shape: tuple[int, ...] = (-1,)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the dims."""
+        return tuple(self.coords)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the dims."""
+        return tuple(map(len, self.coords.values()))
 
     def values(self, coefficients: Floats) -> Floats:
         """Values at coefficients (..., k)."""
@@ -221,7 +228,7 @@ def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
 def make_curve(
     name: str,
     spline: Spline,
-    weak: WeakPriors,
+    weak: Callable[[str, float], tuple[Weak, Weak]],
     stats: Statistics,
     rows: Rows,
     *,
@@ -230,7 +237,7 @@ def make_curve(
     integrated: Grouping | None = None,
     bin_effects: bool = False,
 ) -> Curve:
-    """A curve's design with its terms and their priors."""
+    """A curve's design with its terms; `weak` gives the priors of both on a scale at a centre."""
     axis = axis_of(spline, stats, bool(len(rows.atoms)))
     u = positions(axis, rows)
     basis = make_basis(u, rows.beside, spline.knots)
@@ -245,10 +252,11 @@ def make_curve(
     per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
     slope = spline.slope or default.slope
     of_slope = spread if spline.slope is None and name == CURVES[1] and spread > 0 else per
-    terms = _Terms(name, rows, default.unit, spline_matrix(u, basis.knots))
+    shared = spline_matrix(u, basis.knots)
+    terms = _Terms(name, rows, default.unit, {"curve": (basis.knots, shared)})
     if bin_effects:
         terms.add_bins()
-    terms.add_atoms("atom", rows.atom, len(rows.atoms))
+    terms.add_atoms("atom", rows.atom, rows.atoms)
     levels, deviations = None, _deviations(basis, per)
     for grouping in groupings:
         levels = terms.add_levels(grouping, deviations, grouping is integrated) or levels
@@ -258,38 +266,38 @@ def make_curve(
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
-    line = terms.at_rows["curve"] @ basis.line
+    line = shared @ basis.line
     mean, sd = (np.array([level[k], slope[k] / of_slope])[: line.shape[1]] for k in (0, 1))
     design = Design(line, mean, sd, tuple(terms.blocks))
-    return Curve(name, axis, basis, design, u, size_knots, terms.at_rows, levels)
+    return Curve(name, axis, basis, design, u, size_knots, terms.points, levels)
 
 
 class _Terms:
-    """Terms of one curve: blocks, and matrices from values at the targets' points to the rows."""
+    """Terms of one curve: blocks, and the points of their targets."""
 
-    def __init__(self, curve: str, rows: Rows, unit: float, shared: Floats) -> None:
-        self.curve, self.rows, self.unit = curve, rows, unit
+    def __init__(self, curve: str, rows: Rows, unit: float, points: dict[str, Any]) -> None:
+        self.curve, self.rows, self.unit, self.points = curve, rows, unit, points
         self.blocks: list[Block] = []
-        self.at_rows: dict[str, Any] = {"curve": shared}
 
     def add(self, term: str, target: str, scale: float, values: Floats) -> None:
         """Add a term from its functions' values at the points of its target."""
         dim = f"{self.curve}_basis" if term == "wiggle" else f"{self.curve}_{term}_basis"
-        design = self.at_rows[target] @ values
+        design = self.points[target][1] @ values
         self.blocks.append(Block(term, design, scale * self.unit, target, values, dim))
 
     def add_bins(self) -> None:
         """Add an effect of each place along the scores."""
-        rows, bins = self.rows, self.rows.effect_bins
-        self.at_rows["bin"] = _members(1 + np.searchsorted(bins, rows.bin), len(bins))
-        places, place = np.unique(rows.keys.place_of[bins], return_inverse=True)
+        rows, place_of = self.rows, self.rows.keys.place_of
+        bins = np.flatnonzero(np.isin(place_of, rows.place))
+        self.points["bin"] = bins, _members(1 + np.searchsorted(bins, rows.bin), len(bins))
+        places, place = np.unique(place_of[bins], return_inverse=True)
         self.add("bin_effect", "bin", _BIN_SCALE, np.eye(len(places))[place])
 
-    def add_atoms(self, target: str, code: Ints, number: int) -> None:
+    def add_atoms(self, target: str, code: Ints, atoms: Floats) -> None:
         """Add a shift of each atom, to which rows belong from 1 on."""
-        if number:
-            self.at_rows[target] = _members(code, number)
-            self.add(target, target, _ATOM_SCALE, np.eye(number))
+        if len(atoms):
+            self.points[target] = atoms, _members(code, len(atoms))
+            self.add(target, target, _ATOM_SCALE, np.eye(len(atoms)))
 
     def add_levels(
         self, grouping: Grouping, kinds: Mapping[str, Floats], integrated: bool
@@ -306,7 +314,8 @@ class _Terms:
             f"curves for each of the {number:,} levels of {grouping.column!r}",
             "groups need many items each: give group= a column with fewer levels, or leave it out",
         )
-        self.at_rows[grouping.name] = by_level(self.at_rows["curve"], code, number)
+        shared = self.points["curve"][1]
+        self.points[grouping.name] = list(grouping.levels), by_level(shared, code, number)
         if not integrated:
             for kind, values in kinds.items():
                 at_levels = np.asarray(np.kron(np.eye(number), values), dtype=float)
@@ -319,7 +328,7 @@ class _Terms:
             tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds),
             np.repeat(np.arange(len(kinds)), [block.shape[1] for block in kinds.values()]),
             values,
-            self.at_rows["curve"] @ values,
+            shared @ values,
         )
 
     def add_exposure(self, spline: Spline, wiggle: float) -> Floats:
@@ -327,9 +336,9 @@ class _Terms:
         rows, x = self.rows, self.rows.log_size
         basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
         if len(basis.knots) > 1:
-            self.add_atoms("exposure_atom", rows.size_atom, len(rows.size_atoms))
+            self.add_atoms("exposure_atom", rows.size_atom, rows.size_atoms)
             x = np.clip(x, basis.knots[0], basis.knots[-1])  # of atoms
-            self.at_rows["exposure"] = spline_matrix(x, basis.knots)
+            self.points["exposure"] = basis.knots, spline_matrix(x, basis.knots)
             scale = wiggle if spline.wiggle is None else spline.wiggle
             self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
         return basis.knots

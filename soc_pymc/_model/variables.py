@@ -27,6 +27,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.link.vm import VMLinker
+from pytensor.tensor.utils import safe_signature
 from scipy import linalg, optimize, special
 
 from .._lib.arrays import Floats, Ints
@@ -141,9 +142,7 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
 # --- variables -----------------------------------------------------------------------------------
 
 
-def _variable(
-    name: str, law: Any, transform: Transform, signature: str, *inputs: Any, dims: Any = None
-) -> Any:
+def _variable(name: str, law: Any, transform: Transform, *inputs: Any, dims: Any = None) -> Any:
     """A variable with a law's prior, given its parameters, then those of the coordinates."""
 
     def logp(value: Any, *inputs: Any) -> Any:
@@ -163,7 +162,8 @@ def _variable(
         dist=dist,
         logp=logp,
         support_point=mode,
-        signature=signature,
+        ndim_supp=transform.ndim_supp,
+        ndims_params=[np.ndim(x) for x in inputs],
         dims=dims,
         transform=transform,
     )
@@ -174,7 +174,7 @@ def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull
     log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
     scale = pm.Data(f"{label}_prior_scale", np.asarray(prior_scale))
     shape = pm.Data(f"{label}_sd_shape", density_shape(_POSITIONS, log_density))
-    return _variable(name, pm.HalfNormal, ScaleTransform(), "(),(),(s)->()", scale, scale, shape)
+    return _variable(name, pm.HalfNormal, ScaleTransform(), scale, scale, shape)
 
 
 # --- coefficients ---------------------------------------------------------------------------------
@@ -245,8 +245,7 @@ def _block(
     # log tau is finite where 1/tau^2 overflows
     log_sd = pt.log(tau) - 0.5 * pt.log1p(precision * tau**2)
     inputs = 0.0, tau, pull * pt.exp(2.0 * log_sd), pt.exp(log_sd)
-    law, signature = (pm.Normal, AffineTransform()), "(),(),(k),(k)->(k)"
-    return _variable(name, *law, signature, *inputs, dims=block.dim)
+    return _variable(name, pm.Normal, AffineTransform(), *inputs, dims=block.dim)
 
 
 def _line(part: Coefficients, before: Any, widths: Any) -> Any:
@@ -259,8 +258,8 @@ def _line(part: Coefficients, before: Any, widths: Any) -> Any:
     # makes the terms orthogonal to the line in the information
     centre = centre - pt.dot(pm.Data(f"{label}_shift", known.line_shift), before)
     root = root if widths is None else root * widths[:, None]
-    law, signature = (pm.Normal, AffineTransform()), "(k),(k),(k),(k,k)->(k)"
-    return _variable(part.names[-1], *law, signature, mean, sd, centre, root, dims=dim)
+    inputs = mean, sd, centre, root
+    return _variable(part.names[-1], pm.Normal, AffineTransform(), *inputs, dims=dim)
 
 
 def add_level_scales(
@@ -333,7 +332,7 @@ def shared(arrays: Any) -> tuple[Any, ...]:
 def observe_curves(name: str, curves: Mapping[str, Any], data: RowSums) -> None:
     """Add the observed variable of a single family, given both curves at the rows."""
     cells, sums = data.cells(), type(data)
-    signature = _signature("(),()", [x.ndim - 1 for x in cells])
+    signature = safe_signature([0, 0, *(x.ndim - 1 for x in cells)], [0])
     pm.CustomDist(
         name,
         *[pm.Deterministic(curve, values, dims="bin") for curve, values in curves.items()],
@@ -361,12 +360,6 @@ def _compiled_totals(op: Any, node: Any) -> tuple[Any, None]:
     return random.args[0], None
 
 
-def _signature(predictors: str, number: Sequence[int]) -> str:
-    """Signature of a number from predictors and arrays with these numbers of dims."""
-    cores = (",".join(f"c{k}_{axis}" for axis in range(n)) for k, n in enumerate(number))
-    return f"{predictors},({'),('.join(cores)})->()"
-
-
 def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Floats) -> None:
     """Add the observed variable of a mixture given the predictors (rows, J)."""
     core, law = [x.ndim for x in cells.arrays], cells.forms.law.name
@@ -382,7 +375,8 @@ def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Float
         predictors,
         *shared(cells.arrays),
         observed=sums,
-        signature=_signature("(j)", core),
+        ndim_supp=0,
+        ndims_params=[1, *core],
         logp=logp,
         dims="bin",
     )

@@ -86,26 +86,16 @@ def make_space(model: pm.Model) -> Space:
     return Space(model, variables, tuple(np.shape(part) for part in point), start)
 
 
-def density(space: Space, chunk: int = CHUNK) -> Evaluate:
-    """The model's log density and gradient on all rows, exactly."""
-    rows, logp = space.batched(_summed(space.model.logp(sum=False)))
-    function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
-    return finite(function, chunk)
-
-
 def rest_log_density(built: Problem, model: pm.Model) -> Any:
     """Log density without the outcomes."""
     unobserved = [v for v in model.basic_RVs if v.name != built.observed]
-    return _summed(model.logp(vars=[*unobserved, *model.potentials], sum=False))
-
-
-def _summed(factors: Sequence[Any]) -> Any:
-    """Sum of all factors, one after the other: the interpreter adds up at most 32 at once."""
+    factors = model.logp(vars=[*unobserved, *model.potentials], sum=False)
+    # one after the other: the interpreter adds up at most 32 at once
     return reduce(add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors))
 
 
 def near_density(built: Problem, space: Space) -> Evaluate:
-    """`density` to about 1e-3 nats: polynomials replace the rows over the curves' range."""
+    """The log density to about 1e-3 nats: polynomials stand for rows over the curves' range."""
     chunk = max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
     model = space.model
     values = model.replace_rvs_by_values([model[name] for name in built.predictors])
@@ -134,7 +124,9 @@ def with_likelihood(
     types = [pt.tensor(dtype="float64", shape=(None,) * x.ndim).type for x in inputs]
     wrapped = wrap_py(types, [pt.dvector, *types])(likelihood)
     value, *slopes = wrapped(*inputs)
-    gradient = pt.grad(others.sum(), rows, known_grads=dict(zip(inputs, slopes, strict=True)))
+    # other terms may depend on the inputs too
+    likelihood_part = sum((x * slope).sum() for x, slope in zip(inputs, slopes, strict=True))
+    gradient = pt.grad(others.sum() + likelihood_part, rows, consider_constant=slopes)
     return finite(pytensor.function([rows], [others + value, gradient], mode=mode()), chunk)
 
 
@@ -228,7 +220,7 @@ def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> N
 
 
 def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
-    """`density` in which draw s uses only the minibatch in row s (modulo) of `bins`."""
+    """The log density in which draw s uses only the minibatch in row s (modulo) of `bins`."""
     # all bins' quadratics at the mode are one quadratic in the coefficients, and only the small
     # remainder is summed over the minibatch (a control variate: Quiroz et al. 2019)
     model, number = space.model, len(built.score)
