@@ -5,7 +5,7 @@ the component's position z and eta of the score t. The first two eta follow from
 and variance, which have the terms and priors of the single family.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -53,7 +53,7 @@ class MergedRows:
 
     of: Ints  # (rows of the curves,): merged row of each
     items: Floats  # (merged rows,): number of items
-    average: Any  # (merged rows, rows of the curves): sparse, to means over the items
+    average: Callable[[Floats], Floats]  # from values at rows of the curves to means over items
     score: Floats  # score at the mean position on the axis of the mean
     position: Floats  # this position
     base: Frame  # at the rows
@@ -156,17 +156,21 @@ def _merged(
             current, number = [row], number + 1
         code[row] = number
     items = np.bincount(code, n)
-    average = sparse.csr_array((n / items[code], (code, np.arange(len(n)))))
-    location, position = average @ fine.location, average @ mean.position
+    members = sparse.csr_array((n, (code, np.arange(len(n)))))
+
+    def average(values: Floats) -> Floats:
+        return np.asarray(((members @ values).T / items).T)
+
+    location, position = average(fine.location), average(mean.position)
     return MergedRows(
         code,
         items,
         average,
         mean.axis.inverse(position),
         position,
-        Frame(average @ fine.mean_curve, location, np.exp(average @ log_spread)),
-        average @ np.column_stack(values),
-        average @ (within + (fine.location - location[code]) ** 2),
+        Frame(average(fine.mean_curve), location, np.exp(average(log_spread))),
+        average(np.column_stack(values)),
+        average(within + (fine.location - location[code]) ** 2),
     )
 
 
@@ -230,7 +234,7 @@ def _mixture(
     basis = make_basis(rows.position, rows.items, prior.knots if prior.mixture else _KNOTS)
     drifts = basis.centred(rows.position, rows.items, _FEW)
     along = np.column_stack([np.ones(len(basis.knots)), drifts])
-    lines = [rows.average @ curve.design.line for curve in curves]
+    lines = [rows.average(curve.design.line) for curve in curves]
     lines += [spline_matrix(rows.position, basis.knots) @ along] * number
     means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
     for level, sd, drift in priors.values():
@@ -242,7 +246,7 @@ def _mixture(
         replace(
             block,
             name=f"{family.curves[k]}_{block.name}",
-            design=np.kron(rows.average @ block.design, np.eye(2 + number)[:, [k]]),
+            design=np.kron(rows.average(block.design), np.eye(2 + number)[:, [k]]),
         )
         for k, block in terms
     )
