@@ -18,7 +18,7 @@ from ..data.statistics import Statistics
 from ..families.components import Components, Frame, cell_points, stretching
 from ..families.family import ZERO, Family
 from ..families.mixture_rows import MixtureCells
-from ..families.mixture_weights import WeightForms
+from ..families.mixture_weights import Law, WeightForms
 from ..families.row_sums import Columns
 from .laplace import Curvature, Laplace, find_mode, floored
 from .pilot import Pilot
@@ -201,35 +201,41 @@ def _cells(
     return MixtureCells(forms, start, items[order], density, constant, atom)
 
 
-def _interleaved(matrices: Sequence[Floats]) -> Floats:
-    """A design with rows for every predictor, fastest, from the functions of each."""
-    units = np.eye(len(matrices))[:, :, None]
-    return np.hstack([np.kron(*pair) for pair in zip(matrices, units, strict=True)])
+def _interleaved(matrices: Sequence[Floats], units: Floats) -> Floats:
+    """A design with rows for every predictor, fastest, from functions of those with these units."""
+    parts = zip(matrices, units[:, :, None], strict=True)
+    return np.hstack([np.kron(matrix, unit) for matrix, unit in parts]).astype(float)
 
 
-def _mixture(
-    family: Family,
-    prior: Any,
-    pilot: Pilot,
-    joint: Columns,
-    states: Sequence[State],
-    wider: Floats,
-) -> Mixture:
-    """Predictors, their priors and cells, on a grid around curves."""
-    curves, rows = pilot.curves, _merged(family.components, pilot, states, wider)
-    z, path = family.components.z, family.components.law.has_path
+def _weight_priors(
+    law: Law, z: Floats, prior: Any
+) -> tuple[dict[str, tuple[float, float, Any]], Floats]:
+    """Mean, sd and sds of drift of each coefficient of log weights, and their functions of z."""
     wiggles = np.empty((len(z), 0))
-    priors: dict[str, tuple[float, float, Any]] = {}  # mean, sd, and sds of drift by label
-    if path:
+    priors: dict[str, tuple[float, float, Any]] = {}
+    if law.has_path:
         sd, drift = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
         priors["path"] = _PATH, sd, drift
     if prior.mixture:
-        wiggles = _functions(z, prior.functions, narrow=not path)
-        priors |= {} if path else {"narrow": (*_NARROW, prior.drift)}
-        for k in range(3, 3 + wiggles.shape[1] - (not path)):
+        wiggles = _functions(z, prior.functions, narrow=not law.has_path)
+        priors |= {} if law.has_path else {"narrow": (*_NARROW, prior.drift)}
+        for k in range(3, 3 + wiggles.shape[1] - (not law.has_path)):
             priors[f"z{k}"] = 0.0, prior.shape, prior.drift
     if prior.zero:
         priors[ZERO] = _ZERO, _ZERO_SD, _ZERO_DRIFT
+    # neither the path nor a share of zeros is a function of z
+    functions = np.zeros((len(z), len(priors)))
+    functions[:, [label not in ("path", ZERO) for label in priors]] = wiggles
+    return priors, functions
+
+
+def _mixture(
+    family: Family, prior: Any, pilot: Pilot, joint: Columns, states: Sequence[State], wider: Floats
+) -> Mixture:
+    """Predictors, their priors and cells, on a grid around curves."""
+    curves, components = pilot.curves, family.components
+    rows = _merged(components, pilot, states, wider)
+    priors, functions = _weight_priors(components.law, components.z, prior)
     number = len(priors)
     basis = make_basis(rows.position, rows.items, prior.knots if prior.mixture else _KNOTS)
     drifts = basis.centred(rows.position, rows.items, _FEW)
@@ -246,11 +252,12 @@ def _mixture(
         replace(
             block,
             name=f"{family.curves[k]}_{block.name}",
-            design=np.kron(rows.average(block.design), np.eye(2 + number)[:, [k]]),
+            design=_interleaved([rows.average(block.design)], np.eye(2 + number)[[k]]),
         )
         for k, block in terms
     )
-    design = Design(_interleaved(lines), np.concatenate(means), np.concatenate(sds), blocks)
+    line, line_mean = _interleaved(lines, np.eye(2 + number)), np.concatenate(means)
+    design = Design(line, line_mean, np.concatenate(sds), blocks)
     widths = [x.shape[1] for x in (*(block.design for block in blocks), *lines)]
     predictor = np.repeat([*(k for k, _ in terms), *range(2 + number)], widths)
     columns = predictor == 0, predictor == 1
@@ -259,24 +266,12 @@ def _mixture(
         for curve, name, part in zip(curves, family.curves, columns, strict=True)
         for output in curve.outputs(name)
     ]
-    at_knots = _spread(_interleaved([along] * number), predictor > 1)
+    at_knots = _spread(_interleaved([along] * number, np.eye(number)), predictor > 1)
     coords = {"weight_knot": basis.knots, "weight_function": list(priors)}
     outputs.append(Output("weight_coefficient", coords, at_knots))
-    # neither the path nor a share of zeros is a function of z
-    functions = np.zeros((len(z), number))
-    functions[:, [label not in ("path", ZERO) for label in priors]] = wiggles
-    forms = family.components.forms(rows.base, functions, rows.start, prior.mixture)
+    forms = components.forms(rows.base, functions, rows.start, prior.mixture)
     cells = _cells(family, joint, rows, forms, prior.zero)
-    return Mixture(
-        states,
-        wider,
-        rows,
-        functions,
-        design,
-        columns,
-        outputs,
-        cells,
-    )
+    return Mixture(states, wider, rows, functions, design, columns, outputs, cells)
 
 
 def _spread(matrix: Floats, columns: Bools) -> Floats:

@@ -133,11 +133,10 @@ def build(
         mixture, laplace = place_mixture(stats, family, prior, pilot)
         parts = (Coefficients("", "", mixture.design, laplace, mixture.outputs),)
     else:
+        known = zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
         parts = tuple(
             Coefficients(f"{curve.name}_", f"{name}_", curve.design, laplace, curve.outputs(name))
-            for curve, laplace, name in zip(
-                pilot.curves, pilot.laplaces, family.curves, strict=True
-            )
+            for curve, laplace, name in known
         )
     problem = Problem(pm.Model(), family, pilot, parts, mixture)
     problem.model.add_coords(_coords(problem))
@@ -194,7 +193,6 @@ def mixture_data(problem: Problem) -> xr.Dataset:
 
 # --- the prior ------------------------------------------------------------------------------------
 
-
 _Drawn = dict[str, tuple[tuple[str, ...], Floats]]  # dims and values by name
 
 
@@ -205,24 +203,18 @@ def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Data
         drawn |= _of_coefficients(part, draws, rng)
     if built.pilot.levels:
         drawn |= _of_levels(built, drawn, draws, rng)
-    coords = built.model.coords
-    used = {dim for dims, _ in drawn.values() for dim in dims}
-    return xr.Dataset(
-        {name: (("chain", "draw", *dims), values[None]) for name, (dims, values) in drawn.items()},
-        {
-            "chain": [0],
-            "draw": np.arange(draws),
-            **{dim: np.asarray(coords[dim]) for dim in used if coords.get(dim)},
-        },
-    )
+    prior = xr.Dataset({x: (("chain", "draw", *dims), v[None]) for x, (dims, v) in drawn.items()})
+    coords = {dim: np.asarray(built.model.coords.get(dim, ())) for dim in prior.dims}
+    coords |= {"chain": np.zeros(1, dtype=int), "draw": np.arange(draws)}
+    return prior.assign_coords({dim: labels for dim, labels in coords.items() if len(labels)})
 
 
 def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -> _Drawn:
     """Scales, coefficients and their outputs."""
     drawn: _Drawn = {}
     coefficients = []
-    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
-        name = f"{part.variable}{block.name}"
+    blocks = zip(part.names, part.design.blocks, part.laplace.blocks, strict=False)
+    for name, block, laplace in blocks:
         scale = np.abs(rng.normal(0.0, block.scale, draws))
         # drawn before the rotation, which the outcomes define, so that curves do not depend on them
         values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
@@ -231,7 +223,7 @@ def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -
         drawn[name] = (block.dim,), values @ laplace.rotation
     mean, sd = part.design.line_mean, part.design.line_sd
     coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
-    drawn[f"{part.variable}line"] = (f"{part.label}line_term",), coefficients[-1]
+    drawn[part.names[-1]] = (f"{part.label}line_term",), coefficients[-1]
     for output in part.outputs:
         drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
     return drawn

@@ -217,9 +217,8 @@ def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
             )
         return Axis(spline.scale)
     n = items_beside(stats, atom_bins(stats, atoms))
-    score = np.concatenate(
-        [[np.nanmin(data["score_min"])], stats.edges, [np.nanmax(data["score_max"])]]
-    )
+    low, high = np.nanmin(data["score_min"]), np.nanmax(data["score_max"])
+    score = np.array([low, *stats.edges, high])
     fraction = np.concatenate([[0.0], np.cumsum(n) / n.sum()])
     rising = np.concatenate([[True], (np.diff(score) > 0) & (np.diff(fraction) > 0)])
     return Axis(RANK, tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))

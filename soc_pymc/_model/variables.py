@@ -375,8 +375,7 @@ def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Float
         predictors,
         *shared(cells.arrays),
         observed=sums,
-        ndim_supp=0,
-        ndims_params=[1, *core],
+        signature=safe_signature([1, *core], [0]),
         logp=logp,
         dims="bin",
     )
