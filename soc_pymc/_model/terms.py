@@ -303,11 +303,11 @@ class _Terms:
     ) -> LevelTerms | None:
         """Add deviations of levels, each kind with its own scale; return them if `integrated`."""
         code, number = grouping.code[self.rows.group], len(grouping.levels)
-        knots, functions = np.hstack(list(kinds.values())).shape
-        columns = number * functions
+        functions, names = np.hstack(list(kinds.values())), [f"{grouping.name}_{k}" for k in kinds]
+        columns = number * functions.shape[1]
         size = columns * (4 * len(code) + columns)  # matrices of both curves
         if integrated:
-            size = _DRAWS * _COPIES * number * knots
+            size = _DRAWS * _COPIES * number * len(functions)
         refuse_beyond_memory(
             8.0 * size,
             f"curves for each of the {number:,} levels of {grouping.column!r}",
@@ -316,19 +316,14 @@ class _Terms:
         shared = self.points["curve"][1]
         self.points[grouping.name] = list(grouping.levels), by_level(shared, code, number)
         if not integrated:
-            for kind, values in kinds.items():
+            for name, (kind, values) in zip(names, kinds.items(), strict=True):
                 at_levels = np.asarray(np.kron(np.eye(number), values), dtype=float)
-                self.add(f"{grouping.name}_{kind}", grouping.name, _GROUP_SCALES[kind], at_levels)
+                self.add(name, grouping.name, _GROUP_SCALES[kind], at_levels)
             return None
-        values = np.hstack(list(kinds.values()))
-        return LevelTerms(
-            grouping,
-            tuple(f"{grouping.name}_{kind}" for kind in kinds),
-            tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds),
-            np.repeat(np.arange(len(kinds)), [block.shape[1] for block in kinds.values()]),
-            values,
-            shared @ values,
-        )
+        scales = tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds)
+        kind_of = np.repeat(np.arange(len(kinds)), [x.shape[1] for x in kinds.values()])
+        at_rows = shared @ functions
+        return LevelTerms(grouping, tuple(names), scales, kind_of, functions, at_rows)
 
     def add_exposure(self, spline: Spline, wiggle: float) -> Floats:
         """Add a smooth term in log exposure of mean 0, whose line is penalised too; its knots."""

@@ -1,9 +1,9 @@
 """Parameters and outcomes as PyMC variables, in coordinates close to a standard normal.
 
 Parameters have plain priors. The coordinates are PyMC transforms, which do not change the model: of
-a variable's inputs, only those of its prior affect its density, and the last two its coordinates.
-On the plain coordinates variational inference fails silently, because the width of the coefficients
-depends on the smoothing scale.
+a variable's inputs, only those of its prior affect its density, and the last two before its random
+generator its coordinates. On the plain coordinates variational inference fails silently, because
+the width of the coefficients depends on the smoothing scale.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ class ScaleTransform(Transform):
 
     @staticmethod
     def _constants(*inputs: Any) -> Sequence[Any]:
-        scale, shape = _coordinates(inputs)
+        *_, scale, shape, _ = inputs
         return scale, *(shape[i] for i in range(4))
 
     def backward(self, value: Any, *inputs: Any) -> Any:
@@ -97,25 +97,20 @@ class AffineTransform(Transform):
 
     def backward(self, value: Any, *inputs: Any) -> Any:
         """Coefficients at w."""
-        centre, root = _coordinates(inputs)
+        *_, centre, root, _ = inputs
         return centre + (root * value if root.ndim == 1 else pt.dot(root, value))
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """W at coefficients."""
-        centre, root = _coordinates(inputs)
+        *_, centre, root, _ = inputs
         if root.ndim == 1:
             return (value - centre) / root
         return pt.linalg.solve_triangular(root, value - centre, lower=False)
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log determinant of the root."""
-        _, root = _coordinates(inputs)
+        *_, root, _ = inputs
         return pt.log(root if root.ndim == 1 else pt.diagonal(root)).sum()
-
-
-def _coordinates(inputs: Sequence[Any]) -> Sequence[Any]:
-    """The last two inputs of a variable, which are followed by its random generator."""
-    return inputs[-3:-1]
 
 
 def density_shape(q: Floats, log_density: Floats) -> Floats:
