@@ -7,7 +7,7 @@ deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,6 @@ from .rows import Rows, atom_bins, items_beside, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
 CURVES = ("mean", "variance")
-# where terms have values beside the rows: ends of the outputs' names, and dims
-_TARGETS = {
-    "curve": ("", "{curve}_knot"),
-    "bin": ("_of_bin", "effect_bin"),
-    "atom": ("_of_atom", "atom"),
-    "exposure": ("_by_exposure", "{curve}_exposure_knot"),
-    "exposure_atom": ("_of_exposure_atom", "exposure_atom"),
-}
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
@@ -48,8 +40,9 @@ class Block:
     name: str
     design: Floats  # values of its functions at the rows, (rows, k)
     scale: float  # of the half-normal prior of tau
-    # where its functions have further values: one of `_TARGETS` (the shared curve at its knots, or
-    # what else is added), or the name of a grouping (its levels' curves at the knots)
+    # where its functions have further values: "curve" (the shared curve at its knots), the name of
+    # a grouping (its levels' curves at the knots), "exposure" (at the knots of log exposure),
+    # "exposure_atom", "atom" or "bin" (what each of these adds)
     target: str
     values: Floats  # (size of the target, k)
     dim: str  # of the coefficients
@@ -116,6 +109,14 @@ class State:
         return State(coefficients, tuple(0.5 * block.scale for block in design.blocks))
 
 
+class Points(NamedTuple):
+    """Where terms have values beside the rows."""
+
+    ending: str  # of the output's name
+    coords: Mapping[str, Any]  # labels by dim; levels of groups have a second one, the knots
+    to_rows: Any  # matrix (rows, points) from values here to those at the rows
+
+
 @dataclass(frozen=True)
 class LevelTerms:
     """Deviations of a grouping's levels from a curve that are integrated out of the likelihood."""
@@ -138,8 +139,7 @@ class Curve:
     design: Design  # at the rows
     position: Floats  # of the rows on the axis
     size_knots: Floats  # of the term in log exposure, if there is one
-    # labels of the points of each target, and the matrix (rows, points) from values there to rows
-    points: Mapping[str, tuple[Any, Any]]
+    points: Mapping[str, Points]  # by target
     levels: LevelTerms | None = None  # of the grouping that is integrated out
 
     def outputs(self, variable: str) -> list["Output"]:
@@ -153,26 +153,20 @@ class Curve:
             matrix[:, end - block.values.shape[1] : end] = block.values
         outputs = []
         for target, matrix in matrices.items():
-            labels = self.points[target][0]
-            coords = {_TARGETS.get(target, ("", target))[1].format(curve=self.name): labels}
-            if target not in _TARGETS:
-                matrix = matrix + np.tile(shared, (len(labels), 1))
-                coords[f"{self.name}_knot"] = self.basis.knots
-            outputs.append(Output(_output_name(variable, target), coords, matrix))
+            ending, coords, _ = self.points[target]
+            if len(coords) > 1:
+                matrix = matrix + np.tile(shared, (len(matrix) // len(shared), 1))
+            outputs.append(Output(variable + ending, coords, matrix))
         return outputs
 
     def row_matrices(self, variable: str) -> dict[str, Any]:
         """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
         # curves of levels include the shared one
-        weights = {"curve": 1.0 - sum(target not in _TARGETS for target in self.points)}
+        weights = {"curve": 1.0 - sum(len(points.coords) > 1 for points in self.points.values())}
         return {
-            _output_name(variable, target): sparse.csr_array(weights.get(target, 1.0) * matrix)
-            for target, (_, matrix) in self.points.items()
+            variable + points.ending: sparse.csr_array(weights.get(target, 1.0) * points.to_rows)
+            for target, points in self.points.items()
         }
-
-
-def _output_name(variable: str, target: str) -> str:
-    return variable + _TARGETS.get(target, (f"_of_{target}",))[0]
 
 
 @dataclass(frozen=True)
@@ -252,7 +246,7 @@ def make_curve(
     slope = spline.slope or default.slope
     of_slope = spread if spline.slope is None and name == CURVES[1] and spread > 0 else per
     shared = spline_matrix(u, basis.knots)
-    terms = _Terms(name, rows, default.unit, {"curve": (basis.knots, shared)})
+    terms = _Terms(name, rows, default.unit, Points("", {f"{name}_knot": basis.knots}, shared))
     if bin_effects:
         terms.add_bins()
     terms.add_atoms("atom", rows.atom, rows.atoms)
@@ -274,28 +268,30 @@ def make_curve(
 class _Terms:
     """Terms of one curve: blocks, and the points of their targets."""
 
-    def __init__(self, curve: str, rows: Rows, unit: float, points: dict[str, Any]) -> None:
-        self.curve, self.rows, self.unit, self.points = curve, rows, unit, points
+    def __init__(self, curve: str, rows: Rows, unit: float, knots: Points) -> None:
+        self.curve, self.rows, self.unit, self.points = curve, rows, unit, {"curve": knots}
         self.blocks: list[Block] = []
 
     def add(self, term: str, target: str, scale: float, values: Floats) -> None:
         """Add a term from its functions' values at the points of its target."""
         dim = f"{self.curve}_basis" if term == "wiggle" else f"{self.curve}_{term}_basis"
-        design = self.points[target][1] @ values
+        design = self.points[target].to_rows @ values
         self.blocks.append(Block(term, design, scale * self.unit, target, values, dim))
 
     def add_bins(self) -> None:
         """Add an effect of each place along the scores."""
         rows, place_of = self.rows, self.rows.keys.place_of
         bins = np.flatnonzero(np.isin(place_of, rows.place))
-        self.points["bin"] = bins, _members(1 + np.searchsorted(bins, rows.bin), len(bins))
+        members = _members(1 + np.searchsorted(bins, rows.bin), len(bins))
+        self.points["bin"] = Points("_of_bin", {"effect_bin": bins}, members)
         places, place = np.unique(place_of[bins], return_inverse=True)
         self.add("bin_effect", "bin", _BIN_SCALE, np.eye(len(places))[place])
 
     def add_atoms(self, target: str, code: Ints, atoms: Floats) -> None:
         """Add a shift of each atom, to which rows belong from 1 on."""
         if len(atoms):
-            self.points[target] = atoms, _members(code, len(atoms))
+            members = _members(code, len(atoms))
+            self.points[target] = Points(f"_of_{target}", {target: atoms}, members)
             self.add(target, target, _ATOM_SCALE, np.eye(len(atoms)))
 
     def add_levels(
@@ -313,8 +309,10 @@ class _Terms:
             f"curves for each of the {number:,} levels of {grouping.column!r}",
             "groups need many items each: give group= a column with fewer levels, or leave it out",
         )
-        shared = self.points["curve"][1]
-        self.points[grouping.name] = list(grouping.levels), by_level(shared, code, number)
+        _, knots, shared = self.points["curve"]
+        coords = {grouping.name: list(grouping.levels), **knots}
+        to_rows = by_level(shared, code, number)
+        self.points[grouping.name] = Points(f"_of_{grouping.name}", coords, to_rows)
         if not integrated:
             for name, (kind, values) in zip(names, kinds.items(), strict=True):
                 at_levels = np.asarray(np.kron(np.eye(number), values), dtype=float)
@@ -332,7 +330,9 @@ class _Terms:
         if len(basis.knots) > 1:
             self.add_atoms("exposure_atom", rows.size_atom, rows.size_atoms)
             x = np.clip(x, basis.knots[0], basis.knots[-1])  # of atoms
-            self.points["exposure"] = basis.knots, spline_matrix(x, basis.knots)
+            coords = {f"{self.curve}_exposure_knot": basis.knots}
+            to_rows = spline_matrix(x, basis.knots)
+            self.points["exposure"] = Points("_by_exposure", coords, to_rows)
             scale = wiggle if spline.wiggle is None else spline.wiggle
             self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
         return basis.knots
