@@ -423,13 +423,9 @@ def _called_from_numba(op: MixtureLogMarginal, **kwargs: Any) -> Any:
 
 def _within_bounds(predictors: Any, bounds: Bounds) -> Any:
     """Log density that penalises curves beyond what the components can represent."""
-    scaled = bounds.relative(predictors[:, 0], predictors[:, 1])
-    least = np.array([-bounds.farthest, bounds.low])
-    most = np.array([bounds.farthest, bounds.high])
-    least[np.isnan(least)], most[np.isnan(most)] = -np.inf, np.inf  # where there is no bound
+    mean, spread = bounds.relative(predictors[:, 0], predictors[:, 1])
+    low, high = np.fmax(bounds.low, -np.inf), np.fmin(bounds.high, np.inf)  # NaN is no bound
+    ends = (mean, -bounds.farthest, bounds.farthest), (spread, low, high)
     # not clip, which the interpreter applies number by number
-    excess = [
-        x - pt.minimum(pt.maximum(x, low), high)
-        for x, low, high in zip(scaled, least, most, strict=True)
-    ]
+    excess = (x - pt.minimum(pt.maximum(x, least), most) for x, least, most in ends)
     return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess)
