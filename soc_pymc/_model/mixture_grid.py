@@ -5,24 +5,26 @@ the component's position z and eta of the score t. The first two eta follow from
 and variance, which have the terms and priors of the single family.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy import sparse
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints
 from ..data.statistics import Statistics
 from ..families.components import Components, Frame, stretching
 from ..families.family import ZERO, Family
 from ..families.mixture_rows import MixtureCells, cell_points
+from ..families.mixture_weights import Law, WeightForms
 from ..families.row_sums import Columns
 from .laplace import Curvature, Laplace, find_mode, floored
 from .pilot import Pilot
-from .rows import Rows, cells_of, pooled
+from .rows import cells_of, pooled
 from .splines import make_basis, spline_matrix
-from .terms import Curve, Design, Output, State, interleaved
+from .terms import Design, Output, State
 
 # bins are merged while the base distribution hardly changes, but not to fewer than this
 _MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40
@@ -51,61 +53,38 @@ class MergedRows:
 
     of: Ints  # (rows of the curves,): merged row of each
     items: Floats  # (merged rows,): number of items
+    average: Callable[[Floats], Floats]  # from values at rows of the curves to means over items
     score: Floats  # score at the mean position on the axis of the mean
     position: Floats  # this position
     base: Frame  # at the rows
     start: Floats  # (merged rows, 2): both curves of the Laplace start
     spread: Floats  # variance of the items' own locations around the row's
 
-    def averaged(self, values: Floats, n: Floats) -> Floats:
-        """Means of columns of the curves' rows (rows, k) with `n` items each."""
-        total = np.zeros((len(self.items), values.shape[1]))
-        np.add.at(total, self.of, values * n[:, None])
-        return np.asarray(total / self.items[:, None])
-
 
 @dataclass(frozen=True)
-class WeightDesign:
+class Mixture:
     """A mixture's log marginal, as `laplace.Target` with one design for all predictors.
 
     The design has 2 + F rows per merged row, predictors fastest: both curves, then coefficients of
     the F further functions of the log weights.
     """
 
+    states: Sequence[State]  # of the curves that place the grid of components
+    wider: Floats  # increase of the second curve there, at its knots
     rows: MergedRows
     functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
-    labels: tuple[str, ...]  # names of the F functions
-    knots: Floats  # (K,): positions on the axis of the mean
     design: Design
-    # the functions' coefficients at `knots` (K F, functions fastest), from those of the line
-    at_knots: Floats
-    columns: tuple[Ints, Ints]  # of each curve's coefficients in the design
+    columns: tuple[Bools, Bools]  # of each curve's coefficients in the design
+    outputs: Sequence[Output]  # of both curves, and the functions' coefficients at their knots
     cells: MixtureCells
 
-    def outputs(self, curves: Sequence[Curve], names: Sequence[str]) -> list[Output]:
-        """Outputs of both curves, and the functions' coefficients at their knots."""
-        outputs = []
-        for curve, name, columns in zip(curves, names, self.columns, strict=True):
-            for output in curve.outputs(name):
-                wide = np.zeros((len(output.matrix), self.design.whole.shape[1]))
-                wide[:, columns] = output.matrix
-                outputs.append(replace(output, matrix=wide))
-        before = self.design.whole.shape[1] - self.at_knots.shape[1]
-        matrix = np.pad(self.at_knots, ((0, 0), (before, 0)))
-        dims, shape = ("weight_knot", "weight_function"), (-1, len(self.labels))
-        return [*outputs, Output("weight_coefficient", dims, matrix, shape)]
-
-    def start(self, states: Sequence[State]) -> State:
-        """Both curves at states of the single family, whose weights the path gives."""
-        start = State.starting(self.design, np.zeros(self.design.whole.shape[1]))
-        coefficients, _ = start.prior(self.design)
-        for state, columns in zip(states, self.columns, strict=True):
+    def start(self) -> State:
+        """The curves that place the grid, under the single family, whose weights the path gives."""
+        coefficients = np.zeros(self.design.whole.shape[1])
+        coefficients[self.design.line_columns] = self.design.line_mean
+        for state, columns in zip(self.states, self.columns, strict=True):
             coefficients[columns] = state.coefficients
-        return replace(start, coefficients=coefficients)
-
-    def curve_states(self, state: State) -> list[State]:
-        """Both curves of a joint state, the opposite of `start`; their scales are arbitrary."""
-        return [State(state.coefficients[columns], ()) for columns in self.columns]
+        return State.starting(self.design, coefficients)
 
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""
@@ -136,156 +115,171 @@ class WeightDesign:
         moved[:, 0] /= self.rows.base.spread
         return float(np.abs(moved).max()) / _FARTHEST
 
+    def is_settled(self, mode: State) -> bool:
+        """True if the mode is near the curves that placed the grid."""
+        shift = self.predictors(mode.coefficients)[:, :2] - self.rows.start
+        distance = np.abs(shift[:, 0]) / self.rows.base.spread, np.abs(shift[:, 1])
+        near = np.maximum(*distance) < _NEAR
+        return bool(np.average(near, weights=self.rows.items) > _MOST_NEAR)
 
-def merged(
-    components: Components,
-    stats: Statistics,
-    rows: Rows,
-    curves: tuple[Curve, Curve],
-    values: Sequence[Floats],
-    raised: Floats,
-    within: Floats,
+
+def _merged(
+    components: Components, pilot: Pilot, states: Sequence[State], wider: Floats
 ) -> MergedRows:
     """Merge rows of neighbouring bins while their components hardly differ."""
+    rows, (mean, variance) = pilot.rows, pilot.curves
+    values = [state.at(curve.design) for curve, state in zip(pilot.curves, states, strict=True)]
+    raised = spline_matrix(variance.position, variance.basis.knots) @ wider
     fine = components.base(values[0], values[1] + raised)
-    within = within * components.rise(fine) ** 2
+    within = pilot.data.spread * components.rise(fine) ** 2
     n, log_spread = rows.n.astype(float), np.log(fine.spread)
-    order = np.lexsort((rows.bin, rows.size, rows.group))
-    series = np.stack([rows.group, rows.size, rows.atom])[:, order]
-    block = rows.bin[order]
-    new = (np.diff(series, axis=1, prepend=-1) != 0).any(axis=0)
-    edges = np.flatnonzero(new | (np.diff(block, prepend=-1) != 0))
-    code = np.empty(len(n), dtype=np.int64)
-    current: NDArray[np.intp] = np.empty(0, dtype=np.intp)
-    number = -1
-    for first, last in zip(edges, [*edges[1:], len(n)], strict=True):
-        rows_of_run = order[first:last]
-        tried = rows_of_run if new[first] else np.concatenate([current, rows_of_run])
-        share = n[tried] / n[tried].sum()
-        centre = share @ fine.location[tried]
-        shift = share @ (within[tried] + (fine.location[tried] - centre) ** 2)
-        looser = _LOOSER if n[tried].sum() < _FEW_ITEMS * n.sum() else 1.0
-        same = not new[first] and (
-            shift <= (looser * _MOST_SHIFT) ** 2 * np.exp(2.0 * share @ log_spread[tried])
-            and np.ptp(log_spread[tried]) <= looser * _MOST_STRETCH
-            and n[tried].sum() <= n.sum() / _FEWEST_BINS
+    series = np.stack([rows.group, rows.size, rows.atom], axis=1)
+
+    def alike(members: list[int]) -> bool:
+        if (series[members[-1]] != series[members[0]]).any():
+            return False
+        share, spread = n[members] / n[members].sum(), log_spread[members]
+        centre = share @ fine.location[members]
+        shift = share @ (within[members] + (fine.location[members] - centre) ** 2)
+        looser = _LOOSER if n[members].sum() < _FEW_ITEMS * n.sum() else 1.0
+        return bool(
+            shift <= (looser * _MOST_SHIFT) ** 2 * np.exp(2.0 * share @ spread)
+            and np.ptp(spread) <= looser * _MOST_STRETCH
+            and n[members].sum() <= n.sum() / _FEWEST_BINS
         )
-        current = tried if same else rows_of_run
-        number += not same
-        code[rows_of_run] = number
 
-    def mean(x: Floats) -> Floats:
-        return np.bincount(code, n * x) / np.bincount(code, n)
+    code, number = np.empty(len(n), dtype=np.int64), -1
+    current: list[int] = []
+    for row in np.lexsort((rows.bin, rows.size, rows.group)).tolist():
+        current = [*current, row]
+        if len(current) == 1 or not alike(current):
+            current, number = [row], number + 1
+        code[row] = number
+    items = np.bincount(code, n)
+    members = sparse.csr_array((n, (code, np.arange(len(n)))))
 
-    location = mean(fine.location)
-    spread = mean(within + (fine.location - location[code]) ** 2)
-    position = mean(curves[0].position)
+    def average(values: Floats) -> Floats:
+        return np.asarray(((members @ values).T / items).T)
+
+    location, position = average(fine.location), average(mean.position)
     return MergedRows(
         code,
-        np.bincount(code, n),
-        curves[0].axis.inverse(position),
+        items,
+        average,
+        mean.axis.inverse(position),
         position,
-        Frame(mean(fine.mean_curve), location, np.exp(mean(log_spread))),
-        np.stack([mean(x) for x in values], axis=1),
-        spread,
+        Frame(average(fine.mean_curve), location, np.exp(average(log_spread))),
+        average(np.column_stack(values)),
+        average(within + (fine.location - location[code]) ** 2),
     )
 
 
-def make_cells(
-    family: Family,
-    cells: Columns,
-    rows: MergedRows,
-    functions: Floats,
-    *,
-    heavy: bool,
-    zero: bool,
+def _cells(
+    family: Family, joint: Columns, rows: MergedRows, forms: WeightForms, zero: bool
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
-    components, log_likelihood = family.components, family.outcome.forms.log_likelihood
-    z, cells = components.z, pooled({**cells, "row": rows.of[cells["row"]]})
-    row_of = cells["row"]
-    variance = rows.base.width(rows.spread)
-    cell, data, items = cell_points(family, cells, variance[row_of])
-    order = np.argsort(row_of[cell], kind="stable")
-    items, b = items[order], row_of[cell][order]
-    start = np.concatenate([[0], np.cumsum(np.bincount(b, minlength=len(rows.items)))])
-    place = rows.base.places(z)
-    density = np.empty((len(b), len(z)), dtype=np.float32)
-    atom = np.zeros(len(b) if zero else 0, dtype=np.float32)
+    joint = pooled({**joint, "row": rows.of[joint["row"]]})
+    variance, places = rows.base.width(rows.spread), rows.base.places(family.components.z)
+    cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
+    row_of_cell = joint["row"][cell]
+    order = np.argsort(row_of_cell, kind="stable")
+    start = np.searchsorted(row_of_cell[order], np.arange(len(rows.items) + 1))
+    density = np.empty((len(order), places.shape[1]), dtype=np.float32)
+    atom = np.zeros(len(order) if zero else 0, dtype=np.float32)
     constant = np.zeros(len(rows.items))
-    for k in range(len(rows.items)):
-        part = slice(start[k], start[k + 1])
-        row_of_cell = b[part]
-        y, size = (x[order][part] for x in data)
-        theta = components.parameters(place[row_of_cell], variance[row_of_cell, None])
-        densities = family.log_marginal(y[:, None], size[:, None], *theta)
-        top = densities.max(axis=1)
+    for k, (begin, end) in enumerate(pairwise(start)):
+        part = slice(begin, end)
+        y, size = (values[order[part]] for values in outcomes)
+        theta = family.components.parameters(places[[k]], variance[[k], None])
+        log = family.log_marginal(y[:, None], size[:, None], *theta)
+        top = log.max(axis=1)
         if zero:
-            at_zero = log_likelihood(y, size, np.zeros(len(top)))
+            at_zero = family.outcome.forms.log_likelihood(y, size, np.zeros(len(top)))
             top = np.maximum(top, at_zero)
             atom[part] = np.exp(at_zero - top)
-        density[part] = np.exp(densities - top[:, None])
-        constant[k] = items[part] @ top
-    forms = components.forms(rows.base, functions, rows.start, heavy)
-    return MixtureCells(forms, start.astype(np.int64), items, density, constant, atom)
+        density[part] = np.exp(log - top[:, None])
+        constant[k] = items[order[part]] @ top
+    return MixtureCells(forms, start, items[order], density, constant, atom)
 
 
-def make_weights(
-    family: Family,
-    prior: Any,
-    rows: MergedRows,
-    curves: tuple[Curve, Curve],
-    n: Floats,
-    joint: Columns,
-) -> WeightDesign:
-    """Predictors, their priors and cells; `n` are the items of the curves' rows."""
-    z, path = family.components.z, family.components.law.has_path
-    priors: dict[str, tuple[float, float, tuple[float, ...]]] = {}
-    if path:
-        sd, drift = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
-        priors["path"] = _PATH, sd, (drift,) * (1 + _FEW)
+def _interleaved(matrices: Sequence[Floats], units: Floats) -> Floats:
+    """A design with rows for every predictor, fastest, from functions of those with these units."""
+    parts = zip(matrices, units[:, :, None], strict=True)
+    return np.hstack([np.kron(matrix, unit) for matrix, unit in parts]).astype(float)
+
+
+def _weight_priors(
+    law: Law, z: Floats, prior: Any
+) -> tuple[dict[str, tuple[float, float, Any]], Floats]:
+    """Mean, sd and sds of drift of each coefficient of log weights, and their functions of z."""
     wiggles = np.empty((len(z), 0))
+    priors: dict[str, tuple[float, float, Any]] = {}
+    if law.has_path:
+        sd, drift = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
+        priors["path"] = _PATH, sd, drift
     if prior.mixture:
-        wiggles = _functions(z, prior.functions, narrow=not path)
-        priors |= {} if path else {"narrow": (*_NARROW, (prior.drift,) * (1 + _FEW))}
-        for k in range(3, 3 + wiggles.shape[1] - (not path)):
-            priors[f"z{k}"] = (0.0, prior.shape, (prior.drift,) * (1 + _FEW))
+        wiggles = _functions(z, prior.functions, narrow=not law.has_path)
+        priors |= {} if law.has_path else {"narrow": (*_NARROW, prior.drift)}
+        for k in range(3, 3 + wiggles.shape[1] - (not law.has_path)):
+            priors[f"z{k}"] = 0.0, prior.shape, prior.drift
     if prior.zero:
-        priors[ZERO] = (_ZERO, _ZERO_SD, _ZERO_DRIFT)
-    labels = tuple(priors)
-    number = len(labels)
-    # most local first: the coordinates of each are given those before it
-    blocks = [
-        replace(
-            block,
-            name=f"{family.curves[k]}_{block.name}",
-            design=interleaved({k: rows.averaged(block.design, n)}, 2 + number),
-        )
-        for k in (1, 0)
-        for block in curves[k].design.blocks
-    ]
+        priors[ZERO] = _ZERO, _ZERO_SD, _ZERO_DRIFT
+    # neither the path nor a share of zeros is a function of z
+    functions = np.zeros((len(z), len(priors)))
+    functions[:, [label not in ("path", ZERO) for label in priors]] = wiggles
+    return priors, functions
+
+
+def _mixture(
+    family: Family, prior: Any, pilot: Pilot, joint: Columns, states: Sequence[State], wider: Floats
+) -> Mixture:
+    """Predictors, their priors and cells, on a grid around curves."""
+    curves, components = pilot.curves, family.components
+    rows = _merged(components, pilot, states, wider)
+    priors, functions = _weight_priors(components.law, components.z, prior)
+    number = len(priors)
     basis = make_basis(rows.position, rows.items, prior.knots if prior.mixture else _KNOTS)
-    knots, drifts = basis.knots, basis.centred(rows.position, rows.items, _FEW)
-    along = np.column_stack([np.ones(len(knots)), drifts])
-    lines = dict(enumerate(rows.averaged(curve.design.line, n) for curve in curves))
-    lines |= dict.fromkeys(range(2, 2 + number), spline_matrix(rows.position, knots) @ along)
+    drifts = basis.centred(rows.position, rows.items, _FEW)
+    along = np.column_stack([np.ones(len(basis.knots)), drifts])
+    lines = [rows.average(curve.design.line) for curve in curves]
+    lines += [spline_matrix(rows.position, basis.knots) @ along] * number
     means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
     for level, sd, drift in priors.values():
         means.append(np.concatenate([[level], np.zeros(drifts.shape[1])]))
-        sds.append(np.array([sd, *drift[: drifts.shape[1]]]))
-    at_knots = interleaved(dict.fromkeys(range(number), along), number)
-    design = Design(
-        interleaved(lines, 2 + number), np.concatenate(means), np.concatenate(sds), tuple(blocks)
+        sds.append(np.concatenate([[sd], np.resize(drift, drifts.shape[1])]))
+    # most local first: the coordinates of each are given those before it
+    terms = [(k, block) for k in (1, 0) for block in curves[k].design.blocks]
+    blocks = tuple(
+        replace(
+            block,
+            name=f"{family.curves[k]}_{block.name}",
+            design=_interleaved([rows.average(block.design)], np.eye(2 + number)[[k]]),
+        )
+        for k, block in terms
     )
-    line_sizes = [curve.design.line.shape[1] for curve in curves]
-    sizes = [c.design.whole.shape[1] - k for c, k in zip(curves, line_sizes, strict=True)]
-    predictor = np.repeat([1, 0, 0, 1], [sizes[1], sizes[0], *line_sizes])
-    columns = np.flatnonzero(predictor == 0), np.flatnonzero(predictor == 1)
-    # neither the path nor a share of zeros is a function of z
-    functions = np.zeros((len(z), number))
-    functions[:, [label not in ("path", ZERO) for label in labels]] = wiggles
-    cells = make_cells(family, joint, rows, functions, heavy=prior.mixture, zero=prior.zero)
-    return WeightDesign(rows, functions, labels, knots, design, at_knots, columns, cells)
+    line, line_mean = _interleaved(lines, np.eye(2 + number)), np.concatenate(means)
+    design = Design(line, line_mean, np.concatenate(sds), blocks)
+    widths = [x.shape[1] for x in (*(block.design for block in blocks), *lines)]
+    predictor = np.repeat([*(k for k, _ in terms), *range(2 + number)], widths)
+    columns = predictor == 0, predictor == 1
+    outputs = [
+        replace(output, matrix=_spread(output.matrix, part))
+        for curve, name, part in zip(curves, family.curves, columns, strict=True)
+        for output in curve.outputs(name)
+    ]
+    at_knots = _spread(_interleaved([along] * number, np.eye(number)), predictor > 1)
+    coords = {"weight_knot": basis.knots, "weight_function": list(priors)}
+    outputs.append(Output("weight_coefficient", coords, at_knots))
+    forms = components.forms(rows.base, functions, rows.start, prior.mixture)
+    cells = _cells(family, joint, rows, forms, prior.zero)
+    return Mixture(states, wider, rows, functions, design, columns, outputs, cells)
+
+
+def _spread(matrix: Floats, columns: Bools) -> Floats:
+    """A matrix with its columns in the place of some of others, which are 0."""
+    wide = np.zeros((len(matrix), len(columns)))
+    wide[:, columns] = matrix
+    return wide
 
 
 def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
@@ -310,59 +304,22 @@ def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
 # --- grids around curves, and the mode of the mixture on a grid ------------------------------
 
 
-@dataclass(frozen=True)
-class GridMixture:
-    """A mixture on one grid, with its mode."""
-
-    states: Sequence[State]  # of the curves that place the grid
-    wider: Floats  # increase of the second curve there, at its knots
-    design: WeightDesign
-    laplace: Laplace
-
-    @property
-    def is_settled(self) -> bool:
-        """True if the mode is near the curves that placed the grid."""
-        rows = self.design.rows
-        shift = self.design.predictors(self.laplace.state.coefficients)[:, :2] - rows.start
-        distance = np.abs(shift[:, 0]) / rows.base.spread, np.abs(shift[:, 1])
-        return bool(np.average(np.maximum(*distance) < _NEAR, weights=rows.items) > _MOST_NEAR)
-
-
-def place_mixture(stats: Statistics, family: Family, prior: Any, pilot: Pilot) -> GridMixture:
-    """The mixture around the pilot's curves; with zeros these are moved to its mode."""
+def place_mixture(
+    stats: Statistics, family: Family, prior: Any, pilot: Pilot
+) -> tuple[Mixture, Laplace]:
+    """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
     # zeros pull the pilot towards 0 and widen it
-    basis = pilot.curves[1].outputs("")[0].matrix
-    sds = _sds(basis, pilot.laplaces[1])
-    states = [laplace.state for laplace in pilot.laplaces]
-    mixture = _on_grid(stats, family, prior, pilot, states, sds)
-    for _ in range(_MOVES if prior.zero else 0):
-        if mixture.is_settled:
+    joint, second = cells_of(stats, pilot.rows, "joint"), pilot.curves[1].outputs("")[0].matrix
+    states, laplace, at_knots = [x.state for x in pilot.laplaces], pilot.laplaces[1], second
+    for _ in range(1 + _MOVES * prior.zero):
+        wider = np.minimum(_WIDENING * _sds(at_knots, laplace), _MOST_WIDENING)
+        mixture = _mixture(family, prior, pilot, joint, states, wider)
+        (laplace,) = find_mode(mixture, [mixture.start()], ahead=True)
+        if mixture.is_settled(laplace.state):
             break
-        states = mixture.design.curve_states(mixture.laplace.state)
-        wide = np.zeros((len(basis), mixture.design.design.whole.shape[1]))
-        wide[:, mixture.design.columns[1]] = basis
-        mixture = _on_grid(stats, family, prior, pilot, states, _sds(wide, mixture.laplace))
-    return mixture
-
-
-def _on_grid(
-    stats: Statistics,
-    family: Family,
-    prior: Any,
-    pilot: Pilot,
-    states: Sequence[State],
-    sds: Floats,
-) -> GridMixture:
-    """The mixture on a grid at curves; `sds` are posterior sds of the second at its knots."""
-    curves, rows = pilot.curves, pilot.rows
-    wider = np.minimum(_WIDENING * sds, _MOST_WIDENING)
-    at_rows = [state.at(curve.design) for curve, state in zip(curves, states, strict=True)]
-    raised = spline_matrix(curves[1].position, curves[1].basis.knots) @ wider
-    merged_rows = merged(family.components, stats, rows, curves, at_rows, raised, pilot.data.spread)
-    joint = cells_of(stats, rows, "joint")
-    design = make_weights(family, prior, merged_rows, curves, rows.n, joint)
-    (laplace,) = find_mode(design, [design.start(states)], ahead=True)
-    return GridMixture(states, wider, design, laplace)
+        states = [State(laplace.state.coefficients[columns], ()) for columns in mixture.columns]
+        at_knots = _spread(second, mixture.columns[1])
+    return mixture, laplace
 
 
 def _sds(matrix: Floats, laplace: Laplace) -> Floats:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import xarray as xr
 
 from .._lib.arguments import A
@@ -13,16 +12,16 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.statistics import STATISTICS, Statistics
 from ..families.family import FAMILIES, Family, family_of_kind
-from ..families.mixture_rows import SIGNATURE
-from ..families.mixture_weights import Bounds
 from ..families.priors import Prior
-from ..families.row_sums import RowSums
-from .coordinates import Coefficients, add_coefficients, add_level_scales, totals
-from .likelihood import MixtureLogMarginal, shared, unbatched
-from .mixture_grid import GridMixture, place_mixture
+from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, Start, find_pilot
-
-_BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
+from .variables import (
+    Coefficients,
+    add_coefficients,
+    add_level_scales,
+    observe_curves,
+    observe_mixture,
+)
 
 
 @dataclass(frozen=True)
@@ -33,23 +32,25 @@ class Problem:
     family: Family
     pilot: Pilot
     coefficients: tuple[Coefficients, ...]
-    mixture: GridMixture | None = None
+    mixture: Mixture | None = None
     built_in: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
 
     @property
     def data(self) -> Any:
         """Sums of the likelihood's rows: `RowSums` or `MixtureCells`."""
-        return self.mixture.design.cells if self.mixture else self.pilot.data
+        return self.mixture.cells if self.mixture else self.pilot.data
 
     @property
     def score(self) -> Floats:
         """Score at the centre of each of the likelihood's rows."""
         mean = self.pilot.curves[0]
-        return self.mixture.design.rows.score if self.mixture else mean.axis.inverse(mean.position)
+        return self.mixture.rows.score if self.mixture else mean.axis.inverse(mean.position)
 
     @property
     def predictors(self) -> tuple[str, ...]:
         """Inputs of the likelihood, by row."""
+        if self.mixture:
+            return ("bin_predictor",)
         return tuple(f"bin_{curve}" for curve in self.family.curves)
 
     @property
@@ -125,11 +126,18 @@ def build(
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, start, full)
-    mixture = None
+    mixture: Mixture | None = None
+    parts: tuple[Coefficients, ...]
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
-        mixture = place_mixture(stats, family, prior, pilot)
-    parts = _coefficients(family, pilot, mixture)
+        mixture, laplace = place_mixture(stats, family, prior, pilot)
+        parts = (Coefficients("", "", mixture.design, laplace, mixture.outputs),)
+    else:
+        known = zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
+        parts = tuple(
+            Coefficients(f"{curve.name}_", f"{name}_", curve.design, laplace, curve.outputs(name))
+            for curve, laplace, name in known
+        )
     problem = Problem(pm.Model(), family, pilot, parts, mixture)
     problem.model.add_coords(_coords(problem))
     with problem.model:
@@ -138,48 +146,25 @@ def build(
             widths = add_level_scales(pilot.levels, pilot.curves, parts, family.curves)
         values = list(map(add_coefficients, parts, widths))
         if mixture:
-            _observe_mixture(problem, mixture, values[0], stats.data["sum_y"].to_numpy())
+            predictors = values[0].reshape((len(mixture.rows.score), -1))
+            totals = np.bincount(mixture.rows.of, stats.data["sum_y"].to_numpy()[pilot.rows.bin])
+            predictors = pm.Deterministic(problem.predictors[0], predictors)
+            observe_mixture(problem.observed, predictors, mixture.cells, totals)
         elif not pilot.levels:
-            _observe_curves(problem, values)
+            curves = dict(zip(problem.predictors, values, strict=True))
+            observe_curves(problem.observed, curves, pilot.data)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
     return replace(problem, built_in=frozenset(v.name for v in terms))
 
 
-def _coefficients(
-    family: Family, pilot: Pilot, mixture: GridMixture | None
-) -> tuple[Coefficients, ...]:
-    """Coefficients of both curves, or of a mixture's only design."""
-    if mixture:
-        outputs = tuple(mixture.design.outputs(pilot.curves, family.curves))
-        return (Coefficients("", "", mixture.design.design, mixture.laplace, outputs),)
-    return tuple(
-        Coefficients(f"{c.name}_", f"{name}_", c.design, laplace, tuple(c.outputs(name)))
-        for c, laplace, name in zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
-    )
-
-
 def _coords(problem: Problem) -> dict[str, Any]:
     """Coordinates of rows, curves, their terms and groupings."""
-    pilot, rows = problem.pilot, problem.pilot.rows
-    coords: dict[str, Any] = {
-        "bin": problem.score,
-        **{g.name: list(g.levels) for g in pilot.groupings},
-    }
-    points: dict[str, Any] = {
-        "exposure_atom": rows.size_atoms,
-        "atom": rows.atoms,
-        "effect_bin": rows.effect_bins,
-    }
-    for curve in pilot.curves:
-        points[f"{curve.name}_knot"] = curve.basis.knots
-        points[f"{curve.name}_exposure_knot"] = curve.size_knots
-    if problem.mixture:
-        points["weight_function"] = list(problem.mixture.design.labels)
-        points["weight_knot"] = problem.mixture.design.knots
+    groupings = {grouping.name: list(grouping.levels) for grouping in problem.pilot.groupings}
+    coords: dict[str, Any] = {"bin": problem.score, **groupings}
     for part in problem.coefficients:
         coords |= part.dims
-        used = {dim for output in part.outputs for dim in output.dims}
-        coords |= {dim: values for dim, values in points.items() if dim in used}
+        for output in part.outputs:
+            coords |= output.coords
     return coords
 
 
@@ -200,68 +185,13 @@ def mixture_data(problem: Problem) -> xr.Dataset:
             **pilot,
             "grid_raise": ("variance_knot", mixture.wider),
             "component_z": ("component", family.components.z),
-            "component_function": (("component", "weight_function"), mixture.design.functions),
+            "component_function": (("component", "weight_function"), mixture.functions),
         },
         {dim: np.asarray(coords[dim]) for dim in dims},
     )
 
 
-# --- the observed variable, whose sums are inputs: PyMC never releases a distribution's functions
-
-
-def _observe_curves(problem: Problem, values: list[Any]) -> None:
-    """Add the observed variable of a single family, given both curves at the rows."""
-    pairs = zip(problem.predictors, values, strict=True)
-    predictors = [pm.Deterministic(name, curve, dims="bin") for name, curve in pairs]
-    data: RowSums = problem.data
-    cells, sums = data.cells(), type(data)
-    rule = totals(sums, tuple(x.ndim for x in cells))
-    pm.CustomDist(
-        problem.observed,
-        *predictors,
-        *shared(cells),
-        observed=data.total,
-        random=rule,
-        signature=rule.signature,
-        logp=lambda _, *inputs: sums.log_marginal(pt, *inputs),
-        dims="bin",
-    )
-
-
-def _observe_mixture(problem: Problem, mixture: GridMixture, values: Any, sums: Floats) -> None:
-    """Add the observed variable of a mixture, with `sums` of outcomes by bin."""
-    rows, cells = mixture.design.rows, mixture.design.cells
-    predictors = values.reshape((len(problem.score), -1))
-    log_marginal = MixtureLogMarginal(cells.forms.law.name)
-    pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
-    pm.CustomDist(
-        problem.observed,
-        pm.Deterministic("bin_predictor", predictors),
-        pm.Data("bin_index", np.arange(len(problem.score)), dims="bin"),
-        *shared(cells.arrays),
-        observed=np.bincount(rows.of, sums[problem.pilot.rows.bin]),
-        signature=f"(j),(),{SIGNATURE}->()",
-        logp=lambda _, x, __, *arrays: log_marginal(x, *unbatched(SIGNATURE, arrays))[0],
-        dims="bin",
-    )
-
-
-def _within_bounds(predictors: Any, bounds: Bounds) -> Any:
-    """Log density that penalises curves beyond what the components can represent."""
-    scaled = bounds.relative(predictors[:, 0], predictors[:, 1])
-    least = np.array([-bounds.farthest, bounds.low])
-    most = np.array([bounds.farthest, bounds.high])
-    least[np.isnan(least)], most[np.isnan(most)] = -np.inf, np.inf  # where there is no bound
-    # not clip, which the interpreter applies number by number
-    excess = [
-        x - pt.minimum(pt.maximum(x, low), high)
-        for x, low, high in zip(scaled, least, most, strict=True)
-    ]
-    return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess)
-
-
 # --- the prior ------------------------------------------------------------------------------------
-
 
 _Drawn = dict[str, tuple[tuple[str, ...], Floats]]  # dims and values by name
 
@@ -273,24 +203,18 @@ def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Data
         drawn |= _of_coefficients(part, draws, rng)
     if built.pilot.levels:
         drawn |= _of_levels(built, drawn, draws, rng)
-    coords = built.model.coords
-    used = {dim for dims, _ in drawn.values() for dim in dims}
-    return xr.Dataset(
-        {name: (("chain", "draw", *dims), values[None]) for name, (dims, values) in drawn.items()},
-        {
-            "chain": [0],
-            "draw": np.arange(draws),
-            **{dim: np.asarray(coords[dim]) for dim in used if coords.get(dim)},
-        },
-    )
+    prior = xr.Dataset({x: (("chain", "draw", *dims), v[None]) for x, (dims, v) in drawn.items()})
+    coords = {dim: np.asarray(built.model.coords.get(dim, ())) for dim in prior.dims}
+    coords |= {"chain": np.zeros(1, dtype=int), "draw": np.arange(draws)}
+    return prior.assign_coords({dim: labels for dim, labels in coords.items() if len(labels)})
 
 
 def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -> _Drawn:
     """Scales, coefficients and their outputs."""
     drawn: _Drawn = {}
     coefficients = []
-    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
-        name = f"{part.variable}{block.name}"
+    blocks = zip(part.names, part.design.blocks, part.laplace.blocks, strict=False)
+    for name, block, laplace in blocks:
         scale = np.abs(rng.normal(0.0, block.scale, draws))
         # drawn before the rotation, which the outcomes define, so that curves do not depend on them
         values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
@@ -299,7 +223,7 @@ def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -
         drawn[name] = (block.dim,), values @ laplace.rotation
     mean, sd = part.design.line_mean, part.design.line_sd
     coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
-    drawn[f"{part.variable}line"] = (f"{part.label}line_term",), coefficients[-1]
+    drawn[part.names[-1]] = (f"{part.label}line_term",), coefficients[-1]
     for output in part.outputs:
         drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
     return drawn

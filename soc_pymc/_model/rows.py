@@ -5,7 +5,7 @@ exposure, a bin's items in one half-octave of exposures (or of the noise's sd).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -35,8 +35,7 @@ class Keys:
     grouped: bool
     size_cell: str  # column of cells with an item's size; empty without classes
     place_of: Ints  # place of every bin of the statistics; a place may have several bins
-    # of sizes that many items share, each a class of its own
-    atom_cells: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    atom_cells: Ints  # of sizes that many items share, each a class of its own
 
     def places(self, table: Columns) -> Ints:
         """Group and place of each line of a table as one number."""
@@ -45,12 +44,20 @@ class Keys:
 
     def __call__(self, table: Columns) -> Ints:
         """Number of each line's row."""
-        code = np.zeros(1, dtype=np.int64)
+        if not self.size_cell:
+            return self.places(table) * _CLASSES
+        cell = table[self.size_cell]
+        atom = _FIRST_ATOM + np.searchsorted(self.atom_cells, cell)
+        size = np.where(np.isin(cell, self.atom_cells), atom, cell >> CLASS)
+        return np.asarray(self.places(table) * _CLASSES + _CLASSES // 2 + size)
+
+    def table(self, stats: Statistics, name: str) -> Columns:
+        """A table's occupied lines."""
+        table = stats.table(name)
+        chosen = table["n"] > 0
         if self.size_cell:
-            cell = table[self.size_cell]
-            atom = np.searchsorted(self.atom_cells, cell)
-            code = np.where(np.isin(cell, self.atom_cells), _FIRST_ATOM + atom, cell >> CLASS)
-        return np.asarray(self.places(table) * _CLASSES + code + _CLASSES // 2)
+            chosen &= table[self.size_cell] != ZERO_EXPOSURE
+        return {column: values[chosen] for column, values in table.items()}
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,11 @@ class Rows:
 
     keys: Keys
     key: Ints  # rising number of each row
-    bin: Ints  # its first bin
+    group: Ints  # code of each row's group, 0 if groups are pooled
+    place: Ints  # number of its bins along the scores
+    bin: Ints  # the first of these
+    size: Ints  # its class of sizes
+    size_atom: Ints  # its atom of size: the k-th from 1, and 0 for other rows
     atom: Ints  # its atom: the k-th from 1, and 0 for other rows
     atoms: Floats  # scores of the atoms
     n: Floats  # items of each row
@@ -74,31 +85,6 @@ class Rows:
     def number(self) -> int:
         """Number of rows."""
         return len(self.n)
-
-    @property
-    def group(self) -> Ints:
-        """Code of each row's group, 0 if groups are pooled."""
-        return self.key // _CLASSES**2
-
-    @property
-    def place(self) -> Ints:
-        """Number of each row's bins along the scores."""
-        return self.key // _CLASSES % _CLASSES
-
-    @property
-    def size(self) -> Ints:
-        """Class of sizes of each row, 0 without classes."""
-        return self.key % _CLASSES - _CLASSES // 2
-
-    @property
-    def size_atom(self) -> Ints:
-        """Atom of size of each row: the k-th from 1, and 0 for other rows."""
-        return np.maximum(self.size - _FIRST_ATOM + 1, 0)
-
-    @property
-    def effect_bins(self) -> Ints:
-        """Bins of the statistics whose places have rows."""
-        return np.flatnonzero(np.isin(self.keys.place_of, self.place))
 
     @property
     def beside(self) -> Floats:
@@ -122,56 +108,56 @@ def rows_of(
     family.rows.check(stats.table("part"))
     if not most_bins:
         most_bins = MOST_BINS if by_size or grouped else stats.bins
-    keys = Keys(grouped, family.rows.size_cell if by_size else "", _places(stats, most_bins, atoms))
+    place_of = _places(stats, most_bins, atoms)
+    size_cell, no_cells = family.rows.size_cell if by_size else "", np.empty(0, dtype=np.int64)
+    keys = Keys(grouped, size_cell, place_of, no_cells)
     rows = _rows(stats, family, keys, atom_bins(stats, atoms))
     names = ("joint",) if by_size else ("part", *family.rows.margins)
     cells = {name: cells_of(stats, rows, name) for name in names}
-    if rows.keys.place_of[-1] + 1 < stats.bins:  # bins are merged
+    if place_of[-1] + 1 < stats.bins:  # bins are merged
         cells |= {name: pooled(cells[name]) for name in names if name != "part"}
     return rows, family.rows.of(rows.number, cells)
 
 
 def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows:
-    size_cell, by_size, place_of = keys.size_cell, bool(keys.size_cell), keys.place_of
-    base, size_atoms = _table(stats, "joint" if by_size else "part", keys), np.empty(0)
-    if by_size:
+    base, size_atoms = keys.table(stats, "joint" if keys.size_cell else "part"), np.empty(0)
+    log_sizes = np.zeros(len(base["n"]))
+    if keys.size_cell:
         log_sizes = np.log(family.outcome.forms.mean_size(base)).round(12)
-        common_sizes = _common_sizes(base[size_cell], log_sizes, base["n"])
+        common_sizes = _common_sizes(base[keys.size_cell], log_sizes, base["n"])
         keys = replace(keys, atom_cells=common_sizes["cell"].to_numpy())
-        size_atoms = np.exp(common_sizes["log"].to_numpy())
-    key, index, row = np.unique(keys(base), return_index=True, return_inverse=True)
-    n, log_size = np.bincount(row, base["n"]), np.zeros(len(key))
-    if by_size:
-        log_size = np.bincount(row, base["n"] * log_sizes) / n
-        log_size = log_size.round(12)  # items of one size have one position despite rounding
-        code = key % _CLASSES - _CLASSES // 2 - _FIRST_ATOM
-        log_size[code >= 0] = common_sizes["log"].to_numpy()[code[code >= 0]]
-    places, row_of_place = np.unique(keys.places(base)[index], return_inverse=True)
+        size_atoms = common_sizes["log"].to_numpy()
+    key, row = np.unique(keys(base), return_inverse=True)
+    places, size = np.divmod(key, _CLASSES)
+    group, place = np.divmod(places, _CLASSES)
+    size_atom = np.maximum(size - _CLASSES // 2 - _FIRST_ATOM + 1, 0)
+    n = np.bincount(row, base["n"])
+    # items of one size have one position despite rounding
+    log_size = (np.bincount(row, base["n"] * log_sizes) / n).round(12)
+    log_size[size_atom > 0] = size_atoms[size_atom[size_atom > 0] - 1]
     part = stats.table("part")
-    inside = np.isin(keys.places(part), places)
-    line = np.searchsorted(places, keys.places(part)[inside])
-    sums = {
-        name: np.bincount(line, part[name][inside], len(places))[row_of_place]
-        for name in _SUMS
-        if name in part
-    }
-    items = np.bincount(place_of, items_beside(stats, at_atoms))
-    share, place = items / items.sum(), key // _CLASSES % _CLASSES
-    first_bin = np.searchsorted(place_of, place)
+    places_of_part, line = np.unique(keys.places(part), return_inverse=True)
+    chosen = np.searchsorted(places_of_part, places)
+    items = np.bincount(keys.place_of, items_beside(stats, at_atoms))
+    first_bin = np.searchsorted(keys.place_of, place)
     atom = np.zeros(stats.bins, dtype=np.int64)
     atom[at_atoms] = 1 + np.arange(len(at_atoms))
     return Rows(
         keys=keys,
         key=key,
+        group=group,
+        place=place,
         bin=first_bin,
+        size=size,
+        size_atom=size_atom,
         atom=atom[first_bin],
         atoms=stats.data["score_min"].to_numpy()[at_atoms],
         n=n,
-        sums=sums,
+        sums={x: np.bincount(line, part[x])[chosen] for x in _SUMS if x in part},
         rank=((np.cumsum(items) - 0.5 * items) / items.sum())[place],
-        rank_width=share[place],
+        rank_width=(items / items.sum())[place],
         log_size=log_size,
-        size_atoms=size_atoms,
+        size_atoms=np.exp(size_atoms),
     )
 
 
@@ -189,19 +175,9 @@ def _common_sizes(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
 
 
 def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:
-    """A table of cells with a column ``row``, of the first bin and class of each."""
-    table = _table(stats, name, rows.keys)
-    keys = rows.keys if name == "joint" else replace(rows.keys, size_cell="")
-    return {**table, "row": np.searchsorted(rows.key, keys(table)).astype(np.int64)}
-
-
-def _table(stats: Statistics, name: str, keys: Keys) -> Columns:
-    """A table's occupied lines."""
-    table = stats.table(name)
-    chosen = table["n"] > 0
-    if name == "joint" and keys.size_cell:
-        chosen &= table[keys.size_cell] != ZERO_EXPOSURE
-    return {column: values[chosen] for column, values in table.items()}
+    """A table of cells with a column ``row``: joint cells, or any if rows have no classes."""
+    table = rows.keys.table(stats, name)
+    return {**table, "row": np.searchsorted(rows.key, rows.keys(table)).astype(np.int64)}
 
 
 def atom_bins(stats: Statistics, atoms: bool) -> Ints:

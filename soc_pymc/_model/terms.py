@@ -7,7 +7,7 @@ deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +24,7 @@ from ..families.scales import LOG, LOGIT, RANK, SCALES
 from .rows import Rows, atom_bins, items_beside, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
-WeakPriors = Callable[[str, float], tuple[Weak, Weak]]
-"""(scale of an axis, its centre) -> weak priors of the first and of the second curve."""
-
 CURVES = ("mean", "variance")
-# targets of terms that all groups have, and the dims of their outputs
-_ADDED = {
-    "exposure": "{curve}_exposure_knot",
-    "exposure_atom": "exposure_atom",
-    "atom": "atom",
-    "bin": "effect_bin",
-}
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 _DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
@@ -85,11 +75,6 @@ class Design:
         """Columns of `whole` that are the line's."""
         return slice(self.whole.shape[1] - self.line.shape[1], None)
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the blocks, then ``"line"``."""
-        return [*(block.name for block in self.blocks), "line"]
-
 
 @dataclass(frozen=True)
 class State:
@@ -124,6 +109,14 @@ class State:
         return State(coefficients, tuple(0.5 * block.scale for block in design.blocks))
 
 
+class Points(NamedTuple):
+    """Where terms have values beside the rows."""
+
+    ending: str  # of the output's name
+    coords: Mapping[str, Any]  # labels by dim; levels of groups have a second one, the knots
+    to_rows: Any  # matrix (rows, points) from values here to those at the rows
+
+
 @dataclass(frozen=True)
 class LevelTerms:
     """Deviations of a grouping's levels from a curve that are integrated out of the likelihood."""
@@ -146,51 +139,34 @@ class Curve:
     design: Design  # at the rows
     position: Floats  # of the rows on the axis
     size_knots: Floats  # of the term in log exposure, if there is one
-    at_rows: Mapping[str, Any]  # (rows, size) by target: from values at its points to the rows
+    points: Mapping[str, Points]  # by target
     levels: LevelTerms | None = None  # of the grouping that is integrated out
 
     def outputs(self, variable: str) -> list["Output"]:
         """The curve at its knots, called `variable`, those of levels, and what other terms add."""
-        knot, knots = f"{self.name}_knot", len(self.basis.knots)
-        sizes = {block.target: len(block.values) for block in self.design.blocks}
-        shared = self._matrix("curve", knots)
+        columns = self.design.whole.shape[1]
+        shared = np.zeros((len(self.basis.knots), columns))
         shared[:, self.design.line_columns] = self.basis.line
-        outputs = [Output(variable, (knot,), shared)]
-        groups = [target for target in sizes if target not in ("curve", *_ADDED)]
-        for target in (*groups, *(target for target in _ADDED if target in sizes)):
-            matrix = self._matrix(target, sizes[target])
-            dims: tuple[str, ...] = (_ADDED.get(target, "").format(curve=self.name),)
-            shape: tuple[int, ...] = (-1,)
-            if target in groups:
-                matrix = matrix + np.tile(shared, (len(matrix) // knots, 1))
-                dims, shape = (target, knot), (-1, knots)
-            outputs.append(Output(_output_name(variable, target), dims, matrix, shape))
+        matrices = {"curve": shared}
+        for block, end in zip(self.design.blocks, self.design.ends, strict=True):
+            matrix = matrices.setdefault(block.target, np.zeros((len(block.values), columns)))
+            matrix[:, end - block.values.shape[1] : end] = block.values
+        outputs = []
+        for target, matrix in matrices.items():
+            ending, coords, _ = self.points[target]
+            if len(coords) > 1:
+                matrix = matrix + np.tile(shared, (len(matrix) // len(shared), 1))
+            outputs.append(Output(variable + ending, coords, matrix))
         return outputs
 
     def row_matrices(self, variable: str) -> dict[str, Any]:
         """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
         # curves of levels include the shared one
-        shared_weight = 1.0 - sum(target not in ("curve", *_ADDED) for target in self.at_rows)
+        weights = {"curve": 1.0 - sum(len(points.coords) > 1 for points in self.points.values())}
         return {
-            _output_name(variable, target): sparse.csr_array(
-                shared_weight * matrix if target == "curve" else matrix
-            )
-            for target, matrix in self.at_rows.items()
+            variable + points.ending: sparse.csr_array(weights.get(target, 1.0) * points.to_rows)
+            for target, points in self.points.items()
         }
-
-    def _matrix(self, target: str, size: int) -> Floats:
-        """Values of all functions of the design at the points of a target."""
-        matrix = np.zeros((size, self.design.whole.shape[1]))
-        for block, end in zip(self.design.blocks, self.design.ends, strict=True):
-            if block.target == target:
-                matrix[:, end - block.values.shape[1] : end] = block.values
-        return matrix
-
-
-def _output_name(variable: str, target: str) -> str:
-    if target == "curve":
-        return variable
-    return f"{variable}_by_exposure" if target == "exposure" else f"{variable}_of_{target}"
 
 
 @dataclass(frozen=True)
@@ -198,9 +174,18 @@ class Output:
     """A quantity that is linear in the coefficients of a design."""
 
     name: str
-    dims: tuple[str, ...]
+    coords: Mapping[str, Any]  # labels by dim
     matrix: Floats  # (size, coefficients)
-    shape: tuple[int, ...] = (-1,)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the dims."""
+        return tuple(self.coords)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the dims."""
+        return tuple(map(len, self.coords.values()))
 
     def values(self, coefficients: Floats) -> Floats:
         """Values at coefficients (..., k)."""
@@ -226,9 +211,8 @@ def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
             )
         return Axis(spline.scale)
     n = items_beside(stats, atom_bins(stats, atoms))
-    score = np.concatenate(
-        [[np.nanmin(data["score_min"])], stats.edges, [np.nanmax(data["score_max"])]]
-    )
+    low, high = np.nanmin(data["score_min"]), np.nanmax(data["score_max"])
+    score = np.array([low, *stats.edges, high])
     fraction = np.concatenate([[0.0], np.cumsum(n) / n.sum()])
     rising = np.concatenate([[True], (np.diff(score) > 0) & (np.diff(fraction) > 0)])
     return Axis(RANK, tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
@@ -237,7 +221,7 @@ def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
 def make_curve(
     name: str,
     spline: Spline,
-    weak: WeakPriors,
+    weak: Callable[[str, float], tuple[Weak, Weak]],
     stats: Statistics,
     rows: Rows,
     *,
@@ -246,7 +230,7 @@ def make_curve(
     integrated: Grouping | None = None,
     bin_effects: bool = False,
 ) -> Curve:
-    """A curve's design with its terms and their priors."""
+    """A curve's design with its terms; `weak` gives the priors of both on a scale at a centre."""
     axis = axis_of(spline, stats, bool(len(rows.atoms)))
     u = positions(axis, rows)
     basis = make_basis(u, rows.beside, spline.knots)
@@ -261,97 +245,94 @@ def make_curve(
     per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
     slope = spline.slope or default.slope
     of_slope = spread if spline.slope is None and name == CURVES[1] and spread > 0 else per
-    terms = _Terms(name, rows, default.unit, spline_matrix(u, basis.knots))
+    shared = spline_matrix(u, basis.knots)
+    terms = _Terms(name, rows, default.unit, Points("", {f"{name}_knot": basis.knots}, shared))
     if bin_effects:
         terms.add_bins()
-    terms.add_atoms("atom", rows.atom, len(rows.atoms))
+    terms.add_atoms("atom", rows.atom, rows.atoms)
     levels, deviations = None, _deviations(basis, per)
     for grouping in groupings:
-        if grouping is integrated:
-            levels = terms.integrated(grouping, deviations)
-        else:
-            terms.add_levels(grouping, deviations)
+        levels = terms.add_levels(grouping, deviations, grouping is integrated) or levels
     size_knots = np.empty(0)
     if size is not None:
         size_knots = terms.add_exposure(size, weak_priors[0].wiggle)
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
-    line = terms.at_rows["curve"] @ basis.line
+    line = shared @ basis.line
     mean, sd = (np.array([level[k], slope[k] / of_slope])[: line.shape[1]] for k in (0, 1))
     design = Design(line, mean, sd, tuple(terms.blocks))
-    return Curve(name, axis, basis, design, u, size_knots, terms.at_rows, levels)
+    return Curve(name, axis, basis, design, u, size_knots, terms.points, levels)
 
 
 class _Terms:
-    """Terms of one curve: blocks, and matrices from values at the targets' points to the rows."""
+    """Terms of one curve: blocks, and the points of their targets."""
 
-    def __init__(self, curve: str, rows: Rows, unit: float, shared: Floats) -> None:
-        self.curve, self.rows, self.unit = curve, rows, unit
+    def __init__(self, curve: str, rows: Rows, unit: float, knots: Points) -> None:
+        self.curve, self.rows, self.unit, self.points = curve, rows, unit, {"curve": knots}
         self.blocks: list[Block] = []
-        self.at_rows: dict[str, Any] = {"curve": shared}
 
-    def add(self, term: str, target: str, scale: float, values: Floats, design: Any = None) -> None:
+    def add(self, term: str, target: str, scale: float, values: Floats) -> None:
         """Add a term from its functions' values at the points of its target."""
         dim = f"{self.curve}_basis" if term == "wiggle" else f"{self.curve}_{term}_basis"
-        design = self.at_rows[target] @ values if design is None else design
+        design = self.points[target].to_rows @ values
         self.blocks.append(Block(term, design, scale * self.unit, target, values, dim))
 
     def add_bins(self) -> None:
         """Add an effect of each place along the scores."""
-        rows, bins = self.rows, self.rows.effect_bins
-        self.at_rows["bin"] = _members(1 + np.searchsorted(bins, rows.bin), len(bins))
-        places = np.unique(rows.place)
-        place_of_bin = np.searchsorted(places, rows.keys.place_of[bins])
-        self.add("bin_effect", "bin", _BIN_SCALE, np.eye(len(places))[place_of_bin])
+        rows, place_of = self.rows, self.rows.keys.place_of
+        bins = np.flatnonzero(np.isin(place_of, rows.place))
+        members = _members(1 + np.searchsorted(bins, rows.bin), len(bins))
+        self.points["bin"] = Points("_of_bin", {"effect_bin": bins}, members)
+        places, place = np.unique(place_of[bins], return_inverse=True)
+        self.add("bin_effect", "bin", _BIN_SCALE, np.eye(len(places))[place])
 
-    def add_atoms(self, target: str, code: Ints, number: int) -> None:
+    def add_atoms(self, target: str, code: Ints, atoms: Floats) -> None:
         """Add a shift of each atom, to which rows belong from 1 on."""
-        if number:
-            self.at_rows[target] = _members(code, number)
-            self.add(target, target, _ATOM_SCALE, np.eye(number))
+        if len(atoms):
+            members = _members(code, len(atoms))
+            self.points[target] = Points(f"_of_{target}", {target: atoms}, members)
+            self.add(target, target, _ATOM_SCALE, np.eye(len(atoms)))
 
-    def add_levels(self, grouping: Grouping, kinds: Mapping[str, Floats]) -> None:
-        """Add deviations of levels in wiggle, slope and level, each with its own scale."""
+    def add_levels(
+        self, grouping: Grouping, kinds: Mapping[str, Floats], integrated: bool
+    ) -> LevelTerms | None:
+        """Add deviations of levels, each kind with its own scale; return them if `integrated`."""
         code, number = grouping.code[self.rows.group], len(grouping.levels)
-        columns = number * sum(functions.shape[1] for functions in kinds.values())
-        # matrices of both curves
-        _refuse_levels(grouping, 8.0 * columns * (4.0 * len(code) + columns))
-        shared = self._at_levels(grouping)
-        for kind, functions in kinds.items():
-            design = by_level(shared @ functions, code, number).toarray()
-            values = np.asarray(np.kron(np.eye(number), functions), dtype=float)
-            name, scale = f"{grouping.name}_{kind}", _GROUP_SCALES[kind]
-            self.add(name, grouping.name, scale, values, design)
-
-    def integrated(self, grouping: Grouping, kinds: Mapping[str, Floats]) -> LevelTerms:
-        """Deviations of levels whose coefficients are integrated out."""
-        values = np.hstack(list(kinds.values()))
-        _refuse_levels(grouping, 8.0 * _DRAWS * _COPIES * len(grouping.levels) * len(values))
-        return LevelTerms(
-            grouping,
-            tuple(f"{grouping.name}_{kind}" for kind in kinds),
-            tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds),
-            np.repeat(np.arange(len(kinds)), [block.shape[1] for block in kinds.values()]),
-            values,
-            self._at_levels(grouping) @ values,
+        functions, names = np.hstack(list(kinds.values())), [f"{grouping.name}_{k}" for k in kinds]
+        columns = number * functions.shape[1]
+        size = columns * (4 * len(code) + columns)  # matrices of both curves
+        if integrated:
+            size = _DRAWS * _COPIES * number * len(functions)
+        refuse_beyond_memory(
+            8.0 * size,
+            f"curves for each of the {number:,} levels of {grouping.column!r}",
+            "groups need many items each: give group= a column with fewer levels, or leave it out",
         )
-
-    def _at_levels(self, grouping: Grouping) -> Floats:
-        """The shared curve's matrix, after that of the levels' curves is added."""
-        shared: Floats = self.at_rows["curve"]
-        code = grouping.code[self.rows.group]
-        self.at_rows[grouping.name] = by_level(shared, code, len(grouping.levels))
-        return shared
+        _, knots, shared = self.points["curve"]
+        coords = {grouping.name: list(grouping.levels), **knots}
+        to_rows = by_level(shared, code, number)
+        self.points[grouping.name] = Points(f"_of_{grouping.name}", coords, to_rows)
+        if not integrated:
+            for name, (kind, values) in zip(names, kinds.items(), strict=True):
+                at_levels = np.asarray(np.kron(np.eye(number), values), dtype=float)
+                self.add(name, grouping.name, _GROUP_SCALES[kind], at_levels)
+            return None
+        scales = tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds)
+        kind_of = np.repeat(np.arange(len(kinds)), [x.shape[1] for x in kinds.values()])
+        at_rows = shared @ functions
+        return LevelTerms(grouping, tuple(names), scales, kind_of, functions, at_rows)
 
     def add_exposure(self, spline: Spline, wiggle: float) -> Floats:
         """Add a smooth term in log exposure of mean 0, whose line is penalised too; its knots."""
         rows, x = self.rows, self.rows.log_size
         basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
         if len(basis.knots) > 1:
-            self.add_atoms("exposure_atom", rows.size_atom, len(rows.size_atoms))
+            self.add_atoms("exposure_atom", rows.size_atom, rows.size_atoms)
             x = np.clip(x, basis.knots[0], basis.knots[-1])  # of atoms
-            self.at_rows["exposure"] = spline_matrix(x, basis.knots)
+            coords = {f"{self.curve}_exposure_knot": basis.knots}
+            to_rows = spline_matrix(x, basis.knots)
+            self.points["exposure"] = Points("_by_exposure", coords, to_rows)
             scale = wiggle if spline.wiggle is None else spline.wiggle
             self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
         return basis.knots
@@ -364,10 +345,8 @@ def _members(code: Ints, number: int) -> Any:
 
 def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
     """Functions at the knots by which levels of groups deviate from a curve."""
-    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES]}
-    if basis.line.shape[1] > 1:
-        kinds["slope"] = basis.line[:, 1:] / per
-    kinds["level"] = basis.line[:, :1]
+    level, slope = np.split(basis.line, [1], axis=1)
+    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES], "slope": slope / per, "level": level}
     return {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
 
 
@@ -377,24 +356,6 @@ def by_level(functions: Floats, level: Ints, number: int) -> Any:
     ends = np.arange(0, functions.size + 1, functions.shape[1])
     shape = len(functions), number * functions.shape[1]
     return sparse.csr_array((functions.ravel(), columns.ravel(), ends), shape=shape)
-
-
-def _refuse_levels(grouping: Grouping, size: float) -> None:
-    refuse_beyond_memory(
-        size,
-        f"curves for each of the {len(grouping.levels):,} levels of {grouping.column!r}",
-        "groups need many items each: give group= a column with fewer levels, or leave it out",
-    )
-
-
-def interleaved(functions: Mapping[int, Floats], predictors: int) -> Floats:
-    """A design (rows x predictors, k) with predictors fastest, from functions of some of them."""
-    columns = []
-    for predictor, matrix in functions.items():
-        wide = np.zeros((len(matrix), predictors, matrix.shape[1]))
-        wide[:, predictor] = matrix
-        columns.append(wide.reshape(-1, matrix.shape[1]))
-    return np.hstack(columns)
 
 
 def slopes(
@@ -411,17 +372,18 @@ def slopes(
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    shared, *others = curve.outputs("")
-    values = shared.values(coefficients)
-    groups = [output for output in others if len(output.dims) > 1]
-    deviations = {x.dims[0]: x.values(coefficients) - values for x in groups}
-    if curve.levels and of_levels is not None:
-        of_curve = of_levels[:, : curve.levels.values.shape[1]]
-        deviations[curve.levels.grouping.name] = of_curve @ curve.levels.values.T
-    total = functions @ values
+    outputs = {output.dims[0]: output.values(coefficients) for output in curve.outputs("")}
+    shared = outputs[f"{curve.name}_knot"]
+    total = functions @ shared
     for grouping in groupings:
-        at_rows = by_level(functions, grouping.code[group], len(grouping.levels))
-        total += at_rows @ deviations[grouping.name].ravel()
+        if grouping.name in outputs:
+            deviations = outputs[grouping.name] - shared
+        else:
+            assert curve.levels is not None
+            assert of_levels is not None
+            values = curve.levels.values.T
+            deviations = of_levels[:, : len(values)] @ values
+        total += (functions * deviations[grouping.code[group]]).sum(axis=1)
     return np.asarray(total)
 
 

@@ -13,9 +13,7 @@ from .family import Family
 from .mixture_weights import Law, WeightForms, solved
 from .row_sums import Columns
 
-SIGNATURE = "(h,b),(k,b,r),(b,r,m),(r,f),(b,r),(b,r),(s),(c),(c,r),(b),(z)"
-"""Dimensions of `MixtureCells.arrays`."""
-_FORMS = 6  # of these, arrays of the forms
+_FORMS = 6  # of `MixtureCells.arrays`, those of the forms
 _STEP = 1e-2  # of differences of slopes, which are rounded to single precision
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
 _LEAST_DENSITY = np.float32(1e-37)  # for a draw far from the data, single precision may underflow
@@ -88,6 +86,11 @@ class MixtureCells:
         value += self.constant[:, None]
         slope = np.moveaxis(slope, 2, 0)
         return value.T.reshape(predictors.shape[:-1]), slope.reshape(predictors.shape)
+
+    def by_draw(self, predictors: Floats) -> tuple[Floats, Floats]:
+        """Sums (draws,) over all rows at predictors (draws, rows, P), and slopes in these."""
+        value, slope = self.log_marginals(predictors)
+        return value.sum(axis=1), slope
 
     def _share_of_zeros(self, predictor: Floats) -> Floats:
         return special.expit(predictor) if len(self.atom) else np.zeros_like(predictor)

@@ -22,8 +22,8 @@ from pytensor.graph.traversal import ancestors
 from scipy import linalg, sparse
 
 from .._lib.arrays import Floats
-from .._model.likelihood import mode, shared
 from .._model.problem import Problem
+from .._model.variables import mode, shared
 from ..families.row_sums import RowSums, Surrogates, make_surrogates, polynomial_values
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
@@ -86,32 +86,22 @@ def make_space(model: pm.Model) -> Space:
     return Space(model, variables, tuple(np.shape(part) for part in point), start)
 
 
-def density(space: Space, chunk: int = CHUNK) -> Evaluate:
-    """The model's log density and gradient on all rows, exactly."""
-    rows, logp = space.batched(_summed(space.model.logp(sum=False)))
-    function = pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode())
-    return finite(function, chunk)
-
-
 def rest_log_density(built: Problem, model: pm.Model) -> Any:
     """Log density without the outcomes."""
     unobserved = [v for v in model.basic_RVs if v.name != built.observed]
-    return _summed(model.logp(vars=[*unobserved, *model.potentials], sum=False))
-
-
-def _summed(factors: Sequence[Any]) -> Any:
-    """Sum of all factors, one after the other: the interpreter adds up at most 32 at once."""
+    factors = model.logp(vars=[*unobserved, *model.potentials], sum=False)
+    # one after the other: the interpreter adds up at most 32 at once
     return reduce(add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors))
 
 
 def near_density(built: Problem, space: Space) -> Evaluate:
-    """`density` to about 1e-3 nats: polynomials replace the rows over the curves' range."""
+    """The log density to about 1e-3 nats: polynomials stand for rows over the curves' range."""
     chunk = max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
-    if built.mixture:  # few cells are summed exactly
-        return density(space, chunk)
     model = space.model
     values = model.replace_rvs_by_values([model[name] for name in built.predictors])
     rows, (*at_rows, others) = space.batched([*values, rest_log_density(built, model)])
+    if built.mixture:  # few cells are summed exactly
+        return with_likelihood(built.data.by_draw, others, rows, at_rows, chunk)
     curves = pytensor.function([rows], at_rows, mode=mode())
     draws = np.random.default_rng(0).normal(space.start, _WIDE, (_PROBES, space.dim))
     reached = [curves(draws[i : i + chunk]) for i in range(0, _PROBES, chunk)]
@@ -124,16 +114,19 @@ def near_density(built: Problem, space: Space) -> Evaluate:
 
 
 def with_likelihood(
-    likelihood: Callable[[Floats, Floats], tuple[Floats, Floats, Floats]],
+    likelihood: Callable[..., tuple[Floats, ...]],
     others: Any,
     rows: Any,
     inputs: Sequence[Any],
     chunk: int,
 ) -> Evaluate:
-    """Sum of a log density `others` and a likelihood that gives its slopes in two inputs."""
-    wrapped = wrap_py([pt.dmatrix] * 2, [pt.dvector, pt.dmatrix, pt.dmatrix])(likelihood)
+    """Sum of a log density `others` and a likelihood that gives its slopes in its inputs."""
+    types = [pt.tensor(dtype="float64", shape=(None,) * x.ndim).type for x in inputs]
+    wrapped = wrap_py(types, [pt.dvector, *types])(likelihood)
     value, *slopes = wrapped(*inputs)
-    gradient = pt.grad(others.sum(), rows, known_grads=dict(zip(inputs, slopes, strict=True)))
+    # other terms may depend on the inputs too
+    likelihood_part = sum((x * slope).sum() for x, slope in zip(inputs, slopes, strict=True))
+    gradient = pt.grad(others.sum() + likelihood_part, rows, consider_constant=slopes)
     return finite(pytensor.function([rows], [others + value, gradient], mode=mode()), chunk)
 
 
@@ -227,7 +220,7 @@ def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> N
 
 
 def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
-    """`density` in which draw s uses only the minibatch in row s (modulo) of `bins`."""
+    """The log density in which draw s uses only the minibatch in row s (modulo) of `bins`."""
     # all bins' quadratics at the mode are one quadratic in the coefficients, and only the small
     # remainder is summed over the minibatch (a control variate: Quiroz et al. 2019)
     model, number = space.model, len(built.score)

@@ -17,11 +17,11 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.reprs import short
 from .._lib.threads import ordered_map
-from .._model.likelihood import exact_slopes
 from .._model.pilot import check_joint_cells
 from .._model.rows import positions, rows_of
 from .._model.splines import Axis, natural_spline, place_knots, roughness, spline_matrix
 from .._model.terms import axis_of
+from .._model.variables import exact_slopes
 from ..data.statistics import Statistics
 from ..families.components import WIDTH
 from ..families.family import FAMILIES, Family

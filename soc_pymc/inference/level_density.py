@@ -18,8 +18,8 @@ from scipy import linalg, sparse
 
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
-from .._model.likelihood import mode
 from .._model.problem import Problem
+from .._model.variables import mode
 from ..families.row_sums import make_surrogates
 from .density import (
     NO_SLOPES,
