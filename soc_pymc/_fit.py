@@ -41,7 +41,6 @@ def fit(
     prior: Prior | Literal["auto"] | None = None,
     method: Method | None = None,
     *,
-    start: Fit | None = None,
     model: pm.Model | None = None,
     progress: bool | None = None,
 ) -> Fit:
@@ -61,13 +60,10 @@ def fit(
         it takes the default and says why.
     method
         ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
-        separately and takes no groups, `start` or `model`.
-    start
-        An earlier fit of the same kind of items, at whose curves the search for the mode begins. It
-        changes the result only within the tolerance of the search.
+        separately and takes neither groups nor `model`.
     model, progress
         ``soc.model(stats, prior)`` with added parameters, observations or potentials, which the
-        fit's ``posterior`` includes; not with ``"auto"`` or `start`. And whether to show progress.
+        fit's ``posterior`` includes; not with ``"auto"``. And whether to show progress.
 
     Returns
     -------
@@ -77,8 +73,8 @@ def fit(
     Raises
     ------
     FitError
-        If the statistics have no items, the model cannot be built from them, `start` is not a fit
-        of such items, or arguments exclude each other.
+        If the statistics have no items, the model cannot be built from them, or arguments exclude
+        each other.
 
     Warns
     -----
@@ -91,7 +87,7 @@ def fit(
     >>> soc.fit(stats, method=soc.VI(seed=1)).status.converged
     True
     """
-    fit_prior = partial(fitting.fit, stats, method=method, start=start, progress=progress)
+    fit_prior = partial(fitting.fit, stats, method=method, progress=progress)
     if not isinstance(prior, str):
         return fit_prior(prior, model=model)
     if prior != "auto":

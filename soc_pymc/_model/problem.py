@@ -20,7 +20,7 @@ from ..families.row_sums import RowSums
 from .coordinates import Coefficients, add_coefficients, add_level_scales, totals
 from .likelihood import MixtureLogMarginal, shared, unbatched
 from .mixture_grid import GridMixture, place_mixture
-from .pilot import Pilot, Start, find_pilot
+from .pilot import Pilot, find_pilot
 
 _BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 
@@ -119,12 +119,10 @@ def check_prior(prior: Any, stats: Statistics) -> None:
         )
 
 
-def build(
-    stats: Statistics, prior: Prior, start: Start | None = None, *, full: bool = False
-) -> Problem:
+def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
-    pilot = find_pilot(stats, family, prior, start, full)
+    pilot = find_pilot(stats, family, prior, full)
     mixture = None
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")

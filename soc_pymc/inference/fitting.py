@@ -21,14 +21,13 @@ from .clusters import for_clusters
 from .fit_tree import conventional, fit_tree
 from .five_steps import run_five_steps
 from .methods import NUTS, VI, FiveSteps, Method
-from .results import Fit, Status, outcome_roles
+from .results import Fit, Status
 from .sampling import run_nuts
 from .variational import run_variational
 
 _log = logging.getLogger(__name__)
 _METHOD = A(Method, "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)")
 _MODEL = A(pm.Model, "soc.model(stats, prior), to which you added terms")
-_START = A(Fit, "a fit that soc.fit returned")
 
 
 @one_blas_thread
@@ -37,13 +36,11 @@ def fit(
     prior: Prior | None = None,
     method: Method | None = None,
     *,
-    start: Fit | None = None,
     model: pm.Model | None = None,
     progress: bool | None = None,
 ) -> Fit:
     """Fit one prior to statistics: `soc.fit` describes the arguments."""
-    method, start = OrNone(_METHOD)(method, "method"), OrNone(_START)(start, "start")
-    model = OrNone(_MODEL)(model, "model")
+    method, model = OrNone(_METHOD)(method, "method"), OrNone(_MODEL)(model, "model")
     if not isinstance(stats, Statistics):
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
@@ -53,17 +50,12 @@ def fit(
     prior = family_of_kind(stats.kind).prior() if prior is None else prior
     method = VI() if method is None else method
     problem.check_prior(prior, stats)
-    if start is not None:
-        if model is not None:
-            raise FitError("model= has its own start in its coordinates: leave start= out")
-        _check_start(start, stats)
     _log.info("fitting %r by %r to %s items in %s bins", prior, method, stats.n_items, stats.bins)
     began = time.perf_counter()
     if isinstance(method, FiveSteps):
-        if start is not None or model is not None:
+        if model is not None:
             raise FitError(
-                "soc.FiveSteps() fits each bin by itself: leave start= and model= out, or use "
-                "soc.VI()"
+                "soc.FiveSteps() fits each bin by itself: leave model= out, or use soc.VI()"
             )
         with phase("fit: five steps", enabled=progress):
             tree, verdict = run_five_steps(stats, prior, method)
@@ -71,7 +63,7 @@ def fit(
     with _usable_units():
         with phase("fit: pilot and model", enabled=progress):
             if model is None:
-                built = problem.build(stats, prior, start, full=isinstance(method, NUTS))
+                built = problem.build(stats, prior, full=isinstance(method, NUTS))
             else:  # recomputes the Laplace start of soc.model, which defined its coordinates
                 built = problem.extended(problem.build(stats, prior, full=True), model)
         run: Any = run_nuts if isinstance(method, NUTS) else run_variational
@@ -107,13 +99,3 @@ def _status(verdict: dict[str, Any], began: float) -> Status:
     if not status.converged:
         warn_user(status.reason, ConvergenceWarning)
     return status
-
-
-def _check_start(start: Fit, stats: Statistics) -> None:
-    """Check that an earlier fit has the same kind of items with the same roles."""
-    its, ours = ({**x.data.attrs, "roles": outcome_roles(x.data.attrs)} for x in (start, stats))
-    for name in ("kind", "roles"):
-        if its.get(name) != ours[name]:
-            raise FitError(
-                f"start= is a fit of other {name} than stats: {its.get(name)} and {ours[name]}"
-            )
