@@ -1,7 +1,7 @@
 """A model's log density as a function of its coordinates, for all draws, by the interpreter."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -18,7 +18,6 @@ from pymc.logprob.utils import ParameterValueError
 from pytensor.compile.ops import wrap_py
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors
 from scipy import linalg, sparse
 
 from .._lib.arrays import Floats
@@ -48,15 +47,6 @@ class Space:
     def dim(self) -> int:
         """Number of coordinates."""
         return len(self.start)
-
-    @property
-    def labels(self) -> list[str]:
-        """Name and number of every coordinate."""
-        return [
-            f"{v.name}[{i}]"
-            for v, shape in zip(self.variables, self.shapes, strict=True)
-            for i in range(math.prod(shape))
-        ]
 
     def batched(self, outputs: Any) -> tuple[Any, Any]:
         """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
@@ -182,37 +172,6 @@ def posterior_draws(space: Space, rows: Floats) -> xr.Dataset:
     coords = {d: np.asarray(model.coords[d]) for d in posterior.dims if model.coords.get(d)}
     sampled = {d: np.arange(posterior.sizes[d]) for d in ("chain", "draw")}
     return posterior.assign_coords(coords | sampled)
-
-
-def at_draws(
-    built: Problem, values: Mapping[str, Floats], outputs: Callable[[Mapping[Any, Any]], list[Any]]
-) -> list[Floats]:
-    """Outputs, made from the parameters as inputs, for all draws."""
-    replaced: dict[Any, Any] = {}
-    inputs, batches = {}, []
-    for variable in built.model.free_RVs:
-        inputs[variable] = variable.type()
-        batch = pt.tensor(shape=(None,) * (variable.ndim + 1), dtype=variable.dtype)
-        replaced |= {variable: batch, inputs[variable]: batch}
-        batches.append(batch)
-    batched = vectorize_graph(outputs(inputs), replaced)
-    function = pytensor.function(batches, batched, mode=mode(), on_unused_input="ignore")
-    draws = [values[variable.name] for variable in built.model.free_RVs]
-    parts = [function(*(x[i : i + CHUNK] for x in draws)) for i in range(0, len(draws[0]), CHUNK)]
-    return [np.concatenate(x) for x in zip(*parts, strict=True)]
-
-
-def top_level(built: Problem) -> list[Any]:
-    """Parameters whose priors depend on no other parameter."""
-    free = set(built.model.free_RVs)
-    # a line's variable has further inputs, but its prior does not use them
-    coefficients = {name for part in built.coefficients for name in part.names[:-1]}
-    return [
-        v
-        for v in built.model.free_RVs
-        if v.name not in coefficients
-        and (v.name in built.built_in or not free & ({*ancestors([v])} - {v}))
-    ]
 
 
 # --- minibatches of bins --------------------------------------------------------------------------

@@ -74,8 +74,6 @@ def fit(
             groups, verdict["reason"] = {**groups, **wider}, verdict["reason"] + words
     status = _status(verdict, began)
     tree = fit_tree(built, stats, groups, prior.monotone, method.seed)
-    if model is not None:
-        tree.attrs["own_terms"] = 1
     return Fit(conventional(tree), prior, method, status)
 
 

@@ -79,9 +79,9 @@ class Fit:
         ``log_mean`` (chain, draw, mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the
         curves at their knots (``mean`` and ``log_variance`` for Normal priors), those of terms
         (``*_of_group``, ``*_by_exposure``, ``*_of_bin``, ``*_of_atom``, ``*_of_exposure_atom``),
-        and the model's variables; ``constant_data`` the bins and the exact positions of the knots.
-        What takes long is computed when it is first read, and kept: a changed tree needs a new fit,
-        ``dataclasses.replace(fit, data=...)``.
+        and the model's variables; ``constant_data`` the bins. What takes long is computed when it
+        is first read, and kept: a changed tree needs a new fit, ``dataclasses.replace(fit,
+        data=...)``.
     prior, method, status
         The configurations, and the `Status`.
     selection

@@ -56,24 +56,19 @@ def run_nuts(
     return groups, _sampling_verdict(groups)
 
 
-def _effective_samples(posterior: xr.Dataset, method: str) -> Floats:
-    """Effective samples of all numbers of all variables."""
-    import arviz_stats
-
-    samples = arviz_stats.ess(posterior, method=method)
-    return np.concatenate([v.to_numpy().ravel() for v in samples.data_vars.values()])
-
-
 def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
     import arviz_stats
 
     posterior = groups["posterior"]
-    divergences = int(groups["sample_stats"]["diverging"].sum())
-    ess = float(_effective_samples(posterior, "bulk").min())
-    chains = posterior.sizes["chain"]
-    rhat = np.nan
+
+    def least_sample(method: str) -> float:
+        samples = arviz_stats.ess(posterior, method=method).min(skipna=False)
+        return float(samples.to_array().min(skipna=False))
+
+    divergences, chains = int(groups["sample_stats"]["diverging"].sum()), posterior.sizes["chain"]
+    ess, rhat = least_sample("bulk"), np.nan
     if chains > 1:
-        rhat = max(float(v.max()) for v in arviz_stats.rhat(posterior).data_vars.values())
+        rhat = float(arviz_stats.rhat(posterior).max().to_array().max())
     checks = {
         f"{divergences} divergent transition" + "s" * (divergences > 1): divergences,
         f"R-hat {rhat:.3f} (at most 1.01 allowed)": chains > 1 and not rhat <= 1.01,
@@ -85,7 +80,7 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
     if problems:
         accept = ", target_accept=" if divergences else ""
         reason = f"NUTS: {', '.join(problems)}: raise NUTS(draws=, tune=, chains={accept})"
-    error = float(np.max(_effective_samples(posterior, "mean") ** -0.5))
+    error = least_sample("mean") ** -0.5
     return {
         "converged": not problems,
         "reason": reason,

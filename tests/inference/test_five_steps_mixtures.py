@@ -155,7 +155,7 @@ def test_moments_of_log_theta_are_those_of_the_matched_gamma(counts):
     fit = soc.fit(counts, soc.GammaMixture(), soc.FiveSteps(moments="log"), **QUIET)
     posterior = fit.data["posterior"]
     score = fit.data["constant_data"]["score"].to_numpy()
-    knots = fit.data["constant_data"]["variance_knot_position"].to_numpy()
+    knots = posterior["variance_knot"].to_numpy()
     spline = CubicSpline(knots, posterior["log_cv2"].to_numpy()[0, 0], bc_type="natural")
     for at, shape in enumerate(np.exp(-spline(np.log(score)))):
         weight, place, sd = components(fit, at)
