@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
+from arviz_base import dict_to_dataset
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from xarray.backends import BackendArray
@@ -21,7 +22,7 @@ from .._model.likelihood import mode
 from .._model.problem import Problem, observed_totals, prior_draws
 from .._model.terms import Curve
 from ..data.statistics import Statistics
-from .density import CHUNK
+from .density import CHUNK, labelled
 
 _PRIOR_DRAWS = 500
 _CHUNK = 50  # draws evaluated at once
@@ -100,7 +101,10 @@ def arviz_groups(
 ) -> dict[str, xr.Dataset]:
     """Densities, prior and predictive draws, and totals of the likelihood's rows, by group."""
     prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(seed))
-    constant, rows = _model_data(built.model), _row_values(built)
+    rows, used = _row_values(built), {*ancestors(built.model.free_RVs)}
+    # `pm.sample_posterior_predictive` compares the data that parameters depend on
+    known = {data.name: data.get_value() for data in built.model.data_vars if data in used}
+    constant = labelled(built.model, known, sample_dims=())
     groups = {"prior": prior, "constant_data": constant}
     n, dim, name = stats.data["n"].to_numpy(), "bin", built.observed
     if built.mixture or not np.array_equal(built.pilot.rows.n, n[n > 0]):  # rows are not bins
@@ -125,16 +129,6 @@ def arviz_groups(
         groups["prior_predictive"] = _replicates(rows, prior, name, dim, seed)
         groups["posterior_predictive"] = _replicates(rows, posterior, name, dim, seed)
     return groups
-
-
-def _model_data(model: pm.Model) -> xr.Dataset:
-    """The `pm.Data` that parameters depend on: `pm.sample_posterior_predictive` compares it."""
-    variables, used = {}, set(ancestors(model.free_RVs))
-    for data in (data for data in model.data_vars if data in used):
-        values = data.get_value()
-        dims = model.named_vars_to_dims.get(data.name)
-        variables[data.name] = dims or [f"{data.name}_dim_{i}" for i in range(values.ndim)], values
-    return xr.Dataset(variables)
 
 
 def _replicates(rows: RowValues, draws: xr.Dataset, name: str, dim: str, seed: int) -> xr.Dataset:
@@ -190,14 +184,12 @@ def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
     outputs = vectorize_graph([*prior.values(), *likelihood.values()], batch_of)
     function = pytensor.function(batches, outputs, mode=mode(), on_unused_input="ignore")
     draws = flat(posterior, [v.name for v in free]).values()
-    coords = {d: posterior[d] for d in ("chain", "draw")}
-    shape = [len(labels) for labels in coords.values()]
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
     starts = range(0, shape[0] * shape[1], CHUNK)
     parts = [function(*(x[i : i + CHUNK] for x in draws)) for i in starts]
-    groups = [xr.Dataset(coords=coords), xr.Dataset(coords=coords)]
-    for name, values in zip([*prior, *likelihood], zip(*parts, strict=True), strict=True):
-        by_draw = np.concatenate(values)
-        dims = [f"{name}_dim_{i}" for i in range(by_draw.ndim - 1)]
-        by_draw = by_draw.reshape(*shape, *by_draw.shape[1:])
-        groups[name not in prior][name] = (*coords, *dims), by_draw
-    return groups
+    arrays = (np.concatenate(x) for x in zip(*parts, strict=True))
+    shaped = [x.reshape(*shape, *x.shape[1:]) for x in arrays]
+    return [
+        dict_to_dataset(dict(zip(names, values, strict=True)))
+        for names, values in ((prior, shaped[: len(prior)]), (likelihood, shaped[len(prior) :]))
+    ]

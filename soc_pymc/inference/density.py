@@ -12,6 +12,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
+from arviz_base import dict_to_dataset
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_expression
 from pymc.logprob.utils import ParameterValueError
@@ -28,6 +29,7 @@ from ..families.row_sums import RowSums, Surrogates, make_surrogates, polynomial
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
 
+SAMPLED = ("chain", "draw")
 CHUNK = 1000  # draws evaluated at once, fewer with many bins: the graph's nodes cost 30 us each
 _MOST_VALUES = 2_500_000  # size of a matrix of draws by bins: 20 MB
 _PROBES = 250  # draws that show how far the curves reach
@@ -157,21 +159,20 @@ def kept_variables(model: pm.Model) -> list[Any]:
 
 def posterior_draws(space: Space, rows: Floats) -> xr.Dataset:
     """Posterior variables at coordinates of shape (chains, draws, dim)."""
-    model = space.model
-    variables_kept = kept_variables(model)
-    matrix, outputs = space.batched(model.replace_rvs_by_values(variables_kept))
+    variables = kept_variables(space.model)
+    matrix, outputs = space.batched(space.model.replace_rvs_by_values(variables))
     values = pytensor.function([matrix], outputs, mode=mode())(rows.reshape(-1, space.dim))
-    variables = {}
-    for variable, value in zip(variables_kept, values, strict=True):
-        dims = model.named_vars_to_dims.get(variable.name) or [
-            f"{variable.name}_dim_{i}" for i in range(value.ndim - 1)
-        ]
-        drawn = value.reshape(*rows.shape[:2], *value.shape[1:])
-        variables[variable.name] = ("chain", "draw", *dims), drawn
-    posterior = xr.Dataset(variables)
-    coords = {d: np.asarray(model.coords[d]) for d in posterior.dims if model.coords.get(d)}
-    sampled = {d: np.arange(posterior.sizes[d]) for d in ("chain", "draw")}
-    return posterior.assign_coords(coords | sampled)
+    by_chain = (x.reshape(*rows.shape[:2], *x.shape[1:]) for x in values)
+    return labelled(space.model, dict(zip((v.name for v in variables), by_chain, strict=True)))
+
+
+def labelled(
+    model: pm.Model, values: dict[Any, Any], sample_dims: Sequence[str] = SAMPLED
+) -> xr.Dataset:
+    """Arrays, by default draws (chain, draw, ...), as a dataset with the model's dims."""
+    coords: Any = {dim: np.asarray(x) for dim, x in model.coords.items() if x is not None}
+    dims: Any = model.named_vars_to_dims
+    return dict_to_dataset(values, coords=coords, dims=dims, sample_dims=sample_dims)
 
 
 # --- minibatches of bins --------------------------------------------------------------------------

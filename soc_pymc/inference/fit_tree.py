@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from arviz_base.base import make_attrs
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
@@ -20,9 +21,9 @@ from ..families.monotone import project_monotone
 from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES
 from .arviz_groups import arviz_groups
+from .density import SAMPLED
 from .results import Fit
 
-_SAMPLED = ("chain", "draw")
 _SAME = 1e-6  # relative difference of numbers that two machines compute alike
 _PARTS = 20  # parts of the score, each with its distribution of exposures
 
@@ -47,10 +48,10 @@ def tree_of_draws(
         posterior = _monotone(posterior, built.family.curves[0])
     if len(pilot.groupings) > 1:  # their combinations
         posterior = posterior.assign_coords(group=list(pilot.labels))
-    bins, observed = bin_table(stats, pilot.curves[0].axis, bool(len(pilot.rows.atoms)))
+    axes = [curve.axis for curve in pilot.curves]
+    bins, observed = bin_table(stats, axes, bool(len(pilot.rows.atoms)))
     functions = [_group_functions(curve, pilot.groupings) for curve in pilot.curves]
-    ranks = rank_table(*(curve.axis for curve in pilot.curves))
-    bins = xr.merge([bins, mixture_data(built), ranks, *functions, _atoms(pilot)])
+    bins = xr.merge([bins, mixture_data(built), *functions, _atoms(pilot)])
     if pilot.curves[0].size_knots.size:
         bins = bins.merge(_shares(pilot.rows, pilot.curves[0].position))
     if "effect_bin" in posterior.coords:
@@ -135,13 +136,15 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
 # --- bins -----------------------------------------------------------------------------------------
 
 
-def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Dataset, xr.Dataset]:
-    """The occupied bins of all groups together, and their observed sums."""
+def bin_table(
+    stats: Statistics, axes: Sequence[Axis], atoms: bool = False
+) -> tuple[xr.Dataset, xr.Dataset]:
+    """The occupied bins of all groups together with the axes' ranks, and their observed sums."""
     data, outcome = stats.data, OUTCOMES[stats.kind]
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
     rows, _ = rows_of(stats, family_of_kind(stats.kind), atoms=atoms)
-    score = axis.inverse(positions(axis, rows))
+    score = axes[0].inverse(positions(axes[0], rows))
     score[rows.atom > 0] = rows.atoms
     columns: dict[str, Any] = {"score": score, "n_items": n}
     columns |= {name: data[name].to_numpy()[occupied] for name in ("score_min", "score_max")}
@@ -151,14 +154,10 @@ def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Da
     sums = {str(name): data[name].to_numpy()[occupied] for name in outcome.sums("part")}
     columns[outcome.size], observed = outcome.of_bins(sums)
     bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
+    for axis in (axis for axis in axes if axis.scale == RANK):  # they are equal
+        for name in ("score", "fraction"):
+            bins[f"rank_{name}"] = "rank", np.array(getattr(axis, name))
     return bins, xr.Dataset({outcome.observed: ("bin", observed)})
-
-
-def rank_table(*axes: Axis) -> xr.Dataset:
-    """The table that `Fit.axis` needs for axes of ranks, which are equal; empty without them."""
-    ranks = [axis for axis in axes if axis.scale == RANK]
-    columns = {"rank_score": ranks[0].score, "rank_fraction": ranks[0].fraction} if ranks else {}
-    return xr.Dataset({name: ("rank", np.asarray(values)) for name, values in columns.items()})
 
 
 # --- ArviZ's conventions --------------------------------------------------------------------------
@@ -170,13 +169,11 @@ def in_chains(draws: xr.Dataset) -> xr.Dataset:
     size = next(number // chains for chains in (4, 3, 2, 1) if number % chains == 0)
     by_chain = draws.isel(chain=0, drop=True).drop_vars("draw", errors="ignore")
     by_chain = by_chain.coarsen(draw=size).construct(draw=("chain", "draw"))
-    return by_chain.assign_coords({dim: np.arange(by_chain.sizes[dim]) for dim in _SAMPLED})
+    return by_chain.assign_coords({dim: np.arange(by_chain.sizes[dim]) for dim in SAMPLED})
 
 
 def conventional(tree: xr.DataTree) -> xr.DataTree:
     """The tree with a coordinate on every dim, and ArviZ's attributes."""
-    from arviz_base.base import make_attrs  # slow to import, and scoring needs no attributes
-
     from .. import __version__
 
     groups = {name: node.to_dataset() for name, node in tree.children.items()}
@@ -186,7 +183,7 @@ def conventional(tree: xr.DataTree) -> xr.DataTree:
         lacking = [d for d in data.dims if d not in data.coords and d in labels]
         known = {d: labels[d].to_numpy() for d in lacking if len(labels[d]) == data.sizes[d]}
         numbers = {d: np.arange(size) for d, size in data.sizes.items() if d not in data.coords}
-        attrs = make_attrs(library, sample_dims=[d for d in _SAMPLED if d in data.dims])
+        attrs = make_attrs(library, sample_dims=[d for d in SAMPLED if d in data.dims])
         groups[name] = data.assign_coords({**numbers, **known}).assign_attrs(attrs)
     made = xr.DataTree.from_dict(groups)
     made.attrs = dict(tree.attrs)
@@ -204,7 +201,7 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
             "posterior: fit statistics of the items without cluster="
         )
     check_prior(fit.prior, stats)
-    tables = bin_table(stats, fit.axis("mean"), bool(fit.atoms))
+    tables = bin_table(stats, [fit.axis("mean"), fit.axis("variance")], bool(fit.atoms))
     others = [
         str(name)
         for group, table in zip(("constant_data", "observed_data"), tables, strict=True)

@@ -29,7 +29,7 @@ from ..families.monotone import project_monotone
 from ..families.poisson_gamma import match_gammas, moments_of_log
 from ..families.priors import COMPONENTS, Spline
 from ..families.row_sums import Columns, RowSums
-from .fit_tree import bin_table, rank_table
+from .fit_tree import bin_table
 from .methods import FiveSteps
 
 Pair = tuple[Floats, Floats]
@@ -104,8 +104,7 @@ def _tree(
         posterior[name] = (*_SAMPLED, "bin", "component"), part[row][None, None]
     pairs = zip(_ESTIMATES, estimates, strict=False)
     per_bin = xr.Dataset({name: ("bin", values[row]) for name, values in pairs})
-    constant, observed = bin_table(stats, axes[0])
-    constant = constant.merge(rank_table(*axes))
+    constant, observed = bin_table(stats, axes)
     # an empty bin belongs to its nearer neighbour
     constant["edge"] = ("edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2])
     per_bin["n_items"] = constant["n_items"]

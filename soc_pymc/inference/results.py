@@ -167,20 +167,21 @@ class Fit:
     @cached_property
     def atoms(self) -> tuple[float, ...]:
         """Scores with their own shifts of both curves, which many items share, in order."""
-        coords = self.data["posterior"].coords
-        return tuple(map(float, coords["atom"].to_numpy())) if "atom" in coords else ()
+        return self._labels("atom")
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """Groups with their own deviations; combinations of several columns as ``"FR × phone"``."""
-        posterior = self.data["posterior"]
-        return tuple(map(str, posterior["group"].to_numpy())) if "group" in posterior.coords else ()
+        return self._labels("group")
 
     @cached_property
     def groupings(self) -> dict[str, tuple[str, ...]]:
         """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ..."""
+        return {name: self._labels(name) for name in grouping_dims(self.data["posterior"].coords)}
+
+    def _labels(self, dim: str) -> tuple[Any, ...]:
         coords = self.data["posterior"].coords
-        return {name: tuple(map(str, coords[name].to_numpy())) for name in grouping_dims(coords)}
+        return tuple(coords[dim].to_numpy().tolist()) if dim in coords else ()
 
     def summary(self) -> pd.DataFrame:
         """The fit in a few rows: both curves, R-squared, smoothing and Pareto k.
