@@ -191,14 +191,14 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     # all bins' quadratics at the mode are one quadratic in the coefficients, and only the small
     # remainder is summed over the minibatch (a control variate: Quiroz et al. 2019)
     model, number = space.model, len(built.score)
-    names = [name for part in built.coefficients for name in part.names]
-    variables = model.replace_rvs_by_values([model[name] for name in names])
-    rows, (*parts, others) = space.batched([*variables, rest_log_density(built, model)])
-    start = pytensor.function([rows], parts, mode=mode())(space.start[None])
-    gap = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)
+    variables = [model[name] for part in built.coefficients for name in part.names]
+    values = model.replace_rvs_by_values([pt.concatenate(variables)])
+    rows, (coefficients, others) = space.batched([*values, rest_log_density(built, model)])
+    start = pytensor.function([rows], coefficients, mode=mode())(space.start[None])
+    gap = coefficients - start
     # rows of the first curve, then of the second
     design = linalg.block_diag(*(part.design.whole @ part.turn for part in built.coefficients))
-    location, dispersion = (design @ np.hstack(start)[0]).reshape(2, number)
+    location, dispersion = (design @ start[0]).reshape(2, number)
     value, slopes, *bends = built.data.expansion(location, dispersion)
     slope = np.concatenate(slopes)
     of_first, mixed, of_second = map(sparse.diags_array, bends)

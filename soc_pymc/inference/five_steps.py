@@ -95,19 +95,16 @@ def run_five_steps(
 
 
 def _tree(
-    stats: Statistics, axes: Any, row_bin: Ints, posterior: xr.Dataset, parts: Any, estimates: Any
+    stats: Statistics, axes: Any, occupied: Ints, posterior: xr.Dataset, parts: Any, estimates: Any
 ) -> xr.DataTree:
-    """The fit's `DataTree`, from the curves, and components and estimates of rows."""
-    occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
-    row = np.searchsorted(row_bin, occupied, side="right") - 1
+    """The fit's `DataTree`, from the curves, and components and estimates of occupied bins."""
     for name, part in zip(COMPONENTS, parts, strict=False):
-        posterior[name] = (*_SAMPLED, "bin", "component"), part[row][None, None]
-    pairs = zip(_ESTIMATES, estimates, strict=False)
-    per_bin = xr.Dataset({name: ("bin", values[row]) for name, values in pairs})
+        posterior[name] = (*_SAMPLED, "bin", "component"), part[None, None]
     constant, observed = bin_table(stats, axes)
     # an empty bin belongs to its nearer neighbour
-    constant["edge"] = ("edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2])
-    per_bin["n_items"] = constant["n_items"]
+    constant["edge"] = "edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2]
+    pairs = zip(_ESTIMATES, estimates, strict=False)
+    per_bin = constant[["n_items"]].assign({name: ("bin", values) for name, values in pairs})
     groups = {"posterior": posterior, "observed_data": observed, "constant_data": constant}
     tree = xr.DataTree.from_dict({**groups, "per_bin": per_bin})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}

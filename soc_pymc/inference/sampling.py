@@ -5,7 +5,6 @@ through densities q^(1 - b) p^b, b from 0 to 1, by leapfrog steps that leave eac
 (Neal 2001) and keep most of their momentum. Each draw collects its importance weight on its way.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,8 +25,6 @@ from .methods import NUTS
 _WIDER = 1.05
 _STEP, _KEPT = 0.45, 0.75  # length of a step in sd, and what is kept of the momentum after it
 _FARTHEST = 9.0  # sd: steps out of this box are refused
-
-Advance = Callable[[float], None]
 
 
 def run_nuts(
@@ -119,14 +116,12 @@ def annealed(
     number: int,
     densities: int,
     rng: np.random.Generator,
-    advance: Advance,
 ) -> tuple[Floats, Floats]:
     """Noise of draws (number, dim), location + factor @ noise, and their log weights."""
     wide = _WIDER * factor
 
     def target(noise: Floats) -> tuple[Floats, Floats]:
         logp, gradient = evaluate(location + noise @ wide.T)
-        advance(len(noise))
         return logp, gradient @ wide
 
     noise, momentum = rng.normal(size=(2, number, len(location)))

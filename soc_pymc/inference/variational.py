@@ -5,7 +5,6 @@ bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so tha
 maximum. Importance weights show how good the result is.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -57,7 +56,6 @@ def _maximise_bound(
     factor: Floats,
     draws: Floats,
     iterations: int,
-    report: Callable[[float], None],
     tolerance: float,
 ) -> tuple[Floats, Floats, str]:
     """Location and sds of the best draws, location + factor @ (sd * noise), and any problem."""
@@ -71,12 +69,10 @@ def _maximise_bound(
         logp, gradient = evaluate(location + (mean + sd * draws) @ factor.T)
         if not np.isfinite(logp).all():  # a step too far; the line search halves it
             return max([0.0, *values]) + 1e6, np.zeros_like(x)
-        value = -(logp.mean() + log_sd.sum())
-        values.append(value)
-        report(-value)
+        values.append(-(logp.mean() + log_sd.sum()))
         gradient = gradient @ factor
         by_sd = (gradient * draws).mean(axis=0) * sd + 1.0
-        return value, -np.concatenate([gradient.mean(axis=0), by_sd])
+        return values[-1], -np.concatenate([gradient.mean(axis=0), by_sd])
 
     def stop_where_flat(intermediate_result: optimize.OptimizeResult) -> None:
         history.append(intermediate_result.fun)
@@ -122,19 +118,15 @@ def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
 
 
 def _gaussian(
-    evaluate: Evaluate,
-    start: Floats,
-    method: VI,
-    rng: np.random.Generator,
-    report: Callable[[float], None],
-) -> tuple[Floats, Floats, str]:
+    evaluate: Evaluate, start: Floats, iterations: int, rng: np.random.Generator
+) -> tuple[tuple[Floats, Floats], str]:
     """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
     # decorrelating at the start would mix the smoothing scales with the rest, and was worse
-    options = _cross(len(start), rng), method.max_iterations, report
+    options = _cross(len(start), rng), iterations
     centre, sd, _ = _maximise_bound(evaluate, start, np.eye(len(start)), *options, _ROUGH)
     factor = _decorrelated(evaluate, centre, sd)
     location, sd, problem = _maximise_bound(evaluate, centre, factor, *options, _FINE)
-    return location, factor * sd, problem
+    return (location, factor * sd), problem
 
 
 @dataclass(frozen=True)
@@ -174,32 +166,38 @@ def run_variational(
         evaluate = densities.bound
         if 0 < batch < bins:
             evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
-    with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
-
-        def report(bound: float) -> None:
-            shown.advance()
-            shown.note(f"evidence bound {bound:,.2f}")
-
-        location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
-    with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        gaussian = _weighed_draws(densities, location, factor, method.draws, rng, shown.advance)
-        draws, words = _repaired(densities, gaussian, method, rng, shown)
+    with phase("fit: variational inference", enabled=progress):
+        gaussian, problem = _gaussian(evaluate, space.start, method.max_iterations, rng)
+    with phase("fit: draws and Pareto k", enabled=progress):
+        weighed = _weighed_draws(densities, *gaussian, method.draws, rng)
+        draws, words = _repaired(densities, weighed, max(method.draws, _FEWEST_DRAWS), rng)
         numbers = chosen(draws.log_weight, method.draws, rng)
         posterior = densities.draws(draws.points(numbers))
     weights = xr.Dataset({"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])})
-    moments = {"mean": draws.location, "sd": np.sqrt((draws.factor**2).sum(axis=1))}
+    sd = np.sqrt((draws.factor**2).sum(axis=1))
     groups = {
         "posterior": in_chains(posterior),
         "sample_stats": in_chains(weights),
         "variational": xr.Dataset(
-            {name: ("coordinate", values) for name, values in moments.items()}
+            {"mean": ("coordinate", draws.location), "sd": ("coordinate", sd)}
         ),
     }
-    return groups, _verdict(built, problem, draws, words)
+    k, ess = draws.quality
+    reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{words}"
+    if not all(part.laplace.converged for part in built.coefficients):
+        reason += "; the search for the mode, where inference begins, did not converge"
+    if not k <= PARETO_K:
+        reason = (
+            f"Pareto k of the approximation is {k:.2f}, above {PARETO_K}: its bands may be wrong; "
+            "soc.NUTS() on the same statistics takes seconds to minutes"
+        )
+    converged = not problem and k <= PARETO_K
+    verdict = {"converged": converged, "reason": problem or reason}
+    return groups, {**verdict, "pareto_k": k, "ess_fraction": ess}
 
 
 def _repaired(
-    densities: Densities, draws: _Draws, method: VI, rng: np.random.Generator, shown: Any
+    densities: Densities, draws: _Draws, size: int, rng: np.random.Generator
 ) -> tuple[_Draws, str]:
     """Draws, annealed where the Gaussian is poor, with words for the status."""
     best, last, words = draws, draws, ""
@@ -208,9 +206,7 @@ def _repaired(
         k, ess = last.quality
         if k <= PARETO_K and ess >= enough:
             break
-        shown.note("annealing")
-        size = max(method.draws, _FEWEST_DRAWS), number
-        moves = annealed(densities.bound, location, factor, *size, rng, shown.advance)
+        moves = annealed(densities.bound, location, factor, size, number, rng)
         last = _Draws(location, factor, *moves)
         last = replace(last, log_weight=last.log_weight + densities.gap(last.points()))
         k = last.quality[0]
@@ -220,21 +216,6 @@ def _repaired(
         if not k <= PARETO_K:
             location, factor = _refined(last)
     return best, words
-
-
-def _verdict(built: Problem, problem: str, draws: _Draws, repaired: str) -> dict[str, Any]:
-    k, ess = draws.quality
-    reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{repaired}"
-    if not all(part.laplace.converged for part in built.coefficients):
-        reason += "; the search for the mode, where inference begins, did not converge"
-    if not k <= PARETO_K:
-        reason = (
-            f"Pareto k of the approximation is {k:.2f}, above {PARETO_K}: its bands may be wrong; "
-            "soc.NUTS() on the same statistics takes seconds to minutes"
-        )
-    converged = not problem and k <= PARETO_K
-    reason = problem or reason
-    return {"converged": converged, "reason": reason, "pareto_k": k, "ess_fraction": ess}
 
 
 # --- importance weights ---------------------------------------------------------------------------
@@ -254,12 +235,7 @@ def importance(log_weight: Floats) -> tuple[Floats, float, float]:
 
 
 def _weighed_draws(
-    densities: Densities,
-    location: Floats,
-    factor: Floats,
-    requested: int,
-    rng: np.random.Generator,
-    advance: Callable[[float], None],
+    densities: Densities, location: Floats, factor: Floats, requested: int, rng: np.random.Generator
 ) -> _Draws:
     """Draws of the Gaussian with their log importance weights; more if k is unclear."""
     # Pareto k of 1,000 draws has a standard error near 0.15
@@ -269,7 +245,6 @@ def _weighed_draws(
         fresh = rng.normal(size=(number - len(noise), len(location)))
         weight = densities.weights(location + fresh @ factor.T)[0] + 0.5 * (fresh**2).sum(axis=1)
         noise, log_weight = np.concatenate([noise, fresh]), np.concatenate([log_weight, weight])
-        advance(len(fresh))
         _, k, ess = importance(log_weight)
         if ess < densities.fewest:  # draws will be annealed
             break
