@@ -229,10 +229,10 @@ def for_clusters(
     for name in map(str, factors):
         if name.startswith(curve):
             wider[name] = _with_mean_of(posterior[name], wider[name], built.family.outcome.theta)
-    effects = f"{curve}_of_bin"
-    if effects in posterior:
-        centre = posterior[effects].mean(_OVER)
-        wider[effects] = mean_factor * (posterior[effects] - centre) + centre
+    if f"{curve}_of_bin" in posterior:
+        effects = posterior[f"{curve}_of_bin"]
+        centre = effects.mean(_OVER)
+        wider[effects.name] = mean_factor * (effects - centre) + centre
     words = (
         f"; bands widened for {stats.blocks} blocks of clusters, at the median knot by "
         f"{mean_factor:.2f} (mean) and {variance_factor:.2f} (variance)"

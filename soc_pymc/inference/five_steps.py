@@ -29,6 +29,7 @@ from ..families.monotone import project_monotone
 from ..families.poisson_gamma import match_gammas, moments_of_log
 from ..families.priors import COMPONENTS, Spline
 from ..families.row_sums import Columns, RowSums
+from .density import SAMPLED
 from .fit_tree import bin_table
 from .methods import FiveSteps
 
@@ -36,7 +37,7 @@ Pair = tuple[Floats, Floats]
 # of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)
 Parts = tuple[Floats, Floats, Floats]
 
-_KNOTS, _SAMPLED = ("mean_knot", "variance_knot"), ("chain", "draw")
+_KNOTS = "mean_knot", "variance_knot"
 _ESTIMATES = ("mean", "variance", "log_likelihood", "mean_log", "variance_log")
 # second curves that are tried, relative to the overall level; at the first the variance is 0
 _GRID = np.array([-50.0, -24.0, -18.0, -12.0, -8.0, -5.0, -3.0, -1.5, 0.0, 2.0, 5.0, 10.0])
@@ -84,14 +85,14 @@ def run_five_steps(
         spread = np.where(at_zero, 0.0, np.exp(dispersion))
         logs = moments_of_log(location, dispersion) if family.has_log_moments else ()
     estimates = (*family.natural_moments(location, spread), value, *logs)
-    posterior = xr.Dataset(coords={name: [0] for name in _SAMPLED})
+    posterior = xr.Dataset(coords={name: [0] for name in SAMPLED})
     for name, dim, (knots, curve) in zip(prior.curve_names, _KNOTS, curves, strict=True):
-        posterior[name] = xr.DataArray(curve[None, None], {dim: knots}, (*_SAMPLED, dim))
+        posterior[name] = xr.DataArray(curve[None, None], {dim: knots}, (*SAMPLED, dim))
     reason, number = ", ".join([*notes, "smoothed"]), int(failed.sum())
     if number:
         reason += f"; the search failed in {number:,} bins: use fewer bins, or soc.VI()"
-    verdict = {"converged": not number, "reason": reason, "pareto_k": None, "ess_fraction": None}
-    return _tree(stats, axes, rows.bin, posterior, parts, estimates), verdict
+    tree = _tree(stats, axes, rows.bin, posterior, parts, estimates)
+    return tree, {"converged": not number, "reason": reason}
 
 
 def _tree(
@@ -99,7 +100,7 @@ def _tree(
 ) -> xr.DataTree:
     """The fit's `DataTree`, from the curves, and components and estimates of occupied bins."""
     for name, part in zip(COMPONENTS, parts, strict=False):
-        posterior[name] = (*_SAMPLED, "bin", "component"), part[None, None]
+        posterior[name] = (*SAMPLED, "bin", "component"), part[None, None]
     constant, observed = bin_table(stats, axes)
     # an empty bin belongs to its nearer neighbour
     constant["edge"] = "edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2]
@@ -161,11 +162,12 @@ def maximise(family: Family, data: RowSums) -> tuple[Floats, Floats, Floats, Any
     rows, (level, centre) = np.flatnonzero(data.can_fit), data.level()
     unit, all_rows = float(family.unit(np.array(centre))), np.arange(len(rows))
     mean, grid = np.full(len(rows), level), centre + _GRID
-    means, values, slopes = np.empty((3, len(grid), len(rows)))
-    for k, dispersion in enumerate(grid):
-        curve, steps = np.full(len(rows), dispersion), _STEPS if k else _FIRST_STEPS
-        mean, values[k], slopes[k] = _profile(data, rows, mean, curve, unit, steps)
-        means[k] = mean
+    profiles: list[Any] = []
+    for dispersion in grid:
+        curve, steps = np.full(len(rows), dispersion), _STEPS if profiles else _FIRST_STEPS
+        profiles.append(_profile(data, rows, mean, curve, unit, steps))
+        mean = profiles[-1][0]
+    means, values, slopes = np.swapaxes(profiles, 0, 1)
     best = values.argmax(axis=0)
     mean, dispersion = means[best, all_rows], grid[best]
     low = best - (slopes[best, all_rows] <= 0)  # otherwise the best one is at an end

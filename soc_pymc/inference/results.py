@@ -52,15 +52,15 @@ class Status:
 
     Examples
     --------
-    >>> Status(False, "it stopped early", None, None, 1.5).converged
+    >>> Status(False, "it stopped early").converged
     False
     """
 
     converged: bool
     reason: str
-    pareto_k: float | None
-    ess_fraction: float | None
-    seconds: float
+    pareto_k: float | None = None
+    ess_fraction: float | None = None
+    seconds: float = 0.0
     mc_error: float | None = None
 
     def _repr_html_(self) -> str:
@@ -124,9 +124,8 @@ class Fit:
             return Axis(scale)
 
         def read() -> Axis:
-            table = self.data["constant_data"]
-            columns = (table[f"rank_{name}"].to_numpy() for name in ("score", "fraction"))
-            return Axis(scale, *map(tuple, columns))
+            table = self.data["constant_data"].to_dataset()
+            return Axis(RANK, *(tuple(table[f"rank_{x}"].values) for x in ("score", "fraction")))
 
         return self._once(RANK, read)
 

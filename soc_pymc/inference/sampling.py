@@ -78,13 +78,8 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
         accept = ", target_accept=" if divergences else ""
         reason = f"NUTS: {', '.join(problems)}: raise NUTS(draws=, tune=, chains={accept})"
     error = least_sample("mean") ** -0.5
-    return {
-        "converged": not problems,
-        "reason": reason,
-        "pareto_k": None,
-        "ess_fraction": None,
-        "mc_error": error if np.isfinite(error) else None,
-    }
+    mc_error = error if np.isfinite(error) else None
+    return {"converged": not problems, "reason": reason, "mc_error": mc_error}
 
 
 # --- annealed importance sampling -----------------------------------------------------------------

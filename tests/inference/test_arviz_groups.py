@@ -87,12 +87,8 @@ def test_log_likelihood_is_that_of_the_items(made, name):
     items, _, fit = made(name)
     (by_row,) = fit.data["log_likelihood"].data_vars.values()
     total = by_row.sum(by_row.dims[-1]).to_numpy().ravel()
-    columns = {
-        role: items.source[column].to_numpy()
-        if role == "group"
-        else items.source[column].to_numpy(dtype=float)
-        for role, column in ROLES[type(items)].items()
-    }
+    roles = ROLES[type(items)]
+    columns = {role: items.source[x].to_numpy(dtype=float) for role, x in roles.items()}
     if name == "groups":
         columns["group"] = items.source["kind"].to_numpy(dtype=object)
     assert fit.atoms == ((0.1,) if name == "atoms" else ())
@@ -209,6 +205,5 @@ def test_replicates_have_effects_of_bins(example):
     seen, replicated = (
         fit.data[name]["count"] for name in ("observed_data", "posterior_predictive")
     )
-    over = ("chain", "draw")
-    away = (seen - replicated.mean(over)) / replicated.std(over)
+    away = (seen - replicated.mean(OVER)) / replicated.std(OVER)
     assert 0.5 < float(away.std()) < 1.5
