@@ -142,10 +142,7 @@ def _moved(target: Evaluate, share: float, old: _State, rng: np.random.Generator
     with np.errstate(invalid="ignore"):
         gain = new.energy(share) - old.energy(share)
         accepted = inside & (np.log(rng.random(len(gain))) < gain)
-    column = accepted[:, None]
-    return _State(
-        np.where(column, noise, old.noise),
-        np.where(column, new.momentum, -old.momentum),
-        np.where(accepted, new.logp, old.logp),
-        np.where(column, new.gradient, old.gradient),
-    )
+    new.momentum[~accepted] = -old.momentum[~accepted]
+    for name in ("noise", "logp", "gradient"):
+        getattr(new, name)[~accepted] = getattr(old, name)[~accepted]
+    return new

@@ -58,28 +58,22 @@ def made_frame(name):
     )
 
 
-@pytest.fixture(scope="module")
-def made():
-    """Items and a fit by name, made when first asked for."""
-
-    @cache
-    def of_name(name):
-        kind, prior = PRIORS[name]
-        group = {"group": "kind"} if name == "groups" else {}
-        frame = made_frame(name)
-        scores = np.unique(frame["score"])
-        items = kind(frame, **ROLES[kind], **group)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", soc.ItemsWarning)  # few scores
-            edges = np.sqrt(scores[1:] * scores[:-1])
-            stats = soc.summarize(items, edges=edges, joint=True, on_leakage="ignore", **QUIET)
-        return items, stats, soc.fit(stats, prior, soc.VI(draws=100), **QUIET)
-
-    return of_name
+@cache
+def made(name):
+    """Items, statistics and a fit."""
+    kind, prior = PRIORS[name]
+    frame = made_frame(name)
+    scores = np.unique(frame["score"])
+    items = kind(frame, **ROLES[kind], group="kind" if name == "groups" else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", soc.ItemsWarning)  # few scores
+        edges = np.sqrt(scores[1:] * scores[:-1])
+        stats = soc.summarize(items, edges=edges, joint=True, on_leakage="ignore", **QUIET)
+    return items, stats, soc.fit(stats, prior, soc.VI(draws=100), **QUIET)
 
 
 @pytest.mark.parametrize("name", thinned(PRIORS, QUICK))
-def test_log_likelihood_is_that_of_the_items(made, name):
+def test_log_likelihood_is_that_of_the_items(name):
     """In every draw: the items' own log densities at their scores, groups and sizes.
 
     Grids of components, in single precision, leave 1e-4 nats for each item, in few draws more.
@@ -99,7 +93,7 @@ def test_log_likelihood_is_that_of_the_items(made, name):
 
 
 @pytest.mark.slow
-def test_pymc_computes_the_same(made):
+def test_pymc_computes_the_same():
     """PyMC's own functions, on the model of the same statistics: log likelihoods and priors."""
     _, stats, fit = made("gamma")
     with soc.model(stats, fit.prior):
@@ -176,7 +170,7 @@ def test_groups_are_computed_when_read_and_copied(small_fit):
 
 
 @pytest.mark.slow
-def test_added_terms_have_densities_too(made):
+def test_added_terms_have_densities_too():
     """An observation and a potential are log likelihoods, a parameter has a log prior."""
     _, stats, _ = made("gamma")
     with soc.model(stats, soc.Gamma(**FEW)) as model:

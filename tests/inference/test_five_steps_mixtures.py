@@ -132,7 +132,7 @@ def test_distributions_by_quadrature(name, request):
     ends = posterior.further_cdf_interval(columns, np.array([further]), np.array([more]))
     for end, y in zip(ends, (further - before, further), strict=True):
         assert end[0] == pytest.approx(over(likelihood * law(more).cdf(y)) / marginal, abs=1e-6)
-    items = fit_items(fit, columns)
+    items = CASES["gamma" if name == "gammas" else "normal"].items(pd.DataFrame(columns))
     scored = soc.item_posteriors(fit, items, draws="all", quantiles=(0.9,), **QUIET).iloc[0]
     mean = over(likelihood * theta) / marginal
     sd = np.sqrt(over(likelihood * theta**2) / marginal - mean**2)
@@ -140,12 +140,6 @@ def test_distributions_by_quadrature(name, request):
     assert scored["theta_sd"] == pytest.approx(sd, rel=1e-5)
     below = over(likelihood * (theta <= scored["theta_q90"])) / marginal
     assert below == pytest.approx(0.9, abs=1e-3)
-
-
-def fit_items(fit, columns):
-    """Items of the fit's kind from columns by role."""
-    case = CASES["normal" if isinstance(fit.prior, soc.NormalMixture) else "gamma"]
-    return case.items(pd.DataFrame(columns))
 
 
 def test_moments_of_log_theta_are_those_of_the_matched_gamma(counts):
