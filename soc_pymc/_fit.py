@@ -159,7 +159,8 @@ def _compare(
 def _table(results: Mapping[str, tuple[Any, str]]) -> pd.DataFrame:
     """Table of the priors, the simplest first, from what `left_out` says of each."""
     loos = {name: loo for name, (loo, _) in results.items() if loo}
-    few = {name: loo for name, loo in loos.items() if doubtful(loo) <= _FEW * loo.elpd_i.size}
+    finite = {name: loo for name, loo in loos.items() if np.isfinite(loo.elpd_i).all()}
+    few = {name: loo for name, loo in finite.items() if doubtful(loo) <= _FEW * loo.elpd_i.size}
     table = elpd_table(few).reindex(list(results))
     table["elpd"] = pd.Series({name: loo.elpd for name, loo in loos.items()}, dtype=float)
     table["trust"] = [trust for _, trust in results.values()]
