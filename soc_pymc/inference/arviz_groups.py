@@ -24,7 +24,7 @@ from .._model.terms import Curve
 from ..data.statistics import Statistics
 from .density import CHUNK, labelled
 
-_PRIOR_DRAWS = 500
+_PRIOR_DRAWS, _FEW = 500, 100  # of parameters, and of outcomes at least
 _CHUNK = 50  # draws evaluated at once
 _LARGEST = 2.0**62  # a count that an integer can hold
 _MOST = 5_000_000  # numbers of one array: 40 MB
@@ -126,7 +126,8 @@ def arviz_groups(
         of_rows = _later(*names, posterior, blocks, float, values)
         groups["log_likelihood"] = of_rows.merge(likelihood)
     if not built.mixture:
-        groups["prior_predictive"] = _replicates(rows, prior, name, dim, seed)
+        few = prior.isel(draw=slice(_FEW))
+        groups["prior_predictive"] = _replicates(rows, few, name, dim, seed)
         groups["posterior_predictive"] = _replicates(rows, posterior, name, dim, seed)
     return groups
 
@@ -134,7 +135,7 @@ def arviz_groups(
 def _replicates(rows: RowValues, draws: xr.Dataset, name: str, dim: str, seed: int) -> xr.Dataset:
     """Replicates of observed totals, of as many draws as do not take long, evenly spaced."""
     chains, size, number = draws.sizes["chain"], draws.sizes["draw"], len(rows.data.total)
-    most = min(_MOST // number, _MOST_DRAWN // rows.data.number_of_cells)
+    most = min(_MOST // number, max(_FEW, _MOST_DRAWN // rows.data.number_of_cells))
     per_chain = min(size, max(1, most // chains))
     thinned = draws.isel(draw=np.arange(per_chain) * size // per_chain)
     totals = partial(rows.totals, rows.used(thinned), [seed, chains])
