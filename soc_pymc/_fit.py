@@ -26,14 +26,9 @@ from .inference import fitting
 from .inference.methods import Method
 from .inference.results import Fit
 
-__all__ = ["fit"]
-
 _FEW = 0.01  # share of cells with a large Pareto k, beyond which leave-one-out is not trusted
 _NEAR = 2.0  # standard errors below the best
 _COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
-
-_LeftOut = tuple[Any, str]
-"""ArviZ's record if the fit's status is not against it, and what speaks against the draws."""
 
 
 def fit(
@@ -41,7 +36,6 @@ def fit(
     prior: Prior | Literal["auto"] | None = None,
     method: Method | None = None,
     *,
-    start: Fit | None = None,
     model: pm.Model | None = None,
     progress: bool | None = None,
 ) -> Fit:
@@ -57,17 +51,14 @@ def fit(
         pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` fits the default and one with
         ``exposure=soc.Spline()``, also as mixtures where `check` asks for it, and takes the
         simplest within two standard errors of the best by `compare`: ``fit.selection`` is the
-        table. It needs joint cells (``joint=True`` of `summarize`); where priors cannot be compared
+        table. It needs joint cells (``joint=True`` of `summarize`). Where priors cannot be compared
         it takes the default and says why.
     method
         ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
-        separately and takes no groups, `start` or `model`.
-    start
-        An earlier fit of the same kind of items, at whose curves the search for the mode begins. It
-        changes the result only within the tolerance of the search.
+        separately and takes neither groups nor `model`.
     model, progress
         ``soc.model(stats, prior)`` with added parameters, observations or potentials, which the
-        fit's ``posterior`` includes; not with ``"auto"`` or `start`. And whether to show progress.
+        fit's ``posterior`` includes; not with ``"auto"``. And whether to show progress.
 
     Returns
     -------
@@ -77,8 +68,7 @@ def fit(
     Raises
     ------
     FitError
-        If the statistics have no items, the model cannot be built from them, `start` is not a fit
-        of such items, or arguments exclude each other.
+        If there are no items, no model can be built of them, or arguments exclude each other.
 
     Warns
     -----
@@ -91,7 +81,7 @@ def fit(
     >>> soc.fit(stats, method=soc.VI(seed=1)).status.converged
     True
     """
-    fit_prior = partial(fitting.fit, stats, method=method, start=start, progress=progress)
+    fit_prior = partial(fitting.fit, stats, method=method, progress=progress)
     if not isinstance(prior, str):
         return fit_prior(prior, model=model)
     if prior != "auto":
@@ -109,9 +99,6 @@ def fit(
     return chosen
 
 
-# --- the choice of a prior -----------------------------------------------------------------------
-
-
 def _choose(
     stats: Statistics, fit_prior: Callable[[Prior | None], Fit], note: Callable[[str], None]
 ) -> Fit:
@@ -119,7 +106,7 @@ def _choose(
     plain = fit_prior(None)
     code = as_code(plain.prior)
     fits: dict[str, Fit] = {code: plain}
-    results: dict[str, _LeftOut] = {code: (None, "")}
+    results: dict[str, tuple[Any, str]] = {code: (None, "")}
 
     def add(prior: Prior) -> None:
         name = as_code(prior)
@@ -144,7 +131,7 @@ def _choose(
 
 
 def _compare(
-    fits: Mapping[str, Fit], results: Mapping[str, _LeftOut], stats: Statistics, add: Any
+    fits: Mapping[str, Fit], results: Mapping[str, tuple[Any, str]], stats: Statistics, add: Any
 ) -> pd.DataFrame:
     """Add the term in exposure, and mixtures if the check asks for them; compare all."""
     [plain] = fits.values()
@@ -169,15 +156,13 @@ def _compare(
     return pd.concat([table, unfitted]) if mixtures else table
 
 
-def _table(results: Mapping[str, _LeftOut]) -> pd.DataFrame:
-    """Leave-one-out of the priors, the simplest first, and which of them is chosen."""
-    trusted = {
-        name: loo
-        for name, (loo, _) in results.items()
-        if loo and np.isfinite(loo.elpd_i).all() and doubtful(loo) <= _FEW * loo.elpd_i.size
-    }
-    table = elpd_table(trusted).reindex(list(results))
-    table["elpd"] = [loo.elpd if loo else np.nan for loo, _ in results.values()]
+def _table(results: Mapping[str, tuple[Any, str]]) -> pd.DataFrame:
+    """Table of the priors, the simplest first, from what `left_out` says of each."""
+    loos = {name: loo for name, (loo, _) in results.items() if loo}
+    finite = {name: loo for name, loo in loos.items() if np.isfinite(loo.elpd_i).all()}
+    few = {name: loo for name, loo in finite.items() if doubtful(loo) <= _FEW * loo.elpd_i.size}
+    table = elpd_table(few).reindex(list(results))
+    table["elpd"] = pd.Series({name: loo.elpd for name, loo in loos.items()}, dtype=float)
     table["trust"] = [trust for _, trust in results.values()]
     near = table["elpd_diff"] >= -_NEAR * table["dse"]
     chosen = table.index == near.idxmax()  # the first, which is the plain prior if none is near

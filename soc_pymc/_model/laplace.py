@@ -198,11 +198,6 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
     return [replace(laplace, converged=converged) for laplace in laplaces]
 
 
-def best_start(target: Target, starts: Sequence[Sequence[State]]) -> Sequence[State]:
-    """The start with the highest penalised log density; the first if none is finite."""
-    return max(starts, key=lambda x: _log_density(target, x, target.curvature(x)))
-
-
 def _summaries(
     designs: Sequence[Design], states: Sequence[State], curvature: Curvature
 ) -> list[Laplace]:

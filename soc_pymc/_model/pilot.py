@@ -12,17 +12,13 @@ from ..data.items import Grouping
 from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family
 from ..families.row_sums import RowSums, Weak
-from .laplace import CurveTarget, Laplace, best_start, find_mode
+from .laplace import CurveTarget, Laplace, find_mode
 from .levels import Levels, LevelSearch, integrated_grouping
 from .rows import MOST_BINS, Rows, position_variances, rows_of
-from .splines import knots_in, spline_matrix
-from .terms import CURVES, Curve, State, curve_state, flat_state, make_curve, slopes
+from .terms import Curve, flat_state, make_curve, slopes
 
 _FEWEST_BINS = 100  # minimum of merged bins where there are hardly any events
 _MOST_EFFECTS = 40  # most bins of a mixture, whose rows merge about as many
-
-Start = Any
-"""An earlier fit: its draws `data`, `prior`, `status` and the axes of its curves."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +34,7 @@ class Pilot:
     levels: Levels | None  # integrated out
 
 
-def find_pilot(
-    stats: Statistics, family: Family, prior: Any, start: Start | None, full: bool
-) -> Pilot:
+def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pilot:
     """The mode; the coefficients of many levels are integrated out unless `full`."""
     if prior.gridded:
         zero = "" if prior.mixture else "zero=True"
@@ -57,10 +51,7 @@ def find_pilot(
         make_curve("variance", prior.variance, weak, stats, rows, **known),
     )
     target = CurveTarget((curves[0].design, curves[1].design), data)
-    starts = [list(map(flat_state, target.designs, data.level()))]
-    if start is not None:
-        starts.append([_state_of(start, curve) for curve in curves])
-    laplaces = find_mode(target, best_start(target, starts))
+    laplaces = find_mode(target, list(map(flat_state, target.designs, data.level())))
     states, of_levels, levels = [laplace.state for laplace in laplaces], None, None
     if integrated:
         search = LevelSearch(curves, data, rows.group, states)
@@ -106,14 +97,3 @@ def check_joint_cells(stats: Statistics, what: str) -> None:
     """Refuse statistics without joint cells, with the remedy."""
     if not stats.has_joint:
         raise FitError(f"{what} reads joint cells, which these statistics lack: {NO_JOINT_CELLS}")
-
-
-def _state_of(start: Start, curve: Curve) -> State:
-    """An earlier fit's mean curve, on any knots and axis, as a state of this curve."""
-    values = start.data["posterior"][start.prior.curve_names[CURVES.index(curve.name)]]
-    try:
-        position = start.axis(curve.name)(curve.axis.inverse(curve.basis.knots))
-    except FitError as error:
-        raise FitError(f"start= does not reach these scores ({error}): leave start= out") from error
-    at_knots = spline_matrix(position, knots_in(start.data, f"{curve.name}_knot"))
-    return curve_state(curve, at_knots @ values.mean(("chain", "draw")).to_numpy())

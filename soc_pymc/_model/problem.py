@@ -14,7 +14,7 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families.family import FAMILIES, Family, family_of_kind
 from ..families.priors import Prior
 from .mixture_grid import Mixture, place_mixture
-from .pilot import Pilot, Start, find_pilot
+from .pilot import Pilot, find_pilot
 from .variables import (
     Coefficients,
     add_coefficients,
@@ -120,12 +120,10 @@ def check_prior(prior: Any, stats: Statistics) -> None:
         )
 
 
-def build(
-    stats: Statistics, prior: Prior, start: Start | None = None, *, full: bool = False
-) -> Problem:
+def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
-    pilot = find_pilot(stats, family, prior, start, full)
+    pilot = find_pilot(stats, family, prior, full)
     mixture: Mixture | None = None
     parts: tuple[Coefficients, ...]
     if prior.gridded:

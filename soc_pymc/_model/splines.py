@@ -44,15 +44,8 @@ class Axis:
         return np.interp(u, self.fraction, self.score)
 
 
-POSITION = "_position"
-"""After the name of a dim of knots, the variable of ``constant_data`` with exact positions."""
-
-
 def knots_in(tree: Any, dim: str) -> Floats:
-    """Exact positions of the knots of a dim of a fit's `DataTree`, whose labels have few digits."""
-    constant, exact = tree.children.get("constant_data"), f"{dim}{POSITION}"
-    if constant is not None and exact in constant:
-        return np.asarray(constant[exact].to_numpy())
+    """Positions of the knots of a dim of a fit's `DataTree`."""
     return np.asarray(tree["posterior"].coords[dim].to_numpy())
 
 

@@ -392,12 +392,3 @@ def flat_state(design: Design, level: float) -> State:
     coefficients = np.zeros(design.whole.shape[1])
     coefficients[design.line_columns.start] = level
     return State.starting(design, coefficients)
-
-
-def curve_state(curve: Curve, values: Floats) -> State:
-    """The curve through values at the knots."""
-    line, wiggle = curve.basis.line, curve.basis.wiggle
-    solution = np.linalg.solve(np.column_stack([wiggle, line]), values)
-    coefficients = np.zeros(curve.design.whole.shape[1])
-    coefficients[len(coefficients) - len(solution) :] = solution
-    return State.starting(curve.design, coefficients)

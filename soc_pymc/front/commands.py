@@ -182,7 +182,6 @@ def summarize(chosen: Chosen) -> None:
 @_command(
     "stats.nc --prior gamma-mixture --out fit.nc",
     _option("statistics", "statistics, from 'soc-pymc summarize'"),
-    _option("--start", "a fit to start from, such as yesterday's"),
     _option("--window", "fit the last days alone, such as 28d (of statistics with --date)"),
     _option("--half-life", "weigh items by age, such as 14d (of statistics with --date)"),
     *_PRIOR,
@@ -195,7 +194,6 @@ def fit(chosen: Chosen) -> None:
     """Fit the hierarchical model to statistics."""
     method = arguments.method_of(chosen)
     check_out(chosen.out, [chosen.statistics])
-    start = soc.load_fit(chosen.start) if chosen.start else None
     stats = soc.load_statistics(chosen.statistics)
     stats = stats.window(chosen.window) if chosen.window else stats
     stats = stats.decay(chosen.half_life) if chosen.half_life else stats
@@ -205,7 +203,7 @@ def fit(chosen: Chosen) -> None:
             f"mixtures and --exposure-term read joint cells, which {chosen.statistics} lacks: make "
             "it with 'soc-pymc summarize ... --joint'"
         )
-    fitted = _call(soc.fit, chosen, stats, prior, method, start=start)
+    fitted = _call(soc.fit, chosen, stats, prior, method)
     fitted.save(chosen.out)
     print(f"{fitted!r} -> {chosen.out}")
 

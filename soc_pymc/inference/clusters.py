@@ -11,7 +11,7 @@ multiplied by the squared ratio of a t quantile to a normal one (Satterthwaite).
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -23,7 +23,7 @@ from .._model.laplace import RowCurvature, of_coefficients, row_curvature
 from .._model.levels import Levels
 from .._model.problem import Problem, build
 from .._model.rows import rows_of
-from .._model.splines import knots_in, spline_matrix
+from .._model.splines import spline_matrix
 from ..data.statistics import Statistics, from_tables, undated
 from ..families.family import FAMILIES
 from ..families.priors import Prior
@@ -34,6 +34,51 @@ _MOST_SHARE = 0.75  # most share of the information that leaving out one block r
 _TAIL = 0.95  # the bands' upper end, where t and normal quantiles are compared
 _FEWEST = 2.0  # degrees of freedom
 _OVER = ("chain", "draw")
+
+
+class _BlockRows(NamedTuple):
+    """Rows of every block of clusters."""
+
+    curvature: RowCurvature
+    row: Ints  # the problem's
+    block: Ints
+
+    def part(self, members: Any) -> "_BlockRows":
+        """Some of these rows."""
+        curvature = RowCurvature(*(values[..., members] for values in self.curvature))
+        return _BlockRows(curvature, self.row[members], self.block[members])
+
+    def sums(self, designs: Sequence[Floats]) -> tuple[Floats, Floats]:
+        """Slope and information of the coefficients of both curves' designs."""
+        slopes, information = of_coefficients([x[self.row] for x in designs], self.curvature)
+        return np.concatenate(slopes), linalg.block_diag(*information)
+
+    def factor(self, designs: Sequence[Floats], precision: Floats) -> Floats:
+        """`excess` of these coefficients."""
+        parts = (self.part(self.block == number) for number in np.unique(self.block))
+        slopes, informations = zip(*(part.sums(designs) for part in parts), strict=True)
+        total = self.sums(designs)[1]
+        return excess(np.array(slopes), np.array(informations), total, precision)
+
+
+def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRows:
+    """Every block's rows with their curvature at both curves of the problem's rows."""
+    number = int(stats.table("part")["fold"].max()) + 1
+    tables = {name: dict(stats.table(name)) for name in stats._outcome.tables}
+    tables = {name: table for name, table in tables.items() if "fold" in table}
+    for table in tables.values():  # a group for each block of each group
+        table["group"] = (table["group"] if built.pilot.labels else 0) * number + table["fold"]
+    keys = np.unique(tables["part"]["group"])
+    for table in tables.values():
+        table["group"] = np.searchsorted(keys, table["group"])
+    labels, attrs = keys.astype(str), undated(stats.data.attrs)
+    apart = from_tables(tables, labels, stats.edges, attrs)
+    rows, data = rows_of(apart, built.family, grouped=True)
+    group, block = np.divmod(keys[rows.group], number)
+    place = built.pilot.rows.group * stats.bins + built.pilot.rows.bin
+    row = np.searchsorted(place, group * stats.bins + rows.bin)
+    data = data.with_spread(built.data.spread[row])
+    return _BlockRows(row_curvature(data, *(curve[row] for curve in curves)), row, block)
 
 
 def _added_to_levels(
@@ -48,14 +93,12 @@ def _added_to_levels(
             built.coefficients, terms, np.split(levels.mode, split, axis=1), strict=True
         )
     ]
-    rows, row, block = _rows_of_blocks(built, stats, *curves)
+    rows = _block_rows(built, stats, *curves)
     factors = np.zeros(levels.information.shape)
     for k, factor in enumerate(factors):
-        chosen = np.flatnonzero(level[row] == k)
-        if len(np.unique(block[chosen])) > 1:
-            designs = [term.design[row[chosen]] for term in terms]
-            of_level = RowCurvature(*(values[..., chosen] for values in rows))
-            added = _factor(designs, of_level, block[chosen], levels.tau**-2.0).T
+        of_level = rows.part(level[rows.row] == k)
+        if len(np.unique(of_level.block)) > 1:
+            added = of_level.factor([term.design for term in terms], levels.tau**-2.0).T
             factor[: len(added)] = added
     curves_added, parts = {}, np.split(factors, split, axis=2)
     for name, curve, term, part in zip(
@@ -65,48 +108,6 @@ def _added_to_levels(
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
         curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
     return curves_added
-
-
-def _factor(
-    designs: Sequence[Floats], rows: RowCurvature, block: Ints, precision: Floats
-) -> Floats:
-    """`excess` from the curvature of blocks' rows, with the designs of both curves there."""
-
-    def sums(chosen: Any) -> tuple[Floats, Floats]:
-        part = RowCurvature(*(values[..., chosen] for values in rows))
-        slopes, information = of_coefficients([x[chosen] for x in designs], part)
-        return np.concatenate(slopes), linalg.block_diag(*information)
-
-    slope, information = zip(*(sums(block == number) for number in np.unique(block)), strict=True)
-    return excess(np.array(slope), np.array(information), sums(slice(None))[1], precision)
-
-
-def _rows_of_blocks(
-    built: Problem, stats: Statistics, location: Floats, dispersion: Floats
-) -> tuple[RowCurvature, Ints, Ints]:
-    """Curvature of every block's rows at both curves, their rows in the problem, and blocks."""
-    apart, group, block = _by_block(stats, bool(built.pilot.labels))
-    rows, data = rows_of(apart, built.family, grouped=True)
-    code, bins = rows.group, stats.bins
-    row = np.searchsorted(
-        built.pilot.rows.group * bins + built.pilot.rows.bin, group[code] * bins + rows.bin
-    )
-    data = data.with_spread(built.data.spread[row])
-    return row_curvature(data, location[row], dispersion[row]), row, block[code]
-
-
-def _by_block(stats: Statistics, grouped: bool) -> tuple[Statistics, Ints, Ints]:
-    """Statistics with a group for each block of each group, and the group and block of each."""
-    number = int(stats.table("part")["fold"].max()) + 1
-    tables: dict[str, Any] = {name: dict(stats.table(name)) for name in stats._outcome.tables}
-    tables = {name: table if "fold" in table else {} for name, table in tables.items()}
-    codes = {k: (t["group"] if grouped else 0) * number + t["fold"] for k, t in tables.items() if t}
-    keys = np.unique(codes["part"])
-    for name, code in codes.items():
-        tables[name]["group"] = np.searchsorted(keys, code)
-    attrs = undated(stats.data.attrs)
-    apart = from_tables(tables, keys.astype(str), stats.edges, attrs)
-    return apart, *np.divmod(keys, number)
 
 
 def excess(slopes: Floats, informations: Floats, total: Floats, precision: Floats) -> Floats:
@@ -123,16 +124,11 @@ def excess(slopes: Floats, informations: Floats, total: Floats, precision: Float
     jackknife = moves.T @ moves * (number - 1) / number
     gain, direction = linalg.eigh(jackknife - inverse @ total @ inverse.T)
     gain, direction = gain[gain > 0], direction[:, gain > 0]
-    gain *= np.square(_t_ratio(np.square(moves @ direction)))
-    return np.asarray(inverse.T @ (direction * np.sqrt(gain)))
-
-
-def _t_ratio(squares: Floats) -> Floats:
-    """Quantiles of t over normal ones, for sums of squares over blocks (blocks, directions)."""
-    number = len(squares)
+    squares = np.square(moves @ direction)
     spread = np.square(squares / squares.sum(axis=0)).sum(axis=0) - 1.0 / number
     freedom = np.clip(2.0 / np.maximum(spread, 1e-12), _FEWEST, max(number - 1.0, _FEWEST))
-    return np.asarray(special.stdtrit(freedom, _TAIL) / special.ndtri(_TAIL))
+    gain *= np.square(special.stdtrit(freedom, _TAIL) / special.ndtri(_TAIL))
+    return np.asarray(inverse.T @ (direction * np.sqrt(gain)))
 
 
 def _plain(prior: Any) -> Any:
@@ -151,10 +147,9 @@ def _added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -
     parts = built.coefficients
     curves = [part.laplace.state.at(part.design) for part in parts]
     precision = [part.laplace.state.prior(part.design)[1] for part in parts]
-    rows, row, block = _rows_of_blocks(built, stats, *curves)
-    designs = [part.design.whole[row] for part in parts]
-    factor = _factor(designs, rows, block, np.concatenate(precision))
-    split = np.split(factor, [parts[0].design.whole.shape[1]])
+    designs = [part.design.whole for part in parts]
+    factor = _block_rows(built, stats, *curves).factor(designs, np.concatenate(precision))
+    split = np.split(factor, [designs[0].shape[1]])
     factors: dict[str, Floats] = {}
     for part, curve, coefficients in zip(parts, built.pilot.curves, split, strict=True):
         for output in part.outputs:
@@ -200,9 +195,7 @@ def cluster_factor(fit: Fit, items: Any) -> float:
     if fit.widened:
         factors = fit.data["clusters"].to_dataset()
     else:
-        exact = {dim: knots_in(fit.data, dim) for dim in ("mean_knot", "variance_knot")}
-        posterior = fit.data["posterior"].to_dataset().assign_coords(exact)
-        plain = _plain(fit.prior)
+        posterior, plain = fit.data["posterior"].to_dataset(), _plain(fit.prior)
         if items.groups != fit.groups:
             plain = replace(plain, groups=False)
         factors = _factors(posterior, *_added(plain, build(items, plain), items, posterior))
@@ -236,10 +229,10 @@ def for_clusters(
     for name in map(str, factors):
         if name.startswith(curve):
             wider[name] = _with_mean_of(posterior[name], wider[name], built.family.outcome.theta)
-    effects = f"{curve}_of_bin"
-    if effects in posterior:
-        centre = posterior[effects].mean(_OVER)
-        wider[effects] = mean_factor * (posterior[effects] - centre) + centre
+    if f"{curve}_of_bin" in posterior:
+        effects = posterior[f"{curve}_of_bin"]
+        centre = effects.mean(_OVER)
+        wider[effects.name] = mean_factor * (effects - centre) + centre
     words = (
         f"; bands widened for {stats.blocks} blocks of clusters, at the median knot by "
         f"{mean_factor:.2f} (mean) and {variance_factor:.2f} (variance)"

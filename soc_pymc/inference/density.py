@@ -1,7 +1,7 @@
 """A model's log density as a function of its coordinates, for all draws, by the interpreter."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -12,13 +12,13 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
+from arviz_base import dict_to_dataset
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_expression
 from pymc.logprob.utils import ParameterValueError
 from pytensor.compile.ops import wrap_py
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors
 from scipy import linalg, sparse
 
 from .._lib.arrays import Floats
@@ -29,6 +29,7 @@ from ..families.row_sums import RowSums, Surrogates, make_surrogates, polynomial
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
 
+SAMPLED = ("chain", "draw")
 CHUNK = 1000  # draws evaluated at once, fewer with many bins: the graph's nodes cost 30 us each
 _MOST_VALUES = 2_500_000  # size of a matrix of draws by bins: 20 MB
 _PROBES = 250  # draws that show how far the curves reach
@@ -48,15 +49,6 @@ class Space:
     def dim(self) -> int:
         """Number of coordinates."""
         return len(self.start)
-
-    @property
-    def labels(self) -> list[str]:
-        """Name and number of every coordinate."""
-        return [
-            f"{v.name}[{i}]"
-            for v, shape in zip(self.variables, self.shapes, strict=True)
-            for i in range(math.prod(shape))
-        ]
 
     def batched(self, outputs: Any) -> tuple[Any, Any]:
         """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
@@ -160,52 +152,20 @@ def kept_variables(model: pm.Model) -> list[Any]:
 
 def posterior_draws(space: Space, rows: Floats) -> xr.Dataset:
     """Posterior variables at coordinates of shape (chains, draws, dim)."""
-    model = space.model
-    variables_kept = kept_variables(model)
-    matrix, outputs = space.batched(model.replace_rvs_by_values(variables_kept))
+    variables = kept_variables(space.model)
+    matrix, outputs = space.batched(space.model.replace_rvs_by_values(variables))
     values = pytensor.function([matrix], outputs, mode=mode())(rows.reshape(-1, space.dim))
-    variables = {}
-    for variable, value in zip(variables_kept, values, strict=True):
-        dims = model.named_vars_to_dims.get(variable.name) or [
-            f"{variable.name}_dim_{i}" for i in range(value.ndim - 1)
-        ]
-        drawn = value.reshape(*rows.shape[:2], *value.shape[1:])
-        variables[variable.name] = ("chain", "draw", *dims), drawn
-    posterior = xr.Dataset(variables)
-    coords = {d: np.asarray(model.coords[d]) for d in posterior.dims if model.coords.get(d)}
-    sampled = {d: np.arange(posterior.sizes[d]) for d in ("chain", "draw")}
-    return posterior.assign_coords(coords | sampled)
+    by_chain = (x.reshape(*rows.shape[:2], *x.shape[1:]) for x in values)
+    return labelled(space.model, dict(zip((v.name for v in variables), by_chain, strict=True)))
 
 
-def at_draws(
-    built: Problem, values: Mapping[str, Floats], outputs: Callable[[Mapping[Any, Any]], list[Any]]
-) -> list[Floats]:
-    """Outputs, made from the parameters as inputs, for all draws."""
-    replaced: dict[Any, Any] = {}
-    inputs, batches = {}, []
-    for variable in built.model.free_RVs:
-        inputs[variable] = variable.type()
-        batch = pt.tensor(shape=(None,) * (variable.ndim + 1), dtype=variable.dtype)
-        replaced |= {variable: batch, inputs[variable]: batch}
-        batches.append(batch)
-    batched = vectorize_graph(outputs(inputs), replaced)
-    function = pytensor.function(batches, batched, mode=mode(), on_unused_input="ignore")
-    draws = [values[variable.name] for variable in built.model.free_RVs]
-    parts = [function(*(x[i : i + CHUNK] for x in draws)) for i in range(0, len(draws[0]), CHUNK)]
-    return [np.concatenate(x) for x in zip(*parts, strict=True)]
-
-
-def top_level(built: Problem) -> list[Any]:
-    """Parameters whose priors depend on no other parameter."""
-    free = set(built.model.free_RVs)
-    # a line's variable has further inputs, but its prior does not use them
-    coefficients = {name for part in built.coefficients for name in part.names[:-1]}
-    return [
-        v
-        for v in built.model.free_RVs
-        if v.name not in coefficients
-        and (v.name in built.built_in or not free & ({*ancestors([v])} - {v}))
-    ]
+def labelled(
+    model: pm.Model, values: dict[Any, Any], sample_dims: Sequence[str] = SAMPLED
+) -> xr.Dataset:
+    """Arrays, by default draws (chain, draw, ...), as a dataset with the model's dims."""
+    coords: Any = {dim: np.asarray(x) for dim, x in model.coords.items() if x is not None}
+    dims: Any = model.named_vars_to_dims
+    return dict_to_dataset(values, coords=coords, dims=dims, sample_dims=sample_dims)
 
 
 # --- minibatches of bins --------------------------------------------------------------------------
@@ -224,14 +184,14 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     # all bins' quadratics at the mode are one quadratic in the coefficients, and only the small
     # remainder is summed over the minibatch (a control variate: Quiroz et al. 2019)
     model, number = space.model, len(built.score)
-    names = [name for part in built.coefficients for name in part.names]
-    variables = model.replace_rvs_by_values([model[name] for name in names])
-    rows, (*parts, others) = space.batched([*variables, rest_log_density(built, model)])
-    start = pytensor.function([rows], parts, mode=mode())(space.start[None])
-    gap = pt.concatenate([p - s for p, s in zip(parts, start, strict=True)], axis=1)
+    variables = [model[name] for part in built.coefficients for name in part.names]
+    values = model.replace_rvs_by_values([pt.concatenate(variables)])
+    rows, (coefficients, others) = space.batched([*values, rest_log_density(built, model)])
+    start = pytensor.function([rows], coefficients, mode=mode())(space.start[None])
+    gap = coefficients - start
     # rows of the first curve, then of the second
     design = linalg.block_diag(*(part.design.whole @ part.turn for part in built.coefficients))
-    location, dispersion = (design @ np.hstack(start)[0]).reshape(2, number)
+    location, dispersion = (design @ start[0]).reshape(2, number)
     value, slopes, *bends = built.data.expansion(location, dispersion)
     slope = np.concatenate(slopes)
     of_first, mixed, of_second = map(sparse.diags_array, bends)

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from arviz_base.base import make_attrs
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._model.pilot import Pilot
 from .._model.problem import Problem, check_prior, mixture_data
 from .._model.rows import Rows, positions, rows_of, scale_variances
-from .._model.splines import POSITION, Axis
+from .._model.splines import Axis
 from .._model.terms import Curve
 from ..data.items import Grouping
 from ..data.statistics import Statistics
@@ -20,12 +21,10 @@ from ..families.monotone import project_monotone
 from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES
 from .arviz_groups import arviz_groups
+from .density import SAMPLED
 from .results import Fit
 
-_SAMPLED = ("chain", "draw")
-_DIGITS = 4  # digits in labels of knots, more only where two would be equal
 _SAME = 1e-6  # relative difference of numbers that two machines compute alike
-_OTHER = "the statistics are not those of the fit ({}): give those that it was made from"
 _PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
@@ -36,8 +35,7 @@ def fit_tree(
     further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups, seed)
     tree = tree_of_draws(built, stats, groups, monotone)
     for name, data in further.items():
-        known = tree[name].to_dataset() if name in tree.children else xr.Dataset()
-        tree[name] = xr.DataTree(known.merge(data))
+        tree[name] = xr.DataTree(tree[name].to_dataset().merge(data) if name in tree else data)
     return tree
 
 
@@ -50,10 +48,10 @@ def tree_of_draws(
         posterior = _monotone(posterior, built.family.curves[0])
     if len(pilot.groupings) > 1:  # their combinations
         posterior = posterior.assign_coords(group=list(pilot.labels))
-    bins, observed = bin_table(stats, pilot.curves[0].axis, bool(len(pilot.rows.atoms)))
+    axes = [curve.axis for curve in pilot.curves]
+    bins, observed = bin_table(stats, axes, bool(len(pilot.rows.atoms)))
     functions = [_group_functions(curve, pilot.groupings) for curve in pilot.curves]
-    ranks = rank_table(*(curve.axis for curve in pilot.curves))
-    bins = xr.merge([bins, mixture_data(built), ranks, *functions, _atoms(pilot)])
+    bins = xr.merge([bins, mixture_data(built), *functions, _atoms(pilot)])
     if pilot.curves[0].size_knots.size:
         bins = bins.merge(_shares(pilot.rows, pilot.curves[0].position))
     if "effect_bin" in posterior.coords:
@@ -138,13 +136,15 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
 # --- bins -----------------------------------------------------------------------------------------
 
 
-def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Dataset, xr.Dataset]:
-    """The occupied bins of all groups together, and their observed sums."""
+def bin_table(
+    stats: Statistics, axes: Sequence[Axis], atoms: bool = False
+) -> tuple[xr.Dataset, xr.Dataset]:
+    """The occupied bins of all groups together with the axes' ranks, and their observed sums."""
     data, outcome = stats.data, OUTCOMES[stats.kind]
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
     rows, _ = rows_of(stats, family_of_kind(stats.kind), atoms=atoms)
-    score = axis.inverse(positions(axis, rows))
+    score = axes[0].inverse(positions(axes[0], rows))
     score[rows.atom > 0] = rows.atoms
     columns: dict[str, Any] = {"score": score, "n_items": n}
     columns |= {name: data[name].to_numpy()[occupied] for name in ("score_min", "score_max")}
@@ -154,14 +154,10 @@ def bin_table(stats: Statistics, axis: Axis, atoms: bool = False) -> tuple[xr.Da
     sums = {str(name): data[name].to_numpy()[occupied] for name in outcome.sums("part")}
     columns[outcome.size], observed = outcome.of_bins(sums)
     bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
+    for axis in (axis for axis in axes if axis.scale == RANK):  # they are equal
+        for name in ("score", "fraction"):
+            bins[f"rank_{name}"] = "rank", np.array(getattr(axis, name))
     return bins, xr.Dataset({outcome.observed: ("bin", observed)})
-
-
-def rank_table(*axes: Axis) -> xr.Dataset:
-    """The table that `Fit.axis` needs for axes of ranks, which are equal; empty without them."""
-    ranks = [axis for axis in axes if axis.scale == RANK]
-    columns = {"rank_score": ranks[0].score, "rank_fraction": ranks[0].fraction} if ranks else {}
-    return xr.Dataset({name: ("rank", np.asarray(values)) for name, values in columns.items()})
 
 
 # --- ArviZ's conventions --------------------------------------------------------------------------
@@ -170,54 +166,28 @@ def rank_table(*axes: Axis) -> xr.Dataset:
 def in_chains(draws: xr.Dataset) -> xr.Dataset:
     """Independent draws (1, n, ...) as up to four chains, as R-hat needs two."""
     number = draws.sizes["draw"]
-    chains = next(chains for chains in (4, 3, 2, 1) if number % chains == 0)
-    coords = {**draws.coords, "chain": np.arange(chains), "draw": np.arange(number // chains)}
-    variables = {
-        name: (values.dims, values.to_numpy().reshape(chains, -1, *values.shape[2:]))
-        for name, values in draws.data_vars.items()
-    }
-    return xr.Dataset(variables, coords)
+    size = next(number // chains for chains in (4, 3, 2, 1) if number % chains == 0)
+    by_chain = draws.isel(chain=0, drop=True).drop_vars("draw", errors="ignore")
+    by_chain = by_chain.coarsen(draw=size).construct(draw=("chain", "draw"))
+    return by_chain.assign_coords({dim: np.arange(by_chain.sizes[dim]) for dim in SAMPLED})
 
 
 def conventional(tree: xr.DataTree) -> xr.DataTree:
-    """The tree with a coordinate on every dim, short labels of knots, and ArviZ's attributes."""
-    known: dict[str, Any] = {}
-    for node in tree.children.values():
-        known |= {str(dim): node.coords[dim].to_numpy() for dim in node.dims if dim in node.coords}
-    knots = {dim: x for dim, x in known.items() if dim.endswith("_knot") and x.dtype.kind == "f"}
-    known |= {dim: short(positions) for dim, positions in knots.items()}
-    groups = {name: _completed(node.to_dataset(), known) for name, node in tree.children.items()}
-    exact = {f"{dim}{POSITION}": (dim, positions) for dim, positions in knots.items()}
-    labels = {dim: known[dim] for dim in knots}
-    groups["constant_data"] = groups["constant_data"].assign(exact).assign_coords(labels)
+    """The tree with a coordinate on every dim, and ArviZ's attributes."""
+    from .. import __version__
+
+    groups = {name: node.to_dataset() for name, node in tree.children.items()}
+    labels = {dim: values for data in groups.values() for dim, values in data.coords.items()}
+    library = {"inference_library": "soc_pymc", "inference_library_version": __version__}
+    for name, data in groups.items():
+        lacking = [d for d in data.dims if d not in data.coords and d in labels]
+        known = {d: labels[d].to_numpy() for d in lacking if len(labels[d]) == data.sizes[d]}
+        numbers = {d: np.arange(size) for d, size in data.sizes.items() if d not in data.coords}
+        attrs = make_attrs(library, sample_dims=[d for d in SAMPLED if d in data.dims])
+        groups[name] = data.assign_coords({**numbers, **known}).assign_attrs(attrs)
     made = xr.DataTree.from_dict(groups)
     made.attrs = dict(tree.attrs)
     return made
-
-
-def _completed(data: xr.Dataset, known: dict[str, Any]) -> xr.Dataset:
-    """The dataset with a coordinate on every dim, and ArviZ's attributes."""
-    from arviz_base.base import make_attrs  # slow to import, and scoring needs no attributes
-
-    from .. import __version__
-
-    coords: dict[str, Any] = {}
-    for dim, size in data.sizes.items():
-        labels = data.coords[dim].to_numpy() if dim in data.coords else np.arange(size)
-        values = known.get(str(dim), labels)
-        coords[str(dim)] = labels if dim in _SAMPLED or len(values) != size else values
-    sampled = [dim for dim in _SAMPLED if dim in data.dims]
-    library = {"inference_library": "soc_pymc", "inference_library_version": __version__}
-    return data.assign_coords(coords).assign_attrs(make_attrs(library, sample_dims=sampled))
-
-
-def short(values: Floats) -> Floats:
-    """Rising numbers with four significant digits, or as many more as keep them apart."""
-    for digits in range(_DIGITS, 17):
-        rounded = np.array([float(f"{x:.{digits}g}") for x in values])
-        if (np.diff(rounded) > 0).all():
-            return rounded
-    return values
 
 
 # --- densities of draws ---------------------------------------------------------------------------
@@ -231,7 +201,20 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
             "posterior: fit statistics of the items without cluster="
         )
     check_prior(fit.prior, stats)
-    _check_same(fit, stats)
+    tables = bin_table(stats, [fit.axis("mean"), fit.axis("variance")], bool(fit.atoms))
+    others = [
+        str(name)
+        for group, table in zip(("constant_data", "observed_data"), tables, strict=True)
+        for name, values in table.items()
+        if not _same(values.to_numpy(), fit.data[group][str(name)].to_numpy())
+    ]
+    if (stats.groups if fit.prior.groups else ()) != fit.groups:
+        others.append("groups")
+    if others:
+        raise FitError(
+            f"the statistics are not those of the fit ({', '.join(others)} differ): give those "
+            "that it was made from"
+        )
     prior, likelihood = (
         np.sum([x.sum(x.dims[2:]).to_numpy() for x in fit.data[name].data_vars.values()], axis=0)
         for name in ("log_prior", "log_likelihood")
@@ -239,17 +222,7 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
     return prior, likelihood
 
 
-def _check_same(fit: Fit, stats: Statistics) -> None:
-    """Refuse statistics whose bins, outcomes or groups differ from those that the fit keeps."""
-    tables = bin_table(stats, fit.axis("mean"), bool(fit.atoms))
-    for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
-        stored = fit.data[group]
-        if table.sizes["bin"] != stored.sizes["bin"]:
-            numbers = f"{table.sizes['bin']:,} occupied bins and {stored.sizes['bin']:,}"
-            raise FitError(_OTHER.format(numbers))
-        for name, values in table.items():
-            equal = np.isclose(values, stored[str(name)], rtol=_SAME, atol=0.0, equal_nan=True)
-            if not equal.all():
-                raise FitError(_OTHER.format(f"{name} differs in {(~equal).sum():,} bins"))
-    if (stats.groups if fit.prior.groups else ()) != fit.groups:
-        raise FitError(_OTHER.format("they have other groups"))
+def _same(values: Floats, stored: Floats) -> bool:
+    """True if both machines' numbers are the same but for rounding."""
+    same_shape = values.shape == stored.shape
+    return same_shape and np.allclose(values, stored, rtol=_SAME, atol=0.0, equal_nan=True)

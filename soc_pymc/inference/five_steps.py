@@ -30,14 +30,15 @@ from ..families.monotone import project_monotone
 from ..families.poisson_gamma import match_gammas, moments_of_log
 from ..families.priors import COMPONENTS, Spline
 from ..families.row_sums import Columns, RowSums
-from .fit_tree import bin_table, rank_table
+from .density import SAMPLED
+from .fit_tree import bin_table
 from .methods import FiveSteps
 
 Pair = tuple[Floats, Floats]
 # of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)
 Parts = tuple[Floats, Floats, Floats]
 
-_KNOTS, _SAMPLED = ("mean_knot", "variance_knot"), ("chain", "draw")
+_KNOTS = "mean_knot", "variance_knot"
 _ESTIMATES = ("mean", "variance", "log_likelihood", "mean_log", "variance_log")
 # second curves that are tried, relative to the overall level; at the first the variance is 0
 _GRID = np.array([-50.0, -24.0, -18.0, -12.0, -8.0, -5.0, -3.0, -1.5, 0.0, 2.0, 5.0, 10.0])
@@ -85,31 +86,27 @@ def run_five_steps(
         spread = np.where(at_zero, 0.0, np.exp(dispersion))
         logs = moments_of_log(location, dispersion) if family.has_log_moments else ()
     estimates = (*family.natural_moments(location, spread), value, *logs)
-    posterior = xr.Dataset(coords={name: [0] for name in _SAMPLED})
+    posterior = xr.Dataset(coords={name: [0] for name in SAMPLED})
     for name, dim, (knots, curve) in zip(prior.curve_names, _KNOTS, curves, strict=True):
-        posterior[name] = xr.DataArray(curve[None, None], {dim: knots}, (*_SAMPLED, dim))
+        posterior[name] = xr.DataArray(curve[None, None], {dim: knots}, (*SAMPLED, dim))
     reason, number = ", ".join([*notes, "smoothed"]), int(failed.sum())
     if number:
         reason += f"; the search failed in {number:,} bins: use fewer bins, or soc.VI()"
-    verdict = {"converged": not number, "reason": reason, "pareto_k": None, "ess_fraction": None}
-    return _tree(stats, axes, rows.bin, posterior, parts, estimates), verdict
+    tree = _tree(stats, axes, rows.bin, posterior, parts, estimates)
+    return tree, {"converged": not number, "reason": reason}
 
 
 def _tree(
-    stats: Statistics, axes: Any, row_bin: Ints, posterior: xr.Dataset, parts: Any, estimates: Any
+    stats: Statistics, axes: Any, occupied: Ints, posterior: xr.Dataset, parts: Any, estimates: Any
 ) -> xr.DataTree:
-    """The fit's `DataTree`, from the curves, and components and estimates of rows."""
-    occupied = np.flatnonzero(stats.data["n"].to_numpy() > 0)
-    row = np.searchsorted(row_bin, occupied, side="right") - 1
+    """The fit's `DataTree`, from the curves, and components and estimates of occupied bins."""
     for name, part in zip(COMPONENTS, parts, strict=False):
-        posterior[name] = (*_SAMPLED, "bin", "component"), part[row][None, None]
-    pairs = zip(_ESTIMATES, estimates, strict=False)
-    per_bin = xr.Dataset({name: ("bin", values[row]) for name, values in pairs})
-    constant, observed = bin_table(stats, axes[0])
-    constant = constant.merge(rank_table(*axes))
+        posterior[name] = (*SAMPLED, "bin", "component"), part[None, None]
+    constant, observed = bin_table(stats, axes)
     # an empty bin belongs to its nearer neighbour
-    constant["edge"] = ("edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2])
-    per_bin["n_items"] = constant["n_items"]
+    constant["edge"] = "edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2]
+    pairs = zip(_ESTIMATES, estimates, strict=False)
+    per_bin = constant[["n_items"]].assign({name: ("bin", values) for name, values in pairs})
     groups = {"posterior": posterior, "observed_data": observed, "constant_data": constant}
     tree = xr.DataTree.from_dict({**groups, "per_bin": per_bin})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
@@ -166,11 +163,12 @@ def maximise(family: Family, data: RowSums) -> tuple[Floats, Floats, Floats, Any
     rows, (level, centre) = np.flatnonzero(data.can_fit), data.level()
     unit, all_rows = float(family.unit(np.array(centre))), np.arange(len(rows))
     mean, grid = np.full(len(rows), level), centre + _GRID
-    means, values, slopes = np.empty((3, len(grid), len(rows)))
-    for k, dispersion in enumerate(grid):
-        curve, steps = np.full(len(rows), dispersion), _STEPS if k else _FIRST_STEPS
-        mean, values[k], slopes[k] = _profile(data, rows, mean, curve, unit, steps)
-        means[k] = mean
+    profiles: list[Any] = []
+    for dispersion in grid:
+        curve, steps = np.full(len(rows), dispersion), _STEPS if profiles else _FIRST_STEPS
+        profiles.append(_profile(data, rows, mean, curve, unit, steps))
+        mean = profiles[-1][0]
+    means, values, slopes = np.swapaxes(profiles, 0, 1)
     best = values.argmax(axis=0)
     mean, dispersion = means[best, all_rows], grid[best]
     low = best - (slopes[best, all_rows] <= 0)  # otherwise the best one is at an end

@@ -17,8 +17,6 @@ class VI:
         Seed of every random number used; the same seed and statistics give the same fit.
     draws
         Posterior draws kept in the fit.
-    rotations
-        Number of randomly rotated crosses, over whose axes the evidence bound is averaged.
     batch
         Bins per minibatch. 0 takes all bins; None takes all up to 20,000, beyond that 256.
     max_iterations
@@ -32,13 +30,12 @@ class VI:
 
     seed: int = 0
     draws: int = 1000
-    rotations: int = 1
     batch: int | None = None
     max_iterations: int = 200
 
     def __post_init__(self) -> None:
-        sizes = dict.fromkeys(("draws", "rotations", "max_iterations"), DRAWS)
-        convert_fields(self, seed=_SEED, batch=OrNone(Whole(0, MOST_DRAWS)), **sizes)
+        batch = OrNone(Whole(0, MOST_DRAWS))
+        convert_fields(self, seed=_SEED, draws=DRAWS, batch=batch, max_iterations=DRAWS)
 
 
 @dataclass(frozen=True)

@@ -52,15 +52,15 @@ class Status:
 
     Examples
     --------
-    >>> Status(False, "it stopped early", None, None, 1.5).converged
+    >>> Status(False, "it stopped early").converged
     False
     """
 
     converged: bool
     reason: str
-    pareto_k: float | None
-    ess_fraction: float | None
-    seconds: float
+    pareto_k: float | None = None
+    ess_fraction: float | None = None
+    seconds: float = 0.0
     mc_error: float | None = None
 
     def _repr_html_(self) -> str:
@@ -79,9 +79,9 @@ class Fit:
         ``log_mean`` (chain, draw, mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the
         curves at their knots (``mean`` and ``log_variance`` for Normal priors), those of terms
         (``*_of_group``, ``*_by_exposure``, ``*_of_bin``, ``*_of_atom``, ``*_of_exposure_atom``),
-        and the model's variables; ``constant_data`` the bins and the exact positions of the knots.
-        What takes long is computed when it is first read, and kept: a changed tree needs a new fit,
-        ``dataclasses.replace(fit, data=...)``.
+        and the model's variables; ``constant_data`` the bins. What takes long is computed when it
+        is first read, and kept: a changed tree needs a new fit, ``dataclasses.replace(fit,
+        data=...)``.
     prior, method, status
         The configurations, and the `Status`.
     selection
@@ -124,9 +124,8 @@ class Fit:
             return Axis(scale)
 
         def read() -> Axis:
-            table = self.data["constant_data"]
-            columns = (table[f"rank_{name}"].to_numpy() for name in ("score", "fraction"))
-            return Axis(scale, *map(tuple, columns))
+            table = self.data["constant_data"].to_dataset()
+            return Axis(RANK, *(tuple(table[f"rank_{x}"].values) for x in ("score", "fraction")))
 
         return self._once(RANK, read)
 
@@ -167,20 +166,21 @@ class Fit:
     @cached_property
     def atoms(self) -> tuple[float, ...]:
         """Scores with their own shifts of both curves, which many items share, in order."""
-        coords = self.data["posterior"].coords
-        return tuple(map(float, coords["atom"].to_numpy())) if "atom" in coords else ()
+        return self._labels("atom")
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """Groups with their own deviations; combinations of several columns as ``"FR × phone"``."""
-        posterior = self.data["posterior"]
-        return tuple(map(str, posterior["group"].to_numpy())) if "group" in posterior.coords else ()
+        return self._labels("group")
 
     @cached_property
     def groupings(self) -> dict[str, tuple[str, ...]]:
         """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ..."""
+        return {name: self._labels(name) for name in grouping_dims(self.data["posterior"].coords)}
+
+    def _labels(self, dim: str) -> tuple[Any, ...]:
         coords = self.data["posterior"].coords
-        return {name: tuple(map(str, coords[name].to_numpy())) for name in grouping_dims(coords)}
+        return tuple(coords[dim].to_numpy().tolist()) if dim in coords else ()
 
     def summary(self) -> pd.DataFrame:
         """The fit in a few rows: both curves, R-squared, smoothing and Pareto k.

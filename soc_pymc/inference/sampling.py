@@ -5,7 +5,6 @@ through densities q^(1 - b) p^b, b from 0 to 1, by leapfrog steps that leave eac
 (Neal 2001) and keep most of their momentum. Each draw collects its importance weight on its way.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,8 +25,6 @@ from .methods import NUTS
 _WIDER = 1.05
 _STEP, _KEPT = 0.45, 0.75  # length of a step in sd, and what is kept of the momentum after it
 _FARTHEST = 9.0  # sd: steps out of this box are refused
-
-Advance = Callable[[float], None]
 
 
 def run_nuts(
@@ -56,24 +53,19 @@ def run_nuts(
     return groups, _sampling_verdict(groups)
 
 
-def _effective_samples(posterior: xr.Dataset, method: str) -> Floats:
-    """Effective samples of all numbers of all variables."""
-    import arviz_stats
-
-    samples = arviz_stats.ess(posterior, method=method)
-    return np.concatenate([v.to_numpy().ravel() for v in samples.data_vars.values()])
-
-
 def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
     import arviz_stats
 
     posterior = groups["posterior"]
-    divergences = int(groups["sample_stats"]["diverging"].sum())
-    ess = float(_effective_samples(posterior, "bulk").min())
-    chains = posterior.sizes["chain"]
-    rhat = np.nan
+
+    def least_sample(method: str) -> float:
+        samples = arviz_stats.ess(posterior, method=method).min(skipna=False)
+        return float(samples.to_array().min(skipna=False))
+
+    divergences, chains = int(groups["sample_stats"]["diverging"].sum()), posterior.sizes["chain"]
+    ess, rhat = least_sample("bulk"), np.nan
     if chains > 1:
-        rhat = max(float(v.max()) for v in arviz_stats.rhat(posterior).data_vars.values())
+        rhat = float(arviz_stats.rhat(posterior).max().to_array().max())
     checks = {
         f"{divergences} divergent transition" + "s" * (divergences > 1): divergences,
         f"R-hat {rhat:.3f} (at most 1.01 allowed)": chains > 1 and not rhat <= 1.01,
@@ -85,14 +77,9 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
     if problems:
         accept = ", target_accept=" if divergences else ""
         reason = f"NUTS: {', '.join(problems)}: raise NUTS(draws=, tune=, chains={accept})"
-    error = float(np.max(_effective_samples(posterior, "mean") ** -0.5))
-    return {
-        "converged": not problems,
-        "reason": reason,
-        "pareto_k": None,
-        "ess_fraction": None,
-        "mc_error": error if np.isfinite(error) else None,
-    }
+    error = least_sample("mean") ** -0.5
+    mc_error = error if np.isfinite(error) else None
+    return {"converged": not problems, "reason": reason, "mc_error": mc_error}
 
 
 # --- annealed importance sampling -----------------------------------------------------------------
@@ -124,14 +111,12 @@ def annealed(
     number: int,
     densities: int,
     rng: np.random.Generator,
-    advance: Advance,
 ) -> tuple[Floats, Floats]:
     """Noise of draws (number, dim), location + factor @ noise, and their log weights."""
     wide = _WIDER * factor
 
     def target(noise: Floats) -> tuple[Floats, Floats]:
         logp, gradient = evaluate(location + noise @ wide.T)
-        advance(len(noise))
         return logp, gradient @ wide
 
     noise, momentum = rng.normal(size=(2, number, len(location)))
@@ -157,10 +142,7 @@ def _moved(target: Evaluate, share: float, old: _State, rng: np.random.Generator
     with np.errstate(invalid="ignore"):
         gain = new.energy(share) - old.energy(share)
         accepted = inside & (np.log(rng.random(len(gain))) < gain)
-    column = accepted[:, None]
-    return _State(
-        np.where(column, noise, old.noise),
-        np.where(column, new.momentum, -old.momentum),
-        np.where(accepted, new.logp, old.logp),
-        np.where(column, new.gradient, old.gradient),
-    )
+    new.momentum[~accepted] = -old.momentum[~accepted]
+    for name in ("noise", "logp", "gradient"):
+        getattr(new, name)[~accepted] = getattr(old, name)[~accepted]
+    return new

@@ -5,8 +5,7 @@ bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so tha
 maximum. Importance weights show how good the result is.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +19,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._model.problem import Problem
-from .density import CHUNK, Evaluate, make_space, minibatch_density, systematic
+from .density import Evaluate, make_space, minibatch_density, systematic
 from .fit_tree import in_chains
 from .level_density import Densities, densities_of
 from .methods import VI
@@ -45,13 +44,10 @@ _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between bo
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
 
 
-def _cross(dim: int, rotations: int, rng: np.random.Generator) -> Floats:
-    """Draws with mean 0 and second moment exactly 1: rotated crosses of radius sqrt(dim)."""
-    parts = []
-    for _ in range(rotations):
-        rotation = np.linalg.qr(rng.normal(size=(dim, dim)))[0] * np.sqrt(dim)
-        parts += [rotation, -rotation]
-    return np.concatenate(parts)
+def _cross(dim: int, rng: np.random.Generator) -> Floats:
+    """Draws with mean 0 and second moment exactly 1: a rotated cross of radius sqrt(dim)."""
+    rotation = np.linalg.qr(rng.normal(size=(dim, dim)))[0] * np.sqrt(dim)
+    return np.concatenate([rotation, -rotation])
 
 
 def _maximise_bound(
@@ -60,7 +56,6 @@ def _maximise_bound(
     factor: Floats,
     draws: Floats,
     iterations: int,
-    report: Callable[[float], None],
     tolerance: float,
 ) -> tuple[Floats, Floats, str]:
     """Location and sds of the best draws, location + factor @ (sd * noise), and any problem."""
@@ -74,12 +69,10 @@ def _maximise_bound(
         logp, gradient = evaluate(location + (mean + sd * draws) @ factor.T)
         if not np.isfinite(logp).all():  # a step too far; the line search halves it
             return max([0.0, *values]) + 1e6, np.zeros_like(x)
-        value = -(logp.mean() + log_sd.sum())
-        values.append(value)
-        report(-value)
+        values.append(-(logp.mean() + log_sd.sum()))
         gradient = gradient @ factor
         by_sd = (gradient * draws).mean(axis=0) * sd + 1.0
-        return value, -np.concatenate([gradient.mean(axis=0), by_sd])
+        return values[-1], -np.concatenate([gradient.mean(axis=0), by_sd])
 
     def stop_where_flat(intermediate_result: optimize.OptimizeResult) -> None:
         history.append(intermediate_result.fun)
@@ -125,19 +118,15 @@ def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
 
 
 def _gaussian(
-    evaluate: Evaluate,
-    start: Floats,
-    method: VI,
-    rng: np.random.Generator,
-    report: Callable[[float], None],
-) -> tuple[Floats, Floats, str]:
+    evaluate: Evaluate, start: Floats, iterations: int, rng: np.random.Generator
+) -> tuple[tuple[Floats, Floats], str]:
     """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
     # decorrelating at the start would mix the smoothing scales with the rest, and was worse
-    options = _cross(len(start), method.rotations, rng), method.max_iterations, report
+    options = _cross(len(start), rng), iterations
     centre, sd, _ = _maximise_bound(evaluate, start, np.eye(len(start)), *options, _ROUGH)
     factor = _decorrelated(evaluate, centre, sd)
     location, sd, problem = _maximise_bound(evaluate, centre, factor, *options, _FINE)
-    return location, factor * sd, problem
+    return (location, factor * sd), problem
 
 
 @dataclass(frozen=True)
@@ -154,6 +143,10 @@ class _Draws:
         """Pareto k, and effective sample over their number."""
         return importance(self.log_weight)[1:]
 
+    def points(self, numbers: Any = slice(None)) -> Floats:
+        """Coordinates of some draws, by default all."""
+        return np.asarray(self.location + self.noise[numbers] @ self.factor.T)
+
 
 def run_variational(
     built: Problem, method: VI, progress: bool | None
@@ -165,74 +158,32 @@ def run_variational(
     with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
         space = make_space(built.model)
         densities = densities_of(built, space, rng, method.draws)
-        bins, batch = len(built.score), _batch(built, method)
+        bins, batch = len(built.score), method.batch
+        if batch and built.no_minibatches:
+            raise FitError(built.no_minibatches)
+        if batch is None:
+            batch = _BATCH if bins > _MANY_BINS and not built.no_minibatches else 0
         evaluate = densities.bound
         if 0 < batch < bins:
             evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
-    with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
-
-        def report(bound: float) -> None:
-            shown.advance()
-            shown.note(f"evidence bound {bound:,.2f}")
-
-        location, factor, problem = _gaussian(evaluate, space.start, method, rng, report)
-    with phase("fit: draws and Pareto k", unit="draws", enabled=progress) as shown:
-        gaussian = location, factor
-        weighed = _weighed_draws(densities, *gaussian, method.draws, rng, shown.advance)
-        draws, words = _repaired(densities, _Draws(*gaussian, *weighed), method, rng, shown)
+    with phase("fit: variational inference", enabled=progress):
+        gaussian, problem = _gaussian(evaluate, space.start, method.max_iterations, rng)
+    with phase("fit: draws and Pareto k", enabled=progress):
+        weighed = _weighed_draws(densities, *gaussian, method.draws, rng)
+        draws, words = _repaired(densities, weighed, max(method.draws, _FEWEST_DRAWS), rng)
         numbers = chosen(draws.log_weight, method.draws, rng)
-        posterior = densities.draws(draws.location + draws.noise[numbers] @ draws.factor.T)
+        posterior = densities.draws(draws.points(numbers))
     weights = xr.Dataset({"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])})
-    moments = {"mean": draws.location, "sd": np.sqrt((draws.factor**2).sum(axis=1))}
+    sd = np.sqrt((draws.factor**2).sum(axis=1))
     groups = {
         "posterior": in_chains(posterior),
         "sample_stats": in_chains(weights),
         "variational": xr.Dataset(
-            {name: ("coordinate", values) for name, values in moments.items()},
-            {"coordinate": space.labels},
+            {"mean": ("coordinate", draws.location), "sd": ("coordinate", sd)}
         ),
     }
-    return groups, _verdict(built, problem, draws, words)
-
-
-def _batch(built: Problem, method: VI) -> int:
-    """Bins of a minibatch, or 0."""
-    if method.batch and built.no_minibatches:
-        raise FitError(built.no_minibatches)
-    large = len(built.score) > _MANY_BINS and not built.no_minibatches
-    return method.batch if method.batch is not None else _BATCH * large
-
-
-def _repaired(
-    densities: Densities,
-    draws: _Draws,
-    method: VI,
-    rng: np.random.Generator,
-    shown: Any,
-) -> tuple[_Draws, str]:
-    """Draws, annealed where the Gaussian is poor, with words for the status."""
-    best, last, words, gaussian = draws, draws, "", (draws.location, draws.factor)
-    for enough, number in zip((densities.fewest, _ENOUGH), _ANNEALED, strict=True):
-        k, ess = last.quality
-        if k <= PARETO_K and ess >= enough:
-            break
-        shown.note("annealing")
-        size = max(method.draws, _FEWEST_DRAWS), number
-        moves = annealed(densities.bound, *gaussian, *size, rng, shown.advance)
-        gap = densities.gap(gaussian[0] + moves[0] @ gaussian[1].T)
-        last = _Draws(*gaussian, moves[0], moves[1] + gap)
-        k = last.quality[0]
-        # effective samples are not compared: draws that missed a tail overstate their own
-        if k <= PARETO_K or k < best.quality[0]:
-            best, words = last, _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
-        if not k <= PARETO_K:
-            gaussian = _refined(last.noise, last.log_weight, *gaussian)
-    return best, words
-
-
-def _verdict(built: Problem, problem: str, draws: _Draws, repaired: str) -> dict[str, Any]:
     k, ess = draws.quality
-    reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{repaired}"
+    reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{words}"
     if not all(part.laplace.converged for part in built.coefficients):
         reason += "; the search for the mode, where inference begins, did not converge"
     if not k <= PARETO_K:
@@ -241,8 +192,30 @@ def _verdict(built: Problem, problem: str, draws: _Draws, repaired: str) -> dict
             "soc.NUTS() on the same statistics takes seconds to minutes"
         )
     converged = not problem and k <= PARETO_K
-    reason = problem or reason
-    return {"converged": converged, "reason": reason, "pareto_k": k, "ess_fraction": ess}
+    verdict = {"converged": converged, "reason": problem or reason}
+    return groups, {**verdict, "pareto_k": k, "ess_fraction": ess}
+
+
+def _repaired(
+    densities: Densities, draws: _Draws, size: int, rng: np.random.Generator
+) -> tuple[_Draws, str]:
+    """Draws, annealed where the Gaussian is poor, with words for the status."""
+    best, last, words = draws, draws, ""
+    location, factor = draws.location, draws.factor
+    for enough, number in zip((densities.fewest, _ENOUGH), _ANNEALED, strict=True):
+        k, ess = last.quality
+        if k <= PARETO_K and ess >= enough:
+            break
+        moves = annealed(densities.bound, location, factor, size, number, rng)
+        last = _Draws(location, factor, *moves)
+        last = replace(last, log_weight=last.log_weight + densities.gap(last.points()))
+        k = last.quality[0]
+        # effective samples are not compared: draws that missed a tail overstate their own
+        if k <= PARETO_K or k < best.quality[0]:
+            best, words = last, _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
+        if not k <= PARETO_K:
+            location, factor = _refined(last)
+    return best, words
 
 
 # --- importance weights ---------------------------------------------------------------------------
@@ -262,24 +235,16 @@ def importance(log_weight: Floats) -> tuple[Floats, float, float]:
 
 
 def _weighed_draws(
-    densities: Densities,
-    location: Floats,
-    factor: Floats,
-    requested: int,
-    rng: np.random.Generator,
-    advance: Callable[[float], None],
-) -> tuple[Floats, Floats]:
-    """Standard normal noise of draws, and their log importance weights; more if k is unclear."""
+    densities: Densities, location: Floats, factor: Floats, requested: int, rng: np.random.Generator
+) -> _Draws:
+    """Draws of the Gaussian with their log importance weights; more if k is unclear."""
     # Pareto k of 1,000 draws has a standard error near 0.15
     noise, log_weight = np.empty((0, len(location))), np.empty(0)
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
-        fresh = rng.normal(size=(min(CHUNK, number - len(noise)), len(location)))
+        fresh = rng.normal(size=(number - len(noise), len(location)))
         weight = densities.weights(location + fresh @ factor.T)[0] + 0.5 * (fresh**2).sum(axis=1)
         noise, log_weight = np.concatenate([noise, fresh]), np.concatenate([log_weight, weight])
-        advance(len(fresh))
-        if len(noise) < number:
-            continue
         _, k, ess = importance(log_weight)
         if ess < densities.fewest:  # draws will be annealed
             break
@@ -287,24 +252,22 @@ def _weighed_draws(
             number = min(2 * number, _MOST_DRAWS)
         elif not ess >= _CLEAR_ESS:
             number = max(number, int(requested * min(_MADE, densities.effective / ess)))
-    return noise, log_weight
+    return _Draws(location, factor, noise, log_weight)
 
 
-def _refined(
-    noise: Floats, log_weight: Floats, location: Floats, factor: Floats
-) -> tuple[Floats, Floats]:
+def _refined(draws: _Draws) -> tuple[Floats, Floats]:
     """Location and factor with the weighted draws' moments (Paananen et al. 2021)."""
-    weight, k, ess = importance(log_weight)
+    weight, k, ess = importance(draws.log_weight)
     if not np.isfinite(k):
-        return location, factor
-    mean = weight @ noise
-    residual = noise - mean
+        return draws.location, draws.factor
+    mean = weight @ draws.noise
+    residual = draws.noise - mean
     covariance = (weight[:, None] * residual).T @ residual
-    trust = max(0.0, 1.0 - len(mean) / (ess * len(noise)))
+    trust = max(0.0, 1.0 - len(mean) / (ess * len(weight)))
     wide = np.diag(np.maximum(np.diagonal(covariance), 1.0))
     value, vector = linalg.eigh(trust * covariance + (1.0 - trust) * wide)
     root = (vector * np.sqrt(np.clip(value, _NARROWEST_STEP**2, _WIDEST_STEP**2))) @ vector.T
-    return location + factor @ (trust * mean), factor @ root
+    return draws.location + draws.factor @ (trust * mean), draws.factor @ root
 
 
 def chosen(log_weight: Floats, number: int, rng: np.random.Generator) -> NDArray[np.intp]:

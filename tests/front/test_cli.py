@@ -56,8 +56,6 @@ def test_chain_from_items_to_check(example, folder, capsys):
     assert fit.prior == known.case.prior
     assert fit.method == soc.VI(draws=100, seed=3)
     assert fit.status.converged
-    run("fit", "stats.nc", "--start", "fit.nc", "--out", "new.nc")
-    assert soc.load_fit("new.nc").status.converged
     run("curves", "fit.nc", "--prob", 0.8, "--out", "curves.csv")
     table = pd.read_csv("curves.csv")
     draws = soc.calibration_curves(fit, table["score"])["mean"]
@@ -204,7 +202,6 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
     ("words", "text"),
     [
         (["fit", "absent.nc", "--out", "new.nc"], "absent.nc"),
-        (["fit", "plain.nc", "--start", "absent.nc", "--out", "new.nc"], "absent.nc"),
         (["summarize", "items.parquet", "--out", "new.nc"], "--score, --count, --exposure"),
         (["summarize", "items.parquet", *ROLES, "--edges", "plain.nc", "--bins", "5",
           "--out", "new.nc"], "not both"),

@@ -21,13 +21,9 @@ def banana(rows):
     return -0.5 * (x**2 + away**2) - np.log(2.0 * np.pi * NARROW), gradient
 
 
-def ignore(_):
-    """Shows no progress."""
-
-
 def run(factor, number, densities, seed, evaluate=banana, location=(0.0, 0.0)):
     rng = np.random.default_rng(seed)
-    return annealed(evaluate, np.array(location), factor, number, densities, rng, ignore)
+    return annealed(evaluate, np.array(location), factor, number, densities, rng)
 
 
 def test_weights_give_the_moments_of_the_density():

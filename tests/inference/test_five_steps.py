@@ -218,44 +218,41 @@ def marginal(frame, mean, variance, kind=soc.PoissonItems):
     return law.logpdf(outcome) if kind is soc.NormalItems else law.logpmf(outcome)
 
 
-def count_bin(rng):
-    return counts(rng, rng.integers(1, 17, 600).astype(float), -1.5, -1.0)
-
-
-def value_bin(rng):
-    noise = rng.choice([0.5, 1.0, 2.0], 600)
-    value = rng.normal(rng.normal(2.0, 0.8, 600), noise)
-    return pd.DataFrame({"score": 0.5, "value": value, "noise_sd": noise})
-
-
-def trial_bin(rng):
-    trials = rng.integers(1, 17, 600)
-    successes = rng.binomial(trials, rng.beta(2.0, 5.0, 600))
-    return pd.DataFrame({"score": 0.5, "successes": successes, "trials": trials})
+def bin_of(kind, rng):
+    """600 items of one prior, whose sizes take few values."""
+    size = rng.choice([0.5, 1.0, 2.0] if kind is soc.NormalItems else np.arange(1, 17), 600)
+    if kind is soc.PoissonItems:
+        return counts(rng, size.astype(float), -1.5, -1.0)
+    if kind is soc.NormalItems:
+        value = rng.normal(rng.normal(2.0, 0.8, 600), size)
+        return pd.DataFrame({"score": 0.5, "value": value, "noise_sd": size})
+    successes = rng.binomial(size, rng.beta(2.0, 5.0, 600))
+    return pd.DataFrame({"score": 0.5, "successes": successes, "trials": size})
 
 
 @pytest.mark.parametrize(
-    ("kind", "make", "start"),
+    ("kind", "start"),
     [
-        (soc.PoissonItems, count_bin, (0.2, 0.02)),
-        (soc.NormalItems, value_bin, (2.0, 0.6)),
-        (soc.BinomialItems, trial_bin, (0.3, 0.03)),
+        (soc.PoissonItems, (0.2, 0.02)),
+        (soc.NormalItems, (2.0, 0.6)),
+        (soc.BinomialItems, (0.3, 0.03)),
     ],
 )
-def test_estimates_are_those_of_a_direct_search(kind, make, start):
+def test_estimates_are_those_of_a_direct_search(kind, start):
     """Sizes of few values have exact cells: estimates to 1e-4, log likelihoods to 1e-6.
 
     The search on the items, whose derivatives are zero there, finds the maximum to 1e-5.
     """
-    frame = make(np.random.default_rng(0))
+    frame = bin_of(kind, np.random.default_rng(0))
     _, estimates = per_bin(frame, kind=kind)
 
     def minus(x):
         return -marginal(frame, x[0], np.exp(x[1]), kind).sum()
 
-    begin = [start[0], np.log(start[1])]
     options = {"xatol": 1e-8, "fatol": 1e-10}
-    best = optimize.minimize(minus, begin, method="Nelder-Mead", options=options)
+    best = optimize.minimize(
+        minus, [start[0], np.log(start[1])], method="Nelder-Mead", options=options
+    )
     assert float(estimates["mean"][0]) == pytest.approx(best.x[0], rel=1e-4)
     assert np.log(float(estimates["variance"][0])) == pytest.approx(best.x[1], abs=1e-4)
     assert float(estimates["log_likelihood"][0]) == pytest.approx(-best.fun, abs=1e-6)

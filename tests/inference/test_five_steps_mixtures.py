@@ -67,21 +67,24 @@ def test_mixtures_are_more_likely_than_one_gamma(counts, gammas):
 
 def components(fit, at):
     """Weights, places beside the curve, and sds of a bin's components."""
-    posterior = fit.data["posterior"]
     names = ("weight", "component_place", "component_sd")
-    return (posterior[name].to_numpy()[0, 0, at] for name in names)
+    return (fit.data["posterior"][name].to_numpy()[0, 0, at] for name in names)
+
+
+def members(fit, at, mean):
+    """Weights, and the components' Gammas or Normals at the curve's mean."""
+    weight, place, sd = components(fit, at)
+    if isinstance(fit.prior, soc.NormalMixture):
+        return weight, laws.norm(place + mean, sd)
+    shape = inverse_trigamma(sd**2)
+    return weight, laws.gamma(shape, scale=np.exp(place + np.log(mean) - special.psi(shape)))
 
 
 def prior_density(fit, at, theta):
     """Density of theta at a bin's centre, from the fit's components and its curve."""
-    weight, place, sd = components(fit, at)
     score = fit.data["constant_data"]["score"].to_numpy()[[at]]
-    mean = float(soc.calibration_curves(fit, score)["mean"].squeeze())
-    if isinstance(fit.prior, soc.NormalMixture):
-        return (weight * laws.norm.pdf(theta[:, None], place + mean, sd)).sum(axis=1)
-    shape = inverse_trigamma(sd**2)
-    scale = np.exp(place + np.log(mean) - special.psi(shape))
-    return (weight * laws.gamma.pdf(theta[:, None], shape, scale=scale)).sum(axis=1)
+    weight, law = members(fit, at, float(soc.calibration_curves(fit, score)["mean"].squeeze()))
+    return law.pdf(theta[:, None]) @ weight
 
 
 @pytest.mark.parametrize("name", ["gammas", "normals"])
@@ -92,15 +95,10 @@ def test_components_have_the_moments_of_the_curves(name, request):
     curves = soc.calibration_curves(fit, score)
     for at in range(len(score)):
         mean, variance = (float(curves[key][0, 0, at]) for key in ("mean", "variance"))
-        weight, place, sd = components(fit, at)
-        if name == "normals":
-            first, second = mean + place, sd**2 + (mean + place) ** 2
-        else:
-            shape = inverse_trigamma(sd**2)
-            first = shape * np.exp(place + np.log(mean) - special.psi(shape))
-            second = first**2 * (1.0 + 1.0 / shape)
-        assert weight @ first == pytest.approx(mean, rel=1e-4, abs=1e-4 * np.sqrt(variance))
-        assert weight @ second - mean**2 == pytest.approx(variance, rel=1e-3)
+        weight, law = members(fit, at, mean)
+        assert weight @ law.mean() == pytest.approx(mean, rel=1e-4, abs=1e-4 * np.sqrt(variance))
+        second = weight @ (law.var() + law.mean() ** 2)
+        assert second - mean**2 == pytest.approx(variance, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["gammas", "normals"])
@@ -134,7 +132,7 @@ def test_distributions_by_quadrature(name, request):
     ends = posterior.further_cdf_interval(columns, np.array([further]), np.array([more]))
     for end, y in zip(ends, (further - before, further), strict=True):
         assert end[0] == pytest.approx(over(likelihood * law(more).cdf(y)) / marginal, abs=1e-6)
-    items = fit_items(fit, columns)
+    items = CASES["gamma" if name == "gammas" else "normal"].items(pd.DataFrame(columns))
     scored = soc.item_posteriors(fit, items, draws="all", quantiles=(0.9,), **QUIET).iloc[0]
     mean = over(likelihood * theta) / marginal
     sd = np.sqrt(over(likelihood * theta**2) / marginal - mean**2)
@@ -144,18 +142,12 @@ def test_distributions_by_quadrature(name, request):
     assert below == pytest.approx(0.9, abs=1e-3)
 
 
-def fit_items(fit, columns):
-    """Items of the fit's kind from columns by role."""
-    case = CASES["normal" if isinstance(fit.prior, soc.NormalMixture) else "gamma"]
-    return case.items(pd.DataFrame(columns))
-
-
 def test_moments_of_log_theta_are_those_of_the_matched_gamma(counts):
     """E and Var(log theta) of each bin's components, to rounding."""
     fit = soc.fit(counts, soc.GammaMixture(), soc.FiveSteps(moments="log"), **QUIET)
     posterior = fit.data["posterior"]
     score = fit.data["constant_data"]["score"].to_numpy()
-    knots = fit.data["constant_data"]["variance_knot_position"].to_numpy()
+    knots = posterior["variance_knot"].to_numpy()
     spline = CubicSpline(knots, posterior["log_cv2"].to_numpy()[0, 0], bc_type="natural")
     for at, shape in enumerate(np.exp(-spline(np.log(score)))):
         weight, place, sd = components(fit, at)

@@ -246,7 +246,6 @@ CALLS = [
     (lambda g: g.stats + g.value_stats, STATISTICS, "different kind"),
     (lambda g: soc.fit(g.items, **QUIET), FIT, "call soc.summarize(items) first"),
     (lambda g: soc.fit(g.stats, method="vi", **QUIET), FIT, "soc.VI(...)"),
-    (lambda g: soc.fit(g.stats, start="fit.nc", **QUIET), FIT, "start must be a fit"),
     (lambda g: soc.VI(draws=-1), FIT, "draws=-1"),
     (lambda g: soc.VI(draws=True), FIT, "draws=True"),
     (lambda g: soc.Spline(knots=2.5), FIT, "knots=2.5"),
