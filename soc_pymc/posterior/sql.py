@@ -41,6 +41,7 @@ from .sql_text import check_names, text_of
 
 _ALL = 2**62  # a LIMIT without which Postgres computes a column again at every use
 _STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
+_LEAST_EXPONENT = -700.0  # Postgres fails where an exponential is too small for a number
 
 
 def posterior_expression(
@@ -216,7 +217,7 @@ class _Sheet:
 
         self.rows, self.keys, self.engine = rows, list(keys), engine
         self.low, self.high, self.where, self.exact = ibis.least, ibis.greatest, ibis.ifelse, exact
-        self.log, self.exp, self.sqrt = map(methodcaller, ("ln", "exp", "sqrt"))
+        self.log, self.sqrt = map(methodcaller, ("ln", "sqrt"))
         self._columns, self._names = ibis._, (f"v{k}" for k in numbered())
 
     def __getitem__(self, name: str) -> Any:
@@ -240,6 +241,21 @@ class _Sheet:
 
     def keep(self, value: Any) -> Any:
         return self[self._named(value)]
+
+    def exp(self, value: Any) -> Any:
+        return self.high(value, _LEAST_EXPONENT).exp()
+
+    def clip(self, value: Any, low: Any, high: Any) -> Any:
+        return self.low(self.high(value, low), high)
+
+    def interp(self, value: Any, places: Sequence[float], values: Sequence[float]) -> Any:
+        """Straight lines between known places, level beyond them."""
+        cuts, reach = np.array(places), np.abs(places).max() + 1.0
+        start = np.append(cuts[0] - reach, cuts)
+        height = np.pad(values, 1, "edge")
+        slope = np.diff(height) / np.diff(start, append=cuts[-1] + reach)
+        start, height, slope = self.take(self.bin(cuts, value), start, height[:-1], slope)
+        return height + (value - start) * slope
 
     def total(self, *values: Any) -> list[Any]:
         return self._joined([value.sum() for value in values])
@@ -351,17 +367,16 @@ def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     node = {name: xp[name] for name in columns}
     node["is_zero"] = xp["node"] == int(columns["node"].max())
     theta = prior_table.nodes_given(meta, node, xp["x"], xp["w"], xp["y"], xp["n"], xp)
-    flagged = theta.flagged | (xp["wide"] > 0) | prior_table.is_beyond(meta, xp["x"])
     mean, within, between = theta.averages
-    xp.add(weight=theta.weight, a=theta.a, b=theta.b, norm=family.norm(theta.a, theta.b, xp))
-    items = {"mean": mean, "variance": within + between, "flagged": flagged.ifelse(1.0, 0.0)}
+    xp.add(weight=theta.weight, a=theta.a, b=theta.b)
+    items = {"mean": mean, "variance": within + between, "flagged": theta.flagged.ifelse(1.0, 0.0)}
     if meta["zero"]:
         items |= {"p_zero": theta.zero, "below": xp.exact(0.0)}
         if not family.positive:
-            below, _ = family.law(xp["a"], xp["b"], xp["norm"], 0.0, xp)
+            below, _ = family.law(xp["a"], xp["b"], 0.0, xp)
             (items["below"],) = xp.total(xp["weight"] * below)
     xp.add(**items)
-    nodes, averages = xp.only("weight", "a", "b", "norm"), {f"soc_{k}": xp[k].max() for k in items}
+    nodes, averages = xp.only("weight", "a", "b"), {f"soc_{k}": xp[k].max() for k in items}
     xp.rows = xp.rows.group_by(xp.keys).aggregate(**averages)
     return nodes
 
@@ -380,18 +395,16 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
     xp.add(share=share, at_zero=at_zero)
     t, unit = prior_table.start(family, xp["mean"], xp["variance"], xp["share"], xp)
     goal = (xp["share"] / (1.0 - xp["share"])).ln()
-    xp.add(goal=goal, q=t, unit=unit, low=-1e300, high=1e300)
-    state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q", "low", "high"]
+    xp.add(goal=goal, q=t, unit=unit)
+    state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]
     for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
         pairs = _Sheet(nodes.inner_join(xp.only(*state), xp.keys), xp.keys, xp.engine)
-        law = family.law(pairs["a"], pairs["b"], pairs["norm"], pairs["q"], pairs)
+        law = family.law(pairs["a"], pairs["b"], pairs["q"], pairs)
         p, density = ((pairs["weight"] * values).sum() for values in law)
         by = [*xp.keys, *(f"soc_{name}" for name in state)]
         xp.rows = pairs.rows.group_by(by).aggregate(soc_p=p, soc_density=density)
-        bounds = xp["low"], xp["high"], xp["unit"]
-        step = prior_table.newton(xp["goal"], xp["p"], xp["density"], xp["q"], *bounds, xp)
-        gap, q, low, high = step
-        xp.add(gap=gap, q=q, low=low, high=high)
+        gap, step = prior_table.newton(xp["goal"], xp["p"], xp["density"], xp["unit"], xp)
+        xp.add(gap=gap, q=xp.clip(xp["q"] + step, -family.end, family.end))
     close = xp["at_zero"] | (xp.high(xp["gap"], -xp["gap"]) < prior_table.CLOSE)
     theta = xp.where(close, family.theta(xp["q"], xp), ibis.null("float64"))
     theta, flagged = xp.where(xp["at_zero"], 0.0, theta), xp.where(close, xp["flagged"], 1.0)
