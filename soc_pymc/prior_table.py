@@ -1,9 +1,9 @@
 """Posteriors of items from a fit's prior table, with NumPy alone: this file can be copied.
 
-A table cuts scores and log sizes into cells, for each group. In a cell the prior has nodes: pairs
-of conjugate parameters with weights, by polynomials of two curves. An outcome updates each node
-and, under a mixture, its weight; an item whose nodes do not follow the fit's draws closely is
-flagged. Formulas are in + - * / and functions of a namespace: `ARRAYS`, or that of an engine.
+A table cuts scores and log sizes into cells. In a cell the prior has nodes: pairs of conjugate
+parameters with weights, by polynomials of two curves. An outcome updates them; an item whose nodes
+do not follow the fit's draws closely is flagged. Formulas are in + - * / and functions of a
+namespace: `ARRAYS`, or that of an engine. In them y is an outcome, and n its size.
 """
 
 import hashlib
@@ -36,11 +36,8 @@ ARRAYS = SimpleNamespace(
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
 PriorTable = namedtuple("PriorTable", "meta nodes")  # nodes(label): a group's columns, by cell
-Items = namedtuple("Items", "score outcome size prior_size group")  # arrays (n,), the last or None
+Items = namedtuple("Items", "score outcome size prior_size group")  # arrays (n,), or None
 Posteriors = namedtuple("Posteriors", "weight a b zero averages flagged")  # by `nodes_given`
-
-
-# --- families: formulas of conjugate parameters a, b of theta, an outcome y and its size n --------
 
 
 def _half(n: Any) -> Any:
@@ -77,8 +74,7 @@ def _normal_cdf(z: Any, xp: Any) -> Any:
 
 def _raised(a: Any, x: Any, step: Any = 0.0) -> Any:
     """Sum of the four terms that raise a distribution function to a shape a + 4."""
-    third = 1.0 + (x + 2 * step) / (a + 3.0)
-    return (1.0 + x / (a + 1.0) * (1.0 + (x + step) / (a + 2.0) * third)) / a
+    return (1 + x / (a + 1) * (1 + (x + step) / (a + 2) * (1 + (x + 2 * step) / (a + 3)))) / a
 
 
 def _gamma_law(a: Any, b: Any, t: Any, xp: Any) -> tuple[Any, Any]:
@@ -124,8 +120,7 @@ FAMILIES = {
         theta=lambda t, xp: xp.exp(t),  # from t, whose law follows, with its mean and variance
         law=_gamma_law, middle=lambda a, b, xp: (
             xp.log((a + 0.5) / b) - 1.0 / a, 1.0 / (a * a) + 1.0 / (a + 0.5)),
-        good=lambda y, n: (y >= 0) & (y == np.floor(y)) & (n >= 0) & ((n > 0) | (y == 0)) & (
-            y + n < math.inf)),
+        good=lambda y, n: (y >= 0) & (y == np.floor(y)) & ((n > 0) | (n == y)) & (y + n < np.inf)),
     "Beta": SimpleNamespace(
         **_LINE,
         parameters=lambda f, s, xp: [xp.exp(-s) * (1.0 + xp.exp(v)) for v in (f, -f)],
@@ -140,18 +135,16 @@ FAMILIES = {
         law=_beta_law, middle=lambda a, b, xp: (
             xp.log((a + 0.5) / (b + 0.5)) - 1.0 / a + 1.0 / b,
             1.0 / (a * a) + 1.0 / (a + 0.5) + 1.0 / (b * b) + 1.0 / (b + 0.5)),
-        good=lambda y, n: (y >= 0) & (y == np.floor(y)) & (n == np.floor(n)) & (n >= y) & (
-            n < math.inf)),
+        good=lambda y, n: (y >= 0) & (n >= y) & (n < np.inf) & (np.floor([y, n]) == [y, n]).all(0)),
     "Normal": SimpleNamespace(
         bounds=(1e300, 230.0), end=1e300, positive=False, none=1e150,
         parameters=lambda f, s, xp: (f, xp.exp(s)),
         update=lambda a, b, y, n: (
             a / (1.0 + b / n / n) + y * (1.0 - 1.0 / (1.0 + b / n / n)), b / (1.0 + b / n / n)),
-        mean=lambda a, b: a, variance=lambda a, b: b,
+        mean=lambda a, b: a, variance=lambda a, b: b, theta=lambda t, xp: t,
         matched=lambda mean, variance: (mean, variance), middle=lambda a, b, xp: (a, b),
         log_density=lambda a, b, y, n, xp: (
             -0.5 * ((y - a) * (y - a) / (b + n * n) + xp.log(xp.low(b + n * n, 1e300)))),
-        theta=lambda t, xp: t,
         law=lambda a, b, t, xp: (
             _normal_cdf((t - a) / xp.sqrt(b), xp),
             xp.exp(-0.5 * (t - a) * (t - a) / b) / xp.sqrt(2.0 * math.pi * b)),
@@ -275,8 +268,7 @@ def score(
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
     names += ["p_zero"] * meta["zero"] + ["flagged"]
     columns = dict(zip(names, [*rows, flagged], strict=True))
-    is_array = any(v.ndim for v in arrays)
-    return columns if is_array else {name: v[0].item() for name, v in columns.items()}
+    return columns if any(v.ndim for v in arrays) else {k: v[0].item() for k, v in columns.items()}
 
 
 def posterior_rows(table: PriorTable, items: Items, probs: Sequence[float]) -> tuple[Any, Any]:
@@ -331,8 +323,7 @@ def places(meta: Mapping[str, Any], t: Any, size: Any, xp: Any) -> tuple[Any, An
     x = xp.where(atom > 0, 0.0, xp.clip(x, *ends))
     if not sizes:
         return cell, x, 0.0 * x
-    v = xp.log(xp.high(size, 1e-300))
-    column, w = _within(meta["size_edges"], size, sizes, v, xp)
+    column, w = _within(meta["size_edges"], size, sizes, xp.log(xp.high(size, 1e-300)), xp)
     return cell * (len(sizes) - 1) + column, x, xp.clip(w, 0.0, 1.0)
 
 
@@ -399,46 +390,39 @@ def mixture_rows(
     family: Any, weight: Any, a: Any, b: Any, averages: Any, probs: Sequence[float],
     zero: Any = None, laws: Sequence[Any] = (),
 ) -> Any:  # fmt: skip
-    """Mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given, (rows, n).
-
-    Weights, (members, n), add up to 1; `laws`, by default the family's, search one after the other.
-    """
+    """Rows of mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given."""
     mean, variance = averages[0], averages[1] + averages[2]
-    share_of_zero, below, laws = 0.0 * mean if zero is None else zero, 0.0, laws or [family.law]
-    total_mean, total = with_zeros(mean, variance, share_of_zero)
-    out = [total_mean, np.sqrt(total), total]
+    total_mean, total = with_zeros(mean, variance, 0.0 if zero is None else zero)
+    out, below, laws = [total_mean, np.sqrt(total), total], 0.0, laws or [family.law]
     counts = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
     weight, a, b = weight[counts], a[counts], b[counts]
     if zero is not None and not family.positive:
         below = (weight * laws[-1](a, b, 0.0, ARRAYS)[0]).sum(axis=0)
     for prob in probs:
-        share, at_zero = split_level(prob, share_of_zero, below, ARRAYS)
-        t, unit = start(family, mean, variance, share, ARRAYS)
+        levels = prob + 0.0 * mean, 0.0 if zero is None else zero, below
+        goal, t, unit, at_zero = start(family, mean, variance, levels, ARRAYS)
         for law in laws:
             ends = np.full((2, len(t)), [[-family.end], [family.end]])
-            root = _solved(law, weight, a, b, (np.log(share / (1.0 - share)), unit, t, *ends))
+            root = _solved(law, weight, a, b, (goal, unit, t, *ends))
             t = np.where(np.isnan(root), t, root)
         out.append(np.where(at_zero, 0.0, family.theta(root, ARRAYS)))
     return np.array(out if zero is None else [*out, zero])
 
 
-def split_level(level: Any, zero: Any, below: Any, xp: Any) -> tuple[Any, Any]:
-    """Level among thetas that are not 0, a part of which is below 0; and whether it is at 0."""
+def start(family: Any, mean: Any, variance: Any, levels: Any, xp: Any) -> tuple[Any, ...]:
+    """Logits of levels, places near their quantiles, sds there, and masks of quantiles 0."""
+    level, zero, below = levels  # P(theta = 0), and P(theta < 0) if it is not 0
     nonzero = xp.high(1.0 - zero, 1e-290)
     under = nonzero * below
     share = xp.where(level < under, level, xp.high(level - zero, under)) / nonzero
-    return xp.clip(share, 1e-300, 1.0 - 1e-16), (level >= under) & (level < under + zero)
-
-
-def start(family: Any, mean: Any, variance: Any, share: Any, xp: Any) -> tuple[Any, Any]:
-    """A place near the quantile of the member with a mean and variance, and the sd there."""
+    share = xp.keep(xp.clip(share, 1e-300, 1.0 - 1e-16))
     a, b = map(xp.keep, family.matched(mean, variance))
     middle, square = family.middle(a, b, xp)
-    goal, sd = xp.keep(xp.log(share) - xp.log(1.0 - share)), xp.keep(xp.sqrt(square))
+    goal, sd = xp.keep(xp.log(share / (1.0 - share))), xp.keep(xp.sqrt(square))
     t = xp.keep(xp.clip(middle + sd * goal / 1.702, -family.end, family.end))
     p, density = family.law(a, b, t, xp)
-    _, step = newton(goal, p, density, sd, xp)
-    return xp.clip(t + step, -family.end, family.end), xp.low(sd, 0.1 * family.end)
+    t = xp.clip(t + newton(goal, p, density, sd, xp)[1], -family.end, family.end)
+    return goal, t, xp.low(sd, 0.1 * family.end), (level >= under) & (level < under + zero)
 
 
 def _solved(law: Any, weight: Any, a: Any, b: Any, state: Any, steps: int = 60) -> Any:

@@ -389,13 +389,9 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
     family, numbers = prior_table.FAMILIES[meta["family"]], np.arange(len(levels))
     averages = ["mean", "variance", *["p_zero"] * meta["zero"]]
     xp.rows = xp.rows.cross_join(_small_table(soc_number=numbers, soc_level=np.array(levels)))
-    share, at_zero = xp["level"], ibis.literal(False)
-    if meta["zero"]:
-        share, at_zero = prior_table.split_level(share, xp["p_zero"], xp["below"], xp)
-    xp.add(share=share, at_zero=at_zero)
-    t, unit = prior_table.start(family, xp["mean"], xp["variance"], xp["share"], xp)
-    goal = (xp["share"] / (1.0 - xp["share"])).ln()
-    xp.add(goal=goal, q=t, unit=unit)
+    zero, below = (xp["p_zero"], xp["below"]) if meta["zero"] else (xp.exact(0.0), 0.0)
+    start = prior_table.start(family, xp["mean"], xp["variance"], (xp["level"], zero, below), xp)
+    xp.add(**dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
     state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]
     for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
         pairs = _Sheet(nodes.inner_join(xp.only(*state), xp.keys), xp.keys, xp.engine)
