@@ -50,9 +50,3 @@ def with_zero(family: Family, a: Floats, b: Floats) -> tuple[Floats, Floats]:
     a, b = np.broadcast_arrays(a, b)
     a_of_zero, b_of_zero = family.components.zero(a[:, 0])
     return np.column_stack([a, a_of_zero]), np.column_stack([b, b_of_zero])
-
-
-def whole_moments(zero: Floats, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of theta with a share of zeros, from those of the rest."""
-    positive = 1.0 - zero
-    return positive * mean, positive * (variance + zero * mean**2)
