@@ -61,17 +61,15 @@ def posterior_expression(
     Returns
     -------
     ibis.Table
-        The user's columns, in any order of rows, and ``theta_mean``, ``theta_sd``, ``theta_var``,
-        in the unit of theta, quantiles such as ``theta_q05``, ``p_zero`` if theta may be 0, and
-        ``flagged``. `item_posteriors` gives the same numbers, except for flagged items, which it
-        scores over all draws. They are NULL for items that `item_posteriors` would refuse, and for
-        groups that the fit does not know. There is no warning of scores far outside the fit's.
+        The user's columns, in any order of rows, those of `item_posteriors` and ``flagged``. The
+        numbers are the same, except for flagged items, which `item_posteriors` scores over all
+        draws. They are NULL for items that it would refuse, and for groups that the fit does not
+        know. There is no warning of scores far outside the fit's.
 
     Raises
     ------
     ItemsError
-        If the items are not over an Ibis table, or a column is missing, has one of the new names or
-        starts with ``soc_``.
+        If the items are not over an Ibis table, or a column is missing or has a name that is taken.
     FitError
         If the fit's prior cannot be exported, as `export_prior` says.
 
@@ -110,19 +108,14 @@ def posterior_sql(
     fit
         The fit, of any prior that `export_prior` can write.
     table
-        Name of the table of items: parts of letters, digits and underscores, or in double quotes,
-        with dots between them (``'sales."Ads 2024"'``).
+        Name of the table of items, such as ``'sales."Ads 2024"'``.
     score, count, exposure, value, noise_sd, successes, trials, group
-        Names of the columns, of those that the fit's kind of items has; None takes those of the
-        fit's items.
-    columns
-        Other columns to keep, such as the items' key.
-    quantiles
-        Levels, from 0.005 to 0.995.
+        Names of the columns that the fit's kind of items has; None takes those of the fit's items.
+    columns, quantiles
+        Other columns to keep, such as the items' key, and levels, from 0.005 to 0.995.
     prior
-        Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")`` of this
-        fit, loaded unchanged; the text gives no row if the table is another fit's. None writes its
-        numbers into the text.
+        Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded
+        unchanged; there is no row if it is another fit's. None writes its numbers into the text.
     dialect
         ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``, ``"bigquery"``,
         ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
@@ -130,14 +123,14 @@ def posterior_sql(
     Returns
     -------
     str
-        A SELECT of the items' columns, `columns` and the new columns of `posterior_expression`, of
-        at most a million characters.
+        A SELECT of these columns and the new ones of `posterior_expression`, of at most a million
+        characters.
 
     Raises
     ------
     ItemsError
-        If a name is taken, a column is not one of the fit's kind of items, `group` is given for a
-        fit without groups, or the table's name or the dialect is unknown.
+        If a name is taken, columns are not those of the fit's kind of items, or the table's name or
+        the dialect is unknown.
     FitError
         If the fit's prior cannot be exported, as `export_prior` says, or the text would be longer.
 
@@ -234,9 +227,7 @@ class _Sheet:
         return self.rows.select(*self.keys, *(f"soc_{name}" for name in names))
 
     def _named(self, value: Any) -> str:
-        """Name of a new column."""
-        name = next(self._names)
-        self.add(**{name: value})
+        self.add(**{(name := next(self._names)): value})
         return name
 
     def keep(self, value: Any) -> Any:
@@ -278,14 +269,13 @@ class _Sheet:
 
     def take(self, index: Any, *arrays: NDArray[Any]) -> list[Any]:
         name, names = self._named(index.cast("int64")), [next(self._names) for _ in arrays]
-        columns = {f"soc_{name}": array for name, array in zip(names, arrays, strict=True)}
-        places = _small_table(**{f"soc_{name}": np.arange(len(arrays[0]))}, **columns)
+        columns = zip((name, *names), (np.arange(len(arrays[0])), *arrays), strict=True)
+        places = _small_table(**{f"soc_{key}": array for key, array in columns})
         self.rows = self.rows.inner_join(places, f"soc_{name}")
         return [self[name] for name in names]
 
 
 def _small_table(**columns: NDArray[Any]) -> Any:
-    """A table of an expression's own."""
     import ibis
     import pyarrow as pa
 
@@ -370,11 +360,10 @@ def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     mean, within, between = theta.averages
     xp.add(weight=theta.weight, a=theta.a, b=theta.b)
     items = {"mean": mean, "variance": within + between, "flagged": theta.flagged.ifelse(1.0, 0.0)}
-    if meta["zero"]:
-        items |= {"p_zero": theta.zero, "below": xp.exact(0.0)}
-        if not family.positive:
-            below, _ = family.law(xp["a"], xp["b"], 0.0, xp)
-            (items["below"],) = xp.total(xp["weight"] * below)
+    items |= {"p_zero": theta.zero if meta["zero"] else xp.exact(0.0), "below": xp.exact(0.0)}
+    if meta["zero"] and not family.positive:
+        below, _ = family.law(xp["a"], xp["b"], 0.0, xp)
+        (items["below"],) = xp.total(xp["weight"] * below)
     xp.add(**items)
     nodes, averages = xp.only("weight", "a", "b"), {f"soc_{k}": xp[k].max() for k in items}
     xp.rows = xp.rows.group_by(xp.keys).aggregate(**averages)
@@ -387,11 +376,11 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
 
     meta = described(fit)[0]
     family, numbers = prior_table.FAMILIES[meta["family"]], np.arange(len(levels))
-    averages = ["mean", "variance", *["p_zero"] * meta["zero"]]
     xp.rows = xp.rows.cross_join(_small_table(soc_number=numbers, soc_level=np.array(levels)))
-    zero, below = (xp["p_zero"], xp["below"]) if meta["zero"] else (xp.exact(0.0), 0.0)
-    start = prior_table.start(family, xp["mean"], xp["variance"], (xp["level"], zero, below), xp)
+    given = xp["level"], xp["p_zero"], xp["below"]
+    start = prior_table.start(family, xp["mean"], xp["variance"], given, xp)
     xp.add(**dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
+    averages = ["mean", "variance", "p_zero"]
     state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]
     for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
         pairs = _Sheet(nodes.inner_join(xp.only(*state), xp.keys), xp.keys, xp.engine)
@@ -410,7 +399,5 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
         name = f"soc_{prior_table.quantile_name(level)}"
         columns[name] = xp["theta"].max(where=xp["number"] == k)
     xp.rows = xp.rows.group_by(xp.keys).aggregate(**columns)
-    mean, variance = xp["mean"], xp["variance"]
-    if meta["zero"]:
-        mean, variance = prior_table.with_zeros(mean, variance, xp["p_zero"])
+    mean, variance = prior_table.with_zeros(xp["mean"], xp["variance"], xp["p_zero"])
     return xp.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()).rows
