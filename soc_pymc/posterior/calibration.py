@@ -55,34 +55,31 @@ def calibration_curves(
     Parameters
     ----------
     fit, score
-        The fit, and scores, shape (n,); None takes 200 points between the centres of the first and
-        the last bin. Beyond the data curves are straight lines on their axis.
+        The fit, and scores, shape (n,); None takes 200 points between the outer bins. Beyond the
+        data curves are straight lines on their axis.
     group
-        The label of a group, or of crossed groups a level of each, ``("FR", "phone")`` or
-        ``("FR", None)``; None gives the shared curves. A new group deviates from them by draws
-        from the prior.
+        The label of a group, or of crossed groups a level of each, ``("FR", None)``; None gives the
+        shared curves. A new group deviates from them by draws from the prior.
     exposure
         For a fit with a term in exposure (or noise sd): a number > 0, or one for each score; None
-        averages over the exposures of items with similar scores.
+        averages over those of items with similar scores.
 
     Returns
     -------
     xarray.Dataset
-        Dims (chain, draw, score). ``mean`` = E(theta | t) in the unit of theta, ``variance`` =
-        Var(theta | t), ``log_variance``, and conjugate parameters of the prior. With ``zero=True``
-        these include zeros, and ``p_zero`` = P(theta = 0 | t).
+        ``mean`` = E(theta | t) in the unit of theta, ``variance`` = Var(theta | t),
+        ``log_variance``, the prior's conjugate parameters, and with ``zero=True`` ``p_zero`` =
+        P(theta = 0 | t), dims (chain, draw, score).
 
     Raises
     ------
     FitError
-        If `score` is not a vector of finite numbers or has no position on a curve's axis, or
-        `group` or `exposure` is given for a fit without groups or a term in exposure.
+        If a score is not finite or has no position, or the fit has no groups or term in exposure.
 
     Warns
     -----
     ItemsWarning
-        If the fit never saw the group, or scores are outside the fit's range by more than a tenth
-        of that range.
+        If the fit never saw the group, or scores are outside its range by more than a tenth of it.
 
     Examples
     --------
@@ -118,9 +115,8 @@ def curves_of(
         variables = _over_sizes(fit, scores, labels, by_size)
     else:
         variables = posterior.curves(scores, labels, sizes)
-    draws = fit.data["posterior"]
     scales = dict.fromkeys(_POSITIVE, LOG) | {"mean": posterior.outcome.theta, P_ZERO: LOGIT}
-    coords = {"chain": draws["chain"], "draw": draws["draw"], "score": scores}
+    coords = {name: fit.data["posterior"][name] for name in ("chain", "draw")} | {"score": scores}
     shape = [len(coord) for coord in coords.values()]
     curves = {
         name: (list(coords), values.reshape(shape), {"banded": scales.get(name, LINEAR).name})
@@ -226,7 +222,7 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     Raises
     ------
     FitError
-        If `prob` is not between 0 and 1, or `curves` are something else, such as R-squared.
+        If `prob` is not between 0 and 1, or `curves` are something else.
 
     Examples
     --------
@@ -307,18 +303,17 @@ def prior_predictive(
     Parameters
     ----------
     prior, stats
-        The prior's configuration (None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes), and statistics of the items, from `summarize`.
+        The prior's configuration (None is the plain family of the items' kind), and statistics of
+        the items, from `summarize`.
     draws, items, seed
-        Numbers of draws from the prior and of items, and seed. Items are drawn with replacement:
-        each has its bin's mean score, and a size from its bin.
+        Numbers of draws from the prior and of items, which are drawn with replacement: each has its
+        bin's mean score, and a size from its bin; and the seed.
 
     Returns
     -------
     xarray.DataTree
-        ``prior`` has the curves of `calibration_curves`, dims (chain, draw, score),
-        ``prior_predictive`` the items' outcomes, dims (chain, draw, item), and ``constant_data``
-        their scores, sizes and groups. `plots.plot_prior_predictive` draws both.
+        ``prior`` has the curves of `calibration_curves`, ``prior_predictive`` the items' outcomes,
+        dims (chain, draw, item), and ``constant_data`` their scores, sizes and groups.
 
     Raises
     ------

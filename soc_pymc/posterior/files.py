@@ -35,16 +35,14 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     Returns
     -------
     pathlib.Path
-        The file, of at most 10 MB, for `soc_pymc.prior_table.load`: cells of scores (groups,
-        classes of sizes) with nodes of the family's parameters and weights; the day, digest of the
-        fit and checksum; and the largest ``errors`` in posterior sd, of simulated items.
+        The file, of at most 10 MB, for `soc_pymc.prior_table.load`, with the day, digest of the fit
+        and checksum, and the largest ``errors`` in posterior sd, of simulated items.
 
     Raises
     ------
     FitError
-        If the name has another suffix, the fit knows the mean alone, has steps or components by
-        bin or curves on different scales, the file would be larger than 10 MB, or errors of more
-        than 1% of the simulated items would be above 0.1 posterior sd.
+        If the name has another suffix, the fit has no such table, as the error says, the file would
+        be larger, or errors of more than 1% of the simulated items were above 0.1 posterior sd.
 
     Examples
     --------
