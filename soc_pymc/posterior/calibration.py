@@ -136,19 +136,13 @@ def _label(fit: Fit, group: object) -> str | None:
     label, groupings = label_of(group), fit.groupings
     levels = [label] if len(groupings) == 1 else label.split(CROSS)
     if len(levels) != len(groupings):
-        columns = column_of(roles_of(fit.data.attrs))
-        raise FitError(
-            f"group={shown(group)} must be one level of each of {columns}, as a tuple; None leaves "
-            "one open"
-        )
+        rule = f"one level of each of {column_of(roles_of(fit.data.attrs))}, as a tuple"
+        raise FitError(f"group={shown(group)} must be {rule}; None leaves one open")
     for level, known in zip(levels, groupings.values(), strict=True):
         if level not in known and level != MARK:
-            known_labels = ", ".join(map(repr, known[:10]))
-            warn_user(
-                f"the fit never saw a group {level!r} (its groups are: {known_labels}): these are "
-                "the curves of a new group, with wider bands",
-                ItemsWarning,
-            )
+            unseen = f"a group {level!r} (its groups are: {', '.join(map(repr, known[:10]))})"
+            meaning = "these are the curves of a new group, with wider bands"
+            warn_user(f"the fit never saw {unseen}: {meaning}", ItemsWarning)
     return label
 
 
@@ -157,15 +151,12 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
     if exposure is None:
         return None
     if fit.prior.exposure is None:
-        raise FitError(
-            "the fit has no term in exposure, so its curves do not depend on it: "
-            "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
-        )
+        remedy = "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
+        raise FitError(f"the fit's curves have no term in exposure: {remedy}")
     sizes = numbers_of(exposure, "exposure")
     if sizes.shape not in ((), (n,)) or not (np.isfinite(sizes) & (sizes > 0)).all():
-        raise FitError(
-            f"exposure={shown(exposure)} must be a positive number, or one for each of {n} scores"
-        )
+        rule = f"a positive number, or one for each of {n} scores"
+        raise FitError(f"exposure={shown(exposure)} must be {rule}")
     return np.broadcast_to(sizes, n)
 
 
@@ -177,18 +168,17 @@ def _over_sizes(fit: Fit, score: Floats, labels: Any, by_size: bool) -> dict[str
     if by_size:
         shares = [share * sizes / (share @ sizes)[:, None] for share in shares]
     posterior, position = posterior_of(fit), place_of(fit, "mean", score)
-    mean, square, zero = 0.0, 0.0, 0.0
+    total: Any = 0.0  # of means, squares and shares of 0
     for k, size in enumerate(sizes):
         weight = np.interp(position, middle, shares[0][:, k])
         if atom.any():
             weight[atom > 0] = shares[1][atom[atom > 0] - 1, k]
         curves = posterior.curves(score, labels, np.full(len(score), size))
-        mean = mean + weight * curves["mean"]
-        square = square + weight * (curves["variance"] + curves["mean"] ** 2)
-        zero = zero + weight * curves.get(P_ZERO, 0.0)
-    variance = np.maximum(square - mean**2, np.finfo(float).tiny)
-    variables = moment_variables(np.asarray(mean), variance, curves)
-    return {**variables, P_ZERO: np.asarray(zero)} if P_ZERO in curves else variables
+        mean, zero = curves["mean"], curves.get(P_ZERO, np.zeros(1))
+        total += weight * np.array([mean, curves["variance"] + mean**2, zero + 0.0 * mean])
+    mean, square, zero = total
+    variables = moment_variables(mean, np.maximum(square - mean**2, np.finfo(float).tiny), curves)
+    return {**variables, P_ZERO: zero} if P_ZERO in curves else variables
 
 
 def default_scores(fit: Fit) -> Floats:
@@ -197,9 +187,7 @@ def default_scores(fit: Fit) -> Floats:
     centre = centre[atom_of(fit, centre) == 0]
     axis = fit.axis("mean")
     low, high = axis([centre.min(), centre.max()])
-    if low == high:
-        return centre[:1]
-    return axis.inverse(np.linspace(low, high, _POINTS))
+    return centre[:1] if low == high else axis.inverse(np.linspace(low, high, _POINTS))
 
 
 def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> xr.Dataset:
