@@ -8,16 +8,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import (
-    DRAWS,
-    PROBABILITY,
-    SEED,
-    A,
-    numbers_of,
-    refuse_beyond_memory,
-    shown,
-    switch,
-)
+from .._lib import arguments
+from .._lib.arguments import DRAWS, PROBABILITY, SEED, A, numbers_of, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from ..data.items import CROSS, MARK, column_of, label_of, roles_of
@@ -322,11 +314,9 @@ def prior_predictive(
 
     prior = family_of_kind(stats.kind).prior() if prior is None else prior
     check_prior(prior, stats)
-    refuse_beyond_memory(
-        8.0 * 4.0 * draws * max(items, stats.bins),
-        f"{draws:,} draws of {items:,} items in {stats.bins:,} bins",
-        "take fewer draws or items",
-    )
+    what = f"{draws:,} draws of {items:,} items in {stats.bins:,} bins"
+    size = 8.0 * 4.0 * draws * max(items, stats.bins)
+    arguments.refuse_beyond_memory(size, what, "take fewer draws or items")
     rng = np.random.default_rng(seed)
     built, outcome = build(stats, prior), family_of(prior).outcome
     groups = {"posterior": prior_draws(built, draws, rng)}

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -107,10 +108,8 @@ def item_posteriors(
     posterior = posterior_of(fit)
     roles, outcome = posterior_roles(fit, items, check_items), posterior.outcome
     if fit.prior.exposure is not None and outcome.size not in roles:
-        raise FitError(
-            f"theta depends on the {outcome.words.size} in this fit: give the items "
-            f"{outcome.size}= too, expected ones if nothing is observed yet"
-        )
+        remedy = f"give the items {outcome.size}= too, expected ones if nothing is observed yet"
+        raise FitError(f"theta depends on the {outcome.words.size} in this fit: {remedy}")
     _log.debug("scoring %r with draws=%r", items, draws)
     group = items.group if fit.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
@@ -130,10 +129,8 @@ def item_posteriors(
 def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     """Checked probabilities of quantiles."""
     if isinstance(quantiles, str | bytes | Mapping) or not isinstance(quantiles, Iterable):
-        raise FitError(
-            f"quantiles={shown(quantiles)} must be a list of numbers between 0 and 1, such as "
-            "(0.05, 0.95)"
-        )
+        rule = "a list of numbers between 0 and 1, such as (0.05, 0.95)"
+        raise FitError(f"quantiles={shown(quantiles)} must be {rule}")
     probs = tuple(PROBABILITY(p, "one of quantiles") for p in quantiles)
     if len({quantile_name(p) for p in probs}) < len(probs):
         raise FitError(f"quantiles={shown(probs)}: two of them are the same, leave one out")
@@ -201,10 +198,9 @@ class _Scoring:
             check_types(self.items, table)
         existing = {*table.columns, *sources.column_names(source)}
         if clash := [name for name in self.names if name in existing]:
-            raise ItemsError(
-                f"the table already has the columns {', '.join(map(repr, clash))}: "
-                "rename or drop them, or ask for other quantiles"
-            )
+            remedy = "rename or drop them, or ask for other quantiles"
+            columns = ", ".join(map(repr, clash))
+            raise ItemsError(f"the table already has the columns {columns}: {remedy}")
         return table
 
     def _batches(self, table: Any, running: Phase) -> Iterator[Any]:
@@ -248,9 +244,7 @@ class _Scoring:
         if kind in _COPIED:
             return sources.open_table(table) if kind == "ibis" else table
         if kind == "arrow":
-            for name in self.names:
-                source = source.append_column(name, table[name])
-            return source
+            return reduce(lambda t, name: t.append_column(name, table[name]), self.names, source)
         added = {name: table[name].to_numpy() for name in self.names}
         return source.assign(**added) if kind == "pandas" else source.hstack(type(source)(added))
 
@@ -273,10 +267,8 @@ class _Scoring:
         real_paths, sources_of = {os.path.realpath(path) for path in paths}, dict[str, Any]()
         for path, target in files:
             if (key := target.name.lower()) in sources_of:
-                raise ItemsError(
-                    f"{sources_of[key]} and {path} would both be scored to {target}: "
-                    "give them different names, or score them to two folders"
-                )
+                clash = f"{sources_of[key]} and {path} would both be scored to {target}"
+                raise ItemsError(f"{clash}: name them differently, or score them to two folders")
             if os.path.realpath(target) in real_paths:
                 raise ItemsError(f"{target} holds the items: give another name or folder to out=")
             sources_of[key] = path

@@ -116,9 +116,6 @@ def fit_digest(fit: Fit) -> str:
     return digest.hexdigest()
 
 
-# --- cells ---------------------------------------------------------------------------------------
-
-
 def _divided(edges: Floats, number: int, least: int = 1) -> Floats:
     """Edges with each interval cut into equal parts, at least `least`, no wider than 1 / number."""
     width = np.diff(edges)

@@ -84,10 +84,8 @@ def posterior_expression(
     FIT(fit, "fit")
     A(Items, f"{ANY_ITEMS} of an Ibis table")(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
-        raise ItemsError(
-            "an expression needs items over an Ibis table: use soc.item_posteriors, or pass "
-            'ibis.duckdb.connect().read_parquet("items.parquet")'
-        )
+        remedy = 'soc.item_posteriors, or pass ibis.duckdb.connect().read_parquet("items.parquet")'
+        raise ItemsError(f"an expression needs items over an Ibis table: use {remedy}")
     roles = posterior_roles(fit, items)
     table, nodes = items.source, _small_table(**described(fit)[1])
     _check_columns(table.columns, roles, _new_columns(fit, quantiles))
@@ -155,10 +153,8 @@ def posterior_sql(
     named = {role: column for role, column in arguments.items() if column is not None}
     roles_of_fit = ("score", outcome.observed, outcome.size)
     if unknown := [role for role in named if role not in roles_of_fit]:
-        raise ItemsError(
-            f"{unknown[0]}= is not a column of the fit's items, which have {outcome.observed}= and "
-            f"{outcome.size}="
-        )
+        reason = f"the fit's items, which have {outcome.observed}= and {outcome.size}="
+        raise ItemsError(f"{unknown[0]}= is not a column of {reason}")
     by_role: dict[str, Any] = {role: known.get(role, role) for role in roles_of_fit} | named
     if group is not None and not fit.groups:
         raise ItemsError("group= is for fits with curves for each group: this one has none")
@@ -191,10 +187,8 @@ def _check_columns(columns: Sequence[str], roles: Mapping[str, str], names: Sequ
     if absent := [name for name in roles.values() if name not in (*columns, NO_SCORE)]:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
     taken = {column.lower() for column in columns}
-    if clash := [name for name in names if name in taken]:
-        raise ItemsError(
-            f"the table already has the columns {', '.join(map(repr, clash))}: rename or drop them"
-        )
+    if clash := ", ".join(repr(name) for name in names if name in taken):
+        raise ItemsError(f"the table already has the columns {clash}: rename or drop them")
     if reserved := [name for name in columns if name.lower().startswith("soc_")]:
         raise ItemsError(f"columns named soc_... are reserved: rename {reserved[0]!r}")
 
@@ -311,7 +305,7 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
         role: exact(ONE_SCORE) if roles[role] == NO_SCORE else table[roles[role]]
         for role in ("score", outcome.observed, outcome.size)
     }
-    t, y, n = values = numbers(columns).values()
+    t, y, n = values = [*numbers(columns).values()]
     good = (t > axis["low"]) & (t < axis["high"])
     for atom in meta["atoms"]:  # which needs no position
         good |= t == exact(atom)
@@ -330,12 +324,10 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
         sheet.add(good=good & sheet["code"].notnull(), code=sheet["code"].fill_null(0))
         good = sheet["good"]
     sheet.add(good=good.fill_null(False))
+    usual = zip(("t", "y", "n"), values, (MIDDLE, 0.0, 1.0), strict=True)
     # adding 0 makes one key of 0 and -0
-    usual = {"t": (t, MIDDLE), "y": (y, 0.0), "n": (n, 1.0)}
-    sheet.add(
-        **{key: ibis.ifelse(sheet["good"], v, other) + 0.0 for key, (v, other) in usual.items()}
-    )
-    keys = zip(usual, bounds, strict=True)
+    sheet.add(**{key: ibis.ifelse(sheet["good"], v, other) + 0.0 for key, v, other in usual})
+    keys = zip(("t", "y", "n"), bounds, strict=True)
     whole = [sheet[key] == sheet[key].floor() for key, bound in keys if bound.whole]
     return sheet.add(good=reduce(and_, whole, sheet["good"])).rows
 
