@@ -26,7 +26,6 @@ _MOST_NUMBERS = 1 << 16  # in one array of members x items
 _FAR = 40.0  # predictive sd beyond which no further value comes
 _SINGLE = 128  # counts summed one by one
 _AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
-_FARTHEST = 690.0  # largest logarithm or logit of theta
 _ROUNDED = 1e-6  # probability that a difference from 1 does not show well
 _FAINT = 1e-10  # components of less weight do not widen the grid
 
@@ -130,29 +129,28 @@ class Family(Protocol):
 
         Without `exact`, quantiles have the error of the prior table's distribution function.
         """
-        law = self._law if exact else None
+        laws = [self.formulas.law, self._law] if exact else [self.formulas.law]
         a, b = np.broadcast_arrays(a, b)
         weight = np.full((len(a), 1), 1.0 / len(a)) if weight is None else weight
+        weight = np.broadcast_to(weight, a.shape)
         out = np.empty((3 + len(probs) + (zero is not None), a.shape[1]))
         step = max(1, _MOST_NUMBERS // len(a))
         with np.errstate(all="ignore"):
             for begin in range(0, a.shape[1], step):
                 part = slice(begin, begin + step)
-                share = weight if weight.shape[1] == 1 else weight[:, part]
                 at_zero = None if zero is None else zero[part]
-                mixture = self.formulas, share, a[:, part], b[:, part]
+                mixture = self.formulas, weight[:, part], a[:, part], b[:, part]
                 averages, *_ = moments(*mixture, ARRAYS)
-                out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, law)
+                out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, laws)
         return out
 
-    def _law(self, a: Floats, b: Floats, norm: Floats, t: Floats, xp: Any) -> Pair:
+    def _law(self, a: Floats, b: Floats, t: Floats, xp: Any) -> Pair:
         """Distribution function and density at places `t` on the scale of draws."""
-        t = np.clip(t, -_FARTHEST, _FARTHEST) if self.formulas.positive else t
         below = 1.0 - self.above_drawn(t, a, b)
         faint = (below < _ROUNDED).all(axis=0)
         if faint.any():  # their digits went with the difference from 1
             below = np.where(faint, self.cdf(self.natural(t), a, b), below)
-        return below, self.formulas.law(a, b, norm, t, xp)[1]
+        return below, self.formulas.law(a, b, t, xp)[1]
 
     # --- outcomes, averaged over theta
 

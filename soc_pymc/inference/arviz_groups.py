@@ -18,9 +18,9 @@ from xarray.core import indexing
 
 from .._lib.arrays import Floats, Ints
 from .._lib.threads import ordered_map
-from .._model.likelihood import mode
 from .._model.problem import Problem, observed_totals, prior_draws
 from .._model.terms import Curve
+from .._model.variables import mode
 from ..data.statistics import Statistics
 from .density import CHUNK, labelled
 

@@ -8,16 +8,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import (
-    DRAWS,
-    PROBABILITY,
-    SEED,
-    A,
-    numbers_of,
-    refuse_beyond_memory,
-    shown,
-    switch,
-)
+from .._lib import arguments
+from .._lib.arguments import DRAWS, PROBABILITY, SEED, A, numbers_of, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from ..data.items import CROSS, MARK, column_of, label_of, roles_of
@@ -55,34 +47,31 @@ def calibration_curves(
     Parameters
     ----------
     fit, score
-        The fit, and scores, shape (n,); None takes 200 points between the centres of the first and
-        the last bin. Beyond the data curves are straight lines on their axis.
+        The fit, and scores, shape (n,); None takes 200 points between the outer bins. Beyond the
+        data curves are straight lines on their axis.
     group
-        The label of a group, or of crossed groups a level of each, ``("FR", "phone")`` or
-        ``("FR", None)``; None gives the shared curves. A new group deviates from them by draws
-        from the prior.
+        The label of a group, or of crossed groups a level of each, ``("FR", None)``; None gives the
+        shared curves. A new group deviates from them by draws from the prior.
     exposure
         For a fit with a term in exposure (or noise sd): a number > 0, or one for each score; None
-        averages over the exposures of items with similar scores.
+        averages over those of items with similar scores.
 
     Returns
     -------
     xarray.Dataset
-        Dims (chain, draw, score). ``mean`` = E(theta | t) in the unit of theta, ``variance`` =
-        Var(theta | t), ``log_variance``, and conjugate parameters of the prior. With ``zero=True``
-        these include zeros, and ``p_zero`` = P(theta = 0 | t).
+        ``mean`` = E(theta | t) in the unit of theta, ``variance`` = Var(theta | t),
+        ``log_variance``, the prior's conjugate parameters, and with ``zero=True`` ``p_zero`` =
+        P(theta = 0 | t), dims (chain, draw, score).
 
     Raises
     ------
     FitError
-        If `score` is not a vector of finite numbers or has no position on a curve's axis, or
-        `group` or `exposure` is given for a fit without groups or a term in exposure.
+        If a score is not finite or has no position, or the fit has no groups or term in exposure.
 
     Warns
     -----
     ItemsWarning
-        If the fit never saw the group, or scores are outside the fit's range by more than a tenth
-        of that range.
+        If the fit never saw the group, or scores are outside its range by more than a tenth of it.
 
     Examples
     --------
@@ -118,9 +107,8 @@ def curves_of(
         variables = _over_sizes(fit, scores, labels, by_size)
     else:
         variables = posterior.curves(scores, labels, sizes)
-    draws = fit.data["posterior"]
     scales = dict.fromkeys(_POSITIVE, LOG) | {"mean": posterior.outcome.theta, P_ZERO: LOGIT}
-    coords = {"chain": draws["chain"], "draw": draws["draw"], "score": scores}
+    coords = {name: fit.data["posterior"][name] for name in ("chain", "draw")} | {"score": scores}
     shape = [len(coord) for coord in coords.values()]
     curves = {
         name: (list(coords), values.reshape(shape), {"banded": scales.get(name, LINEAR).name})
@@ -140,19 +128,13 @@ def _label(fit: Fit, group: object) -> str | None:
     label, groupings = label_of(group), fit.groupings
     levels = [label] if len(groupings) == 1 else label.split(CROSS)
     if len(levels) != len(groupings):
-        columns = column_of(roles_of(fit.data.attrs))
-        raise FitError(
-            f"group={shown(group)} must be one level of each of {columns}, as a tuple; None leaves "
-            "one open"
-        )
+        rule = f"one level of each of {column_of(roles_of(fit.data.attrs))}, as a tuple"
+        raise FitError(f"group={shown(group)} must be {rule}; None leaves one open")
     for level, known in zip(levels, groupings.values(), strict=True):
         if level not in known and level != MARK:
-            known_labels = ", ".join(map(repr, known[:10]))
-            warn_user(
-                f"the fit never saw a group {level!r} (its groups are: {known_labels}): these are "
-                "the curves of a new group, with wider bands",
-                ItemsWarning,
-            )
+            unseen = f"a group {level!r} (its groups are: {', '.join(map(repr, known[:10]))})"
+            meaning = "these are the curves of a new group, with wider bands"
+            warn_user(f"the fit never saw {unseen}: {meaning}", ItemsWarning)
     return label
 
 
@@ -161,15 +143,12 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
     if exposure is None:
         return None
     if fit.prior.exposure is None:
-        raise FitError(
-            "the fit has no term in exposure, so its curves do not depend on it: "
-            "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
-        )
+        remedy = "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
+        raise FitError(f"the fit's curves have no term in exposure: {remedy}")
     sizes = numbers_of(exposure, "exposure")
     if sizes.shape not in ((), (n,)) or not (np.isfinite(sizes) & (sizes > 0)).all():
-        raise FitError(
-            f"exposure={shown(exposure)} must be a positive number, or one for each of {n} scores"
-        )
+        rule = f"a positive number, or one for each of {n} scores"
+        raise FitError(f"exposure={shown(exposure)} must be {rule}")
     return np.broadcast_to(sizes, n)
 
 
@@ -181,18 +160,17 @@ def _over_sizes(fit: Fit, score: Floats, labels: Any, by_size: bool) -> dict[str
     if by_size:
         shares = [share * sizes / (share @ sizes)[:, None] for share in shares]
     posterior, position = posterior_of(fit), place_of(fit, "mean", score)
-    mean, square, zero = 0.0, 0.0, 0.0
+    total: Any = 0.0  # of means, squares and shares of 0
     for k, size in enumerate(sizes):
         weight = np.interp(position, middle, shares[0][:, k])
         if atom.any():
             weight[atom > 0] = shares[1][atom[atom > 0] - 1, k]
         curves = posterior.curves(score, labels, np.full(len(score), size))
-        mean = mean + weight * curves["mean"]
-        square = square + weight * (curves["variance"] + curves["mean"] ** 2)
-        zero = zero + weight * curves.get(P_ZERO, 0.0)
-    variance = np.maximum(square - mean**2, np.finfo(float).tiny)
-    variables = moment_variables(np.asarray(mean), variance, curves)
-    return {**variables, P_ZERO: np.asarray(zero)} if P_ZERO in curves else variables
+        mean, zero = curves["mean"], curves.get(P_ZERO, np.zeros(1))
+        total += weight * np.array([mean, curves["variance"] + mean**2, zero + 0.0 * mean])
+    mean, square, zero = total
+    variables = moment_variables(mean, np.maximum(square - mean**2, np.finfo(float).tiny), curves)
+    return {**variables, P_ZERO: zero} if P_ZERO in curves else variables
 
 
 def default_scores(fit: Fit) -> Floats:
@@ -201,9 +179,7 @@ def default_scores(fit: Fit) -> Floats:
     centre = centre[atom_of(fit, centre) == 0]
     axis = fit.axis("mean")
     low, high = axis([centre.min(), centre.max()])
-    if low == high:
-        return centre[:1]
-    return axis.inverse(np.linspace(low, high, _POINTS))
+    return centre[:1] if low == high else axis.inverse(np.linspace(low, high, _POINTS))
 
 
 def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> xr.Dataset:
@@ -226,7 +202,7 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     Raises
     ------
     FitError
-        If `prob` is not between 0 and 1, or `curves` are something else, such as R-squared.
+        If `prob` is not between 0 and 1, or `curves` are something else.
 
     Examples
     --------
@@ -307,18 +283,17 @@ def prior_predictive(
     Parameters
     ----------
     prior, stats
-        The prior's configuration (None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes), and statistics of the items, from `summarize`.
+        The prior's configuration (None is the plain family of the items' kind), and statistics of
+        the items, from `summarize`.
     draws, items, seed
-        Numbers of draws from the prior and of items, and seed. Items are drawn with replacement:
-        each has its bin's mean score, and a size from its bin.
+        Numbers of draws from the prior and of items, which are drawn with replacement: each has its
+        bin's mean score, and a size from its bin; and the seed.
 
     Returns
     -------
     xarray.DataTree
-        ``prior`` has the curves of `calibration_curves`, dims (chain, draw, score),
-        ``prior_predictive`` the items' outcomes, dims (chain, draw, item), and ``constant_data``
-        their scores, sizes and groups. `plots.plot_prior_predictive` draws both.
+        ``prior`` has the curves of `calibration_curves`, ``prior_predictive`` the items' outcomes,
+        dims (chain, draw, item), and ``constant_data`` their scores, sizes and groups.
 
     Raises
     ------
@@ -339,11 +314,9 @@ def prior_predictive(
 
     prior = family_of_kind(stats.kind).prior() if prior is None else prior
     check_prior(prior, stats)
-    refuse_beyond_memory(
-        8.0 * 4.0 * draws * max(items, stats.bins),
-        f"{draws:,} draws of {items:,} items in {stats.bins:,} bins",
-        "take fewer draws or items",
-    )
+    what = f"{draws:,} draws of {items:,} items in {stats.bins:,} bins"
+    size = 8.0 * 4.0 * draws * max(items, stats.bins)
+    arguments.refuse_beyond_memory(size, what, "take fewer draws or items")
     rng = np.random.default_rng(seed)
     built, outcome = build(stats, prior), family_of(prior).outcome
     groups = {"posterior": prior_draws(built, draws, rng)}

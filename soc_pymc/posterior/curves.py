@@ -22,12 +22,9 @@ from ..families.monotone import project_monotone
 from ..families.scales import MIDDLE, RANK
 from ..inference.results import Fit
 
-P_ZERO = "p_zero"
-"""Name of the share of theta that is exactly 0, given the score, and of an item."""
-Reduce = Callable[[Floats], Floats]
-"""From draws (draws, ...) of what determines a curve to those that are needed."""
-SIZE_WIDTH = 1e-9
-"""Largest difference of an exposure from an atom's, relative to it."""
+P_ZERO = "p_zero"  # share of theta that is exactly 0, given the score, and of an item
+Reduce = Callable[[Floats], Floats]  # from draws (draws, ...) of coefficients to those needed
+SIZE_WIDTH = 1e-9  # largest difference of an exposure from an atom's, relative to it
 _NUMBERS = 500_000  # numbers in one array of draws x items
 _LARGEST_LOG = 230.0  # log of 1e100, for means, cv2 and variances: products and squares stay finite
 _MARGIN = 0.1  # allowed distance of scores, as a share of the range of the fit's on the mean's axis
@@ -48,10 +45,9 @@ def curve_draws(
 ) -> tuple[Floats, Floats]:
     """Draws (draws, n) of both curves, such as log mean and log cv2, at scores.
 
-    `group` has labels, whose crossed levels may be left open (`MARK`); None is the shared curve.
-    A new group deviates from it by draws from the prior, the same wherever its label occurs.
-    Exposures (noise sds) are clipped to the range of the fit's. Terms that the fit lacks are
-    ignored. Raises `FitError` if a score has no position on an axis.
+    `group` has labels, whose crossed levels may be left open (`MARK`); None is the shared curve,
+    from which a new group deviates by draws from the prior, the same wherever its label occurs.
+    Exposures (noise sds) are clipped to the fit's. Terms that the fit lacks are ignored.
     """
     score, family = np.asarray(score, dtype=float), family_of(fit.prior)
     reduce = reduce or chosen(None)
@@ -166,9 +162,7 @@ def _curve(
     for variable, basis in terms.items():
         if variable in posterior and basis.any():
             total += reduce(_draws(fit, variable)) @ basis.T
-    if f"{name}_of_bin" in posterior:
-        total += _bin_effects(fit, name, score, reduce)
-    return np.asarray(total)
+    return total + _bin_effects(fit, name, score, reduce)
 
 
 def _of_group(fit: Fit, curve: str, name: str, label: str) -> Floats:
@@ -199,8 +193,10 @@ def _new_deviation(fit: Fit, curve: str, name: str, grouping: str, level: str) -
     return np.asarray(deviation)
 
 
-def _bin_effects(fit: Fit, name: str, score: Floats, reduce: Reduce) -> Floats:
+def _bin_effects(fit: Fit, name: str, score: Floats, reduce: Reduce) -> Floats | float:
     """Effects of the scores' bins, drawn from their prior for a bin without items."""
+    if f"{name}_of_bin" not in fit.data["posterior"]:
+        return 0.0
     bins, code = np.unique(bin_of(fit, score), return_inverse=True)
     known = fit.data["posterior"][f"{name}_of_bin"]["effect_bin"].to_numpy()
     place = np.minimum(np.searchsorted(known, bins), len(known) - 1)
@@ -229,7 +225,7 @@ class Extrapolation:
         ends = scale.checked(self._range)
         self._allowed = scale.score(ends + _MARGIN * np.ptp(ends) * np.array([-1.0, 1.0]))
 
-    def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> None:
+    def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> "Extrapolation":
         """Count further scores, or ranges of scores."""
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
@@ -239,15 +235,15 @@ class Extrapolation:
         self._total, self._far = self._total + low.size, self._far + int(outside.sum())
         self._outer[0] = low.min(where=outside, initial=self._outer[0])
         self._outer[1] = high.max(where=outside, initial=self._outer[1])
+        return self
 
     def message(self) -> str | None:
         """Return the warning's text; None if no scores are far."""
         if not self._far:
             return None
+        rule = "the curves continue as straight lines there, kept between 1e-100 and 1e100"
         if {self._fit.prior.mean.scale, self._fit.prior.variance.scale} == {RANK}:
             rule = "they count as the outermost scores of the fit"
-        else:
-            rule = "the curves continue as straight lines there, kept between 1e-100 and 1e100"
         least, most, low, high = (f"{score:.6g}" for score in (*self._outer, *self._range))
         span = least if least == most else f"{least} to {most}"
         return (
@@ -274,9 +270,7 @@ def warn_of_extrapolation(
     fit: Fit, score: ArrayLike, what: str = "items have scores", highest: ArrayLike | None = None
 ) -> None:
     """Warn of scores (or ranges) far outside those of a fit; `what` includes the verb."""
-    far = Extrapolation(fit, what)
-    far.count(score, highest)
-    far.warn()
+    Extrapolation(fit, what).count(score, highest).warn()
 
 
 def warn_of_extrapolated_bins(fit: Fit, stats: Statistics) -> None:

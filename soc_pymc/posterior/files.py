@@ -35,16 +35,14 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     Returns
     -------
     pathlib.Path
-        The file, of at most 10 MB, for `soc_pymc.prior_table.load`: cells of scores (groups,
-        classes of sizes) with nodes of the family's parameters and weights; the day, digest of the
-        fit and checksum; and the largest ``errors`` in posterior sd, of simulated items.
+        The file, of at most 10 MB, for `soc_pymc.prior_table.load`, with the day, digest of the fit
+        and checksum, and the largest ``errors`` in posterior sd, of simulated items.
 
     Raises
     ------
     FitError
-        If the name has another suffix, the fit knows the mean alone, has steps or components by
-        bin or curves on different scales, the file would be larger than 10 MB, or errors of more
-        than 1% of the simulated items would be above 0.1 posterior sd.
+        If the name has another suffix, the fit has no such table, as the error says, the file would
+        be larger, or errors of more than 1% of the simulated items were above 0.1 posterior sd.
 
     Examples
     --------
@@ -65,11 +63,10 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
         writer(meta, columns, temporary)
         size = temporary.stat().st_size
         if size > _MOST_BYTES:
+            what = f"{size / 1e6:.1f} MB in {meta['cells']:,} cells, more than 10 MB"
             remedy = ", or write *.parquet, which is smaller" if writer is _write_json else ""
-            raise FitError(
-                f"the table would be of {size / 1e6:.1f} MB in {meta['cells']:,} cells, more than "
-                f"10 MB: pool groups or leave out the term in exposure{remedy}"
-            )
+            remedy = f"pool groups or leave out the term in exposure{remedy}"
+            raise FitError(f"the table would be of {what}: {remedy}")
     return target
 
 
@@ -139,9 +136,8 @@ def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
     for name, error in errors.items():
         bound = float(np.quantile(np.append(np.nan_to_num(error, nan=np.inf), 0.0), _MOST_ITEMS))
         if bound > _FAR:
-            raise FitError(
-                f"a table cannot follow this prior: its {name} is {bound:.2g} posterior sd from "
-                f"that of every draw at the {_MOST_ITEMS:.0%} point of {_PROBES:,} simulated "
-                f"items, and may be {_FAR}. Score items by soc.item_posteriors"
-            )
+            distance = f"its {name} is {bound:.2g} posterior sd from that of every draw"
+            items = f"at the {_MOST_ITEMS:.0%} point of {_PROBES:,} simulated items"
+            reason = f"{distance} {items}, and may be {_FAR}. Score items by soc.item_posteriors"
+            raise FitError(f"a table cannot follow this prior: {reason}")
     return {name: float(error.max(initial=0.0)) for name, error in errors.items()}

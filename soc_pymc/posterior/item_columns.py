@@ -23,15 +23,11 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit
 from .curves import warn_of_extrapolation
 
+# Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
+# whose scores differ, ``spread`` is the variance of the first curve over them.
 Columns = Mapping[str, NDArray[Any]]
-"""Arrays of one length by role: score, outcome, size (exposure, noise sd or trials) and ``group``.
-
-Without an outcome theta is given the rest. Where an item stands for several whose scores differ,
-``spread`` is the variance of the first curve over them.
-"""
-
+# From items to mean, sd, variance, quantiles and any P(theta = 0 | t, y) of theta, (rows, n)
 Scorer = Callable[[Columns], Floats]
-"""From items to mean, sd, variance, quantiles and any P(theta = 0 | t, y) of theta, (rows, n)."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +87,9 @@ def posterior_roles(fit: Fit, items: Items, check: Rule = check_outcomes) -> dic
     roles, items_outcome = items.roles, OUTCOMES[items.kind]
     outcome = family_of(fit.prior).outcome
     if items_outcome is not outcome:
-        raise ItemsError(
-            f"the fit's items have {outcome.observed}= and {outcome.size}=, these "
-            f"items have {items_outcome.observed}= and {items_outcome.size}=: give items of the "
-            "kind that made the fit, or fit these"
-        )
+        known, others = (f"{kind.observed}= and {kind.size}=" for kind in (outcome, items_outcome))
+        remedy = "give items of the kind that made the fit, or fit these"
+        raise ItemsError(f"the fit's items have {known}, these items have {others}: {remedy}")
     if items.score is None and has_score(fit.data.attrs):
         raise ItemsError("the fit's items have a score, and these have none: give them score=")
     names = [role for role in outcome.bounds if role in roles]
@@ -115,11 +109,9 @@ def _check_groupings(
         raise error(f"the fit has curves for each of {len(fit.groups):,} groups, and {remedy}")
     swapped = columns != known and set(columns) == set(known)
     if known and (len(columns) != len(known) or swapped):
-        raise error(
-            f"the fit's groups come from {' and '.join(map(repr, known))}, and these from "
-            f"{' and '.join(map(repr, columns))}: give the items "
-            f"group={(known if len(known) > 1 else known[0])!r}"
-        )
+        names, given = (" and ".join(map(repr, labels)) for labels in (known, columns))
+        remedy = f"give the items group={(known if len(known) > 1 else known[0])!r}"
+        raise error(f"the fit's groups come from {names}, and these from {given}: {remedy}")
 
 
 def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -57,31 +58,29 @@ def item_posteriors(
     Parameters
     ----------
     fit, items
-        The fit, and items of its kind. Without a column of outcomes they get theta given the score
-        alone (and the group, and the exposure or noise sd if the prior depends on it). A new group
-        gets the shared curves with the uncertainty of a group.
+        The fit, and items of its kind; without outcomes they get theta given the score alone (and
+        the group, and what else the prior depends on). A new group gets the shared curves with the
+        uncertainty of a group.
     quantiles
         Probabilities of the quantile columns, each between 0 and 1.
     draws
-        ``"all"`` uses every draw of the curves for every item. ``"auto"`` scores by the prior table
-        of `export_prior`, except items that it flags and quantiles beyond 0.005 and 0.995: within
-        2e-3 posterior sd of ``"all"`` for 99 of 100 items (mixtures and terms 5e-3, quantiles
-        1e-2), except quantiles that are about to jump to a spike at zero.
+        ``"all"`` averages every item over all draws of the curves. ``"auto"`` scores by the prior
+        table of `export_prior`, except items that it flags and quantiles beyond 0.005 and 0.995:
+        within 2e-3 posterior sd of ``"all"`` for 99 of 100 items (mixtures and terms 5e-3,
+        quantiles 1e-2), except quantiles that are about to jump to a spike at zero.
     out
-        Parquet file (``*.parquet``) to stream to, which appears when it is complete. Or a folder
-        (an existing one, or a name that ends with a slash) for a file of the same name for each
-        file of items; a later run makes only what is missing or was made from another fit, other
-        options or another version of the file.
+        Parquet file to stream to, which appears when it is complete. Or a folder (an existing one,
+        or a name that ends with a slash) for a file of the same name for each file of items; a
+        later run makes only what is missing or was made from another fit, options or file.
     progress
         Whether to show progress on standard error.
 
     Returns
     -------
     table or pathlib.Path
-        The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var`` and, by percent,
-        ``theta_q05``, ``theta_q97_5``, in the unit of theta; for a prior with ``zero=True`` also
-        ``p_zero`` = P(theta = 0 | t, y). A pandas, Polars, Arrow or Ibis table comes back as its
-        kind, others as an Arrow table; with `out`, the path.
+        The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var``, quantiles by percent
+        (``theta_q05``), and with ``zero=True`` ``p_zero`` = P(theta = 0 | t, y). A pandas, Polars,
+        Arrow or Ibis table comes back as its kind, others as an Arrow table; with `out`, the path.
 
     Raises
     ------
@@ -89,8 +88,7 @@ def item_posteriors(
         If the items are not valid or not of the fit's kind, lack its groups, or have one of the
         new columns. For a folder the error names the file, and finished files stay.
     FitError
-        If a quantile is not between 0 and 1, a score has no position on the fit's axis, or the
-        prior depends on an exposure (noise sd) that the items do not name.
+        If a quantile is not between 0 and 1, or a score has no position, or a size is missing.
 
     Warns
     -----
@@ -110,19 +108,15 @@ def item_posteriors(
     posterior = posterior_of(fit)
     roles, outcome = posterior_roles(fit, items, check_items), posterior.outcome
     if fit.prior.exposure is not None and outcome.size not in roles:
-        raise FitError(
-            f"theta depends on the {outcome.words.size} in this fit: give the items "
-            f"{outcome.size}= too, expected ones if nothing is observed yet"
-        )
+        remedy = f"give the items {outcome.size}= too, expected ones if nothing is observed yet"
+        raise FitError(f"theta depends on the {outcome.words.size} in this fit: {remedy}")
     _log.debug("scoring %r with draws=%r", items, draws)
     group = items.group if fit.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
     names += [P_ZERO] * fit.prior.zero
-    batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
-    scoring = _Scoring(
-        items, names, posterior.scorer(probs, draws), batch, target, Extrapolation(fit)
-    )
+    batch, scorer = _BATCH_OF_FEW if draws == "auto" else _BATCH, posterior.scorer(probs, draws)
+    scoring = _Scoring(items, names, scorer, batch, target, Extrapolation(fit))
     try:
         if is_folder(target):
             made_by = {"quantiles": probs, "draws": draws, "roles": roles, "fit": fit_digest(fit)}
@@ -135,10 +129,8 @@ def item_posteriors(
 def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     """Checked probabilities of quantiles."""
     if isinstance(quantiles, str | bytes | Mapping) or not isinstance(quantiles, Iterable):
-        raise FitError(
-            f"quantiles={shown(quantiles)} must be a list of numbers between 0 and 1, such as "
-            "(0.05, 0.95)"
-        )
+        rule = "a list of numbers between 0 and 1, such as (0.05, 0.95)"
+        raise FitError(f"quantiles={shown(quantiles)} must be {rule}")
     probs = tuple(PROBABILITY(p, "one of quantiles") for p in quantiles)
     if len({quantile_name(p) for p in probs}) < len(probs):
         raise FitError(f"quantiles={shown(probs)}: two of them are the same, leave one out")
@@ -168,10 +160,7 @@ class _Scoring:
             return _write(scored, files[0][1], self.names) if files else self._attached(scored)
 
     def to_folder(self, made_by: Mapping[str, Any], progress: bool | None) -> Path:
-        """Score each file of items to a file in a folder, except finished ones, several at once.
-
-        After an error no further file is begun, and the others in work are given up.
-        """
+        """Score each file of items to a file in a folder, except finished ones, several at once."""
         self._checked_table()
         files, folder = self._files(), Path(self.out)
         folder.mkdir(parents=True, exist_ok=True)
@@ -193,31 +182,25 @@ class _Scoring:
                 running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
         return folder
 
-    @property
-    def _all_columns(self) -> bool:
-        """True if the result has copies of all columns, not the user's table itself."""
-        return bool(self.out) or sources.kind_of(self.items.source) in _COPIED
-
     def _table(self) -> Any:
         """Ibis table of the items, with the constant score of those without one."""
-        source = self.items.source
-        if not self._all_columns:
-            return sources.open_table(source, list(self.items.roles.values()))
-        columns = None if self.items.score else [*sources.column_names(source), NO_SCORE]
-        return sources.open_table(source, columns)
+        source, columns = self.items.source, list(self.items.roles.values())
+        if not self.out and sources.kind_of(source) not in _COPIED:
+            return sources.open_table(source, columns)  # others are copied with all columns
+        every = None if self.items.score else [*sources.column_names(source), NO_SCORE]
+        return sources.open_table(source, every)
 
     def _checked_table(self) -> Any:
         """The table, after a check of its columns and of the new names."""
         source, table = self.items.source, self._table()
-        existing = table.columns if self._all_columns else sources.column_names(source)
         sources.chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
         with sources.readable(source):
             check_types(self.items, table)
+        existing = {*table.columns, *sources.column_names(source)}
         if clash := [name for name in self.names if name in existing]:
-            raise ItemsError(
-                f"the table already has the columns {', '.join(map(repr, clash))}: "
-                "rename or drop them, or ask for other quantiles"
-            )
+            remedy = "rename or drop them, or ask for other quantiles"
+            columns = ", ".join(map(repr, clash))
+            raise ItemsError(f"the table already has the columns {columns}: {remedy}")
         return table
 
     def _batches(self, table: Any, running: Phase) -> Iterator[Any]:
@@ -261,40 +244,31 @@ class _Scoring:
         if kind in _COPIED:
             return sources.open_table(table) if kind == "ibis" else table
         if kind == "arrow":
-            for name in self.names:
-                source = source.append_column(name, table[name])
-            return source
+            return reduce(lambda t, name: t.append_column(name, table[name]), self.names, source)
         added = {name: table[name].to_numpy() for name in self.names}
         return source.assign(**added) if kind == "pandas" else source.hstack(type(source)(added))
 
     def _files(self) -> list[tuple[Any, Path]]:
         """Each source with the file for its posteriors, which must not be a file of items."""
-        source, target = self.items.source, Path(self.out)
+        source, target, refusal = self.items.source, Path(self.out), ""
         paths = sources.paths_of(source) if sources.kind_of(source) == "files" else []
+        files = [(path, target / _ENDINGS.sub("", os.path.basename(path))) for path in paths]
+        files = [(path, file.with_name(f"{file.name}.parquet")) for path, file in files]
         if not is_folder(self.out):
-            if target.suffix not in (".parquet", ".pq"):
-                raise ItemsError(
-                    f"out={self.out!r} must be named *.parquet, or be a folder (end with a slash)"
-                )
-            if not target.parent.is_dir():
-                folder = str(target.parent)
-                raise ItemsError(f"out={self.out!r}: there is no folder {folder!r}, make it first")
             files = [(source, target)]
+            if target.suffix not in (".parquet", ".pq"):
+                refusal = " must be named *.parquet, or be a folder (end with a slash)"
+            elif not target.parent.is_dir():
+                refusal = f": there is no folder {str(target.parent)!r}, make it first"
         elif not paths:
-            raise ItemsError(
-                f"out={str(target)!r} is a folder, for one file for each file of items, but the "
-                "items are not files: name a file *.parquet"
-            )
-        else:
-            stems = [_ENDINGS.sub("", os.path.basename(path)) for path in paths]
-            files = [(p, target / f"{stem}.parquet") for p, stem in zip(paths, stems, strict=True)]
+            refusal = " is a folder, and the items are not files: name a file *.parquet"
+        if refusal:
+            raise ItemsError(f"out={self.out!r}{refusal}")
         real_paths, sources_of = {os.path.realpath(path) for path in paths}, dict[str, Any]()
         for path, target in files:
             if (key := target.name.lower()) in sources_of:
-                raise ItemsError(
-                    f"{sources_of[key]} and {path} would both be scored to {target}: "
-                    "give them different names, or score them to two folders"
-                )
+                clash = f"{sources_of[key]} and {path} would both be scored to {target}"
+                raise ItemsError(f"{clash}: name them differently, or score them to two folders")
             if os.path.realpath(target) in real_paths:
                 raise ItemsError(f"{target} holds the items: give another name or folder to out=")
             sources_of[key] = path

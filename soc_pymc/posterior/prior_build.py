@@ -27,13 +27,7 @@ from ..families.scales import RANK
 from ..families.special_functions import gauss_rules
 from ..inference.results import Fit
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
-from .curves import (
-    SIZE_WIDTH,
-    curve_draws,
-    items_at_once,
-    size_atoms,
-    size_knots,
-)
+from .curves import SIZE_WIDTH, curve_draws, items_at_once, size_atoms, size_knots
 from .item_columns import Columns, select
 from .weights import SmoothWeights
 
@@ -51,8 +45,7 @@ _DRAWS, _FEWER_DRAWS = 512, 192
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
 
-type Nodes = dict[str, NDArray[Any]]
-"""Columns of nodes, cell by cell, as in a file."""
+type Nodes = dict[str, NDArray[Any]]  # columns of nodes, cell by cell, as in a file
 
 
 def table_of(fit: Fit) -> PriorTable:
@@ -77,15 +70,11 @@ def why_no_table(fit: Fit) -> str:
     if fit.mean_only:
         return f"posteriors of items are not known: {MEAN_ONLY}"
     if COMPONENTS[0] in fit.data["posterior"]:
-        return (
-            "a mixture of five steps, with its own components in each bin, has no prior table: use "
-            "soc.VI(), or soc.FiveSteps() with one family"
-        )
-    if fit.prior.mean.scale != fit.prior.variance.scale:
-        return (
-            f"the mean is on the {fit.prior.mean.scale} scale and the variance on the "
-            f"{fit.prior.variance.scale} scale: a prior table has one scale"
-        )
+        remedy = "use soc.VI(), or soc.FiveSteps() with one family"
+        return f"components by bin, of a mixture of five steps, have no prior table: {remedy}"
+    mean, variance = fit.prior.mean.scale, fit.prior.variance.scale
+    if mean != variance:
+        return f"a prior table has one scale: the mean's is {mean}, and the variance's {variance}"
     return ""
 
 
@@ -125,9 +114,6 @@ def fit_digest(fit: Fit) -> str:
             digest.update(json.dumps(place).encode())
             digest.update(b"" if text is not None else values.tobytes())
     return digest.hexdigest()
-
-
-# --- cells ---------------------------------------------------------------------------------------
 
 
 def _divided(edges: Floats, number: int, least: int = 1) -> Floats:
@@ -220,9 +206,8 @@ def _polynomials(
     return out
 
 
-# --- nodes ---------------------------------------------------------------------------------------
-# of cells, from columns of their points, equally many each: values (points, 3, nodes), ways (nodes,
-# k) in which weights vary, and whether the curves are hardly known
+# nodes of cells, from columns of their points, equally many each: values (points, 3, nodes), ways
+# (nodes, k) in which weights vary, and whether the curves are hardly known
 
 
 def _rules(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:

@@ -41,6 +41,7 @@ from .sql_text import check_names, text_of
 
 _ALL = 2**62  # a LIMIT without which Postgres computes a column again at every use
 _STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
+_LEAST_EXPONENT = -700.0  # Postgres fails where an exponential is too small for a number
 
 
 def posterior_expression(
@@ -60,17 +61,15 @@ def posterior_expression(
     Returns
     -------
     ibis.Table
-        The user's columns, in any order of rows, and ``theta_mean``, ``theta_sd``, ``theta_var``,
-        in the unit of theta, quantiles such as ``theta_q05``, ``p_zero`` if theta may be 0, and
-        ``flagged``. `item_posteriors` gives the same numbers, except for flagged items, which it
-        scores over all draws. They are NULL for items that `item_posteriors` would refuse, and for
-        groups that the fit does not know. There is no warning of scores far outside the fit's.
+        The user's columns, in any order of rows, those of `item_posteriors` and ``flagged``. The
+        numbers are the same, except for flagged items, which `item_posteriors` scores over all
+        draws. They are NULL for items that it would refuse, and for groups that the fit does not
+        know. There is no warning of scores far outside the fit's.
 
     Raises
     ------
     ItemsError
-        If the items are not over an Ibis table, or a column is missing, has one of the new names or
-        starts with ``soc_``.
+        If the items are not over an Ibis table, or a column is missing or has a name that is taken.
     FitError
         If the fit's prior cannot be exported, as `export_prior` says.
 
@@ -85,10 +84,8 @@ def posterior_expression(
     FIT(fit, "fit")
     A(Items, f"{ANY_ITEMS} of an Ibis table")(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
-        raise ItemsError(
-            "an expression needs items over an Ibis table: use soc.item_posteriors, or pass "
-            'ibis.duckdb.connect().read_parquet("items.parquet")'
-        )
+        remedy = 'soc.item_posteriors, or pass ibis.duckdb.connect().read_parquet("items.parquet")'
+        raise ItemsError(f"an expression needs items over an Ibis table: use {remedy}")
     roles = posterior_roles(fit, items)
     table, nodes = items.source, _small_table(**described(fit)[1])
     _check_columns(table.columns, roles, _new_columns(fit, quantiles))
@@ -109,19 +106,14 @@ def posterior_sql(
     fit
         The fit, of any prior that `export_prior` can write.
     table
-        Name of the table of items: parts of letters, digits and underscores, or in double quotes,
-        with dots between them (``'sales."Ads 2024"'``).
+        Name of the table of items, such as ``'sales."Ads 2024"'``.
     score, count, exposure, value, noise_sd, successes, trials, group
-        Names of the columns, of those that the fit's kind of items has; None takes those of the
-        fit's items.
-    columns
-        Other columns to keep, such as the items' key.
-    quantiles
-        Levels, from 0.005 to 0.995.
+        Names of the columns that the fit's kind of items has; None takes those of the fit's items.
+    columns, quantiles
+        Other columns to keep, such as the items' key, and levels, from 0.005 to 0.995.
     prior
-        Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")`` of this
-        fit, loaded unchanged; the text gives no row if the table is another fit's. None writes its
-        numbers into the text.
+        Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded
+        unchanged; there is no row if it is another fit's. None writes its numbers into the text.
     dialect
         ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``, ``"bigquery"``,
         ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
@@ -129,14 +121,14 @@ def posterior_sql(
     Returns
     -------
     str
-        A SELECT of the items' columns, `columns` and the new columns of `posterior_expression`, of
-        at most a million characters.
+        A SELECT of these columns and the new ones of `posterior_expression`, of at most a million
+        characters.
 
     Raises
     ------
     ItemsError
-        If a name is taken, a column is not one of the fit's kind of items, `group` is given for a
-        fit without groups, or the table's name or the dialect is unknown.
+        If a name is taken, columns are not those of the fit's kind of items, or the table's name or
+        the dialect is unknown.
     FitError
         If the fit's prior cannot be exported, as `export_prior` says, or the text would be longer.
 
@@ -161,10 +153,8 @@ def posterior_sql(
     named = {role: column for role, column in arguments.items() if column is not None}
     roles_of_fit = ("score", outcome.observed, outcome.size)
     if unknown := [role for role in named if role not in roles_of_fit]:
-        raise ItemsError(
-            f"{unknown[0]}= is not a column of the fit's items, which have {outcome.observed}= and "
-            f"{outcome.size}="
-        )
+        reason = f"the fit's items, which have {outcome.observed}= and {outcome.size}="
+        raise ItemsError(f"{unknown[0]}= is not a column of {reason}")
     by_role: dict[str, Any] = {role: known.get(role, role) for role in roles_of_fit} | named
     if group is not None and not fit.groups:
         raise ItemsError("group= is for fits with curves for each group: this one has none")
@@ -197,10 +187,8 @@ def _check_columns(columns: Sequence[str], roles: Mapping[str, str], names: Sequ
     if absent := [name for name in roles.values() if name not in (*columns, NO_SCORE)]:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
     taken = {column.lower() for column in columns}
-    if clash := [name for name in names if name in taken]:
-        raise ItemsError(
-            f"the table already has the columns {', '.join(map(repr, clash))}: rename or drop them"
-        )
+    if clash := ", ".join(repr(name) for name in names if name in taken):
+        raise ItemsError(f"the table already has the columns {clash}: rename or drop them")
     if reserved := [name for name in columns if name.lower().startswith("soc_")]:
         raise ItemsError(f"columns named soc_... are reserved: rename {reserved[0]!r}")
 
@@ -216,7 +204,7 @@ class _Sheet:
 
         self.rows, self.keys, self.engine = rows, list(keys), engine
         self.low, self.high, self.where, self.exact = ibis.least, ibis.greatest, ibis.ifelse, exact
-        self.log, self.exp, self.sqrt = map(methodcaller, ("ln", "exp", "sqrt"))
+        self.log, self.sqrt = map(methodcaller, ("ln", "sqrt"))
         self._columns, self._names = ibis._, (f"v{k}" for k in numbered())
 
     def __getitem__(self, name: str) -> Any:
@@ -233,13 +221,26 @@ class _Sheet:
         return self.rows.select(*self.keys, *(f"soc_{name}" for name in names))
 
     def _named(self, value: Any) -> str:
-        """Name of a new column."""
-        name = next(self._names)
-        self.add(**{name: value})
+        self.add(**{(name := next(self._names)): value})
         return name
 
     def keep(self, value: Any) -> Any:
         return self[self._named(value)]
+
+    def exp(self, value: Any) -> Any:
+        return self.high(value, _LEAST_EXPONENT).exp()
+
+    def clip(self, value: Any, low: Any, high: Any) -> Any:
+        return self.low(self.high(value, low), high)
+
+    def interp(self, value: Any, places: Sequence[float], values: Sequence[float]) -> Any:
+        """Straight lines between known places, level beyond them."""
+        cuts, reach = np.array(places), np.abs(places).max() + 1.0
+        start = np.append(cuts[0] - reach, cuts)
+        height = np.pad(values, 1, "edge")
+        slope = np.diff(height) / np.diff(start, append=cuts[-1] + reach)
+        start, height, slope = self.take(self.bin(cuts, value), start, height[:-1], slope)
+        return height + (value - start) * slope
 
     def total(self, *values: Any) -> list[Any]:
         return self._joined([value.sum() for value in values])
@@ -262,14 +263,13 @@ class _Sheet:
 
     def take(self, index: Any, *arrays: NDArray[Any]) -> list[Any]:
         name, names = self._named(index.cast("int64")), [next(self._names) for _ in arrays]
-        columns = {f"soc_{name}": array for name, array in zip(names, arrays, strict=True)}
-        places = _small_table(**{f"soc_{name}": np.arange(len(arrays[0]))}, **columns)
+        columns = zip((name, *names), (np.arange(len(arrays[0])), *arrays), strict=True)
+        places = _small_table(**{f"soc_{key}": array for key, array in columns})
         self.rows = self.rows.inner_join(places, f"soc_{name}")
         return [self[name] for name in names]
 
 
 def _small_table(**columns: NDArray[Any]) -> Any:
-    """A table of an expression's own."""
     import ibis
     import pyarrow as pa
 
@@ -305,7 +305,7 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
         role: exact(ONE_SCORE) if roles[role] == NO_SCORE else table[roles[role]]
         for role in ("score", outcome.observed, outcome.size)
     }
-    t, y, n = values = numbers(columns).values()
+    t, y, n = values = [*numbers(columns).values()]
     good = (t > axis["low"]) & (t < axis["high"])
     for atom in meta["atoms"]:  # which needs no position
         good |= t == exact(atom)
@@ -324,12 +324,10 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
         sheet.add(good=good & sheet["code"].notnull(), code=sheet["code"].fill_null(0))
         good = sheet["good"]
     sheet.add(good=good.fill_null(False))
+    usual = zip(("t", "y", "n"), values, (MIDDLE, 0.0, 1.0), strict=True)
     # adding 0 makes one key of 0 and -0
-    usual = {"t": (t, MIDDLE), "y": (y, 0.0), "n": (n, 1.0)}
-    sheet.add(
-        **{key: ibis.ifelse(sheet["good"], v, other) + 0.0 for key, (v, other) in usual.items()}
-    )
-    keys = zip(usual, bounds, strict=True)
+    sheet.add(**{key: ibis.ifelse(sheet["good"], v, other) + 0.0 for key, v, other in usual})
+    keys = zip(("t", "y", "n"), bounds, strict=True)
     whole = [sheet[key] == sheet[key].floor() for key, bound in keys if bound.whole]
     return sheet.add(good=reduce(and_, whole, sheet["good"])).rows
 
@@ -351,17 +349,15 @@ def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     node = {name: xp[name] for name in columns}
     node["is_zero"] = xp["node"] == int(columns["node"].max())
     theta = prior_table.nodes_given(meta, node, xp["x"], xp["w"], xp["y"], xp["n"], xp)
-    flagged = theta.flagged | (xp["wide"] > 0) | prior_table.is_beyond(meta, xp["x"])
     mean, within, between = theta.averages
-    xp.add(weight=theta.weight, a=theta.a, b=theta.b, norm=family.norm(theta.a, theta.b, xp))
-    items = {"mean": mean, "variance": within + between, "flagged": flagged.ifelse(1.0, 0.0)}
-    if meta["zero"]:
-        items |= {"p_zero": theta.zero, "below": xp.exact(0.0)}
-        if not family.positive:
-            below, _ = family.law(xp["a"], xp["b"], xp["norm"], 0.0, xp)
-            (items["below"],) = xp.total(xp["weight"] * below)
+    xp.add(weight=theta.weight, a=theta.a, b=theta.b)
+    items = {"mean": mean, "variance": within + between, "flagged": theta.flagged.ifelse(1.0, 0.0)}
+    items |= {"p_zero": theta.zero if meta["zero"] else xp.exact(0.0), "below": xp.exact(0.0)}
+    if meta["zero"] and not family.positive:
+        below, _ = family.law(xp["a"], xp["b"], 0.0, xp)
+        (items["below"],) = xp.total(xp["weight"] * below)
     xp.add(**items)
-    nodes, averages = xp.only("weight", "a", "b", "norm"), {f"soc_{k}": xp[k].max() for k in items}
+    nodes, averages = xp.only("weight", "a", "b"), {f"soc_{k}": xp[k].max() for k in items}
     xp.rows = xp.rows.group_by(xp.keys).aggregate(**averages)
     return nodes
 
@@ -372,26 +368,20 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
 
     meta = described(fit)[0]
     family, numbers = prior_table.FAMILIES[meta["family"]], np.arange(len(levels))
-    averages = ["mean", "variance", *["p_zero"] * meta["zero"]]
     xp.rows = xp.rows.cross_join(_small_table(soc_number=numbers, soc_level=np.array(levels)))
-    share, at_zero = xp["level"], ibis.literal(False)
-    if meta["zero"]:
-        share, at_zero = prior_table.split_level(share, xp["p_zero"], xp["below"], xp)
-    xp.add(share=share, at_zero=at_zero)
-    t, unit = prior_table.start(family, xp["mean"], xp["variance"], xp["share"], xp)
-    goal = (xp["share"] / (1.0 - xp["share"])).ln()
-    xp.add(goal=goal, q=t, unit=unit, low=-1e300, high=1e300)
-    state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q", "low", "high"]
+    given = xp["level"], xp["p_zero"], xp["below"]
+    start = prior_table.start(family, xp["mean"], xp["variance"], given, xp)
+    xp.add(**dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
+    averages = ["mean", "variance", "p_zero"]
+    state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]
     for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
         pairs = _Sheet(nodes.inner_join(xp.only(*state), xp.keys), xp.keys, xp.engine)
-        law = family.law(pairs["a"], pairs["b"], pairs["norm"], pairs["q"], pairs)
+        law = family.law(pairs["a"], pairs["b"], pairs["q"], pairs)
         p, density = ((pairs["weight"] * values).sum() for values in law)
         by = [*xp.keys, *(f"soc_{name}" for name in state)]
         xp.rows = pairs.rows.group_by(by).aggregate(soc_p=p, soc_density=density)
-        bounds = xp["low"], xp["high"], xp["unit"]
-        step = prior_table.newton(xp["goal"], xp["p"], xp["density"], xp["q"], *bounds, xp)
-        gap, q, low, high = step
-        xp.add(gap=gap, q=q, low=low, high=high)
+        gap, step = prior_table.newton(xp["goal"], xp["p"], xp["density"], xp["unit"], xp)
+        xp.add(gap=gap, q=xp.clip(xp["q"] + step, -family.end, family.end))
     close = xp["at_zero"] | (xp.high(xp["gap"], -xp["gap"]) < prior_table.CLOSE)
     theta = xp.where(close, family.theta(xp["q"], xp), ibis.null("float64"))
     theta, flagged = xp.where(xp["at_zero"], 0.0, theta), xp.where(close, xp["flagged"], 1.0)
@@ -401,7 +391,5 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
         name = f"soc_{prior_table.quantile_name(level)}"
         columns[name] = xp["theta"].max(where=xp["number"] == k)
     xp.rows = xp.rows.group_by(xp.keys).aggregate(**columns)
-    mean, variance = xp["mean"], xp["variance"]
-    if meta["zero"]:
-        mean, variance = prior_table.with_zeros(mean, variance, xp["p_zero"])
+    mean, variance = prior_table.with_zeros(xp["mean"], xp["variance"], xp["p_zero"])
     return xp.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()).rows

@@ -18,10 +18,8 @@ def check_names(tables: Mapping[str, Any]) -> None:
     """Refuse what is not the name of a table, by argument."""
     for argument, name in tables.items():
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
-            raise ItemsError(
-                f"{argument}={shown(name)} must be the name of a table: parts of letters, digits "
-                "and underscores, or in double quotes, with dots between them"
-            )
+            rule = "parts of letters, digits and underscores, or in double quotes, joined by dots"
+            raise ItemsError(f"{argument}={shown(name)} must be the name of a table: {rule}")
 
 
 def text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
@@ -49,10 +47,8 @@ def text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
     definitions.set("expressions", [*values, *definitions.expressions])
     text = str(tree.sql(dialect=written, copy=False))
     if len(text) > _MOST_TEXT:
-        raise FitError(
-            f"the SELECT would have {len(text):,} characters, more than a million: load the file "
-            'of soc.export_prior(fit, "prior.parquet") as a table, and give its name as prior='
-        )
+        remedy = 'load soc.export_prior(fit, "prior.parquet") as a table, and name it as prior='
+        raise FitError(f"the SELECT would have {len(text):,} characters, over a million: {remedy}")
     return text
 
 

@@ -4,7 +4,7 @@ Components are on a fixed base distribution, with weights smooth in the score (`
 those of five steps (`BinWeights`).
 """
 
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..families.mixture_weights import WeightForms, weights_of_draws
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
 from ..inference.results import Fit
-from ..prior_table import ARRAYS, FAMILIES, moments, with_zeros
+from ..prior_table import ARRAYS, moments, with_zeros
 from .curves import (
     P_ZERO,
     atom_of,
@@ -41,24 +41,18 @@ _MOST_GROUPS = 24  # with more groups, weights are solved for at each score
 class BinWeights:
     """One draw: components of a score's bin, shifted along the curve of the mean."""
 
-    draws = 1
-
     def __init__(self, fit: Fit) -> None:
         self._fit, self._family, posterior = fit, family_of(fit.prior), fit.data["posterior"]
         self._weight, self._place, sd = (posterior[k].to_numpy()[0, 0] for k in COMPONENTS)
         self._variance, self.number = sd**2, self._weight.shape[1]
 
-    def components(self, columns: Columns) -> tuple[Floats, Floats]:
-        """Locations and variances, each (n, R)."""
-        score = np.asarray(columns["score"], dtype=float)
-        bins = bin_of(self._fit, score)
-        middle = curve_draws(self._fit, score)[0][0]
-        extra = np.broadcast_to(columns.get("spread", 0.0), len(score))[:, None]
-        return middle[:, None] + self._place[bins], self._variance[bins] + extra
-
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
         """Conjugate parameters of the components, each (n, R)."""
-        return self._family.components.parameters(*self.components(columns))
+        bins = bin_of(self._fit, columns["score"])
+        middle = curve_draws(self._fit, columns["score"])[0][0]
+        spread = np.broadcast_to(columns.get("spread", 0.0), len(bins))[:, None]
+        components = middle[:, None] + self._place[bins], self._variance[bins] + spread
+        return self._family.components.parameters(*components)
 
     def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
         """Weights (draws, n, R), the same under each draw."""
@@ -67,9 +61,9 @@ class BinWeights:
 
     def curves(self, columns: Columns) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (1, n)."""
-        weight = self._weight[bin_of(self._fit, columns["score"])]
+        (weight,) = self.by_draw(columns, np.zeros(1, dtype=int))
         nodes = (values.T for values in (weight, *self.parameters(columns)))
-        (mean, within, between), *_ = moments(FAMILIES[self._family.name], *nodes, ARRAYS)
+        (mean, within, between), *_ = moments(self._family, *nodes, ARRAYS)
         curves = moment_variables(mean[None], (within + between)[None], {})
         return curves | ({"log_mean": np.log(mean)[None]} if self._family.outcome.positive else {})
 
@@ -86,7 +80,12 @@ class SmoothWeights:
         self._raise = data["grid_raise"].to_numpy()
         self._knots = knots_in(fit.data, "weight_knot")
         self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
-        self.draws, self.number = len(self._coefficients), len(self._z) + fit.prior.zero
+        self.number = len(self._z) + fit.prior.zero
+        # positions on the mean's axis, which reach beyond the outer knots
+        low, high = float(self._knots[0]), float(self._knots[-1])
+        reach = _REACH * (high - low) or 1e-9  # one score
+        ends = (0.0, 1.0) if fit.axis("mean").scale == RANK else (low - reach, high + reach)
+        self._grid = np.linspace(*ends, _GRID)
 
     def _terms(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
         """Scores, groups and sizes, as `curve_draws` takes them."""
@@ -105,17 +104,13 @@ class SmoothWeights:
         base, start = self._base(columns)
         return self._family.components.forms(base, self._functions, start, self._fit.prior.mixture)
 
-    def components(self, columns: Columns) -> tuple[Floats, Floats]:
-        """Locations (n, R) and variances (n, 1) without theta = 0, with the items' ``spread``."""
-        base = self._base(columns)[0]
+    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
+        base, components = self._base(columns)[0], self._family.components
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
         if np.any(spread):  # that of the first curve
-            spread = spread * self._family.components.rise(base) ** 2
-        return base.places(self._z), base.width(spread)[:, None]
-
-    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
-        """Conjugate parameters (n, R) of the components."""
-        theta = self._family.components.parameters(*self.components(columns))
+            spread = spread * components.rise(base) ** 2
+        theta = components.parameters(base.places(self._z), base.width(spread)[:, None])
         return with_zero(self._family, *theta) if self._fit.prior.zero else theta
 
     def curves(self, columns: Columns) -> dict[str, Floats]:
@@ -153,7 +148,8 @@ class SmoothWeights:
     def few(self, columns: Columns, number: int) -> Floats:
         """Weights (number, n, R) of few draws, moved to have the mean and covariance of all."""
         predictors = self._predictors(columns)
-        even = np.linspace(0, self.draws - 1, min(number, self.draws)).astype(int)
+        draws = len(predictors)
+        even = np.linspace(0, draws - 1, min(number, draws)).astype(int)
         return self._solve(columns, _with_moments(predictors[even], predictors))
 
     def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
@@ -177,14 +173,6 @@ class SmoothWeights:
             table = self._fit._once(("weights", label), partial(self._table, label))
             out[items] = _interpolated(place, table, draws)
         return out.transpose(1, 0, 2)
-
-    @cached_property
-    def _grid(self) -> Floats:
-        """Positions on the mean's axis, reaching beyond the outer knots on both sides."""
-        low, high = float(self._knots[0]), float(self._knots[-1])
-        reach = _REACH * (high - low) or 1e-9  # one score
-        ends = (0.0, 1.0) if self._fit.axis("mean").scale == RANK else (low - reach, high + reach)
-        return np.linspace(*ends, _GRID)
 
     def _table(self, label: str) -> NDArray[np.float32]:
         """Log weights at the grid's positions, (positions, draws, R), of one group or all."""

@@ -12,7 +12,6 @@ from pathlib import Path
 import ibis
 import numpy as np
 import pandas as pd
-import xarray as xr
 from scipy import special
 
 import soc_pymc as soc
@@ -135,13 +134,6 @@ def widened_fit(fit, factor):
     return with_posterior(
         fit, posterior.assign({k: x.transpose(*dims[k]) for k, x in wide.items()})
     )
-
-
-def with_constant_curves(fit, **values):
-    """Returns a fit whose curves are constants, such as log_mean=-3.0, in every draw."""
-    posterior = fit.data["posterior"].to_dataset()
-    constants = {name: xr.full_like(posterior[name], value) for name, value in values.items()}
-    return with_posterior(fit, posterior.assign(constants))
 
 
 # --- closed forms --------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import xarray as xr
 from scipy import stats
 
 import soc_pymc as soc
+from soc_pymc.posterior.curves import with_posterior
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES, thinned
 from tests.family_records import RECORDS, prior_parameters
 from tests.posterior import references as ref
@@ -64,9 +66,11 @@ def test_all_draws_of_mixtures_against_quadrature(example, name):
 @pytest.mark.parametrize("log_cv2", [-27.0, -14.0, -1.0, 4.0, 9.0])
 def test_extreme_shapes_and_exposures(example, log_cv2):
     """Prior shapes from 1e-4 to 5e11, exposures from 0 to 1e9: SciPy's own quantiles."""
-    fit = ref.with_constant_curves(
-        example("five_steps").fit, log_mean=np.log(0.05), log_cv2=log_cv2
-    )
+    fit = example("five_steps").fit
+    posterior = fit.data["posterior"].to_dataset()
+    curves = {"log_mean": np.log(0.05), "log_cv2": log_cv2}
+    constants = {name: xr.full_like(posterior[name], value) for name, value in curves.items()}
+    fit = with_posterior(fit, posterior.assign(constants))
     frame = pd.DataFrame({"score": 0.05, "exposure": [0.0, 1e-3, 1e-3, 10.0, 10.0, 1e9, 1e9]})
     frame["count"] = [0, 0, 3, 0, 8, 0, 50_000_000]
     scored = ref.score_items(example("five_steps"), frame, fit, draws="all")
