@@ -7,6 +7,7 @@ site, in which they are integrated in closed form; importance weights correct th
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,12 +87,12 @@ class LevelScale:
 class Levels:
     """Rows of all levels with their sites: quadratic log likelihoods of a level's coefficients b.
 
-    Level g's is u'b - b'A b / 2, A = information[g] and u = pull[g] - coupling[g] @ (shared -
+    Level g's is u'b - b'A b / 2, A = root[g] @ root[g]' and u = pull[g] - coupling[g] @ (shared -
     centre).
     """
 
     rows: LevelRows
-    information: Floats  # (G, K, K), positive semidefinite
+    root: Floats  # (G, K, K)
     coupling: Floats  # (G, K, P)
     pull: Floats  # (G, K)
     centre: Floats  # (P,)
@@ -111,6 +112,11 @@ class Levels:
         """Names of the scales' variables, from those of both curves."""
         pairs = zip(variables, self.rows.terms, strict=True)
         return [f"{variable}_{name}_sd" for variable, term in pairs for name in term.names]
+
+    @cached_property
+    def information(self) -> Floats:
+        """Information of the sites (G, K, K), positive semidefinite."""
+        return np.asarray(self.root @ self.root.mT)
 
     @property
     def mode(self) -> Floats:
@@ -290,8 +296,8 @@ class LevelSearch:
         site = floored(quadratic.observed.levels + prior, information.levels + prior) - prior
         unit = tau[:, None] * tau
         value, vector = np.linalg.eigh(unit * site)
-        site = (vector * np.maximum(value, 0.0)[:, None]) @ vector.mT / unit
-        pull = quadratic.level_slope + np.einsum("gkl,gl->gk", site, self.deviations)
+        root = vector * np.sqrt(np.maximum(value, 0.0))[:, None] / tau[:, None]
+        pull = quadratic.level_slope + np.einsum("gkl,gl->gk", root @ root.mT, self.deviations)
         centre = np.concatenate([state.coefficients for state in self.shared])
         scales = self._scales(quadratic)
-        return Levels(self.rows, site, information.coupling, pull, centre, scales)
+        return Levels(self.rows, root, information.coupling, pull, centre, scales)
