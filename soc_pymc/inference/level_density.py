@@ -37,7 +37,7 @@ _MOST_PAIRS, _MOST_ROWS = 4, 50_000  # pairs for weights and draws, and rows tim
 _RANGE_DRAWS = 100  # for the range of polynomials
 _FARTHER = 0.25  # share of their width by which ranges are widened on either side
 # of polynomials: an exact value costs as much as fifty of them
-_DEGREES = 6, 8, 11
+_DEGREES = 6, 8, 11, 15
 _ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by more
 _MOST_VALUES = 20_000_000  # numbers of both curves at all rows, proposals and draws: 160 MB
 
