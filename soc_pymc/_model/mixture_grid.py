@@ -18,7 +18,7 @@ from ..families.components import Components, Frame, cell_points, stretching
 from ..families.family import ZERO, Family
 from ..families.mixture_rows import MixtureCells
 from ..families.row_sums import Columns
-from .laplace import Curvature, Laplace, find_mode, floored
+from .laplace import Curvature, Laplace, Target, find_mode, floored
 from .pilot import Pilot
 from .rows import Rows, cells_of, pooled
 from .splines import make_basis, spline_matrix
@@ -65,7 +65,7 @@ class MergedRows:
 
 
 @dataclass(frozen=True)
-class WeightDesign:
+class WeightDesign(Target):
     """A mixture's log marginal, as `laplace.Target` with one design for all predictors.
 
     The design has 2 + F rows per merged row, predictors fastest: both curves, then coefficients of
@@ -130,7 +130,7 @@ class WeightDesign:
         )
         return Curvature(value, [whole.T @ slope.ravel()], [floored(expected, observed)])
 
-    def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
+    def excess(self, steps: Sequence[Floats]) -> float:
         """Step of the predictors relative to the largest allowed."""
         moved = self.predictors(steps[0])
         moved[:, 0] /= self.rows.base.spread
@@ -362,7 +362,7 @@ def _on_grid(
     merged_rows = merged(family.components, stats, rows, curves, at_rows, raised, pilot.data.spread)
     joint = cells_of(stats, rows, "joint")
     design = make_weights(family, prior, merged_rows, curves, rows.n, joint)
-    (laplace,) = find_mode(design, [design.start(states)], ahead=True)
+    (laplace,) = find_mode(design, [design.start(states)], ahead=True).laplaces
     return GridMixture(states, wider, design, laplace)
 
 
