@@ -6,7 +6,7 @@ site, in which they are integrated in closed form; importance weights correct th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -141,9 +141,9 @@ class _Information(NamedTuple):
     coupling: Floats  # (G, K, P)
     levels: Floats  # (G, K, K)
 
-    def marginal(self, covariance: Floats) -> Floats:
+    def marginal(self, tau: Floats) -> Floats:
         """Information of the shared coefficients, with the levels' integrated out."""
-        half = (covariance @ self.coupling).reshape(-1, len(self.shared))
+        half = (_covariance(self.levels, tau) @ self.coupling).reshape(-1, len(self.shared))
         return self.shared - self.coupling.reshape(half.shape).T @ half
 
 
@@ -154,21 +154,10 @@ def _covariance(information: Floats, tau: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class LevelState(State):
-    """Deviations of levels (G, K) and their scales."""
-
-    sds: Floats  # (2 rows,): of both curves, over which slopes are averaged
-
-
-@dataclass(frozen=True)
 class LevelCurvature(Curvature):
     """Slopes and information of both curves, with the levels integrated out, and of the levels."""
 
     coupling: Floats  # (G, K, P)
-    covariance: Floats  # (G, K, K): of the levels' coefficients, given the shared ones
-    data_slope: Floats  # (G, K): without the prior
-    weight: Floats  # (2 rows,): information of the curves at the rows
-    mixed: Floats  # (rows,): and between them
 
 
 def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
@@ -179,7 +168,7 @@ def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
 
 @dataclass
 class LevelTarget(CurveTarget):
-    """Rows of levels, which are integrated out; a `LevelState` follows the states of both curves.
+    """Rows of levels, which are integrated out; their deviations (G, K) follow both curves' states.
 
     The mode is the Gaussian of all coefficients whose slopes and information are its averages
     (Opper and Archambeau 2009). It has no density to compare, so steps get shorter where one is
@@ -187,84 +176,92 @@ class LevelTarget(CurveTarget):
     """
 
     rows: LevelRows
-    _factor: float = field(default=1.0, init=False)
+    # sds of both curves (2, rows), over which slopes are averaged
+    sds: Floats = field(default_factory=lambda: np.full((2, 1), _FIRST_SD))
+    _factor: float = field(default=1.0, init=False)  # on steps
     _last: float = field(default=np.inf, init=False)  # squared length of the last step
 
     def start(self, states: Sequence[State]) -> list[State]:
         """States of both curves, and levels without deviations."""
-        rows = self.rows
-        deviations, taus = np.zeros((rows.number, len(rows.kind))), 0.5 * rows.scales
-        sds = np.full(len(rows.shared), _FIRST_SD)
-        return [*states, LevelState(deviations, tuple(taus.tolist()), sds)]
+        deviations = np.zeros((self.rows.number, len(self.rows.kind)))
+        return [*states, State(deviations, tuple((0.5 * self.rows.scales).tolist()))]
 
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """Averages of values, slopes and information."""
+        """Averages of slopes and information."""
         rows, levels = self.rows, states[-1]
         m, c = rows.curves([state.coefficients for state in states])
-        value, slope, weight, mixed = self._averages(m, c, levels)
+        value, slope, weight = self._averages(m, c)
         if not np.isfinite(value).all():
             return Curvature(value, [], [])
-        tau = np.array(levels.taus)[rows.kind]
-        least = np.concatenate(self.data.information(m, c))
-        observed, bound = (rows.information(sparse.diags_array(x)) for x in (weight, least))
+        least = sparse.diags_array(np.concatenate(self.data.information(m, c)))
+        # between both curves it is noise, as its expectation is 0
+        diagonal = sparse.diags_array(weight.diagonal())
+        observed, bound = map(rows.information, (diagonal, least))
         observed = observed._replace(levels=floored(bound.levels, observed.levels))
-        covariance = _covariance(observed.levels, tau)
-        least = bound.marginal(_covariance(bound.levels, tau))
-        information = floored(least, observed.marginal(covariance))
-        data_slope = (rows.by_level.T @ slope).reshape(levels.coefficients.shape)
-        level_slope = data_slope - levels.coefficients / tau**2
-        mean = np.einsum("gkl,gl->gk", covariance, level_slope)
-        shared_slope = rows.shared.T @ slope
-        shared_slope -= np.einsum("gkp,gk->p", observed.coupling, mean)
+        tau = self._taus(levels)
+        information = floored(bound.marginal(tau), observed.marginal(tau))
+        level_slope = (rows.by_level.T @ slope).reshape(levels.coefficients.shape)
+        level_slope -= levels.coefficients / tau**2
+        step = np.einsum("gkl,gl->gk", _covariance(observed.levels, tau), level_slope)
+        shared_slope = rows.shared.T @ slope - np.einsum("gkp,gk->p", observed.coupling, step)
         size = len(states[0].coefficients)
         return LevelCurvature(
             value,
             [shared_slope[:size], shared_slope[size:], level_slope],
             [information[:size, :size], information[size:, size:], observed.levels],
             observed.coupling,
-            covariance,
-            data_slope,
-            weight,
-            mixed,
         )
 
-    def _averages(self, m: Floats, c: Floats, levels: Any) -> tuple[Floats, ...]:
-        """Values, slopes and weights in the curves (2 rows,), and weights between them."""
+    def _taus(self, levels: State) -> Floats:
+        """Scales of a level's coefficients, (K,)."""
+        return np.array(levels.taus)[self.rows.kind]
+
+    def _averages(self, m: Floats, c: Floats) -> tuple[Floats, Floats, Any]:
+        """Values of rows, average slopes (2 rows,) in the curves, and information between these."""
         # by Stein's identity values suffice: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x))
         # for standard normal x
         units = np.stack([self.data.unit(c), np.ones_like(c)])
-        sds = np.clip(levels.sds.reshape(2, -1) / units, *_SDS) * units
+        sds = np.clip(self.sds / units, *_SDS) * units
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
         values = self.data.values(m + x * sds[0], c + y * sds[1])
         middle = values[len(x) // 2]
         value = np.outer(_WEIGHTS, _WEIGHTS).reshape(-1, 1) * (values - middle)
         slope = np.stack([(z * value).sum(axis=0) for z in (x, y)]) / sds
-        weight = np.stack([((1.0 - z * z) * value).sum(axis=0) for z in (x, y)]) / sds**2
+        first, second = (((1.0 - z * z) * value).sum(axis=0) for z in (x, y))
         mixed = -(x * y * value).sum(axis=0) / sds.prod(axis=0)
-        return values.sum(axis=0), slope.ravel(), weight.ravel(), mixed
+        diagonals = first / sds[0] ** 2, mixed, second / sds[1] ** 2
+        first, mixed, second = map(sparse.diags_array, diagonals)
+        weight = sparse.block_array([[first, mixed], [mixed, second]])
+        return values.sum(axis=0), slope.ravel(), weight
 
     def rescaled(
-        self, states: Sequence[State], laplaces: Sequence[Laplace], curvature: Any
+        self, states: Sequence[State], laplaces: Sequence[Laplace], curvature: Curvature
     ) -> list[State]:
-        """The states with re-estimated scales, and sds of the levels."""
+        """The states with re-estimated scales."""
         rows, levels = self.rows, states[-1]
+        number = np.arange(rows.number + 1)
+        covariance = _covariance(curvature.information[-1], self._taus(levels))
+        spread = sparse.bsr_array((covariance, number[:-1], number))
+        variance = (rows.by_level @ spread).multiply(rows.by_level).sum(axis=1)
+        self.sds = np.sqrt(variance).reshape(2, -1)
         best = [scale.tau for scale in self._scales(levels, curvature)]
         # half a step: the scales of a level's kinds compete, and full steps would go back and forth
         taus = np.maximum(np.sqrt(np.multiply(levels.taus, best)), _SMALL * rows.scales)
-        number = np.arange(rows.number + 1)
-        spread = sparse.bsr_array((curvature.covariance, number[:-1], number))
-        sds = np.sqrt((rows.by_level @ spread).multiply(rows.by_level).sum(axis=1))
-        level_state = LevelState(levels.coefficients, tuple(taus.tolist()), sds)
-        return [*super().rescaled(states, laplaces, curvature), level_state]
+        levels = replace(levels, taus=tuple(taus.tolist()))
+        return [*super().rescaled(states, laplaces, curvature), levels]
 
-    def _scales(self, levels: State, curvature: Any) -> tuple[LevelScale, ...]:
+    def _pull(self, levels: State, curvature: Curvature, information: Floats) -> Floats:
+        """Slopes (G, K, 1) of the levels' quadratic log likelihoods where deviations are 0."""
+        precision = information + np.diag(self._taus(levels) ** -2.0)
+        return curvature.slopes[-1][:, :, None] + precision @ levels.coefficients[:, :, None]
+
+    def _scales(self, levels: State, curvature: Curvature) -> tuple[LevelScale, ...]:
         """Scales one by one, given the shared curves and the other scales."""
-        precisions = curvature.information[-1]
-        pull = curvature.data_slope[:, :, None] + precisions @ levels.coefficients[:, :, None]
-        scales = []
+        precisions, scales = curvature.information[-1], []
+        pull = self._pull(levels, curvature, precisions)
         for kind, prior in enumerate(self.rows.scales):
             member = self.rows.kind == kind
-            tau = np.where(member, 0.0, np.array(levels.taus)[self.rows.kind])
+            tau = np.where(member, 0.0, self._taus(levels))
             fixed = precisions @ _covariance(precisions, tau)
             information = (precisions - fixed @ precisions)[:, member][:, :, member]
             right = (pull - fixed @ pull)[:, member]
@@ -277,8 +274,9 @@ class LevelTarget(CurveTarget):
         """Steps to the mode of the quadratic, or a share of them."""
         shared = super().steps(states, curvature)
         right = curvature.slopes[-1] - curvature.coupling @ np.concatenate(shared)
-        step = np.einsum("gkl,gl->gk", curvature.covariance, right)
-        steps = [self._factor * x for x in (*shared, step)]
+        covariance = _covariance(curvature.information[-1], self._taus(states[-1]))
+        levels = np.einsum("gkl,gl->gk", covariance, right)
+        steps = [self._factor * x for x in (*shared, levels)]
         length, factor = curvature.length(steps), self._factor
         self._factor = _SLOWER * factor if length > self._last else min(1.0, _FASTER * factor)
         self._last = length
@@ -294,19 +292,15 @@ class LevelTarget(CurveTarget):
         return 0.0 if np.isfinite(curvature.value).all() else -np.inf
 
     def levels(self, mode: Mode) -> Levels:
-        """The sites, with the information between both curves: only its expectation is 0."""
-        curvature: Any = mode.curvature
-        middle = sparse.diags_array(curvature.mixed)
-        between = sparse.block_array([[None, middle], [middle, None]])
-        information = self.rows.information(sparse.diags_array(curvature.weight) + between)
-        *shared, state = mode.states
-        tau = np.array(state.taus)[self.rows.kind]
+        """The sites where a search ended."""
+        coefficients = [state.coefficients for state in mode.states]
+        levels, curvature = mode.states[-1], mode.curvature
+        *_, weight = self._averages(*self.rows.curves(coefficients))
+        information, tau = self.rows.information(weight), self._taus(levels)
         prior = np.diag((_WIDEST * tau) ** -2.0)
         site = floored(curvature.information[-1] + prior, information.levels + prior) - prior
         value, vector = np.linalg.eigh(tau[:, None] * site * tau)
         root = vector * np.sqrt(np.maximum(value, 0.0))[:, None] / tau[:, None]
-        pull = np.einsum("gkl,gl->gk", root @ root.mT, state.coefficients)
-        pull += curvature.data_slope
-        centre = np.concatenate([part.coefficients for part in shared])
-        scales = self._scales(state, curvature)
+        pull = self._pull(levels, curvature, root @ root.mT)[:, :, 0]
+        centre, scales = np.concatenate(coefficients[:-1]), self._scales(levels, curvature)
         return Levels(self.rows, root, information.coupling, pull, centre, scales)
