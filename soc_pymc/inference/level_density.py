@@ -187,11 +187,11 @@ class LevelDensity:
         log_weight = self._log_weights(proposed, by_row)
         total = np.logaddexp.reduce(log_weight, axis=1)
         weights = np.exp(log_weight - total[:, None])
+        by_row *= weights[self._rows.level].reshape(-1, number * draws)
         by_row = by_row.reshape(-1, number * draws)
         by_deviation = (self._rows.by_level.T @ by_row).reshape(proposed.scaled.shape)
-        by_pull, by_tau = self._slopes(proposed, weights, by_deviation)
-        of_rows = np.tile(weights[self._rows.level], (2, 1, 1))
-        by_shared = self._rows.shared.T @ (by_row.reshape(of_rows.shape) * of_rows).sum(axis=1)
+        by_pull, by_tau = self._slopes(proposed, weights[:, None], by_deviation)
+        by_shared = (self._rows.shared.T @ by_row).reshape(-1, number, draws).sum(axis=1)
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
         return (total - np.log(number)).sum(axis=0), by_shared.T, by_tau.T
 
@@ -200,12 +200,11 @@ class LevelDensity:
     ) -> tuple[Floats, Floats]:
         """Slopes in the sites' pulls (G, K, draws) and log scales (K, draws).
 
-        `weights` (G, N, draws) are the proposals' shares, and `by_deviation` (G, K, N, draws) the
-        slopes of each one's log likelihood.
+        `weights` (G, 1, N, draws) are the proposals' shares, and `by_deviation` (G, K, N, draws)
+        their weighted log likelihoods' slopes.
         """
         tau, x, moves = proposed.tau, proposed.scaled, proposed.moves
-        weights = weights[:, None]
-        by_x = weights * (tau[:, None] * by_deviation - x)
+        by_x = tau[:, None] * by_deviation - weights * x
         plus, minus = np.split(by_x, 2, axis=2)
         solution = np.concatenate([by_x.sum(axis=2, keepdims=True), plus - minus], axis=2)
         _, variance = solve(self._levels.information, tau, solution)
