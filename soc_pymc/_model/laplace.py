@@ -231,7 +231,8 @@ def find_mode(
         laplaces, before = _summaries(target, states, curvature), states
         scaled = target.rescaled(states, laplaces, curvature)
         states, curvature, length = _line_search(target, scaled, curvature)
-        change = np.log(_taus(states) / _taus(before))
+        taus, taus_before = (np.concatenate([s.taus for s in x]) for x in (states, before))
+        change = np.log(taus / taus_before)
         converged = length < enough and float(np.abs(change).max(initial=0.0)) < 10.0 * enough
         if converged:
             break
@@ -239,15 +240,6 @@ def find_mode(
         laplaces = _summaries(target, states, curvature)
     laplaces = [replace(laplace, converged=converged) for laplace in laplaces]
     return Mode(laplaces, states, curvature)
-
-
-def _taus(states: Sequence[State]) -> Floats:
-    return np.concatenate([state.taus for state in states])
-
-
-def best_start(target: Target, starts: Sequence[Sequence[State]]) -> Sequence[State]:
-    """The start with the highest penalised log density; the first if none is finite."""
-    return max(starts, key=lambda x: target.log_density(x, target.curvature(x)))
 
 
 def _summaries(target: Target, states: Sequence[State], curvature: Curvature) -> list[Laplace]:

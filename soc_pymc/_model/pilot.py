@@ -12,7 +12,7 @@ from ..data.items import Grouping
 from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family
 from ..families.row_sums import RowSums, Weak
-from .laplace import CurveTarget, Laplace, best_start, find_mode
+from .laplace import CurveTarget, Laplace, find_mode
 from .levels import LevelRows, Levels, LevelTarget, integrated_grouping
 from .rows import MOST_BINS, Rows, position_variances, rows_of
 from .splines import knots_in, spline_matrix
@@ -60,7 +60,9 @@ def find_pilot(
     starts = [list(map(flat_state, target.designs, data.level()))]
     if start is not None:
         starts.append([_state_of(start, curve) for curve in curves])
-    mode = find_mode(target, best_start(target, starts))
+    # the first if no density is finite
+    best = max(starts, key=lambda x: target.log_density(x, target.curvature(x)))
+    mode = find_mode(target, best)
     states, of_levels = [laplace.state for laplace in mode.laplaces], None
     if integrated:
         target = LevelTarget(curves, data, LevelRows.of(curves, rows.group))

@@ -7,7 +7,6 @@ it is smooth; with fresh noise, Pareto k covers levels too (Andrieu and Roberts 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numba
 import numpy as np
@@ -86,9 +85,7 @@ class _Proposed:
     shared: Floats  # (P, draws): shared coefficients of both curves
     tau: Floats  # (K, draws): scale of each of a level's coefficients
     prior_noise: Floats  # (G, K, N / 2, draws or 1)
-    mean: Floats  # (G, K, 1, draws)
-    moves: Floats  # (G, K, N / 2, draws): distances of antithetic proposals from the mean
-    scaled: Floats  # (G, K, N, draws): coefficients in units of tau
+    scaled: Floats  # (G, K, N, draws): coefficients in units of tau; halves are antithetic
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
 
@@ -103,22 +100,19 @@ class LevelDensity:
         rows = np.arange(len(self._rows.level))
         members = np.ones(len(rows)), (self._rows.level, rows)
         self._sums = sparse.csr_array(members, shape=(self._rows.number, len(rows)))
-        self._inputs, self._outputs = self._expressions()
+        model, parts = built.model, built.coefficients
+        scales = [model[name] for name in self._levels.scale_names(built.family.curves)]
+        coefficients = pt.concatenate([model[name] for part in parts for name in part.names])
+        turn = linalg.block_diag(*(part.turn for part in parts))
+        values = [pt.dot(turn, coefficients), pt.log(pt.stack(scales))[self._kind]]
+        outputs = [*model.replace_rvs_by_values(values), rest_log_density(built, model)]
+        # coordinates; shared coefficients, log scales and the log prior from them
+        self._inputs, self._outputs = space.batched(outputs)
         self._forward = pytensor.function([self._inputs], self._outputs, mode=mode())
         self._noise = self._draw_noise(1, 1)
         self._near = self._polynomials()
         # many small levels need several, and large ones, where a pair costs more, only one
         self._pairs = int(np.clip(_MOST_ROWS // len(rows), 1, _MOST_PAIRS))
-
-    def _expressions(self) -> tuple[Any, list[Any]]:
-        """Coordinates, and shared coefficients, log scales and the log prior from them."""
-        model, parts = self._built.model, self._built.coefficients
-        scales = [model[name] for name in self._levels.scale_names(self._built.family.curves)]
-        coefficients = pt.concatenate([model[name] for part in parts for name in part.names])
-        turn = linalg.block_diag(*(part.turn for part in parts))
-        values = [pt.dot(turn, coefficients), pt.log(pt.stack(scales))[self._kind]]
-        outputs = [*model.replace_rvs_by_values(values), rest_log_density(self._built, model)]
-        return self._space.batched(outputs)
 
     def _chunk(self, pairs: int) -> int:
         """Draws evaluated at once."""
@@ -148,7 +142,7 @@ class LevelDensity:
         scaled = np.concatenate([mean + moves, mean - moves], axis=2)
         log_density = np.tile(0.5 * (moves * pushes).sum(axis=1), (1, 2, 1))
         log_ratio = log_density - 0.5 * (scaled**2).sum(axis=1) - 0.5 * log_det[:, None]
-        return _Proposed(shared, tau, noise[0], mean, moves, scaled, log_ratio)
+        return _Proposed(shared, tau, noise[0], scaled, log_ratio)
 
     def _fresh(self, rows: Floats, pairs: int) -> tuple[_Proposed, Floats]:
         """Proposals with fresh noise for every draw, and the log prior density."""
@@ -203,17 +197,19 @@ class LevelDensity:
         `weights` (G, 1, N, draws) are the proposals' shares, and `by_deviation` (G, K, N, draws)
         their weighted log likelihoods' slopes.
         """
-        tau, x, moves = proposed.tau, proposed.scaled, proposed.moves
+        tau, x = proposed.tau, proposed.scaled
+        plus, minus = np.split(x, 2, axis=2)
+        mean, moves = 0.5 * (plus + minus)[:, :, 0], 0.5 * (plus - minus)
         by_x = tau[:, None] * by_deviation - weights * x
         plus, minus = np.split(by_x, 2, axis=2)
         solution = np.concatenate([by_x.sum(axis=2, keepdims=True), plus - minus], axis=2)
         _, variance = solve(self._levels.information, tau, solution)
-        by_mean, by_move = solution[:, :, :1], solution[:, :, 1:]
+        by_mean, by_move = solution[:, :, 0], solution[:, :, 1:]
         of_pairs = sum(np.split(weights, 2, axis=2)) * moves
         # slopes of M cancel all others in part, since (M - I) x is what was solved for less x
-        by_tau = (weights * x**2).sum(axis=2) + 2.0 * (by_mean * proposed.mean)[:, :, 0]
+        by_tau = (weights * x**2).sum(axis=2) + 2.0 * by_mean * mean
         by_tau += (by_move * moves + (by_move + of_pairs) * (moves - proposed.prior_noise)).sum(2)
-        return tau * by_mean[:, :, 0], (by_tau - 1.0 + variance).sum(axis=0)
+        return tau * by_mean, (by_tau - 1.0 + variance).sum(axis=0)
 
     def weights(self) -> Evaluate:
         """Value with fresh noise for every draw; gradients are not computed, but 0."""
