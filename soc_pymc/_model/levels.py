@@ -105,6 +105,7 @@ class Levels:
     coupling: Floats  # (G, K, P)
     pull: Floats  # (G, K)
     centre: Floats  # (P,)
+    mode: Floats  # (G, K): coefficients there
     scales: tuple[LevelScale, ...]
 
     @property
@@ -126,12 +127,6 @@ class Levels:
     def information(self) -> Floats:
         """Information of the sites (G, K, K), positive semidefinite."""
         return np.asarray(self.root @ self.root.mT)
-
-    @property
-    def mode(self) -> Floats:
-        """Coefficients (G, K) at the shared centre."""
-        precision = self.information + np.diag(self.tau**-2.0)
-        return np.linalg.solve(precision, self.pull[:, :, None])[:, :, 0]
 
 
 class _Information(NamedTuple):
@@ -302,5 +297,6 @@ class LevelTarget(CurveTarget):
         value, vector = np.linalg.eigh(tau[:, None] * site * tau)
         root = vector * np.sqrt(np.maximum(value, 0.0))[:, None] / tau[:, None]
         pull = self._pull(levels, curvature, root @ root.mT)[:, :, 0]
-        centre, scales = np.concatenate(coefficients[:-1]), self._scales(levels, curvature)
-        return Levels(self.rows, root, information.coupling, pull, centre, scales)
+        *shared, deviations = coefficients
+        sites = root, information.coupling, pull, np.concatenate(shared), deviations
+        return Levels(self.rows, *sites, self._scales(levels, curvature))
