@@ -32,7 +32,7 @@ from .density import (
     with_likelihood,
 )
 
-_MOST_PAIRS, _MOST_ROWS = 4, 50_000  # pairs for weights and draws, and rows times pairs
+_MOST_PAIRS, _MOST_ROWS = 16, 50_000  # pairs for weights and draws, and rows times pairs
 _RANGE_DRAWS = 100  # for the range of polynomials
 _FARTHER = 0.25  # share of their width by which ranges are widened on either side
 # of polynomials: an exact value costs as much as fifty of them
