@@ -1,9 +1,10 @@
 """Laplace start: penalised mode of all coefficients by Fisher scoring, and its information."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, special
@@ -11,7 +12,7 @@ from scipy import linalg, special
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.row_sums import RowSums
-from .terms import Design, State
+from .terms import Curve, Design, State
 
 _ROUNDS = 60
 _HALVINGS = 30
@@ -52,26 +53,52 @@ class Laplace:
     converged: bool = True  # whether the search had converged
 
 
-class Curvature(NamedTuple):
+@dataclass(frozen=True)
+class Curvature:
     """The log marginal at given coefficients; only the values if one is not finite."""
 
     value: Floats  # row by row
     slopes: Sequence[Floats]  # in the coefficients of each design
     information: Sequence[Floats]  # of the coefficients of each design, positive definite
 
+    def length(self, steps: Sequence[Floats]) -> float:
+        """Squared length of steps."""
+        pairs = zip(self.information, steps, strict=True)
+        return float(sum((x * (w @ x[..., None])[..., 0]).sum() for w, x in pairs))
 
-class Target(Protocol):
+
+class Target(ABC):
     """The log marginal of all rows as a function of the coefficients of some designs."""
 
     @property
+    @abstractmethod
     def designs(self) -> Sequence[Design]:
         """The designs; information between them is taken as 0."""
 
+    @abstractmethod
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Values, slopes and information."""
 
-    def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
+    @abstractmethod
+    def excess(self, steps: Sequence[Floats]) -> float:
         """Length of the longest step relative to the largest allowed."""
+
+    def rescaled(
+        self, states: Sequence[State], laplaces: Sequence["Laplace"], curvature: Curvature
+    ) -> list[State]:
+        """The states with re-estimated smoothing scales."""
+        return list(map(_rescaled, self.designs, states, laplaces))
+
+    def steps(self, states: Sequence[State], curvature: Curvature) -> list[Floats]:
+        """Steps to the mode of the quadratic at the states."""
+        slopes, information = curvature.slopes, curvature.information
+        return list(map(_scoring_step, self.designs, states, slopes, information))
+
+    def log_density(self, states: Sequence[State], curvature: Curvature) -> float:
+        """Log marginal of all rows and log prior of the coefficients; -inf where it is NaN."""
+        prior = sum(s.log_prior(d) for s, d in zip(states, self.designs, strict=True))
+        density = float(curvature.value.sum()) + prior
+        return density if np.isfinite(density) else -np.inf
 
 
 class RowCurvature(NamedTuple):
@@ -102,12 +129,17 @@ def of_coefficients(
     return slopes, information
 
 
-@dataclass(frozen=True)
-class CurveTarget:
+@dataclass
+class CurveTarget(Target):
     """Rows of one family, whose two curves have orthogonal information."""
 
-    designs: tuple[Design, Design]
+    curves: tuple[Curve, Curve]
     data: RowSums
+
+    @property
+    def designs(self) -> list[Design]:
+        """Those of both curves."""
+        return [curve.design for curve in self.curves]
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Values, slopes and information."""
@@ -119,7 +151,7 @@ class CurveTarget:
             return Curvature(rows.value, [], [])
         return Curvature(rows.value, *of_coefficients([d.whole for d in self.designs], rows))
 
-    def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
+    def excess(self, steps: Sequence[Floats]) -> float:
         """Relative step length as in `Target`."""
         # far above the data the log marginal is very flat, so returning takes many steps
         moves = [np.abs(d.whole @ s).max() for d, s in zip(self.designs, steps, strict=True)]
@@ -169,15 +201,26 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
     return float(half_normal_scale(position, scale))
 
 
-def rescaled(design: Design, state: State, laplace: Laplace) -> State:
+def _rescaled(design: Design, state: State, laplace: Laplace) -> State:
     """The state with re-estimated smoothing scales."""
     pairs = zip(design.blocks, laplace.blocks, strict=True)
     return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in pairs))
 
 
-def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) -> list[Laplace]:
+@dataclass(frozen=True)
+class Mode:
+    """Where a search ended."""
+
+    laplaces: list[Laplace]
+    states: list[State]
+    curvature: Curvature
+
+
+def find_mode(
+    target: Target, start: Sequence[State], *, enough: float = 1e-3, ahead: bool = False
+) -> Mode:
     """Find the mode, with information before the last step, or after it with `ahead`."""
-    states, designs, curvature = list(start), target.designs, target.curvature(start)
+    states, curvature = list(start), target.curvature(start)
     bad = int((~np.isfinite(curvature.value)).sum())
     if bad:
         raise FitError(
@@ -185,26 +228,25 @@ def find_mode(target: Target, start: Sequence[State], *, ahead: bool = False) ->
             "or noise in units that make theta astronomically large or small?"
         )
     for _ in range(_ROUNDS):
-        laplaces = _summaries(designs, states, curvature)
-        before = np.concatenate([s.taus for s in states])
-        states = [rescaled(*part) for part in zip(designs, states, laplaces, strict=True)]
-        states, curvature, length = _line_search(target, states, curvature)
-        change = np.log(np.concatenate([s.taus for s in states]) / before)
-        converged = length < 1e-3 and float(np.abs(change).max(initial=0.0)) < 1e-2
+        laplaces, before = _summaries(target, states, curvature), states
+        scaled = target.rescaled(states, laplaces, curvature)
+        states, curvature, length = _line_search(target, scaled, curvature)
+        taus, taus_before = (np.concatenate([s.taus for s in x]) for x in (states, before))
+        change = np.log(taus / taus_before)
+        converged = length < enough and float(np.abs(change).max(initial=0.0)) < 10.0 * enough
         if converged:
             break
     if ahead:
-        laplaces = _summaries(designs, states, curvature)
-    return [replace(laplace, converged=converged) for laplace in laplaces]
+        laplaces = _summaries(target, states, curvature)
+    laplaces = [replace(laplace, converged=converged) for laplace in laplaces]
+    return Mode(laplaces, states, curvature)
 
 
-def _summaries(
-    designs: Sequence[Design], states: Sequence[State], curvature: Curvature
-) -> list[Laplace]:
-    return list(map(summary, designs, states, curvature.slopes, curvature.information))
+def _summaries(target: Target, states: Sequence[State], curvature: Curvature) -> list[Laplace]:
+    return list(map(summary, target.designs, states, curvature.slopes, curvature.information))
 
 
-def scoring_step(design: Design, state: State, slope: Floats, information: Floats) -> Floats:
+def _scoring_step(design: Design, state: State, slope: Floats, information: Floats) -> Floats:
     """The step to the mode of the quadratic at a state."""
     mean, precision = state.prior(design)
     right = slope - precision * (state.coefficients - mean)
@@ -266,26 +308,16 @@ def _diagonalised(information: Floats) -> tuple[Floats, Floats]:
     return value, rotation
 
 
-def _log_density(target: Target, states: Sequence[State], curvature: Curvature) -> float:
-    """Log marginal of all rows and log prior of the coefficients; -inf where it is NaN."""
-    prior = sum(s.log_prior(d) for s, d in zip(states, target.designs, strict=True))
-    density = float(curvature.value.sum()) + prior
-    return density if np.isfinite(density) else -np.inf
-
-
 def _line_search(
     target: Target, states: Sequence[State], curvature: Curvature
 ) -> tuple[list[State], Curvature, float]:
     """The longest step, by halving, that does not lower the density, and its squared length."""
-    information = curvature.information
-    steps = list(map(scoring_step, target.designs, states, curvature.slopes, information))
-    density = _log_density(target, states, curvature)
-    factor = 1.0 / max(target.excess(states, steps), 1.0)
+    steps, density = target.steps(states, curvature), target.log_density(states, curvature)
+    factor = 1.0 / max(target.excess(steps), 1.0)
     for _ in range(_HALVINGS):
         moved = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
         ahead = target.curvature(moved)
-        if _log_density(target, moved, ahead) >= density - 1e-9 * abs(density):
-            lengths = (x @ w @ x for w, x in zip(information, steps, strict=True))
-            return moved, ahead, factor**2 * float(sum(lengths))
+        if target.log_density(moved, ahead) >= density - 1e-9 * abs(density):
+            return moved, ahead, factor**2 * curvature.length(steps)
         factor *= 0.5
     return list(states), curvature, np.inf

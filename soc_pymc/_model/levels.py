@@ -6,7 +6,8 @@ site, in which they are integrated in closed form; importance weights correct th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,14 +15,12 @@ from scipy import linalg, sparse
 
 from .._lib.arrays import Floats, Ints
 from ..data.items import Grouping
-from ..families.row_sums import RowSums
-from .laplace import Laplace, best_tau, floored, rescaled, scoring_step, summary
+from .laplace import Curvature, CurveTarget, Laplace, Mode, best_tau, floored
 from .terms import Curve, LevelTerms, State, by_level
 
 FEWEST_LEVELS = 8
 """Levels from which they are integrated out; fewer are parameters like all others."""
 
-_ROUNDS = 60
 _NODES, _WEIGHTS = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 6.0
 # limits of the sds over which slopes are averaged, in units of each parameter, and the first ones
 _SDS, _FIRST_SD = (1e-3, 1.0), 0.1
@@ -66,10 +65,21 @@ class LevelRows:
         """Scales of the half-normal priors of all scales."""
         return np.concatenate([term.scales for term in self.terms])
 
-    def curves(self, shared: Floats, deviations: Floats) -> Floats:
-        """Both curves (2, rows) at coefficients (P,) and (G, K)."""
-        values = self.shared @ shared + self.by_level @ deviations.ravel()
+    def curves(self, coefficients: Sequence[Floats]) -> Floats:
+        """Both curves (2, rows) at the coefficients of each, and those of levels (G, K)."""
+        *shared, deviations = coefficients
+        values = self.shared @ np.concatenate(shared) + self.by_level @ deviations.ravel()
         return np.asarray(values).reshape(2, -1)
+
+    def information(self, weight: Any) -> "_Information":
+        """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
+        shared, deviations, size = self.shared, self.by_level, len(self.kind)
+        weighted = weight @ shared
+        blocks = sparse.bsr_array(deviations.T @ (weight @ deviations), blocksize=(size, size))
+        levels = np.zeros((self.number, size, size))
+        levels[blocks.indices] = blocks.data
+        coupling = (deviations.T @ weighted).reshape(self.number, size, -1)
+        return _Information(shared.T @ weighted, coupling, levels)
 
 
 @dataclass(frozen=True)
@@ -86,15 +96,16 @@ class LevelScale:
 class Levels:
     """Rows of all levels with their sites: quadratic log likelihoods of a level's coefficients b.
 
-    Level g's is u'b - b'A b / 2, A = information[g] and u = pull[g] - coupling[g] @ (shared -
+    Level g's is u'b - b'A b / 2, A = root[g] @ root[g]' and u = pull[g] - coupling[g] @ (shared -
     centre).
     """
 
     rows: LevelRows
-    information: Floats  # (G, K, K), positive semidefinite
+    root: Floats  # (G, K, K)
     coupling: Floats  # (G, K, P)
     pull: Floats  # (G, K)
     centre: Floats  # (P,)
+    mode: Floats  # (G, K): coefficients there
     scales: tuple[LevelScale, ...]
 
     @property
@@ -112,11 +123,10 @@ class Levels:
         pairs = zip(variables, self.rows.terms, strict=True)
         return [f"{variable}_{name}_sd" for variable, term in pairs for name in term.names]
 
-    @property
-    def mode(self) -> Floats:
-        """Coefficients (G, K) at the shared centre."""
-        precision = self.information + np.diag(self.tau**-2.0)
-        return np.linalg.solve(precision, self.pull[:, :, None])[:, :, 0]
+    @cached_property
+    def information(self) -> Floats:
+        """Information of the sites (G, K, K), positive semidefinite."""
+        return np.asarray(self.root @ self.root.mT)
 
 
 class _Information(NamedTuple):
@@ -126,27 +136,23 @@ class _Information(NamedTuple):
     coupling: Floats  # (G, K, P)
     levels: Floats  # (G, K, K)
 
-    def covariance(self, tau: Floats) -> Floats:
-        """Covariance of levels' coefficients with prior sds tau (K,), given the shared ones."""
-        inner = np.linalg.inv(np.eye(len(tau)) + tau[:, None] * self.levels * tau)
-        return tau[:, None] * inner * tau
-
-    def marginal(self, covariance: Floats) -> Floats:
+    def marginal(self, tau: Floats) -> Floats:
         """Information of the shared coefficients, with the levels' integrated out."""
-        half = (covariance @ self.coupling).reshape(-1, len(self.shared))
+        half = (_covariance(self.levels, tau) @ self.coupling).reshape(-1, len(self.shared))
         return self.shared - self.coupling.reshape(half.shape).T @ half
 
 
-class _Quadratic(NamedTuple):
-    """Log likelihood near a point, without information between the two curves."""
+def _covariance(information: Floats, tau: Floats) -> Floats:
+    """Covariance of levels' coefficients with prior sds tau (K,), given the shared ones."""
+    inner = np.linalg.inv(np.eye(len(tau)) + tau[:, None] * information * tau)
+    return np.asarray(tau[:, None] * inner * tau)
 
-    slope: Floats  # (2 rows,): in the curves
-    weight: Floats  # (2 rows,): information of the curves
-    mixed: Floats  # (rows,): and between them
-    shared_slope: Floats  # (P,)
-    level_slope: Floats  # (G, K)
-    observed: _Information
-    bound: _Information  # the levels' are at least a share of this, and so is the marginal
+
+@dataclass(frozen=True)
+class LevelCurvature(Curvature):
+    """Slopes and information of both curves, with the levels integrated out, and of the levels."""
+
+    coupling: Floats  # (G, K, P)
 
 
 def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
@@ -155,143 +161,142 @@ def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
     return largest if largest and len(largest.levels) >= FEWEST_LEVELS else None
 
 
-class LevelSearch:
-    """Search for the Gaussian of all coefficients whose slopes and information are its averages.
+@dataclass
+class LevelTarget(CurveTarget):
+    """Rows of levels, which are integrated out; their deviations (G, K) follow both curves' states.
 
-    See Opper and Archambeau (2009). By Stein's identity values suffice: E(f'(x)) = E(x f(x)) and
-    E(f''(x)) = E((x^2 - 1) f(x)) for standard normal x.
+    The mode is the Gaussian of all coefficients whose slopes and information are its averages
+    (Opper and Archambeau 2009). It has no density to compare, so steps get shorter where one is
+    longer than the one before.
     """
 
-    def __init__(
-        self, curves: Sequence[Curve], data: RowSums, group: Ints, shared: Sequence[State]
-    ) -> None:
-        self.data, self.rows, self.shared = data, LevelRows.of(curves, group), list(shared)
-        self._designs = [curve.design for curve in curves]
-        self.deviations = np.zeros((self.rows.number, len(self.rows.kind)))
-        self.taus = 0.5 * self.rows.scales
-        size = self._designs[0].whole.shape[1]
-        self._columns = slice(size), slice(size, None)
-        self._sds = np.full(len(self.rows.shared), _FIRST_SD)
+    rows: LevelRows
+    # sds of both curves (2, rows), over which slopes are averaged
+    sds: Floats = field(default_factory=lambda: np.full((2, 1), _FIRST_SD))
+    _factor: float = field(default=1.0, init=False)  # on steps
+    _last: float = field(default=np.inf, init=False)  # squared length of the last step
 
-    def run(self, enough: float = 1e-3) -> tuple[list[Laplace], Levels]:
-        """The Gaussian approximation of the shared coefficients, and the levels' sites."""
-        least, factor, last, converged = _SMALL * self.rows.scales, 1.0, np.inf, False
-        for _ in range(_ROUNDS):
-            before, quadratic = np.maximum(self.taus, least), self._quadratic()
-            self._rescale(quadratic)
-            length = self._step(quadratic, factor)
-            # a step longer than the one before went too far
-            factor = _SLOWER * factor if length > last else min(1.0, _FASTER * factor)
-            last, change = length, np.log(np.maximum(self.taus, least) / before)
-            converged = length < enough and float(np.abs(change).max()) < 10.0 * enough
-            if converged:
-                break
-        quadratic = self._quadratic()
-        laplaces = [replace(part, converged=converged) for part in self._laplaces(quadratic)]
-        return laplaces, self._levels(quadratic)
+    def start(self, states: Sequence[State]) -> list[State]:
+        """States of both curves, and levels without deviations."""
+        deviations = np.zeros((self.rows.number, len(self.rows.kind)))
+        return [*states, State(deviations, tuple((0.5 * self.rows.scales).tolist()))]
 
-    def _quadratic(self) -> _Quadratic:
-        rows = self.rows
-        coefficients = np.concatenate([state.coefficients for state in self.shared])
-        m, c = rows.curves(coefficients, self.deviations)
-        units = np.stack([self.data.unit(c), np.ones_like(c)])
-        sds = np.clip(self._sds.reshape(2, -1) / units, *_SDS) * units
-        x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
-        value = self.data.values(m + x * sds[0], c + y * sds[1])
-        value = np.outer(_WEIGHTS, _WEIGHTS).reshape(-1, 1) * (value - value[len(x) // 2])
-        slope = np.stack([(z * value).sum(axis=0) for z in (x, y)]) / sds
-        weight = np.stack([((1.0 - z * z) * value).sum(axis=0) for z in (x, y)]) / sds**2
-        mixed = -(x * y * value).sum(axis=0) / sds.prod(axis=0)
-        least = np.concatenate(self.data.information(m, c))
-        slope, weight = slope.ravel(), weight.ravel()
-        observed, bound = (self._information(sparse.diags_array(part)) for part in (weight, least))
+    def curvature(self, states: Sequence[State]) -> Curvature:
+        """Averages of slopes and information."""
+        rows, levels = self.rows, states[-1]
+        m, c = rows.curves([state.coefficients for state in states])
+        value, slope, weight = self._averages(m, c)
+        if not np.isfinite(value).all():
+            return Curvature(value, [], [])
+        least = sparse.diags_array(np.concatenate(self.data.information(m, c)))
+        # between both curves it is noise, as its expectation is 0
+        diagonal = sparse.diags_array(weight.diagonal())
+        observed, bound = map(rows.information, (diagonal, least))
         observed = observed._replace(levels=floored(bound.levels, observed.levels))
-        sums = rows.shared.T @ slope, (rows.by_level.T @ slope).reshape(self.deviations.shape)
-        return _Quadratic(slope, weight, mixed, *sums, observed, bound)
-
-    def _information(self, weight: Any) -> _Information:
-        """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
-        shared, deviations = self.rows.shared, self.rows.by_level
-        weighted, number, size = weight @ shared, *self.deviations.shape
-        blocks = sparse.bsr_array(deviations.T @ (weight @ deviations), blocksize=(size, size))
-        by_level = np.zeros((number, size, size))
-        by_level[blocks.indices] = blocks.data
-        return _Information(
-            shared.T @ weighted, (deviations.T @ weighted).reshape(number, size, -1), by_level
+        tau = self._taus(levels)
+        information = floored(bound.marginal(tau), observed.marginal(tau))
+        level_slope = (rows.by_level.T @ slope).reshape(levels.coefficients.shape)
+        level_slope -= levels.coefficients / tau**2
+        step = np.einsum("gkl,gl->gk", _covariance(observed.levels, tau), level_slope)
+        shared_slope = rows.shared.T @ slope - np.einsum("gkp,gk->p", observed.coupling, step)
+        size = len(states[0].coefficients)
+        return LevelCurvature(
+            value,
+            [shared_slope[:size], shared_slope[size:], level_slope],
+            [information[:size, :size], information[size:, size:], observed.levels],
+            observed.coupling,
         )
 
-    def _marginal(self, quadratic: _Quadratic) -> tuple[Floats, Floats, Floats, Floats]:
-        """Slope and information of the shared coefficients; the levels' covariance and slopes."""
-        tau = self.taus[self.rows.kind]
-        covariance = quadratic.observed.covariance(tau)
-        least = quadratic.bound.marginal(quadratic.bound.covariance(tau))
-        information = floored(least, quadratic.observed.marginal(covariance))
-        right = quadratic.level_slope - self.deviations / tau**2
-        mean = np.einsum("gkl,gl->gk", covariance, right)
-        slope = quadratic.shared_slope - np.einsum("gkp,gk->p", quadratic.observed.coupling, mean)
-        return slope, information, covariance, right
+    def _taus(self, levels: State) -> Floats:
+        """Scales of a level's coefficients, (K,)."""
+        return np.array(levels.taus)[self.rows.kind]
 
-    def _laplaces(self, quadratic: _Quadratic) -> list[Laplace]:
-        slope, information, *_ = self._marginal(quadratic)
-        return [
-            summary(design, state, slope[columns], information[columns, columns])
-            for design, state, columns in zip(
-                self._designs, self.shared, self._columns, strict=True
-            )
-        ]
+    def _averages(self, m: Floats, c: Floats) -> tuple[Floats, Floats, Any]:
+        """Values of rows, average slopes (2 rows,) in the curves, and information between these."""
+        # by Stein's identity values suffice: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x))
+        # for standard normal x
+        units = np.stack([self.data.unit(c), np.ones_like(c)])
+        sds = np.clip(self.sds / units, *_SDS) * units
+        x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
+        values = self.data.values(m + x * sds[0], c + y * sds[1])
+        middle = values[len(x) // 2]
+        value = np.outer(_WEIGHTS, _WEIGHTS).reshape(-1, 1) * (values - middle)
+        slope = np.stack([(z * value).sum(axis=0) for z in (x, y)]) / sds
+        first, second = (((1.0 - z * z) * value).sum(axis=0) for z in (x, y))
+        mixed = -(x * y * value).sum(axis=0) / sds.prod(axis=0)
+        diagonals = first / sds[0] ** 2, mixed, second / sds[1] ** 2
+        first, mixed, second = map(sparse.diags_array, diagonals)
+        weight = sparse.block_array([[first, mixed], [mixed, second]])
+        return values.sum(axis=0), slope.ravel(), weight
 
-    def _scales(self, quadratic: _Quadratic) -> tuple[LevelScale, ...]:
+    def rescaled(
+        self, states: Sequence[State], laplaces: Sequence[Laplace], curvature: Curvature
+    ) -> list[State]:
+        """The states with re-estimated scales."""
+        rows, levels = self.rows, states[-1]
+        number = np.arange(rows.number + 1)
+        covariance = _covariance(curvature.information[-1], self._taus(levels))
+        spread = sparse.bsr_array((covariance, number[:-1], number))
+        variance = (rows.by_level @ spread).multiply(rows.by_level).sum(axis=1)
+        self.sds = np.sqrt(variance).reshape(2, -1)
+        best = [scale.tau for scale in self._scales(levels, curvature)]
+        # half a step: the scales of a level's kinds compete, and full steps would go back and forth
+        taus = np.maximum(np.sqrt(np.multiply(levels.taus, best)), _SMALL * rows.scales)
+        levels = replace(levels, taus=tuple(taus.tolist()))
+        return [*super().rescaled(states, laplaces, curvature), levels]
+
+    def _pull(self, levels: State, curvature: Curvature, information: Floats) -> Floats:
+        """Slopes (G, K, 1) of the levels' quadratic log likelihoods where deviations are 0."""
+        precision = information + np.diag(self._taus(levels) ** -2.0)
+        return curvature.slopes[-1][:, :, None] + precision @ levels.coefficients[:, :, None]
+
+    def _scales(self, levels: State, curvature: Curvature) -> tuple[LevelScale, ...]:
         """Scales one by one, given the shared curves and the other scales."""
-        precisions, pull = quadratic.observed.levels, quadratic.level_slope[:, :, None]
-        pull = pull + quadratic.observed.levels @ self.deviations[:, :, None]
-        scales = []
+        precisions, scales = curvature.information[-1], []
+        pull = self._pull(levels, curvature, precisions)
         for kind, prior in enumerate(self.rows.scales):
             member = self.rows.kind == kind
-            tau = np.where(member, 0.0, self.taus[self.rows.kind])
-            fixed = quadratic.observed.covariance(tau)
-            information = (precisions - precisions @ fixed @ precisions)[:, member][:, :, member]
-            right = (pull - precisions @ fixed @ pull)[:, member]
+            tau = np.where(member, 0.0, self._taus(levels))
+            fixed = precisions @ _covariance(precisions, tau)
+            information = (precisions - fixed @ precisions)[:, member][:, :, member]
+            right = (pull - fixed @ pull)[:, member]
             precision, rotation = np.linalg.eigh(0.5 * (information + information.mT))
             precision, right = np.maximum(precision, 0.0).ravel(), (rotation.mT @ right).ravel()
             scales.append(LevelScale(prior, best_tau(prior, precision, right), precision, right))
         return tuple(scales)
 
-    def _rescale(self, quadratic: _Quadratic) -> None:
-        self.shared = list(map(rescaled, self._designs, self.shared, self._laplaces(quadratic)))
-        # half a step: the scales of a level's kinds compete, and full steps would go back and forth
-        self.taus = np.sqrt(self.taus * [scale.tau for scale in self._scales(quadratic)])
+    def steps(self, states: Sequence[State], curvature: Any) -> list[Floats]:
+        """Steps to the mode of the quadratic, or a share of them."""
+        shared = super().steps(states, curvature)
+        right = curvature.slopes[-1] - curvature.coupling @ np.concatenate(shared)
+        covariance = _covariance(curvature.information[-1], self._taus(states[-1]))
+        levels = np.einsum("gkl,gl->gk", covariance, right)
+        steps = [self._factor * x for x in (*shared, levels)]
+        length, factor = curvature.length(steps), self._factor
+        self._factor = _SLOWER * factor if length > self._last else min(1.0, _FASTER * factor)
+        self._last = length
+        return steps
 
-    def _step(self, quadratic: _Quadratic, factor: float) -> float:
-        """Move to the mode of the quadratic; returns the squared length in the information."""
-        slope, information, covariance, right = self._marginal(quadratic)
-        parts = [
-            scoring_step(design, state, slope[part], information[part, part])
-            for design, state, part in zip(self._designs, self.shared, self._columns, strict=True)
-        ]
-        shared, observed = np.concatenate(parts), quadratic.observed
-        step = np.einsum("gkl,gl->gk", covariance, right - observed.coupling @ shared)
-        moves = np.abs(self.rows.curves(shared, step)).max(axis=1)
-        factor = min(factor, float(1.0 / np.max(moves / self.data.farthest)))
-        self.shared = [s.moved(x, factor) for s, x in zip(self.shared, parts, strict=True)]
-        self.deviations = self.deviations + factor * step
-        number = np.arange(len(covariance) + 1)
-        spread = sparse.bsr_array((covariance, number[:-1], number))
-        self._sds = np.sqrt((self.rows.by_level @ spread).multiply(self.rows.by_level).sum(axis=1))
-        length = np.einsum("gk,gkl,gl->", step, observed.levels, step)
-        return factor**2 * float(shared @ observed.shared @ shared + length)
+    def excess(self, steps: Sequence[Floats]) -> float:
+        """Relative step length as in `Target`."""
+        moves = np.abs(self.rows.curves(steps)).max(axis=1)
+        return float(np.max(moves / self.data.farthest))
 
-    def _levels(self, quadratic: _Quadratic) -> Levels:
-        """The sites, with the information between both curves: only its expectation is 0."""
-        middle = sparse.diags_array(quadratic.mixed)
-        between = sparse.block_array([[None, middle], [middle, None]])
-        information = self._information(sparse.diags_array(quadratic.weight) + between)
-        tau = self.taus[self.rows.kind]
+    def log_density(self, states: Sequence[State], curvature: Curvature) -> float:
+        """A constant where values are finite."""
+        return 0.0 if np.isfinite(curvature.value).all() else -np.inf
+
+    def levels(self, mode: Mode) -> Levels:
+        """The sites where a search ended."""
+        coefficients = [state.coefficients for state in mode.states]
+        levels, curvature = mode.states[-1], mode.curvature
+        *_, weight = self._averages(*self.rows.curves(coefficients))
+        information, tau = self.rows.information(weight), self._taus(levels)
         prior = np.diag((_WIDEST * tau) ** -2.0)
-        site = floored(quadratic.observed.levels + prior, information.levels + prior) - prior
-        unit = tau[:, None] * tau
-        value, vector = np.linalg.eigh(unit * site)
-        site = (vector * np.maximum(value, 0.0)[:, None]) @ vector.mT / unit
-        pull = quadratic.level_slope + np.einsum("gkl,gl->gk", site, self.deviations)
-        centre = np.concatenate([state.coefficients for state in self.shared])
-        scales = self._scales(quadratic)
-        return Levels(self.rows, site, information.coupling, pull, centre, scales)
+        site = floored(curvature.information[-1] + prior, information.levels + prior) - prior
+        value, vector = np.linalg.eigh(tau[:, None] * site * tau)
+        root = vector * np.sqrt(np.maximum(value, 0.0))[:, None] / tau[:, None]
+        pull = self._pull(levels, curvature, root @ root.mT)[:, :, 0]
+        *shared, deviations = coefficients
+        sites = root, information.coupling, pull, np.concatenate(shared), deviations
+        return Levels(self.rows, *sites, self._scales(levels, curvature))

@@ -20,7 +20,7 @@ from ..families.family import ZERO, Family
 from ..families.mixture_rows import MixtureCells, cell_points
 from ..families.mixture_weights import Law, WeightForms
 from ..families.row_sums import Columns
-from .laplace import Curvature, Laplace, find_mode, floored
+from .laplace import Curvature, Laplace, Target, find_mode, floored
 from .pilot import Pilot
 from .rows import cells_of, pooled
 from .splines import make_basis, spline_matrix
@@ -62,7 +62,7 @@ class MergedRows:
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(Target):
     """A mixture's log marginal, as `laplace.Target` with one design for all predictors.
 
     The design has 2 + F rows per merged row, predictors fastest: both curves, then coefficients of
@@ -109,7 +109,7 @@ class Mixture:
         )
         return Curvature(value, [whole.T @ slope.ravel()], [floored(expected, observed)])
 
-    def excess(self, states: Sequence[State], steps: Sequence[Floats]) -> float:
+    def excess(self, steps: Sequence[Floats]) -> float:
         """Step of the predictors relative to the largest allowed."""
         moved = self.predictors(steps[0])
         moved[:, 0] /= self.rows.base.spread
@@ -314,7 +314,7 @@ def place_mixture(
     for _ in range(1 + _MOVES * prior.zero):
         wider = np.minimum(_WIDENING * _sds(at_knots, laplace), _MOST_WIDENING)
         mixture = _mixture(family, prior, pilot, joint, states, wider)
-        (laplace,) = find_mode(mixture, [mixture.start()], ahead=True)
+        (laplace,) = find_mode(mixture, [mixture.start()], ahead=True).laplaces
         if mixture.is_settled(laplace.state):
             break
         states = [State(laplace.state.coefficients[columns], ()) for columns in mixture.columns]

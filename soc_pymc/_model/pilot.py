@@ -1,7 +1,7 @@
 """The mode of both curves of a family, where every model begins."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family
 from ..families.row_sums import RowSums, Weak
 from .laplace import CurveTarget, Laplace, find_mode
-from .levels import Levels, LevelSearch, integrated_grouping
+from .levels import LevelRows, Levels, LevelTarget, integrated_grouping
 from .rows import MOST_BINS, Rows, position_variances, rows_of
 from .terms import Curve, flat_state, make_curve, slopes
 
@@ -50,23 +50,22 @@ def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pil
         make_curve("mean", prior.mean, weak, stats, rows, **known, bin_effects=prior.bin_effects),
         make_curve("variance", prior.variance, weak, stats, rows, **known),
     )
-    target = CurveTarget((curves[0].design, curves[1].design), data)
-    laplaces = find_mode(target, list(map(flat_state, target.designs, data.level())))
-    states, of_levels, levels = [laplace.state for laplace in laplaces], None, None
+    target = CurveTarget(curves, data)
+    mode = find_mode(target, list(map(flat_state, target.designs, data.level())))
+    states, of_levels = [laplace.state for laplace in mode.laplaces], None
     if integrated:
-        search = LevelSearch(curves, data, rows.group, states)
-        search.run(enough=0.1)  # only its slopes count
-        states, of_levels = search.shared, search.deviations
+        target = LevelTarget(curves, data, LevelRows.of(curves, rows.group))
+        # only its slopes count
+        states = find_mode(target, target.start(states), enough=0.1).states
+        of_levels = states[-1].coefficients
     # the mode's slope gives the spread of theta by the scores in a bin
     slope = slopes(curves[0], states[0].coefficients, of_levels, groupings, rows.group)
     spread = slope**2 * position_variances(curves[0].axis, rows)
     data = data.with_spread(np.minimum(spread, data.most_spread))
-    if integrated:
-        search.data = data
-        laplaces, levels = search.run()
-    else:
-        laplaces = find_mode(CurveTarget(target.designs, data), states)
-    return Pilot(curves, laplaces, rows, data, labels, groupings, levels)
+    target = replace(target, data=data)
+    mode = find_mode(target, states, ahead=bool(integrated))
+    levels = target.levels(mode) if isinstance(target, LevelTarget) else None
+    return Pilot(curves, mode.laplaces, rows, data, labels, groupings, levels)
 
 
 def _weak(data: RowSums, stats: Statistics, scale: str, centre: float) -> tuple[Weak, Weak]:

@@ -5,9 +5,9 @@ deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,9 +94,9 @@ class State:
         precision = [np.full(k, tau**-2) for k, tau in zip(sizes, self.taus, strict=True)]
         return mean, np.concatenate([*precision, design.line_sd**-2])
 
-    def moved(self, step: Floats, factor: float) -> "State":
+    def moved(self, step: Floats, factor: float) -> Self:
         """Coefficients moved by a multiple of a step."""
-        return State(self.coefficients + factor * step, self.taus)
+        return replace(self, coefficients=self.coefficients + factor * step)
 
     def log_prior(self, design: Design) -> float:
         """Log prior density of the coefficients given the taus, up to a constant."""

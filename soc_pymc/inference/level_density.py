@@ -7,7 +7,6 @@ it is smooth; with fresh noise, Pareto k covers levels too (Andrieu and Roberts 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numba
 import numpy as np
@@ -33,11 +32,11 @@ from .density import (
     with_likelihood,
 )
 
-_MOST_PAIRS, _MOST_ROWS = 4, 50_000  # pairs for weights and draws, and rows times pairs
+_MOST_PAIRS, _MOST_ROWS = 16, 50_000  # pairs for weights and draws, and rows times pairs
 _RANGE_DRAWS = 100  # for the range of polynomials
 _FARTHER = 0.25  # share of their width by which ranges are widened on either side
 # of polynomials: an exact value costs as much as fifty of them
-_DEGREES = 6, 8, 11
+_DEGREES = 6, 8, 11, 15
 _ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by more
 _MOST_VALUES = 20_000_000  # numbers of both curves at all rows, proposals and draws: 160 MB
 
@@ -81,13 +80,12 @@ def densities_of(
 
 @dataclass(frozen=True)
 class _Proposed:
-    """Shared parameters at draws, and N proposals of all levels' coefficients for each."""
+    """Shared parameters at draws, and N proposals of all levels' scaled coefficients for each."""
 
     shared: Floats  # (P, draws): shared coefficients of both curves
     tau: Floats  # (K, draws): scale of each of a level's coefficients
-    pull: Floats  # (G, K, draws)
-    noise: Floats  # (G, K, N / 2, draws or 1)
-    deviations: Floats  # (G, K, N, draws): the levels' coefficients
+    prior_noise: Floats  # (G, K, N / 2, draws or 1)
+    scaled: Floats  # (G, K, N, draws): coefficients in units of tau; halves are antithetic
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
 
@@ -102,41 +100,49 @@ class LevelDensity:
         rows = np.arange(len(self._rows.level))
         members = np.ones(len(rows)), (self._rows.level, rows)
         self._sums = sparse.csr_array(members, shape=(self._rows.number, len(rows)))
-        self._inputs, self._outputs = self._expressions()
+        model, parts = built.model, built.coefficients
+        scales = [model[name] for name in self._levels.scale_names(built.family.curves)]
+        coefficients = pt.concatenate([model[name] for part in parts for name in part.names])
+        turn = linalg.block_diag(*(part.turn for part in parts))
+        values = [pt.dot(turn, coefficients), pt.log(pt.stack(scales))[self._kind]]
+        outputs = [*model.replace_rvs_by_values(values), rest_log_density(built, model)]
+        # coordinates; shared coefficients, log scales and the log prior from them
+        self._inputs, self._outputs = space.batched(outputs)
         self._forward = pytensor.function([self._inputs], self._outputs, mode=mode())
         self._noise = self._draw_noise(1, 1)
         self._near = self._polynomials()
         # many small levels need several, and large ones, where a pair costs more, only one
         self._pairs = int(np.clip(_MOST_ROWS // len(rows), 1, _MOST_PAIRS))
 
-    def _expressions(self) -> tuple[Any, list[Any]]:
-        """Coordinates, and shared coefficients, log scales and the log prior from them."""
-        model, parts = self._built.model, self._built.coefficients
-        scales = [model[name] for name in self._levels.scale_names(self._built.family.curves)]
-        coefficients = pt.concatenate([model[name] for part in parts for name in part.names])
-        turn = linalg.block_diag(*(part.turn for part in parts))
-        values = [pt.dot(turn, coefficients), pt.log(pt.stack(scales))[self._kind]]
-        outputs = [*model.replace_rvs_by_values(values), rest_log_density(self._built, model)]
-        return self._space.batched(outputs)
-
     def _chunk(self, pairs: int) -> int:
         """Draws evaluated at once."""
         return int(np.clip(_MOST_VALUES // (4 * pairs * len(self._rows.level)), 5, 250))
 
-    def _draw_noise(self, draws: int, pairs: int) -> Floats:
-        """Noise (G, K, pairs, draws) of antithetic pairs."""
-        return self._rng.standard_normal((self._rows.number, len(self._kind), pairs, draws))
+    def _draw_noise(self, draws: int, pairs: int) -> tuple[Floats, Floats]:
+        """Draws of the coefficients' prior, in units of tau, and of the sites' pulls."""
+        levels, size = self._rows.number, len(self._kind)
+        prior, site = self._rng.standard_normal((2, levels, size, pairs, draws))
+        return prior, (self._levels.root @ site.reshape(levels, size, -1)).reshape(prior.shape)
 
-    def _proposed(self, coefficients: Floats, log_tau: Floats, noise: Floats) -> _Proposed:
+    def _proposed(
+        self, coefficients: Floats, log_tau: Floats, noise: tuple[Floats, Floats]
+    ) -> _Proposed:
         """Proposals at shared coefficients (draws, P) and log scales (draws, K)."""
+        # With D = diag(tau) and x = b / tau the site is x'D u - x'D A D x / 2. So x is N(M^-1 D u,
+        # M^-1), M = I + D A D, as is M^-1 (D u + noise) with noise of covariance M. Nothing is
+        # divided by tau, which may be tiny.
         shared, tau = coefficients.T, np.ascontiguousarray(np.exp(log_tau).T)
         levels = self._levels
         coupled = np.tensordot(levels.coupling, shared - levels.centre[:, None], 1)
-        pull = levels.pull[:, :, None] - coupled
-        deviations = np.empty((*noise.shape[:2], 2 * noise.shape[2], len(coefficients)))
-        log_ratio = np.empty((len(deviations), *deviations.shape[2:]))
-        proposals(pull, tau, levels.information, noise, deviations, log_ratio)
-        return _Proposed(shared, tau, pull, noise, deviations, log_ratio)
+        pull = tau * (levels.pull[:, :, None] - coupled)
+        pushes = noise[0] + tau[:, None] * noise[1]
+        solution = np.concatenate([pull[:, :, None], pushes], axis=2)
+        log_det, _ = solve(levels.information, tau, solution)
+        mean, moves = solution[:, :, :1], solution[:, :, 1:]
+        scaled = np.concatenate([mean + moves, mean - moves], axis=2)
+        log_density = np.tile(0.5 * (moves * pushes).sum(axis=1), (1, 2, 1))
+        log_ratio = log_density - 0.5 * (scaled**2).sum(axis=1) - 0.5 * log_det[:, None]
+        return _Proposed(shared, tau, noise[0], scaled, log_ratio)
 
     def _fresh(self, rows: Floats, pairs: int) -> tuple[_Proposed, Floats]:
         """Proposals with fresh noise for every draw, and the log prior density."""
@@ -146,8 +152,9 @@ class LevelDensity:
 
     def _curves(self, proposed: _Proposed) -> Floats:
         """Both curves at the rows, (2, rows, N draws)."""
-        levels, size, *number = proposed.deviations.shape
-        of_levels = self._rows.by_level @ proposed.deviations.reshape(levels * size, -1)
+        levels, size, *number = proposed.scaled.shape
+        deviations = proposed.tau[:, None] * proposed.scaled
+        of_levels = self._rows.by_level @ deviations.reshape(levels * size, -1)
         curves = of_levels.reshape(-1, *number)
         curves += (self._rows.shared @ proposed.shared)[:, None]
         return np.asarray(of_levels).reshape(2, len(self._rows.level), -1)
@@ -174,15 +181,35 @@ class LevelDensity:
         log_weight = self._log_weights(proposed, by_row)
         total = np.logaddexp.reduce(log_weight, axis=1)
         weights = np.exp(log_weight - total[:, None])
+        by_row *= weights[self._rows.level].reshape(-1, number * draws)
         by_row = by_row.reshape(-1, number * draws)
-        by_deviation = (self._rows.by_level.T @ by_row).reshape(proposed.deviations.shape)
-        by_pull, by_tau = np.empty_like(proposed.pull), np.empty_like(proposed.tau)
-        sites = proposed.pull, proposed.tau, self._levels.information, proposed.noise
-        slopes(*sites, weights, by_deviation, by_pull, by_tau)
-        of_rows = np.tile(weights[self._rows.level], (2, 1, 1))
-        by_shared = self._rows.shared.T @ (by_row.reshape(of_rows.shape) * of_rows).sum(axis=1)
+        by_deviation = (self._rows.by_level.T @ by_row).reshape(proposed.scaled.shape)
+        by_pull, by_tau = self._slopes(proposed, weights[:, None], by_deviation)
+        by_shared = (self._rows.shared.T @ by_row).reshape(-1, number, draws).sum(axis=1)
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
         return (total - np.log(number)).sum(axis=0), by_shared.T, by_tau.T
+
+    def _slopes(
+        self, proposed: _Proposed, weights: Floats, by_deviation: Floats
+    ) -> tuple[Floats, Floats]:
+        """Slopes in the sites' pulls (G, K, draws) and log scales (K, draws).
+
+        `weights` (G, 1, N, draws) are the proposals' shares, and `by_deviation` (G, K, N, draws)
+        their weighted log likelihoods' slopes.
+        """
+        tau, x = proposed.tau, proposed.scaled
+        plus, minus = np.split(x, 2, axis=2)
+        mean, moves = 0.5 * (plus + minus)[:, :, 0], 0.5 * (plus - minus)
+        by_x = tau[:, None] * by_deviation - weights * x
+        plus, minus = np.split(by_x, 2, axis=2)
+        solution = np.concatenate([by_x.sum(axis=2, keepdims=True), plus - minus], axis=2)
+        _, variance = solve(self._levels.information, tau, solution)
+        by_mean, by_move = solution[:, :, 0], solution[:, :, 1:]
+        of_pairs = sum(np.split(weights, 2, axis=2)) * moves
+        # slopes of M cancel all others in part, since (M - I) x is what was solved for less x
+        by_tau = (weights * x**2).sum(axis=2) + 2.0 * by_mean * mean
+        by_tau += (by_move * moves + (by_move + of_pairs) * (moves - proposed.prior_noise)).sum(2)
+        return tau * by_mean, (by_tau - 1.0 + variance).sum(axis=0)
 
     def weights(self) -> Evaluate:
         """Value with fresh noise for every draw; gradients are not computed, but 0."""
@@ -205,8 +232,8 @@ class LevelDensity:
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
             best = best[:, None, None]
-            picked = np.take_along_axis(proposed.deviations, best, axis=2)[:, :, 0]
-            chosen.append(picked.transpose(2, 0, 1))
+            picked = np.take_along_axis(proposed.scaled, best, axis=2)[:, :, 0]
+            chosen.append((proposed.tau * picked).transpose(2, 0, 1))
         deviations = np.concatenate(chosen)
         grouping, curves, start = self._levels.grouping, {}, 0
         for name, term in zip(self._built.family.curves, self._rows.terms, strict=True):
@@ -230,133 +257,35 @@ class LevelDensity:
         return NearRows(data, make_surrogates(data, low - more, high + more, _ERROR, _DEGREES))
 
 
-# --- compiled proposals ---------------------------------------------------------------------------
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def solve(information, tau, right):  # type: ignore[no-untyped-def]
+    """Replace right (G, K, n, draws) by M^-1 right, M = I + D A D with D = diag(tau (K, draws)).
 
-# A level's K coefficients b = D x, D = diag(tau) the sds of their prior, have the log likelihood
-# u'b - b'A b / 2, the site. So x is N(M^-1 D u, M^-1), M = I + D A D = L L', and a proposal is
-# x = L'^-1 (L^-1 D u + noise). Nothing is divided by tau, which may be tiny.
-# Shapes: u (G, K, draws), tau (K, draws), A (G, K, K), noise (G, K, N / 2, draws or 1). Proposals
-# N / 2 and later have the same noise with the other sign. Statements are on all draws.
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-
-
-@_jit
-def _subtract(total, x, y):  # type: ignore[no-untyped-def]
-    """Subtract the products of x and y, as vector instructions and without a copy."""
-    for s in range(len(total)):
-        total[s] -= x[s] * y[s]
-
-
-@_jit
-def _factor(information, tau):  # type: ignore[no-untyped-def]
-    """Cholesky factors L (K, K, draws)."""
-    size, draws = tau.shape
-    lower = np.empty((size, size, draws))
-    for i in range(size):
-        for j in range(i + 1):
-            lower[i, j] = tau[i] * information[i, j] * tau[j]
-            for k in range(j):
-                _subtract(lower[i, j], lower[i, k], lower[j, k])
-            if j < i:
-                lower[i, j] /= lower[j, j]
-        lower[i, i] = np.sqrt(1.0 + lower[i, i])
-    return lower
-
-
-@_jit
-def _forward(lower, x):  # type: ignore[no-untyped-def]
-    """Replace x (K, draws) by L^-1 x."""
-    for i in range(len(x)):
-        for k in range(i):
-            _subtract(x[i], lower[i, k], x[k])
-        x[i] /= lower[i, i]
-
-
-@_jit
-def _backward(lower, x):  # type: ignore[no-untyped-def]
-    """Replace x (K, draws) by L'^-1 x."""
-    for i in range(len(x) - 1, -1, -1):
-        for k in range(i + 1, len(x)):
-            _subtract(x[i], lower[k, i], x[k])
-        x[i] /= lower[i, i]
-
-
-@_jit
-def _proposal(lower, centre, noise, n):  # type: ignore[no-untyped-def]
-    """The n-th proposal x (K, draws); `centre` is L^-1 D u."""
-    pairs = noise.shape[1]
-    x = centre + noise[:, n] if n < pairs else centre - noise[:, n - pairs]
-    _backward(lower, x)
-    return x
-
-
-@_jit
-def proposals(pull, tau, information, noise, b, log_ratio):  # type: ignore[no-untyped-def]
-    """Fill b (G, K, N, draws) from noise, and the log ratio (G, N, draws) of prior to proposal."""
-    for g in range(len(pull)):
-        lower = _factor(information[g], tau)
-        centre, log_det = tau * pull[g], np.zeros(tau.shape[1])
-        _forward(lower, centre)
-        for i in range(len(tau)):
-            log_det += np.log(lower[i, i])
-        for n in range(b.shape[2]):
-            x = _proposal(lower, centre, noise[g], n)
-            normal = noise[g, :, n % noise.shape[2]]
-            log_ratio[g, n] = 0.5 * (normal**2 - x**2).sum(axis=0) - log_det
-            b[g, :, n] = tau * x
-
-
-@_jit
-def _by_matrix(lower, by_lower):  # type: ignore[no-untyped-def]
-    """Replace derivatives in L by those in the lower half of M (Murray 2016)."""
-    for i in range(len(lower) - 1, -1, -1):
-        for j in range(i, -1, -1):
-            by_lower[i, j] /= lower[j, j]
-            if i == j:
-                by_lower[i, i] *= 0.5
-            else:
-                _subtract(by_lower[j, j], by_lower[i, j], lower[i, j])
-            for k in range(j):
-                _subtract(by_lower[i, k], by_lower[i, j], lower[j, k])
-                _subtract(by_lower[j, k], by_lower[i, j], lower[i, k])
-
-
-@_jit
-def slopes(  # type: ignore[no-untyped-def]
-    pull, tau, information, noise, weight, slope, by_pull, by_log_tau
-):
-    """Fill derivatives `by_pull` (G, K, draws) and `by_log_tau` (K, draws) of the log likelihood.
-
-    `weight` (G, N, draws) are the proposals' shares, and `slope` (G, K, N, draws) gradients in b.
+    Returns log det M (G, draws) and the diagonal of M^-1 (G, K, draws). M is swept (Goodnight 1979)
+    for all draws at once, without a choice of pivots, as none is below 1.
     """
-    by_log_tau[:] = 0.0
-    size = len(tau)
-    for g in range(len(pull)):
-        lower = _factor(information[g], tau)
-        right = tau * pull[g]
-        centre = right.copy()
-        _forward(lower, centre)
-        by_right, by_lower = np.zeros(tau.shape), np.zeros(lower.shape)
-        for n in range(weight.shape[1]):
-            x = _proposal(lower, centre, noise[g], n)
-            by_scaled = tau * slope[g, :, n]
-            by_log_tau += weight[g, n] * by_scaled * x
-            by_x = weight[g, n] * (by_scaled - x)
-            _forward(lower, by_x)
-            by_right += by_x
+    levels, size, columns, draws = right.shape
+    log_det, diagonal = np.zeros((levels, draws)), np.empty((levels, size, draws))
+    table = np.empty((size, size + columns, draws))
+    for g in range(levels):
+        for i in range(size):
+            for j in range(size):
+                table[i, j] = tau[i] * information[g, i, j] * tau[j]
+            table[i, i] += 1.0
+            table[i, size:] = right[g, i]
+        for k in range(size):
+            pivot = table[k, k].copy()
+            log_det[g] += np.log(pivot)
+            table[k, k] = 1.0
+            table[k] /= pivot
             for i in range(size):
-                for j in range(i + 1):
-                    _subtract(by_lower[i, j], x[i], by_x[j])
-        _backward(lower, by_right)
-        by_pull[g] = tau * by_right
-        by_log_tau += by_right * right
+                if i != k:
+                    factor = table[i, k].copy()
+                    table[i, k] = 0.0
+                    for j in range(size + columns):
+                        for s in range(draws):  # as vector instructions, without a copy
+                            table[i, j, s] -= factor[s] * table[k, j, s]
         for i in range(size):
-            by_lower[i, i] -= 1.0 / lower[i, i]
-            for j in range(i + 1):
-                _subtract(by_lower[i, j], by_right[i], centre[j])
-        _by_matrix(lower, by_lower)
-        for i in range(size):
-            for j in range(i + 1):
-                product = by_lower[i, j] * tau[i] * information[g, i, j] * tau[j]
-                by_log_tau[i] += product
-                by_log_tau[j] += product
+            right[g, i] = table[i, size:]
+            diagonal[g, i] = table[i, i]
+    return log_det, diagonal
