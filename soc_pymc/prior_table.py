@@ -430,7 +430,7 @@ def start(family: Any, mean: Any, variance: Any, levels: Any, xp: Any) -> tuple[
     return goal, t, xp.low(sd, 0.1 * family.end), (level >= under) & (level < under + zero)
 
 
-def _solved(law: Any, weight: Any, a: Any, b: Any, state: Any, steps: int = 60) -> Any:
+def _solved(law: Any, weight: Any, a: Any, b: Any, state: Any, steps: int = 200) -> Any:
     """Places where mixtures have levels, from `state`: logits, sds, first guesses and bounds."""
     goal, unit, t, low, high = state
     p, density = ((weight * v).sum(axis=0) for v in law(a, b, t, ARRAYS))
