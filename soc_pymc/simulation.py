@@ -21,9 +21,6 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     theta is Gamma. With x = log(t/0.05), the log of its mean is log 0.05 + 0.8 x - 0.15 x^2/(1 +
     abs(x)) + 0.15 tanh(2x), and the log of its cv2 is log 0.3 - 0.8 tanh x.
 
-    >>> list(s1(3).columns)
-    ['score', 'exposure', 'count', 'theta', 'true_mean', 'true_cv2']
-
     Parameters
     ----------
     n_items, seed
@@ -33,6 +30,11 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Columns score, exposure, count, theta, true_mean and true_cv2.
+
+    Examples
+    --------
+    >>> list(s1(3).columns)
+    ['score', 'exposure', 'count', 'theta', 'true_mean', 'true_cv2']
     """
     n_items, seed = Whole(0)(n_items, "n_items"), SEED(seed, "seed")
     rng = np.random.default_rng(seed)
@@ -54,9 +56,6 @@ def click_rates(
     log theta ~ Normal(log t + delta, sigma^2), log t ~ Normal(log 0.03, 0.8), N = ceil(exp(Normal(
     log 20, 1.8))) and y ~ Poisson(theta N).
 
-    >>> click_rates(4, delta=0.0)["theta"].shape
-    (4,)
-
     Parameters
     ----------
     n_items, delta, sigma, seed
@@ -66,6 +65,11 @@ def click_rates(
     -------
     pandas.DataFrame
         Columns as of `s1`; FitError if items expect more than 2^53 events.
+
+    Examples
+    --------
+    >>> click_rates(4, delta=0.0)["theta"].shape
+    (4,)
     """
     n_items, seed = Whole(0)(n_items, "n_items"), SEED(seed, "seed")
     rng = np.random.default_rng(seed)
@@ -82,9 +86,6 @@ def lognormal_rates(
 ) -> pd.DataFrame:
     """Simulate counts as `click_rates` does, for the scores and exposures of any table.
 
-    >>> lognormal_rates([0.1, 0.2], [1e6, 1e6])["exposure"].tolist()
-    [1000000.0, 1000000.0]
-
     Parameters
     ----------
     score, exposure, delta, sigma, seed
@@ -94,6 +95,11 @@ def lognormal_rates(
     -------
     pandas.DataFrame
         Columns score, exposure, count and theta.
+
+    Examples
+    --------
+    >>> lognormal_rates([0.1, 0.2], [1e6, 1e6])["exposure"].tolist()
+    [1000000.0, 1000000.0]
     """
     t, size = numbers_of(score, "score"), numbers_of(exposure, "exposure")
     if t.ndim != 1 or size.shape not in ((), t.shape):
@@ -110,9 +116,6 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     variance 2, and y ~ Normal(theta, 1). The score is the prediction of a linear regression fitted
     to the four fifths of the items that the item is not in.
 
-    >>> list(laplace_effects(20).columns)
-    ['score', 'value', 'noise_sd', 'theta']
-
     Parameters
     ----------
     n_items, seed
@@ -122,6 +125,11 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Columns score, value, noise_sd (all 1) and theta.
+
+    Examples
+    --------
+    >>> list(laplace_effects(20).columns)
+    ['score', 'value', 'noise_sd', 'theta']
     """
     n_items, seed = Whole(20)(n_items, "n_items"), SEED(seed, "seed")
     rng = np.random.default_rng(seed)

@@ -27,10 +27,6 @@ def poisson_moment(
     Robbins' formula (y + 1) ... (y + k) f(y + k) / (N^k f(y)). Regularised (the Appendix), it is
     w E(theta^k | y) + (1 - w) y (y - 1) ... (y - k + 1) / N^k with w = min(1, f / rho).
 
-    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)  # of rates Exponential of mean 2
-    >>> poisson_moment([0, 5], 1.0, log_pmf)  # (y + 1) 2/3
-    array([0.66666667, 4.        ])
-
     Parameters
     ----------
     count, exposure, log_pmf
@@ -44,6 +40,12 @@ def poisson_moment(
     numpy.ndarray
         Moments about zero, of the shape that `log_pmf` returns; FitError where the marginal gives
         a count probability 0 and rho is 0.
+
+    Examples
+    --------
+    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)  # of rates Exponential of mean 2
+    >>> poisson_moment([0, 5], 1.0, log_pmf)  # (y + 1) 2/3
+    array([0.66666667, 4.        ])
     """
     y, n = numbers_of(count, "count", ItemsError), numbers_of(exposure, "exposure", ItemsError)
     Whole(1, 100)(order, "order")  # factorials of more leave no digits
@@ -63,10 +65,6 @@ def poisson_cumulants(
 ) -> Floats:
     """Return the posterior mean, variance and further cumulants of theta, from the marginal alone.
 
-    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)
-    >>> poisson_cumulants(5, 1.0, log_pmf)  # of Gamma(6, 3/2)
-    array([4.        , 2.66666667])
-
     Parameters
     ----------
     count, exposure, log_pmf, order
@@ -76,6 +74,12 @@ def poisson_cumulants(
     -------
     numpy.ndarray
         Shape (order, ...), with the digits of log f minus those of E(theta)^k / kappa_k.
+
+    Examples
+    --------
+    >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)
+    >>> poisson_cumulants(5, 1.0, log_pmf)  # of Gamma(6, 3/2)
+    array([4.        , 2.66666667])
     """
     orders = range(1, Whole(1, 100)(order, "order") + 1)
     moments = np.stack([poisson_moment(count, exposure, log_pmf, k) for k in orders])
@@ -87,11 +91,6 @@ def poisson_bound(
     true: LogPmf, estimate: LogPmf, exposure: float, order: int = 1, *, rho: float, highest: int
 ) -> dict[str, float]:
     """Return the error of E(theta^k | y) by an estimated marginal, and its bound (Theorem 1).
-
-    >>> true, estimate = (lambda y, m=m: y * np.log(m / (1 + m)) - np.log(1 + m) for m in (1, 1.1))
-    >>> found = poisson_bound(true, estimate, 1.0, rho=0.01, highest=60)
-    >>> found["error"] <= found["bound"]
-    True
 
     Parameters
     ----------
@@ -105,6 +104,13 @@ def poisson_bound(
         ``error``, the norm of the regularised estimate's error, and ``bound`` = (constant distance
         + remainder) / N^k, which is never below it; ``distance`` is ||(fhat - f)^2||^(1/2) at y and
         at y + k, added. Norms are ||h|| = (sum of h(y)^2 f_G(y))^(1/2).
+
+    Examples
+    --------
+    >>> true, estimate = (lambda y, m=m: y * np.log(m / (1 + m)) - np.log(1 + m) for m in (1, 1.1))
+    >>> found = poisson_bound(true, estimate, 1.0, rho=0.01, highest=60)
+    >>> found["error"] <= found["bound"]
+    True
     """
     size = POSITIVE(exposure, "exposure") ** order
     POSITIVE(rho, "rho")
@@ -136,10 +142,6 @@ def nef_cumulants(
 
     Regularised (the Appendix), derivatives of f_G are divided by max(f_G, rho) instead of f_G.
 
-    >>> marginal = np.array([-3 / 4, 3 / 16])  # of an Exponential time of 1 with Gamma(2, 3) rates
-    >>> nef_cumulants(np.zeros(2), marginal)  # of minus the rate: Gamma(3, 4)
-    array([-0.75  ,  0.1875])
-
     Parameters
     ----------
     base, marginal, log_density, rho
@@ -150,6 +152,12 @@ def nef_cumulants(
     -------
     numpy.ndarray
         Cumulants of eta, orders 1 to k.
+
+    Examples
+    --------
+    >>> marginal = np.array([-3 / 4, 3 / 16])  # of an Exponential time of 1 with Gamma(2, 3) rates
+    >>> nef_cumulants(np.zeros(2), marginal)  # of minus the rate: Gamma(3, 4)
+    array([-0.75  ,  0.1875])
     """
     low, top = numbers_of(base, "base"), numbers_of(marginal, "marginal")
     if low.shape != top.shape or not top.size:
@@ -170,9 +178,6 @@ def tweedie(
 ) -> Floats:  # fmt: skip
     """Return posterior cumulants of theta for y ~ Normal(theta, s^2), by Tweedie's formula.
 
-    >>> tweedie(2.0, 1.0, np.array([-1.0, -0.5]))  # Normal(0, 2) marginal of a Normal(0, 1) prior
-    array([1. , 0.5])
-
     Parameters
     ----------
     value, noise_sd, marginal, log_density, rho
@@ -182,6 +187,11 @@ def tweedie(
     -------
     numpy.ndarray
         Mean y + s^2 f'/f, variance, third cumulant, ..., shape (k, ..., n).
+
+    Examples
+    --------
+    >>> tweedie(2.0, 1.0, np.array([-1.0, -0.5]))  # Normal(0, 2) marginal of a Normal(0, 1) prior
+    array([1. , 0.5])
     """
     y, s = numbers_of(value, "value", ItemsError), numbers_of(noise_sd, "noise_sd", ItemsError)
     _refuse(~(s > 0), "noise_sd", "above 0")

@@ -94,10 +94,6 @@ class PoissonItems(_Roles):
     The table is read and validated when it is first used; ItemsError if roles are missing, doubled
     or contradict each other.
 
-    >>> import soc_pymc as soc
-    >>> soc.PoissonItems("ads/*.parquet", score="t", count="clicks", exposure="views")
-    PoissonItems('ads/*.parquet', score='t', count='clicks', exposure='views')
-
     Parameters
     ----------
     source
@@ -127,6 +123,12 @@ class PoissonItems(_Roles):
     date
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
         calendar day as stored, without conversion of time zones.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> soc.PoissonItems("ads/*.parquet", score="t", count="clicks", exposure="views")
+    PoissonItems('ads/*.parquet', score='t', count='clicks', exposure='views')
     """
 
     _: KW_ONLY
@@ -140,10 +142,6 @@ class PoissonItems(_Roles):
 class NormalItems(_Roles):
     """Items with a score and a value y ~ Normal(theta, s^2) with a known noise sd s.
 
-    >>> import soc_pymc as soc
-    >>> soc.NormalItems("studies.csv", score="t", value="effect", noise_sd="se")
-    NormalItems('studies.csv', score='t', value='effect', noise_sd='se')
-
     Parameters
     ----------
     source, score, group, id, fold, cluster, date
@@ -154,6 +152,12 @@ class NormalItems(_Roles):
     noise_sd
         Column of the standard deviations of the values about their theta, from 1e-35 to 1e35, in
         the unit of the values. Needed with `value`.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> soc.NormalItems("studies.csv", score="t", value="effect", noise_sd="se")
+    NormalItems('studies.csv', score='t', value='effect', noise_sd='se')
     """
 
     _: KW_ONLY
@@ -167,10 +171,6 @@ class NormalItems(_Roles):
 class BinomialItems(_Roles):
     """Items with a score and successes y ~ Binomial(n, theta) in a known number of trials n.
 
-    >>> import soc_pymc as soc
-    >>> soc.BinomialItems("players.csv", score="p", successes="hits", trials="at_bats")
-    BinomialItems('players.csv', score='p', successes='hits', trials='at_bats')
-
     Parameters
     ----------
     source, score, group, id, fold, cluster, date
@@ -180,6 +180,12 @@ class BinomialItems(_Roles):
         (true and false are 1 and 0). Optional as `count` of `PoissonItems`.
     trials
         Column of the numbers of trials: whole numbers >= 0. Needed with `successes`.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> soc.BinomialItems("players.csv", score="p", successes="hits", trials="at_bats")
+    BinomialItems('players.csv', score='p', successes='hits', trials='at_bats')
     """
 
     _: KW_ONLY

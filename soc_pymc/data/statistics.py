@@ -36,10 +36,6 @@ _MOST_Z = 3.0  # cap of a bin's excess variation
 class Statistics:
     """Sufficient statistics of items in bins, made by `summarize`; immutable and additive.
 
-    >>> import soc_pymc as soc
-    >>> (stats + stats).n_items
-    8000
-
     Attributes
     ----------
     data
@@ -50,6 +46,12 @@ class Statistics:
         By ``part``: the same for every group, fold and bin. By each other `table`: cells with their
         items and sums of powers (w is the squared noise sd). By ``edge``: the interior ``edges``;
         by ``label``: the groups (with dates those of a day, whose labels begin with it).
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> (stats + stats).n_items
+    8000
     """
 
     data: xr.Dataset
@@ -159,6 +161,8 @@ class Statistics:
         counts; ``"noise"`` of values; ``"trials"``, ``"failures"`` and ``"successes"`` of
         successes.
 
+        Examples
+        --------
         >>> int(stats.table("count")["n"].sum())
         4000
         """
@@ -371,6 +375,8 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     Raises StatisticsError if the file is missing, damaged, not saved statistics, or of another
     format version.
 
+    Examples
+    --------
     >>> import tempfile
     >>> import soc_pymc as soc
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -47,11 +47,6 @@ def summarize(
 ) -> Statistics:  # fmt: skip
     """Sufficient statistics of items of any kind, in bins of the score.
 
-    >>> import soc_pymc as soc
-    >>> stats = soc.summarize(items, bins=40)
-    >>> stats.n_items, stats.bins
-    (4000, 40)
-
     Parameters
     ----------
     items
@@ -92,6 +87,13 @@ def summarize(
     ItemsWarning
         If many items share one score, bins are fewer than asked for, rates are far from the scores
         throughout, or outcomes speak against the noise of this kind.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> stats = soc.summarize(items, bins=40)
+    >>> stats.n_items, stats.bins
+    (4000, 40)
     """
     check_outcomes(items)
     bins = OrNone(Whole(1, 1_000_000))(bins, "bins", StatisticsError)
