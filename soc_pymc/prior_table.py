@@ -1,9 +1,8 @@
 """Posteriors of items from a fit's prior table, with NumPy alone: this file can be copied.
 
-A table cuts scores and log sizes into cells. In a cell the prior has nodes: pairs of conjugate
-parameters with weights, by polynomials of two curves. An outcome updates them; an item whose nodes
-do not follow the fit's draws closely is flagged. Formulas are in + - * / and functions of a
-namespace: `ARRAYS`, or that of an engine. In them y is an outcome, and n its size.
+A table cuts scores and log sizes into cells with nodes: weighted pairs of conjugate parameters, by
+polynomials of two curves. An outcome y of size n updates them; items whose nodes do not follow the
+fit's draws closely are flagged. Formulas are in + - * / and functions of `ARRAYS` or an engine.
 """
 
 import hashlib
@@ -36,9 +35,10 @@ ARRAYS = SimpleNamespace(
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
-PriorTable = namedtuple("PriorTable", "meta nodes")  # nodes(label): a group's columns, by cell
+# the description of a table, and a function from a group's label to columns of its nodes, by cell
+PriorTable = namedtuple("PriorTable", "meta nodes")
 Items = namedtuple("Items", "score outcome size prior_size group")  # arrays (n,), or None
-Posteriors = namedtuple("Posteriors", "weight a b zero averages flagged")  # by `nodes_given`
+Posteriors = namedtuple("Posteriors", "weight a b zero averages flagged")  # as in `nodes_given`
 
 
 def _half(n: Any) -> Any:
@@ -123,8 +123,7 @@ FAMILIES = {
             xp.log((a + 0.5) / b) - 1.0 / a, 1.0 / (a * a) + 1.0 / (a + 0.5)),
         good=lambda y, n: (y >= 0) & (y == np.floor(y)) & ((n > 0) | (n == y)) & (y + n < np.inf)),
     "Beta": SimpleNamespace(
-        **_LINE,
-        parameters=lambda f, s, xp: [xp.exp(-s) * (1.0 + xp.exp(v)) for v in (f, -f)],
+        **_LINE, parameters=lambda f, s, xp: [xp.exp(-s) * (1.0 + xp.exp(v)) for v in (f, -f)],
         update=lambda a, b, y, n: (a + y, b + (n - y)),
         mean=lambda a, b: a / (a + b),
         variance=lambda a, b: a / (a + b) * (b / (a + b)) / (a + b + 1.0),
@@ -132,8 +131,7 @@ FAMILIES = {
             v * (mean * (1.0 - mean) / variance - 1.0) for v in (mean, 1.0 - mean)],
         log_density=lambda a, b, y, n, xp: (
             _log_rise(a, y, xp) + _log_rise(b, n - y, xp) - _log_rise(a + b, n, xp)),
-        theta=lambda t, xp: 1.0 / (1.0 + xp.exp(-t)),
-        law=_beta_law, middle=lambda a, b, xp: (
+        theta=lambda t, xp: 1.0 / (1.0 + xp.exp(-t)), law=_beta_law, middle=lambda a, b, xp: (
             xp.log((a + 0.5) / (b + 0.5)) - 1.0 / a + 1.0 / b,
             1.0 / (a * a) + 1.0 / (a + 0.5) + 1.0 / (b * b) + 1.0 / (b + 0.5)),
         good=lambda y, n: (y >= 0) & (n >= y) & (n < np.inf) & (np.floor([y, n]) == [y, n]).all(0)),
@@ -186,8 +184,7 @@ def load(path: Any) -> PriorTable:
             raise ValueError("it was changed after it was written")
         return by_group(meta, columns)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        reason = f"does not hold a usable prior table: export it again ({error})"
-        raise ValueError(f"{path} {reason}") from None
+        raise ValueError(f"{path} has no usable prior table: export it again ({error})") from None
 
 
 def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
@@ -231,8 +228,7 @@ def score(
     -------
     dict
         ``theta_mean``, ``theta_sd``, ``theta_var``, quantiles such as ``theta_q05``, ``p_zero`` if
-        theta may be 0, and ``flagged``: whether the table may be further from the fit's draws than
-        its stated errors. Numbers for one item, else arrays (n,).
+        theta may be 0, and ``flagged`` (errors may exceed those stated): numbers, or arrays (n,).
 
     Raises
     ------
@@ -336,7 +332,7 @@ def _within(cuts: Any, values: Any, edges: Any, u: Any, xp: Any) -> tuple[Any, A
 
 
 def nodes_given(meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any) -> Posteriors:
-    """Nodes at places x and w given outcomes y of sizes n; flagged where they contradict these."""
+    """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,)."""
     family, sums = FAMILIES[meta["family"]], list[Any]()
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
     weight, *curves = (
@@ -399,9 +395,7 @@ def mixture_rows(
     weight, a, b = weight[counts], a[counts], b[counts]
     if zero is not None and not family.positive:
         below = (weight * laws[-1](a, b, 0.0, ARRAYS)[0]).sum(axis=0)
-    stages = [(law, 1) for law in laws]
-    if len(weight) > _MANY:
-        stages.insert(0, (family.law, _EVERY))
+    stages = [(family.law, _EVERY)] * (len(weight) > _MANY) + [(law, 1) for law in laws]
     for prob in probs:
         levels = prob + 0.0 * mean, 0.0 if zero is None else zero, below
         goal, t, unit, at_zero = start(family, mean, variance, levels, ARRAYS)
