@@ -26,6 +26,7 @@ from .scales import EXACT_COUNTS
 from .special_functions import beta_tail, log_negative_binomial
 
 _NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson without visible noise
+_SHARP = 1e10  # shape from which a Gamma is Normal in the signed root of its deviance
 _NO_GAMMA = 1e100  # shape of a Gamma that has none
 _TINY = -690.0  # log of the numbers below which the cdf of a Gamma is computed from its logarithm
 _LEAST_SHAPE = 1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
@@ -265,7 +266,12 @@ class PoissonGamma(Family):
     def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
         log_x = drawn + np.log(b)
         log_tail = a * log_x - special.gammaln(a + 1.0)  # the lower tail of a small x
-        tail = special.gammaincc(a, np.exp(np.minimum(log_x, -_TINY)))
+        x = np.exp(np.minimum(log_x, -_TINY))
+        tail = special.gammaincc(a, x)
+        if np.max(a) > _SHARP:  # SciPy's tails of 1e-6 are off by a factor of 100 there
+            apart = x / a - 1.0
+            root = np.sqrt(2.0 * a * np.maximum(apart - np.log1p(apart), 0.0))
+            tail = np.where(a > _SHARP, special.ndtr(-np.sign(apart) * root), tail)
         return np.where(log_x < _TINY, -np.expm1(np.minimum(log_tail, 0.0)), tail)
 
     def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:

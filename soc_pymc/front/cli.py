@@ -88,7 +88,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 128 + 13  # SIGPIPE, which Windows lacks
     except OSError as error:
         reason = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        return _fail(f"{reason}; {chosen.listing}")
+        return _fail(f"{reason}; {chosen.listing}" if error.filename else reason)
     return 0
 
 

@@ -17,7 +17,7 @@ from scipy import linalg, optimize
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from .._lib.progress import phase
+from .._lib.progress import Phase, phase
 from .._model.problem import Problem
 from .density import Evaluate, make_space, minibatch_density, systematic
 from .fit_tree import in_chains
@@ -166,9 +166,13 @@ def run_variational(
         evaluate = densities.bound
         if 0 < batch < bins:
             evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
-    with phase("fit: variational inference", enabled=progress):
-        gaussian, problem = _gaussian(evaluate, space.start, method.max_iterations, rng)
-    with phase("fit: draws and Pareto k", enabled=progress):
+    with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
+        counted = _counted(evaluate, shown)
+        gaussian, problem = _gaussian(counted, space.start, method.max_iterations, rng)
+    with phase("fit: draws and Pareto k", unit="evaluations", enabled=progress) as shown:
+        bound, is_bound = _counted(densities.bound, shown), densities.weights is densities.bound
+        weights = bound if is_bound else _counted(densities.weights, shown)
+        densities = replace(densities, bound=bound, weights=weights)
         weighed = _weighed_draws(densities, *gaussian, method.draws, rng)
         draws, words = _repaired(densities, weighed, max(method.draws, _FEWEST_DRAWS), rng)
         numbers = chosen(draws.log_weight, method.draws, rng)
@@ -194,6 +198,16 @@ def run_variational(
     converged = not problem and k <= PARETO_K
     verdict = {"converged": converged, "reason": problem or reason}
     return groups, {**verdict, "pareto_k": k, "ess_fraction": ess}
+
+
+def _counted(evaluate: Evaluate, shown: Phase) -> Evaluate:
+    """A density that reports its evaluations as progress."""
+
+    def counted(rows: Floats) -> tuple[Floats, Floats]:
+        shown.advance()
+        return evaluate(rows)
+
+    return counted
 
 
 def _repaired(
