@@ -86,7 +86,7 @@ def _maximise_bound(
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
-        options={"maxiter": iterations, "maxcor": 30, "ftol": 0.0, "gtol": tolerance},
+        options={"maxiter": iterations, "maxls": 8, "maxcor": 30, "ftol": 0.0, "gtol": tolerance},
         callback=stop_where_flat,
     )
     mean, sd = maximum.x[:dim], np.exp(maximum.x[dim:])
