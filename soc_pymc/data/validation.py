@@ -150,9 +150,9 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
         lowest = value.order_by("value").limit(_SHOWN).to_pyarrow()["value"].to_pylist()
         texts = (repr(v[:20]) if isinstance(v, str) else digits(v) for v in lowest)
         shown = f" ({', '.join(texts)}{', ...' * (len(lowest) == _SHOWN)})"
-    are, these = ("is", "this row") if bad == 1 else ("are", "these rows")
-    counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {are}"
-    return f"{counted} {problem.what}{shown}; {_needs(problem.role)}: fix or drop {these}"
+    verb, rows = ("is", "this row") if bad == 1 else ("are", "these rows")
+    counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {verb}"
+    return f"{counted} {problem.what}{shown}; {_needs(problem.role)}: fix or drop {rows}"
 
 
 # pandas has floats where whole numbers are missing
