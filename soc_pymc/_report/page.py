@@ -135,7 +135,7 @@ def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
 
 
 def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> Markup:
-    """Return a table of the page, with numbers as `print` shows those of a result."""
+    """Return a table of the page, whose numbers look as in a printed result."""
     text = [[number(x) if isinstance(x, float) else x for x in row] for row in rows]
     return Markup(html_table(title, text, head))  # it escapes all text
 

@@ -97,7 +97,8 @@ class _Problem(NamedTuple):
 def _problems_of(table: Any, roles: Mapping[str, str], outcome: Outcome) -> Iterator[_Problem]:
     """All possible problems of a row."""
     for role, column in roles.items():
-        rule, value, crossed = bounds_of(role), table[role], len(key_roles(roles)) > 1
+        rule, value = bounds_of(role), table[role]
+        crossed = len(key_roles(roles)) > 1
         conditions = _bad_numbers(rule, value) if rule else _bad_labels(role, value, crossed)
         for condition, what in conditions:
             yield _Problem(condition, role, column, what)

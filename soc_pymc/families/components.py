@@ -75,7 +75,7 @@ class Relative(NamedTuple):
 def inverse_trigamma(value: ArrayLike) -> Floats:
     """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is nearly linear."""
     v = np.asarray(value, dtype=float)
-    x = np.where(v > 1.0, 1.0 / np.sqrt(v), 0.5 + 1.0 / v)  # nearly, at both ends
+    x = np.where(v > 1.0, 1.0 / np.sqrt(v), 0.5 + 1.0 / v)  # close at both ends
     for _ in range(5):
         trigamma = special.polygamma(1, x)
         x = x + trigamma * (1.0 - trigamma / v) / special.polygamma(2, x)
@@ -258,7 +258,7 @@ NORMALS = Components(
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
-    """Fill a and b by Newton's method on their logarithms, from what holds where both are large."""
+    """Fill a and b by Newton's method on their logarithms, from the limit of large shapes."""
     for i in range(len(location)):
         odds = math.exp(location[i])
         p = (1.0 + odds) / variance[i] + 0.5 * odds / (1.0 + odds)

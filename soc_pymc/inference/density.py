@@ -92,7 +92,7 @@ def near_density(built: Problem, space: Space) -> Evaluate:
     model = space.model
     values = model.replace_rvs_by_values([model[name] for name in built.predictors])
     rows, (*at_rows, other_terms) = space.batched([*values, rest_log_density(built, model)])
-    if built.mixture:  # few cells are summed exactly
+    if built.mixture:  # its few cells are summed exactly
         return with_likelihood(built.data.by_draw, other_terms, rows, at_rows, chunk)
     curves = pytensor.function([rows], at_rows, mode=mode())
     draws = np.random.default_rng(0).normal(space.start, _WIDE, (_PROBES, space.dim))

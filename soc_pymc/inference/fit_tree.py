@@ -154,7 +154,7 @@ def bin_table(
     sums = {str(name): data[name].to_numpy()[occupied] for name in outcome.sums("part")}
     columns[outcome.size], observed = outcome.of_bins(sums)
     bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
-    for axis in (axis for axis in axes if axis.scale == RANK):  # they are equal
+    for axis in (axis for axis in axes if axis.scale == RANK):  # all have one table
         for name in ("score", "fraction"):
             bins[f"rank_{name}"] = "rank", np.array(getattr(axis, name))
     return bins, xr.Dataset({outcome.observed: ("bin", observed)})

@@ -72,7 +72,7 @@ def in_chunks(
     values: Callable[[Columns], Any], step: int, columns: Columns, title: str = "",
     progress: bool | None = False,
 ) -> Floats:  # fmt: skip
-    """Values of all items, (values, n), in threads, because scipy's functions release the lock."""
+    """Compute values of all items, (values, n), in threads: SciPy releases the lock."""
     chunks = parts(title, len(columns["score"]), step, progress)
     rows = ordered_map(lambda chunk: np.asarray(values(select(columns, chunk))), chunks)
     return np.concatenate(list(rows), axis=-1)

@@ -41,7 +41,7 @@ from .sql_text import check_names, text_of
 
 _ALL = 2**62  # a LIMIT without which Postgres computes a column again at every use
 _STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
-_LEAST_EXPONENT = -700.0  # Postgres fails where an exponential is too small for a number
+_LEAST_EXPONENT = -700.0  # PostgreSQL fails where an exponential underflows
 
 
 def posterior_expression(
