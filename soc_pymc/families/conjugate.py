@@ -200,7 +200,7 @@ class Family(Protocol):
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
     ) -> Floats:
-        """E[theta - cut] over outcomes that turn the choice: from `least` on, below it if `above`."""
+        """E[theta - cut] over outcomes that turn the choice: from `least`, below it if `above`."""
         # theta's prior weighted by theta has a shape `a` one higher
         plain, weighted = (self.below(least, size, shape, b) for shape in (a, a + 1.0))
         mean = self.mean(a, b)
