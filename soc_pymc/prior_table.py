@@ -409,7 +409,7 @@ def mixture_rows(
 
 
 def start(family: Any, mean: Any, variance: Any, levels: Any, xp: Any) -> tuple[Any, ...]:
-    """Logits of levels, places near their quantiles, sds there, and masks of quantiles 0."""
+    """Logits of levels, places near their quantiles, sds there, and masks of quantiles at 0."""
     level, zero, below = levels  # P(theta = 0), and P(theta < 0) if it is not 0
     nonzero = xp.high(1.0 - zero, 1e-290)
     under = nonzero * below

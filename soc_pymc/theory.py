@@ -108,8 +108,8 @@ def poisson_bound(
     Examples
     --------
     >>> true, estimate = (lambda y, m=m: y * np.log(m / (1 + m)) - np.log(1 + m) for m in (1, 1.1))
-    >>> found = poisson_bound(true, estimate, 1.0, rho=0.01, highest=60)
-    >>> found["error"] <= found["bound"]
+    >>> result = poisson_bound(true, estimate, 1.0, rho=0.01, highest=60)
+    >>> result["error"] <= result["bound"]
     True
     """
     size = POSITIVE(exposure, "exposure") ** order

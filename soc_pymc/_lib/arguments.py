@@ -109,7 +109,7 @@ POSITIVE = Real(above=0)
 PROBABILITY = Real(above=0, below=1)
 
 
-def path_of(value: Any, name: str = "path", error: Refusal = FitError) -> str:
+def path_of(value: Any, name: str, error: Refusal = FitError) -> str:
     """The name of a file or folder as text, from str or `pathlib.Path`."""
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     if isinstance(text, str) and text and "\0" not in text:
@@ -139,7 +139,7 @@ def numbers_of(
         raise error(f"{name}={shown(value)} must be {expected}") from None
 
 
-def refuse_beyond_memory(size: float, what: str, remedy: str, error: Refusal = FitError) -> None:
+def refuse_beyond_memory(size: float, what: str, remedy: str) -> None:
     """Refuse `size` bytes beyond this machine's memory; the error names cause and remedy."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -147,4 +147,4 @@ def refuse_beyond_memory(size: float, what: str, remedy: str, error: Refusal = F
         return
     if size > memory:
         needs = f"{what} take {size / 1e9:,.0f} GB"
-        raise error(f"{needs}, and this machine has {memory / 1e9:,.0f} GB of memory: {remedy}")
+        raise FitError(f"{needs}, and this machine has {memory / 1e9:,.0f} GB of memory: {remedy}")

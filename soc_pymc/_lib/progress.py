@@ -82,11 +82,11 @@ def phase(
         clears = console.is_terminal or console.is_jupyter
         done = "{task.completed:,.0f}" + (" of {task.total:,.0f} " if total else " ") + unit
         texts = ("{task.description}", done if unit else "", "{task.fields[note]}")
-        title_column, *others = (rich.TextColumn(text, markup=False) for text in texts)
-        columns = title_column, rich.BarColumn(20), *others
-        left = rich.TimeRemainingColumn(elapsed_when_finished=True)
+        title_column, *text_columns = (rich.TextColumn(text, markup=False) for text in texts)
+        columns = title_column, rich.BarColumn(20), *text_columns
+        time_left = rich.TimeRemainingColumn(elapsed_when_finished=True)
         with rich.Progress(
-            *columns, left, console=console, transient=clears, redirect_stdout=False
+            *columns, time_left, console=console, transient=clears, redirect_stdout=False
         ) as bar:
             bar.add_task(title, total=total, note="")
             yield Phase(bar)

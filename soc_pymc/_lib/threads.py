@@ -49,7 +49,8 @@ def ordered_map[Block, Result](
     Inside another call's thread, and with a single block, the caller does all work. After an error
     or an interrupt no further block is begun; `ended` tells long work on others.
     """
-    number, blocks = 1 if getattr(_worker, "busy", False) else threads(), iter(blocks)
+    number = 1 if getattr(_worker, "busy", False) else threads()
+    blocks = iter(blocks)
     head = list(islice(blocks, 2))
     function = one_blas_thread(function)  # for each block: a suspended generator holds no limit
     if number == 1 or len(head) < 2:

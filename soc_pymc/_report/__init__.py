@@ -84,11 +84,11 @@ def report(
     with extrapolation_reported():  # the overview has warned of far scores, for all items
         sample = overview.sample.items
         # clusters of a sample may have one item each
-        same = same_items(fit, stats)
-        result = checks_of(fit, sample, names, seed, _REPLICATED, progress, items, same)
+        made_fit = same_items(fit, stats)
+        result = checks_of(fit, sample, names, seed, _REPLICATED, progress, items, made_fit)
         options = {"out": os.fspath(out), "by": names, "title": title, "threshold": threshold}
         with phase("writing the page", enabled=progress):
-            text = render(fit, items, stats, overview, result, options | {"seed": seed}, same)
+            text = render(fit, items, stats, overview, result, options | {"seed": seed}, made_fit)
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target

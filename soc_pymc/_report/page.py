@@ -41,7 +41,7 @@ _PROBS = (0.05, 0.1, 0.95)
 
 def render(
     fit: Fit, items: Items, stats: Statistics, overview: Overview, check: CheckResult,
-    options: Mapping[str, Any], same: bool,
+    options: Mapping[str, Any], made_fit: bool,
 ) -> str:  # fmt: skip
     """Return the page; all text in it is escaped, invisible characters too."""
     environment = Environment(
@@ -68,7 +68,7 @@ def render(
         sampled=f"all {n:,} items" if n == overview.n else f"a random {n:,} of {total}",
         in_short=in_short(fit, stats, overview, threshold),
         fitted=_fitted(fit, items, stats),
-        same=same,
+        made_fit=made_fit,
         far=overview.far,
         curves=picture_of(plots.plot_curves, fit, PROB, height=5.8, panels=(3, 2)),
         curve_table=curve_table(fit, overview.sample.columns["score"]),
@@ -98,11 +98,11 @@ def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
     statistics = Markup(stats._repr_html_())  # it escapes all text
     roles = arguments_of(items.roles)
     columns = table("Items", [(role, repr(name)) for role, name in roles.items()])
-    made = [columns, statistics, table("Fit", rows)]
+    tables = [columns, statistics, table("Fit", rows)]
     if fit.selection is not None:
         priors = fit.selection.drop(columns="chosen")
-        made.append(table("Choice of the prior", priors.values.tolist(), [*map(str, priors)]))
-    return made
+        tables.append(table("Choice of the prior", priors.values.tolist(), [*map(str, priors)]))
+    return tables
 
 
 def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:
@@ -135,7 +135,7 @@ def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
 
 
 def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> Markup:
-    """Return a table of the page, with numbers as `print` shows those of a result."""
+    """Return a table of the page, whose numbers look as in a printed result."""
     text = [[number(x) if isinstance(x, float) else x for x in row] for row in rows]
     return Markup(html_table(title, text, head))  # it escapes all text
 
@@ -164,8 +164,7 @@ def curve_table(fit: Fit, score: Any) -> Markup:
     share = {P_ZERO: drawn[P_ZERO]} if fit.prior.zero else {}
     banded = bands(drawn[["mean"]].assign({"sd": sd, **share}), PROB)
     head = ["score", "items up to it"]
-    known = has_score(fit.data.attrs)
-    places = scores.tolist() if known else ["none"]
+    places = scores.tolist() if has_score(fit.data.attrs) else ["none"]
     columns = [places, [f"{np.mean(score <= t):.0%}" for t in scores]]
     names = "E(theta | score)", "sd(theta | score)", "P(theta = 0 | score)"
     for name, curve in zip(names, ("mean", "sd", *share), strict=False):
@@ -182,10 +181,10 @@ def in_short(fit: Fit, stats: Statistics, overview: Overview, threshold: float |
     explained = _percent(fit, quantities.r_squared(fit, stats))
     removed = _percent(fit, 1 - reduction.data["ratio"])
     above = f"of {overview.n:,} items lie above {threshold or 0.0:.12g} with a probability of more"
-    before = "calibrated score" if has_score(fit.data.attrs) else "mean of all items"
+    estimate = "calibrated score" if has_score(fit.data.attrs) else "mean of all items"
     return [
         f"The calibrated score explains {explained} of how theta varies among items.",
-        f"The items' own {outcomes} remove {removed} of the mean squared error that the {before} "
+        f"The items' own {outcomes} remove {removed} of the mean squared error that the {estimate} "
         "has by itself.",
         *(f"{n:,} {above} than {p:.0%}." for p, n in sorted(overview.above.items())),
     ]
@@ -203,11 +202,11 @@ def item_tables(
 ) -> Iterator[tuple[str, Markup]]:
     """Yield lists of items, each with a sentence."""
     lists, outcome = overview.lists, posterior_of(fit).outcome
-    best = _ranked("Highest posterior mean", fit, lists[BY_MEAN], by, "mean")
-    yield "The best guesses, regardless of their uncertainty.", best
-    cautious = _ranked("Highest 10% quantile", fit, lists[BY_LOW_QUANTILE], by, "10% quantile")
-    why = "Theta is above the 10% quantile with a probability of 90%, so items about which little"
-    yield f"{why} is known rank lower.", cautious
+    by_mean = _ranked("Highest posterior mean", fit, lists[BY_MEAN], by, "mean")
+    yield "The best guesses, regardless of their uncertainty.", by_mean
+    by_quantile = _ranked("Highest 10% quantile", fit, lists[BY_LOW_QUANTILE], by, "10% quantile")
+    text = "Theta is above the 10% quantile with a probability of 90%, so items about which little"
+    yield f"{text} is known rank lower.", by_quantile
     if threshold is None:
         return
     rows, words = lists[BY_LOSS], outcome.words

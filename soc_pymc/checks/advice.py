@@ -118,8 +118,8 @@ def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[R
     """Remedies that gain more than chance: of columns alone if no test is off."""
     remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or departing else ())]
     if failed:  # new items stray a little as a whole, by the error of the curves
-        again = "The curves are off for all items: if others made the fit, fit again with these."
-        remedies.append((gains.overall(), again))
+        refit = "The curves are off for all items: if others made the fit, fit again with these."
+        remedies.append((gains.overall(), refit))
     return sorted((pair for pair in remedies if pair[0] > 0), key=lambda pair: -pair[0])
 
 

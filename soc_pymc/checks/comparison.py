@@ -323,10 +323,11 @@ def _check_columns(fits: Mapping[str, Fit]) -> None:
 
 
 def other_total(fit: Fit, rows: Observations) -> str:
-    """Return a total in which rows differ from the items that made a fit, as far as it has them."""
+    """Return a total of rows that is not that of the fit's items; empty if those it has agree."""
     groups = [fit.data[g] for g in ("constant_data", "observed_data") if g in fit.data.children]
     bins = {str(key): values for group in groups for key, values in group.data_vars.items()}
-    columns, outcome = {**rows.columns, "n_items": np.ones(len(rows.n))}, posterior_of(fit).outcome
+    outcome = posterior_of(fit).outcome
+    columns = {**rows.columns, "n_items": np.ones(len(rows.n))}
     if outcome.observed in bins and not outcome.whole:  # bins have the means
         bins[outcome.observed] = bins[outcome.observed] * bins["n_items"]
     for key in ("n_items", outcome.observed, *([outcome.size] if outcome.sizes_add else [])):

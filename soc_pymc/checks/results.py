@@ -28,7 +28,7 @@ Findings = list[dict[str, Any]]  # rows of a table
 def finding(
     what: str, where: str, value: float, p: float = np.nan, verdict: str = "", n: int | None = None
 ) -> dict[str, Any]:
-    """Return a row of a table, whose verdict follows from all p-values unless it has one."""
+    """Return a row of a table; one without a verdict gets it from all p-values of the table."""
     return {"what": what, "where": where, "n": n, "value": value, "p": p, "verdict": verdict}
 
 
@@ -137,7 +137,7 @@ def number(value: float) -> str:
 
 
 def p_value(value: float) -> str:
-    """Format a p-value with as many digits as show on which side of a verdict's bound it lies."""
+    """Format a p-value with enough digits to show on which side of a verdict's bound it lies."""
     if value < _SMALLEST:
         return f"< {_SMALLEST:.0e}"
     digits = 1

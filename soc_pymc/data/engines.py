@@ -140,8 +140,8 @@ def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score")
     keyed = functions()["score_cell"](clipped, lookup.grid.floor, lookup.grid.steps)
     table = table.mutate(**{f"{prefix}cell": keyed})
     joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
-    passed = ((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
-    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + reduce(add, passed)})
+    cuts_below = ((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
+    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + reduce(add, cuts_below)})
 
 
 def repeated_scores(

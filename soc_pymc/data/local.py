@@ -99,7 +99,8 @@ class Local:
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Validate and sum blocks, in their order, so that sums do not depend on threads."""
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
-        folds, pile = self._folds.number, Pile(outcome.tables["part"].keys, outcome.sums("part"))
+        folds = self._folds.number
+        pile = Pile(outcome.tables["part"].keys, outcome.sums("part"))
         names = [*outcome.margins, *["joint"] * (most_joint > 0)]
         cells = {name: GroupSum(outcome, name) for name in names}
 
@@ -353,7 +354,7 @@ def _sorted(score, outcome, size, number, shift):  # type: ignore[no-untyped-def
 def in_order(
     score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:
-    """Numbers of items, part times bins plus bin, and the items, nearly in their order."""
+    """Row numbers (part times bins plus bin) and the items, nearly sorted by these numbers."""
     number, grid = np.empty(len(score), np.int64), lookup.grid
     ends, steps = (lookup.low, lookup.high), (grid.floor, grid.steps, lookup.lowest)
     _number(score, part, bins, (lookup.edges, lookup.below, ends, steps, lookup.most), number)

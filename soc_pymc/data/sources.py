@@ -76,14 +76,15 @@ def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]
     """The selected columns, each exactly once; all if none are named."""
     names = [str(name) for name in available]
     selected = names if columns is None else list(columns)
-    times, lower, problems = Counter(names), {name.lower(): name for name in names}, {}
+    occurrences, problems = Counter(names), {}
+    by_lower_case = {name.lower(): name for name in names}
     listed = ", ".join(map(repr, names[:_MOST_NAMES])) + ", ..." * (len(names) > _MOST_NAMES)
     for column in selected:
-        if times[column] > 1:
-            problems[column] = f"occurs {times[column]} times: rename or drop the others"
-        elif not times[column]:
-            close = difflib.get_close_matches(column.lower(), list(lower), n=1)
-            hint = f": did you mean {lower[close[0]]!r}?" if close else ""
+        if occurrences[column] > 1:
+            problems[column] = f"occurs {occurrences[column]} times: rename or drop the others"
+        elif not occurrences[column]:
+            close = difflib.get_close_matches(column.lower(), list(by_lower_case), n=1)
+            hint = f": did you mean {by_lower_case[close[0]]!r}?" if close else ""
             problems[column] = f"is missing; the table has {listed or 'no columns'}{hint}"
     if problems:
         raise ItemsError("\n".join(f"column {name!r} {text}" for name, text in problems.items()))
@@ -133,7 +134,7 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
     import pyarrow as pa
 
     if kind_of(source) in ("pandas", "polars"):
-        source = source[chosen(source.columns, columns)]  # others may not fit into Arrow
+        source = source[chosen(source.columns, columns)]  # other columns may not fit
     if kind_of(source) == "pandas":
         return pa.Table.from_pandas(source, preserve_index=False)
     table = pa.table(source)
@@ -147,7 +148,7 @@ def batches(
     with readable(source):
         table = table.select(*chosen(table.columns, columns))
         backend = table.get_backend()
-        if backend.name == "duckdb":  # Ibis calls a method that it has deprecated, for a newer one
+        if backend.name == "duckdb":  # Ibis calls a method that DuckDB has deprecated
             relation = backend._to_duckdb_relation(table)
             parts = getattr(relation, "to_arrow_reader", relation.fetch_arrow_reader)(size)
         else:

@@ -291,13 +291,13 @@ class Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
         pair = self, other
-        mine, its = ({**s.data.attrs, "edges": s.edges.tolist()} for s in pair)
+        options, other_options = ({**s.data.attrs, "edges": s.edges.tolist()} for s in pair)
         for name in _SHARED:
-            one, two = mine.get(name, "none"), its.get(name, "none")
-            if one != two and (name != "folds" or mine["folds_by"] != "column"):
+            value, other_value = options.get(name, "none"), other_options.get(name, "none")
+            if value != other_value and (name != "folds" or options["folds_by"] != "column"):
                 raise StatisticsError(
-                    f"statistics of different {name} cannot be added ({shown(one)} and "
-                    f"{shown(two)}): summarize both with the same options, the second with "
+                    f"statistics of different {name} cannot be added ({shown(value)} and "
+                    f"{shown(other_value)}): summarize both with the same options, the second with "
                     "edges=first.edges"
                 )
         labels = np.unique(np.concatenate([s.data["label"].to_numpy() for s in pair]))

@@ -198,13 +198,13 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
     low, high = scores.score_min, scores.score_max
     if low == high:
         return np.empty(0)
-    same, none = high - low <= _SAME * max(abs(low), abs(high)), not scores.weight.sum() > 0
-    if same or none:
+    rounding_alone = high - low <= _SAME * max(abs(low), abs(high))
+    if rounding_alone or not scores.weight.sum() > 0:
         scan(reader.items)  # first, as it names all problems of the items
         raise ItemsError(
             f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
             f"to {digits(high)}; round them to one score, or give scores that differ"
-            if same
+            if rounding_alone
             else f"bins of equal {equal} are not possible: all of it is 0"
         )
     atoms = _atoms(reader, scores)

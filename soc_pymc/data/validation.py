@@ -97,7 +97,8 @@ class _Problem(NamedTuple):
 def _problems_of(table: Any, roles: Mapping[str, str], outcome: Outcome) -> Iterator[_Problem]:
     """All possible problems of a row."""
     for role, column in roles.items():
-        rule, value, crossed = bounds_of(role), table[role], len(key_roles(roles)) > 1
+        rule, value = bounds_of(role), table[role]
+        crossed = len(key_roles(roles)) > 1
         conditions = _bad_numbers(rule, value) if rule else _bad_labels(role, value, crossed)
         for condition, what in conditions:
             yield _Problem(condition, role, column, what)
@@ -150,9 +151,9 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
         lowest = value.order_by("value").limit(_SHOWN).to_pyarrow()["value"].to_pylist()
         texts = (repr(v[:20]) if isinstance(v, str) else digits(v) for v in lowest)
         shown = f" ({', '.join(texts)}{', ...' * (len(lowest) == _SHOWN)})"
-    are, these = ("is", "this row") if bad == 1 else ("are", "these rows")
-    counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {are}"
-    return f"{counted} {problem.what}{shown}; {_needs(problem.role)}: fix or drop {these}"
+    verb, rows = ("is", "this row") if bad == 1 else ("are", "these rows")
+    counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {verb}"
+    return f"{counted} {problem.what}{shown}; {_needs(problem.role)}: fix or drop {rows}"
 
 
 # pandas has floats where whole numbers are missing

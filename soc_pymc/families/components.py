@@ -75,7 +75,7 @@ class Relative(NamedTuple):
 def inverse_trigamma(value: ArrayLike) -> Floats:
     """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is nearly linear."""
     v = np.asarray(value, dtype=float)
-    x = np.where(v > 1.0, 1.0 / np.sqrt(v), 0.5 + 1.0 / v)  # nearly, at both ends
+    x = np.where(v > 1.0, 1.0 / np.sqrt(v), 0.5 + 1.0 / v)  # close at both ends
     for _ in range(5):
         trigamma = special.polygamma(1, x)
         x = x + trigamma * (1.0 - trigamma / v) / special.polygamma(2, x)
@@ -258,7 +258,7 @@ NORMALS = Components(
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
-    """Fill a and b by Newton's method on their logarithms, from what holds where both are large."""
+    """Fill a and b by Newton's method on their logarithms, from the limit of large shapes."""
     for i in range(len(location)):
         odds = math.exp(location[i])
         p = (1.0 + odds) / variance[i] + 0.5 * odds / (1.0 + odds)
@@ -337,11 +337,11 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     logit_mean, log_spread = curves.T
     a, b = FAMILIES["Beta"].parameters(np.clip(logit_mean, -_LOGITS, _LOGITS), log_spread, ARRAYS)
     step = (z[1] - z[0]) * frame.spread
-    large = betas_of_logit(frame.location, (WIDTH**2 + _ROUNDED) * frame.spread**2)
-    middle = special.psi(b) - special.psi(large[1])
+    component = betas_of_logit(frame.location, (WIDTH**2 + _ROUNDED) * frame.spread**2)
+    middle = special.psi(b) - special.psi(component[1])
     # the sum of both centres is that of the components
-    upper = _on_lattice(a, large[0] - a, middle, step, len(z))
-    lower = _on_lattice(b, large[1] - b, middle, step, len(z))
+    upper = _on_lattice(a, component[0] - a, middle, step, len(z))
+    lower = _on_lattice(b, component[1] - b, middle, step, len(z))
     size = upper.shape[1]
     probability = np.zeros((len(a), 2 * size - 1))
     for j in range(size):  # each point of -log T, with all of log S
@@ -357,8 +357,8 @@ def _on_lattice(a: Floats, b: Floats, centre: Floats, step: Floats, reach: int) 
     """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
     edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
     b = np.maximum(b, 1e-300)  # of a component wider than the Beta: the limit, in which S is 1
-    upto = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
-    return np.diff(upto, axis=1, prepend=0.0, append=1.0)
+    below = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
+    return np.diff(below, axis=1, prepend=0.0, append=1.0)
 
 
 def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds: Bounds) -> Floats:
@@ -370,18 +370,18 @@ def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds:
     targets = np.stack([np.zeros(len(variance)), variance], axis=1)
     powers = np.stack([parts.mean, parts.mean**2 + parts.variance], axis=2)
     weight = beta_weights(frame, z, curves)
-    known = weight > _FAINT
+    has_weight = weight > _FAINT
     log = np.log(np.maximum(weight, _FAINT))
     tilt = np.zeros((len(log), 2))
     for _ in range(_TILTS):
         log_tilted = log + (powers @ tilt[..., None])[..., 0]
-        tilted = special.softmax(np.where(known, log_tilted, -np.inf), axis=1)
+        tilted = special.softmax(np.where(has_weight, log_tilted, -np.inf), axis=1)
         moments = np.einsum("nr,nrk->nk", tilted, powers)
         centred = powers - moments[:, None]
         slope = (tilted[..., None] * centred).mT @ centred
         # there is no inverse where the components that have weight have one mean, such as 1
         step = np.linalg.pinv(slope, hermitian=True) @ (targets - moments)[..., None]
-        longest = np.abs(centred @ step)[..., 0].max(axis=1, where=known, initial=0.0)
+        longest = np.abs(centred @ step)[..., 0].max(axis=1, where=has_weight, initial=0.0)
         tilt += step[..., 0] * (_MOST_TILT / np.maximum(longest, _MOST_TILT))[:, None]
         if longest.max() < _TILTED:
             break
@@ -391,8 +391,9 @@ def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds:
     tilted = log + (powers @ tilt[..., None])[..., 0]
     log_ratio = tilted - a[:, None] * log_mean - b[:, None] * log_complement
     # beyond the components that have weight the ratio stays the same
-    ends = (x[:, None] for x in (known.argmax(axis=1), len(z) - 1 - known[:, ::-1].argmax(axis=1)))
-    return np.take_along_axis(log_ratio, np.clip(np.arange(len(z)), *ends), axis=1)
+    low, high = has_weight.argmax(axis=1), len(z) - 1 - has_weight[:, ::-1].argmax(axis=1)
+    component = np.clip(np.arange(len(z)), low[:, None], high[:, None])
+    return np.take_along_axis(log_ratio, component, axis=1)
 
 
 def _law_weights(

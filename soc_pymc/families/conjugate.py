@@ -31,7 +31,7 @@ _FAINT = 1e-10  # components of less weight do not widen the grid
 
 
 class Family(Protocol):
-    """Theta given the score, outcomes given theta; a family writes functions without a body."""
+    """Laws of theta given the score and of outcomes; families write functions without a body."""
 
     name: str
     outcome: Outcome
@@ -200,7 +200,7 @@ class Family(Protocol):
     def gained(
         self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
     ) -> Floats:
-        """E[(theta - cut) if the choice changes]: from an outcome `least`, not where `above`."""
+        """E[theta - cut] over outcomes that turn the choice: from `least`, below it if `above`."""
         # theta's prior weighted by theta has a shape `a` one higher
         plain, weighted = (self.below(least, size, shape, b) for shape in (a, a + 1.0))
         mean = self.mean(a, b)

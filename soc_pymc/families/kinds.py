@@ -29,7 +29,7 @@ _TRIALS = (
 
 
 class OutcomeForms(Protocol):
-    """Functions of outcomes `y` and sizes (n,) of one kind; bodies are of counts and successes."""
+    """Functions of outcomes `y` and sizes (n,) of one kind; bodies serve counts and successes."""
 
     scale: Scale  # on which regressions are linear
     longest: float = 1.0  # step of their coefficients
@@ -60,7 +60,7 @@ class OutcomeForms(Protocol):
     # --- doubts about the noise
 
     def doubt(self, table: Callable[[str], Columns]) -> str:
-        """Describe what tables of sums say against this kind's noise; empty if nothing."""
+        """Describe the evidence in tables of sums against this kind's noise; empty if none."""
         return ""
 
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
@@ -77,7 +77,7 @@ class OutcomeForms(Protocol):
         """Log probability (density) of outcomes, (n,), in nats."""
 
     def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
-        """Base of percentages of gains in log likelihood, (n,), >= 0."""
+        """Denominator of percentage gains in log likelihood, (n,), >= 0."""
         return -self.log_likelihood(y, size, theta)
 
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
@@ -118,7 +118,7 @@ class OutcomeForms(Protocol):
     # --- calibration of the score
 
     def pooled_rate(self, total: float, weight: float) -> float:
-        """Mean outcome; of no events half an event, where a likelihood would be 0."""
+        """Mean outcome; half an event stands for none, for which a likelihood would be 0."""
         low, high = self.scale.low * weight + 0.5, self.scale.high * weight - 0.5
         return min(max(total, low), high) / weight
 

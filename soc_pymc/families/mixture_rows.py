@@ -22,7 +22,7 @@ _LEAST_DENSITY = np.float32(1e-37)  # for a draw far from the data, single preci
 def cell_points(
     family: Family, cells: Columns, variance: Floats
 ) -> tuple[Ints, tuple[Floats, Floats], Floats]:
-    """Cell, outcome and size, and items of points: one a cell, or two with its moments."""
+    """Cells, outcomes with sizes, and items of points: one for a cell, or two with its moments."""
     power, least = family.outcome.size_power, family.outcome.validity.outcome.least
     n, letter = cells["n"].astype(float), "N" if power == 1 else "w"
     y, size = cells["sum_y"] / n, cells[f"sum_{letter}"] / n

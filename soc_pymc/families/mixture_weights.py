@@ -161,8 +161,8 @@ class WeightForms:
     @property
     def arrays(self) -> tuple[Floats, ...]:
         """All arrays, of which `made_of` makes the forms again."""
-        others = self.base, self.tilts, self.functions, self.mean, self.variance
-        return np.stack(self.bounds), *others
+        arrays = self.base, self.tilts, self.functions, self.mean, self.variance
+        return np.stack(self.bounds), *arrays
 
     @staticmethod
     def made_of(law: Law, bounds: Floats, *arrays: Floats) -> "WeightForms":

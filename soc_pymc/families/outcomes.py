@@ -129,7 +129,7 @@ class Outcome:
     forms: OutcomeForms  # functions only of outcomes
     whole: bool = True  # outcomes are whole numbers, with step functions as predictive cdfs
     positive: bool = True  # theta is positive, with logarithmic curves and pictures
-    relative: bool = False  # the spread of theta is told as a share of its mean
+    relative: bool = False  # the spread of theta is reported as a share of its mean
     direct: bool = False  # an outcome is itself the estimate of theta
     sizes_add: bool = True  # a larger size is more informative, and means are over units of size
     size_power: int = 1  # of the size in sums: N of counts, s^2 of values

@@ -27,7 +27,7 @@ from .special_functions import beta_tail, log_negative_binomial
 
 _NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson without visible noise
 _SHARP = 1e10  # shape from which a Gamma is Normal in the signed root of its deviance
-_NO_GAMMA = 1e100  # shape of a Gamma that has none
+_NO_GAMMA = 1e100  # shape from which a negative binomial is a Poisson
 _TINY = -690.0  # log of the numbers below which the cdf of a Gamma is computed from its logarithm
 _LEAST_SHAPE = 1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
 _MOST_EVENTS = 1e18  # expected of an item: more than this numpy cannot draw

@@ -41,7 +41,7 @@ class RowValues:
     dtype: type[np.number[Any]]  # of outcomes
 
     def predictors(self, draws: Mapping[str, Floats]) -> list[Floats]:
-        """What each list of matrices adds up to, (draws, rows)."""
+        """Sums of the matrices times the draws, (draws, rows), for each list of matrices."""
         return [
             sum(
                 (matrix @ draws[name].reshape(-1, matrix.shape[1]).T).T
@@ -71,8 +71,8 @@ class RowValues:
         drawn = self.data.draw(*self.predictors(draws), np.random.default_rng(seed))
         return np.asarray(drawn if self.dtype is np.float64 else np.clip(drawn, 0.0, _LARGEST))
 
-    def used(self, draws: xr.Dataset) -> dict[str, Floats]:
-        """The variables that are needed."""
+    def variables(self, draws: xr.Dataset) -> dict[str, Floats]:
+        """Draws of the variables that have a matrix."""
         return flat(draws, [name for matrices in self.matrices for name in matrices])
 
 
@@ -101,10 +101,10 @@ def arviz_groups(
 ) -> dict[str, xr.Dataset]:
     """Densities, prior and predictive draws, and totals of the likelihood's rows, by group."""
     prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(seed))
-    rows, used = _row_values(built), {*ancestors(built.model.free_RVs)}
+    rows, inputs = _row_values(built), {*ancestors(built.model.free_RVs)}
     # `pm.sample_posterior_predictive` compares the data that parameters depend on
-    known = {data.name: data.get_value() for data in built.model.data_vars if data in used}
-    constant = labelled(built.model, known, sample_dims=())
+    values = {data.name: data.get_value() for data in built.model.data_vars if data in inputs}
+    constant = labelled(built.model, values, sample_dims=())
     groups = {"prior": prior, "constant_data": constant}
     n, dim, name = stats.data["n"].to_numpy(), "bin", built.observed
     if built.mixture or not np.array_equal(built.pilot.rows.n, n[n > 0]):  # rows are not bins
@@ -121,13 +121,13 @@ def arviz_groups(
         number = len(built.score)
         blocks = min(number, max(1, _MOST // (posterior.sizes["chain"] * posterior.sizes["draw"])))
         starts = np.arange(blocks) * number // blocks
-        values = partial(rows.log_likelihood, rows.used(posterior), starts)
+        log_likelihood = partial(rows.log_likelihood, rows.variables(posterior), starts)
         names = (name, dim) if blocks == number else (f"{name}_by_block", "block")
-        of_rows = _later(*names, posterior, blocks, float, values)
+        of_rows = _later(*names, posterior, blocks, float, log_likelihood)
         groups["log_likelihood"] = of_rows.merge(likelihood)
     if not built.mixture:
-        few = prior.isel(draw=slice(_FEW))
-        groups["prior_predictive"] = _replicates(rows, few, name, dim, seed)
+        first_draws = prior.isel(draw=slice(_FEW))
+        groups["prior_predictive"] = _replicates(rows, first_draws, name, dim, seed)
         groups["posterior_predictive"] = _replicates(rows, posterior, name, dim, seed)
     return groups
 
@@ -138,7 +138,7 @@ def _replicates(rows: RowValues, draws: xr.Dataset, name: str, dim: str, seed: i
     most = min(_MOST // number, max(_FEW, _MOST_DRAWN // rows.data.number_of_cells))
     per_chain = min(size, max(1, most // chains))
     thinned = draws.isel(draw=np.arange(per_chain) * size // per_chain)
-    totals = partial(rows.totals, rows.used(thinned), [seed, chains])
+    totals = partial(rows.totals, rows.variables(thinned), [seed, chains])
     return _later(name, dim, thinned, number, rows.dtype, totals)
 
 

@@ -40,11 +40,11 @@ class _BlockRows(NamedTuple):
     """Rows of every block of clusters."""
 
     curvature: RowCurvature
-    row: Ints  # the problem's
+    row: Ints  # numbers among the rows of the problem
     block: Ints
 
     def part(self, members: Any) -> "_BlockRows":
-        """Some of these rows."""
+        """Rows that are members."""
         curvature = RowCurvature(*(values[..., members] for values in self.curvature))
         return _BlockRows(curvature, self.row[members], self.block[members])
 
@@ -54,7 +54,7 @@ class _BlockRows(NamedTuple):
         return np.concatenate(slopes), linalg.block_diag(*information)
 
     def factor(self, designs: Sequence[Floats], precision: Floats) -> Floats:
-        """`excess` of these coefficients."""
+        """Factor of `excess` for the coefficients of both curves' designs."""
         parts = (self.part(self.block == number) for number in np.unique(self.block))
         slopes, informations = zip(*(part.sums(designs) for part in parts), strict=True)
         total = self.sums(designs)[1]
@@ -66,7 +66,7 @@ def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRow
     number = int(stats.table("part")["fold"].max()) + 1
     tables = {name: dict(stats.table(name)) for name in stats._outcome.tables}
     tables = {name: table for name, table in tables.items() if "fold" in table}
-    for table in tables.values():  # a group for each block of each group
+    for table in tables.values():  # blocks within groups become groups
         table["group"] = (table["group"] if built.pilot.labels else 0) * number + table["fold"]
     keys = np.unique(tables["part"]["group"])
     for table in tables.values():

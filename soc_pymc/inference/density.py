@@ -91,9 +91,9 @@ def near_density(built: Problem, space: Space) -> Evaluate:
     chunk = max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
     model = space.model
     values = model.replace_rvs_by_values([model[name] for name in built.predictors])
-    rows, (*at_rows, others) = space.batched([*values, rest_log_density(built, model)])
-    if built.mixture:  # few cells are summed exactly
-        return with_likelihood(built.data.by_draw, others, rows, at_rows, chunk)
+    rows, (*at_rows, other_terms) = space.batched([*values, rest_log_density(built, model)])
+    if built.mixture:  # its few cells are summed exactly
+        return with_likelihood(built.data.by_draw, other_terms, rows, at_rows, chunk)
     curves = pytensor.function([rows], at_rows, mode=mode())
     draws = np.random.default_rng(0).normal(space.start, _WIDE, (_PROBES, space.dim))
     reached = [curves(draws[i : i + chunk]) for i in range(0, _PROBES, chunk)]
@@ -102,24 +102,24 @@ def near_density(built: Problem, space: Space) -> Evaluate:
         for extreme in (np.minimum, np.maximum)
     )
     near = NearRows(built.data, make_surrogates(built.data, low, high))
-    return with_likelihood(near.by_draw, others, rows, at_rows, chunk)
+    return with_likelihood(near.by_draw, other_terms, rows, at_rows, chunk)
 
 
 def with_likelihood(
     likelihood: Callable[..., tuple[Floats, ...]],
-    others: Any,
+    other_terms: Any,
     rows: Any,
     inputs: Sequence[Any],
     chunk: int,
 ) -> Evaluate:
-    """Sum of a log density `others` and a likelihood that gives its slopes in its inputs."""
+    """Sum of a log density `other_terms` and a likelihood that gives its slopes in its inputs."""
     types = [pt.tensor(dtype="float64", shape=(None,) * x.ndim).type for x in inputs]
     wrapped = wrap_py(types, [pt.dvector, *types])(likelihood)
     value, *slopes = wrapped(*inputs)
     # other terms may depend on the inputs too
     likelihood_part = sum((x * slope).sum() for x, slope in zip(inputs, slopes, strict=True))
-    gradient = pt.grad(others.sum() + likelihood_part, rows, consider_constant=slopes)
-    return finite(pytensor.function([rows], [others + value, gradient], mode=mode()), chunk)
+    gradient = pt.grad(other_terms.sum() + likelihood_part, rows, consider_constant=slopes)
+    return finite(pytensor.function([rows], [other_terms + value, gradient], mode=mode()), chunk)
 
 
 def finite(function: Any, chunk: int = CHUNK) -> Evaluate:
@@ -186,7 +186,7 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     model, number = space.model, len(built.score)
     variables = [model[name] for part in built.coefficients for name in part.names]
     values = model.replace_rvs_by_values([pt.concatenate(variables)])
-    rows, (coefficients, others) = space.batched([*values, rest_log_density(built, model)])
+    rows, (coefficients, other_terms) = space.batched([*values, rest_log_density(built, model)])
     start = pytensor.function([rows], coefficients, mode=mode())(space.start[None])
     gap = coefficients - start
     # rows of the first curve, then of the second
@@ -210,7 +210,7 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     near += by[0] * moves[0] + by[1] * moves[1] + by_both * moves[0] * moves[1]
     near += 0.5 * (by_first * moves[0] ** 2 + by_second * moves[1] ** 2)
     remainder = number / bins.shape[1] * (exact - near).sum(axis=1)
-    logp = others + value.sum() + quadratic + remainder
+    logp = other_terms + value.sum() + quadratic + remainder
     return finite(pytensor.function([rows], [logp, pt.grad(logp.sum(), rows)], mode=mode()))
 
 

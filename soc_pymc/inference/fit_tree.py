@@ -154,7 +154,7 @@ def bin_table(
     sums = {str(name): data[name].to_numpy()[occupied] for name in outcome.sums("part")}
     columns[outcome.size], observed = outcome.of_bins(sums)
     bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})
-    for axis in (axis for axis in axes if axis.scale == RANK):  # they are equal
+    for axis in (axis for axis in axes if axis.scale == RANK):  # all have one table
         for name in ("score", "fraction"):
             bins[f"rank_{name}"] = "rank", np.array(getattr(axis, name))
     return bins, xr.Dataset({outcome.observed: ("bin", observed)})
@@ -180,14 +180,14 @@ def conventional(tree: xr.DataTree) -> xr.DataTree:
     labels = {dim: values for data in groups.values() for dim, values in data.coords.items()}
     library = {"inference_library": "soc_pymc", "inference_library_version": __version__}
     for name, data in groups.items():
-        lacking = [d for d in data.dims if d not in data.coords and d in labels]
-        known = {d: labels[d].to_numpy() for d in lacking if len(labels[d]) == data.sizes[d]}
+        unlabelled = [d for d in data.dims if d not in data.coords and d in labels]
+        words = {d: labels[d].to_numpy() for d in unlabelled if len(labels[d]) == data.sizes[d]}
         numbers = {d: np.arange(size) for d, size in data.sizes.items() if d not in data.coords}
         attrs = make_attrs(library, sample_dims=[d for d in SAMPLED if d in data.dims])
-        groups[name] = data.assign_coords({**numbers, **known}).assign_attrs(attrs)
-    made = xr.DataTree.from_dict(groups)
-    made.attrs = dict(tree.attrs)
-    return made
+        groups[name] = data.assign_coords({**numbers, **words}).assign_attrs(attrs)
+    completed = xr.DataTree.from_dict(groups)
+    completed.attrs = dict(tree.attrs)
+    return completed
 
 
 # --- densities of draws ---------------------------------------------------------------------------
@@ -202,18 +202,18 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
         )
     check_prior(fit.prior, stats)
     tables = bin_table(stats, [fit.axis("mean"), fit.axis("variance")], bool(fit.atoms))
-    others = [
+    differences = [
         str(name)
         for group, table in zip(("constant_data", "observed_data"), tables, strict=True)
         for name, values in table.items()
         if not _same(values.to_numpy(), fit.data[group][str(name)].to_numpy())
     ]
     if (stats.groups if fit.prior.groups else ()) != fit.groups:
-        others.append("groups")
-    if others:
+        differences.append("groups")
+    if differences:
         raise FitError(
-            f"the statistics are not those of the fit ({', '.join(others)} differ): give those "
-            "that it was made from"
+            f"the statistics are not those of the fit ({', '.join(differences)} differ): give "
+            "those that it was made from"
         )
     prior, likelihood = (
         np.sum([x.sum(x.dims[2:]).to_numpy() for x in fit.data[name].data_vars.values()], axis=0)
@@ -223,6 +223,6 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
 
 
 def _same(values: Floats, stored: Floats) -> bool:
-    """True if both machines' numbers are the same but for rounding."""
+    """Return True if numbers, perhaps of two machines, are the same but for rounding."""
     same_shape = values.shape == stored.shape
     return same_shape and np.allclose(values, stored, rtol=_SAME, atol=0.0, equal_nan=True)

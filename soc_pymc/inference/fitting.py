@@ -80,7 +80,7 @@ def _run(
     nuts = isinstance(method, NUTS)
     with phase("fit: pilot and model", enabled=progress):
         built = problem.build(stats, prior, full=nuts or model is not None)
-        if model is not None:  # has the coordinates of this Laplace start
+        if model is not None:  # in the coordinates of the same Laplace start
             built = problem.extended(built, model)
     run: Any = run_nuts if nuts else run_variational
     groups, verdict = run(built, method, progress)

@@ -60,9 +60,7 @@ class Densities:
         return np.asarray(self.weights(rows)[0] - self.bound(rows)[0])
 
 
-def densities_of(
-    built: Problem, space: Space, rng: np.random.Generator, draws: int = 0
-) -> Densities:
+def densities_of(built: Problem, space: Space, rng: np.random.Generator, draws: int) -> Densities:
     """The densities of a problem; `rng` is for the noise of levels."""
     if not built.pilot.levels:
         near = near_density(built, space)

@@ -214,22 +214,24 @@ def _repaired(
     densities: Densities, draws: _Draws, size: int, rng: np.random.Generator
 ) -> tuple[_Draws, str]:
     """Draws, annealed where the Gaussian is poor, with words for the status."""
-    best, last, words = draws, draws, ""
+    chosen = latest = draws
+    words = ""
     location, factor = draws.location, draws.factor
     for enough, number in zip((densities.fewest, _ENOUGH), _ANNEALED, strict=True):
-        k, ess = last.quality
+        k, ess = latest.quality
         if k <= PARETO_K and ess >= enough:
             break
         moves = annealed(densities.bound, location, factor, size, number, rng)
-        last = _Draws(location, factor, *moves)
-        last = replace(last, log_weight=last.log_weight + densities.gap(last.points()))
-        k = last.quality[0]
+        latest = _Draws(location, factor, *moves)
+        gap = densities.gap(latest.points())
+        latest = replace(latest, log_weight=latest.log_weight + gap)
+        k = latest.quality[0]
         # effective samples are not compared: draws that missed a tail overstate their own
-        if k <= PARETO_K or k < best.quality[0]:
-            best, words = last, _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
+        if k <= PARETO_K or k < chosen.quality[0]:
+            chosen, words = latest, _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
         if not k <= PARETO_K:
-            location, factor = _refined(last)
-    return best, words
+            location, factor = _refined(latest)
+    return chosen, words
 
 
 # --- importance weights ---------------------------------------------------------------------------

@@ -240,8 +240,8 @@ class CalibrationDisplay:
         # not clipped: a point at 0 or 1 is complete
         panel.errorbar(self.bins["p"], share, yerr=bars, clip_on=False, **points)
         panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        each = f"{self.prob:.0%}"
-        title = f"Calibration curve, {each} band of the whole curve\ndots: bins, {each} intervals"
+        prob = f"{self.prob:.0%}"
+        title = f"Calibration curve, {prob} band of the whole curve\ndots: bins, {prob} intervals"
         style.finish(panel, title, "predicted probability", "share of the positive class")
         self.ax_, self.figure_ = panel, panel.figure  # type: ignore[assignment]
         return self

@@ -49,7 +49,8 @@ def panels(
 
 def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True, fontsize: int = 10) -> None:
     """Set title, labels, a legend above the axes, a light grid behind the data, and no box."""
-    labels, lines = ax.get_legend_handles_labels()[1] if legend else [], 0
+    labels = ax.get_legend_handles_labels()[1] if legend else []
+    lines = 0
     if labels and ax.figure.get_layout_engine() is None:  # nothing makes room outside the axes
         ax.legend(**FRAMELESS)
     elif labels:

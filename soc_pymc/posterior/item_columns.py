@@ -72,7 +72,7 @@ def in_chunks(
     values: Callable[[Columns], Any], step: int, columns: Columns, title: str = "",
     progress: bool | None = False,
 ) -> Floats:  # fmt: skip
-    """Values of all items, (values, n), in threads, because scipy's functions release the lock."""
+    """Compute values of all items, (values, n), in threads: SciPy releases the lock."""
     chunks = parts(title, len(columns["score"]), step, progress)
     rows = ordered_map(lambda chunk: np.asarray(values(select(columns, chunk))), chunks)
     return np.concatenate(list(rows), axis=-1)
@@ -87,9 +87,10 @@ def posterior_roles(fit: Fit, items: Items, check: Rule = check_outcomes) -> dic
     roles, items_outcome = items.roles, OUTCOMES[items.kind]
     outcome = family_of(fit.prior).outcome
     if items_outcome is not outcome:
-        known, others = (f"{kind.observed}= and {kind.size}=" for kind in (outcome, items_outcome))
+        kinds = outcome, items_outcome
+        fitted, present = (f"{kind.observed}= and {kind.size}=" for kind in kinds)
         remedy = "give items of the kind that made the fit, or fit these"
-        raise ItemsError(f"the fit's items have {known}, these items have {others}: {remedy}")
+        raise ItemsError(f"the fit's items have {fitted}, these items have {present}: {remedy}")
     if items.score is None and has_score(fit.data.attrs):
         raise ItemsError("the fit's items have a score, and these have none: give them score=")
     names = [role for role in outcome.bounds if role in roles]
@@ -109,9 +110,9 @@ def _check_groupings(
         raise error(f"the fit has curves for each of {len(fit.groups):,} groups, and {remedy}")
     swapped = columns != known and set(columns) == set(known)
     if known and (len(columns) != len(known) or swapped):
-        names, given = (" and ".join(map(repr, labels)) for labels in (known, columns))
+        fitted, present = (" and ".join(map(repr, names)) for names in (known, columns))
         remedy = f"give the items group={(known if len(known) > 1 else known[0])!r}"
-        raise error(f"the fit's groups come from {names}, and these from {given}: {remedy}")
+        raise error(f"the fit's groups come from {fitted}, and these from {present}: {remedy}")
 
 
 def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
@@ -119,9 +120,9 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    text, columns = [table[name].cast(pa.string()) for name in group_roles(roles).values()], {}
-    if text:
-        labels = pc.binary_join_element_wise(*text, CROSS)
+    columns = {}
+    if levels := [table[name].cast(pa.string()) for name in group_roles(roles).values()]:
+        labels = pc.binary_join_element_wise(*levels, CROSS)
         columns["group"] = labels.to_pandas().to_numpy(dtype=object)
     for role, name in roles.items():
         if not is_group(role):

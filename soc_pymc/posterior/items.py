@@ -187,8 +187,8 @@ class _Scoring:
         source, columns = self.items.source, list(self.items.roles.values())
         if not self.out and sources.kind_of(source) not in _COPIED:
             return sources.open_table(source, columns)  # others are copied with all columns
-        every = None if self.items.score else [*sources.column_names(source), NO_SCORE]
-        return sources.open_table(source, every)
+        all_columns = None if self.items.score else [*sources.column_names(source), NO_SCORE]
+        return sources.open_table(source, all_columns)
 
     def _checked_table(self) -> Any:
         """The table, after a check of its columns and of the new names."""
@@ -196,8 +196,8 @@ class _Scoring:
         sources.chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
         with sources.readable(source):
             check_types(self.items, table)
-        existing = {*table.columns, *sources.column_names(source)}
-        if clash := [name for name in self.names if name in existing]:
+        column_names = {*table.columns, *sources.column_names(source)}
+        if clash := [name for name in self.names if name in column_names]:
             remedy = "rename or drop them, or ask for other quantiles"
             columns = ", ".join(map(repr, clash))
             raise ItemsError(f"the table already has the columns {columns}: {remedy}")

@@ -295,9 +295,9 @@ class Posterior:
             by_draws = np.flatnonzero(flagged)
         if len(by_draws):
             rows[:, by_draws] = score(select(columns, by_draws))
-            lacking = by_draws[np.isnan(rows[:, by_draws]).any(axis=0)]
-            if len(lacking):  # the approximation has no digits there
-                rows[:, lacking] = self._by_draws(probs, exact=True)(select(columns, lacking))
+            unsolved = by_draws[np.isnan(rows[:, by_draws]).any(axis=0)]
+            if len(unsolved):  # the approximation has no digits there
+                rows[:, unsolved] = self._by_draws(probs, exact=True)(select(columns, unsolved))
         return np.asarray(rows)
 
     def _on_a_mesh(self, score: Scorer, columns: Columns) -> Floats | None:

@@ -41,7 +41,7 @@ from .sql_text import check_names, text_of
 
 _ALL = 2**62  # a LIMIT without which Postgres computes a column again at every use
 _STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
-_LEAST_EXPONENT = -700.0  # Postgres fails where an exponential is too small for a number
+_LEAST_EXPONENT = -700.0  # PostgreSQL fails where an exponential underflows
 
 
 def posterior_expression(
@@ -324,9 +324,9 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
         sheet.add(good=good & sheet["code"].notnull(), code=sheet["code"].fill_null(0))
         good = sheet["good"]
     sheet.add(good=good.fill_null(False))
-    usual = zip(("t", "y", "n"), values, (MIDDLE, 0.0, 1.0), strict=True)
+    defaults = zip(("t", "y", "n"), values, (MIDDLE, 0.0, 1.0), strict=True)
     # adding 0 makes one key of 0 and -0
-    sheet.add(**{key: ibis.ifelse(sheet["good"], v, other) + 0.0 for key, v, other in usual})
+    sheet.add(**{key: ibis.ifelse(sheet["good"], v, x) + 0.0 for key, v, x in defaults})
     keys = zip(("t", "y", "n"), bounds, strict=True)
     whole = [sheet[key] == sheet[key].floor() for key, bound in keys if bound.whole]
     return sheet.add(good=reduce(and_, whole, sheet["good"])).rows
@@ -369,8 +369,8 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
     meta = described(fit)[0]
     family, numbers = prior_table.FAMILIES[meta["family"]], np.arange(len(levels))
     xp.rows = xp.rows.cross_join(_small_table(soc_number=numbers, soc_level=np.array(levels)))
-    given = xp["level"], xp["p_zero"], xp["below"]
-    start = prior_table.start(family, xp["mean"], xp["variance"], given, xp)
+    shares = xp["level"], xp["p_zero"], xp["below"]
+    start = prior_table.start(family, xp["mean"], xp["variance"], shares, xp)
     xp.add(**dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
     averages = ["mean", "variance", "p_zero"]
     state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]

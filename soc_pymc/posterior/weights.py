@@ -83,7 +83,7 @@ class SmoothWeights:
         self.number = len(self._z) + fit.prior.zero
         # positions on the mean's axis, which reach beyond the outer knots
         low, high = float(self._knots[0]), float(self._knots[-1])
-        reach = _REACH * (high - low) or 1e-9  # one score
+        reach = _REACH * (high - low) or 1e-9  # if there is one score
         ends = (0.0, 1.0) if fit.axis("mean").scale == RANK else (low - reach, high + reach)
         self._grid = np.linspace(*ends, _GRID)
 

@@ -256,12 +256,12 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         parts += [rows.sort_values("value", ascending=False, kind="stable"), sd]
         value, low, high = sd[_ENDS].iloc[0]
         number, interval = int(differs.sum()), f"{prob:.0%} interval"
-        who = f"{number:,} of {len(n):,}" if number else f"None of the {len(n):,}"
-        by_chance = f". About {(1.0 - prob) * len(n):.1f} would by chance, at most" * (number > 0)
+        counted = f"{number:,} of {len(n):,}" if number else f"None of the {len(n):,}"
+        by_chance = f". At most about {(1.0 - prob) * len(n):.1f} would by chance" * (number > 0)
         advice.append(
-            f"{who} levels of {column!r} {'differ' if number > 1 else 'differs'} from all items at "
-            f"equal score: {'the' if number else 'no'} {interval} of the {effect} excludes "
-            f"{neutral:g}{by_chance}. Together the levels differ by a typical {effect} of "
+            f"{counted} levels of {column!r} {'differ' if number > 1 else 'differs'} from all "
+            f"items at equal score: {'the' if number else 'no'} {interval} of the {effect} "
+            f"excludes {neutral:g}{by_chance}. Together the levels differ by a typical {effect} of "
             f"{value:.3g} (one sd; {interval} {low:.3g} to {high:.3g})."
         )
     dataset = xr.Dataset(data, levels, {"effect": effect, "neutral": neutral})
@@ -343,7 +343,7 @@ def sensitivity(
     fit, stats = FIT(fit, "fit"), STATISTICS(stats, "stats")
     from arviz_stats import psense
 
-    from ..inference.fit_tree import draw_densities  # which load PyMC
+    from ..inference.fit_tree import draw_densities  # these load PyMC
     from ..inference.variational import importance
 
     check_draws(fit, "the fit")

@@ -303,12 +303,12 @@ def score_at(
     where = [f"E(theta | t) = {number:.4g}" for number in targets]
     table = result_table(estimates("score", where, np.transpose(scores), prob))
     draws = {"score": (("target", "draw"), scores), "reached": ("target", shares)}
-    beyond = ["fewer than 0.1%" if x > 0.999 else f"{1 - x:.1%}" for x in shares]
+    percents = ["fewer than 0.1%" if x > 0.999 else f"{1 - x:.1%}" for x in shares]
     advice = tuple(
-        f"In {few} of the draws E(theta | t) does not reach {number:.4g} within the fit's scores: "
-        "they enter with the score at the nearer end."
-        for number, share, few in zip(targets, shares, beyond, strict=True)
-        if share < 1
+        f"In {share} of the draws E(theta | t) does not reach {number:.4g} within the fit's "
+        "scores: they enter with the score at the nearer end."
+        for number, reached, share in zip(targets, shares, percents, strict=True)
+        if reached < 1
     )
     data = xr.Dataset(draws, {"target": targets})
     return Result(table, data, advice, "scores at which E(theta | t) reaches a target")

@@ -112,14 +112,18 @@ def test_curves_without_an_exposure_average_over_the_items(example):
 
 @pytest.mark.parametrize("name", ["zeros", "gamma_mixture"])
 def test_variables_of_mixtures_agree(example, name):
-    """Moments are of all theta; the first curve at the knots is that of theta that is not 0."""
+    """Moments are of all theta; the curves at the knots are those of theta that is not 0."""
     fit, score = example(name).fit, np.array([0.02, 0.05, 0.2])
     curves = soc.calibration_curves(fit, score)
-    draws = spline_draws(fit, "log_mean", "mean_knot", np.log(score))
+    names = ("log_mean", "mean_knot"), ("log_cv2", "variance_knot")
+    draws = (spline_draws(fit, *variable, np.log(score)) for variable in names)
+    mean, cv2 = (np.exp(x).reshape(curves["mean"].shape) for x in draws)
     share = curves["p_zero"].to_numpy() if name == "zeros" else np.zeros((1, 1, 1))
     assert ((share >= 0.0) & (share < 1.0)).all()
-    mean = (1.0 - share) * np.exp(draws.reshape(curves["mean"].shape))
-    np.testing.assert_allclose(curves["mean"], mean, rtol=1e-6)
+    square = (1.0 - share) * mean**2 * (1.0 + cv2)
+    np.testing.assert_allclose(curves["mean"], (1.0 - share) * mean, rtol=1e-6)
+    # the variances of a few draws are those that the components can represent
+    assert np.isclose(curves["variance"], square - curves["mean"] ** 2, 1e-6, 0.0).mean() > 0.99
     np.testing.assert_allclose(curves["shape"] / curves["rate"], curves["mean"], rtol=1e-9)
     np.testing.assert_allclose(curves["mean"] / curves["rate"], curves["variance"], rtol=1e-9)
 
