@@ -12,7 +12,7 @@ from scipy import linalg, special
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.row_sums import RowSums
-from .terms import Curve, Design, State
+from .terms import Design, State
 
 _ROUNDS = 60
 _HALVINGS = 30
@@ -70,10 +70,7 @@ class Curvature:
 class Target(ABC):
     """The log marginal of all rows as a function of the coefficients of some designs."""
 
-    @property
-    @abstractmethod
-    def designs(self) -> Sequence[Design]:
-        """The designs; information between them is taken as 0."""
+    designs: Sequence[Design]  # information between them is taken as 0
 
     @abstractmethod
     def curvature(self, states: Sequence[State]) -> Curvature:
@@ -84,20 +81,32 @@ class Target(ABC):
         """Length of the longest step relative to the largest allowed."""
 
     def rescaled(
-        self, states: Sequence[State], laplaces: Sequence["Laplace"], curvature: Curvature
+        self, states: Sequence[State], laplaces: Sequence[Laplace], curvature: Curvature
     ) -> list[State]:
         """The states with re-estimated smoothing scales."""
-        return list(map(_rescaled, self.designs, states, laplaces))
+        rescaled = []
+        for design, state, laplace in zip(self.designs, states, laplaces, strict=False):
+            blocks = zip(design.blocks, laplace.blocks, strict=True)
+            taus = tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in blocks)
+            rescaled.append(replace(state, taus=taus))
+        return rescaled
 
     def steps(self, states: Sequence[State], curvature: Curvature) -> list[Floats]:
         """Steps to the mode of the quadratic at the states."""
-        slopes, information = curvature.slopes, curvature.information
-        return list(map(_scoring_step, self.designs, states, slopes, information))
+        steps, parts = [], (self.designs, states, curvature.slopes, curvature.information)
+        for design, state, slope, information in zip(*parts, strict=False):
+            mean, precision = state.prior(design)
+            right = slope - precision * (state.coefficients - mean)
+            steps.append(_solved(information + np.diag(precision), right))
+        return steps
 
     def log_density(self, states: Sequence[State], curvature: Curvature) -> float:
         """Log marginal of all rows and log prior of the coefficients; -inf where it is NaN."""
-        prior = sum(s.log_prior(d) for s, d in zip(states, self.designs, strict=True))
-        density = float(curvature.value.sum()) + prior
+        log_prior = 0.0
+        for state, design in zip(states, self.designs, strict=True):
+            mean, precision = state.prior(design)
+            log_prior += float(-0.5 * precision @ (state.coefficients - mean) ** 2)
+        density = float(curvature.value.sum()) + log_prior
         return density if np.isfinite(density) else -np.inf
 
 
@@ -133,17 +142,17 @@ def of_coefficients(
 class CurveTarget(Target):
     """Rows of one family, whose two curves have orthogonal information."""
 
-    curves: tuple[Curve, Curve]
+    designs: Sequence[Design]
     data: RowSums
 
-    @property
-    def designs(self) -> list[Design]:
-        """Those of both curves."""
-        return [curve.design for curve in self.curves]
+    def curves(self, coefficients: Sequence[Floats]) -> Floats:
+        """Both curves (2, rows) at coefficients."""
+        pairs = zip(self.designs, coefficients, strict=True)
+        return np.stack([design.whole @ values for design, values in pairs])
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Values, slopes and information."""
-        location, dispersion = map(State.at, states, self.designs)
+        location, dispersion = self.curves([state.coefficients for state in states])
         if not (np.abs([location, dispersion]).max(axis=1) <= self.data.most).all():
             return Curvature(np.full(len(location), -np.inf), [], [])
         rows = row_curvature(self.data, location, dispersion)
@@ -154,8 +163,8 @@ class CurveTarget(Target):
     def excess(self, steps: Sequence[Floats]) -> float:
         """Relative step length as in `Target`."""
         # far above the data the log marginal is very flat, so returning takes many steps
-        moves = [np.abs(d.whole @ s).max() for d, s in zip(self.designs, steps, strict=True)]
-        return float(np.max(np.divide(moves, self.data.farthest)))
+        moves = np.abs(self.curves(steps)).max(axis=1)
+        return float(np.max(moves / self.data.farthest))
 
 
 def floored(bound: Floats, observed: Floats) -> Floats:
@@ -201,12 +210,6 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
     return float(half_normal_scale(position, scale))
 
 
-def _rescaled(design: Design, state: State, laplace: Laplace) -> State:
-    """The state with re-estimated smoothing scales."""
-    pairs = zip(design.blocks, laplace.blocks, strict=True)
-    return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in pairs))
-
-
 @dataclass(frozen=True)
 class Mode:
     """Where a search ended."""
@@ -244,13 +247,6 @@ def find_mode(
 
 def _summaries(target: Target, states: Sequence[State], curvature: Curvature) -> list[Laplace]:
     return list(map(summary, target.designs, states, curvature.slopes, curvature.information))
-
-
-def _scoring_step(design: Design, state: State, slope: Floats, information: Floats) -> Floats:
-    """The step to the mode of the quadratic at a state."""
-    mean, precision = state.prior(design)
-    right = slope - precision * (state.coefficients - mean)
-    return _solved(information + np.diag(precision), right)
 
 
 def _solved(matrix: Floats, right: Floats) -> Floats:
@@ -315,7 +311,10 @@ def _line_search(
     steps, density = target.steps(states, curvature), target.log_density(states, curvature)
     factor = 1.0 / max(target.excess(steps), 1.0)
     for _ in range(_HALVINGS):
-        moved = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
+        moved = [
+            replace(state, coefficients=state.coefficients + factor * step)
+            for state, step in zip(states, steps, strict=True)
+        ]
         ahead = target.curvature(moved)
         if target.log_density(moved, ahead) >= density - 1e-9 * abs(density):
             return moved, ahead, factor**2 * curvature.length(steps)

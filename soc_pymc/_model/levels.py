@@ -65,12 +65,6 @@ class LevelRows:
         """Scales of the half-normal priors of all scales."""
         return np.concatenate([term.scales for term in self.terms])
 
-    def curves(self, coefficients: Sequence[Floats]) -> Floats:
-        """Both curves (2, rows) at the coefficients of each, and those of levels (G, K)."""
-        *shared, deviations = coefficients
-        values = self.shared @ np.concatenate(shared) + self.by_level @ deviations.ravel()
-        return np.asarray(values).reshape(2, -1)
-
     def information(self, weight: Any) -> "_Information":
         """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
         shared, deviations, size = self.shared, self.by_level, len(self.kind)
@@ -181,10 +175,16 @@ class LevelTarget(CurveTarget):
         deviations = np.zeros((self.rows.number, len(self.rows.kind)))
         return [*states, State(deviations, tuple((0.5 * self.rows.scales).tolist()))]
 
+    def curves(self, coefficients: Sequence[Floats]) -> Floats:
+        """Both curves (2, rows) at coefficients, with those of levels (G, K)."""
+        *shared, deviations = coefficients
+        values = self.rows.shared @ np.concatenate(shared) + self.rows.by_level @ deviations.ravel()
+        return np.asarray(values).reshape(2, -1)
+
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Averages of slopes and information."""
         rows, levels = self.rows, states[-1]
-        m, c = rows.curves([state.coefficients for state in states])
+        m, c = self.curves([state.coefficients for state in states])
         value, slope, weight = self._averages(m, c)
         if not np.isfinite(value).all():
             return Curvature(value, [], [])
@@ -277,11 +277,6 @@ class LevelTarget(CurveTarget):
         self._last = length
         return steps
 
-    def excess(self, steps: Sequence[Floats]) -> float:
-        """Relative step length as in `Target`."""
-        moves = np.abs(self.rows.curves(steps)).max(axis=1)
-        return float(np.max(moves / self.data.farthest))
-
     def log_density(self, states: Sequence[State], curvature: Curvature) -> float:
         """A constant where values are finite."""
         return 0.0 if np.isfinite(curvature.value).all() else -np.inf
@@ -290,7 +285,7 @@ class LevelTarget(CurveTarget):
         """The sites where a search ended."""
         coefficients = [state.coefficients for state in mode.states]
         levels, curvature = mode.states[-1], mode.curvature
-        *_, weight = self._averages(*self.rows.curves(coefficients))
+        *_, weight = self._averages(*self.curves(coefficients))
         information, tau = self.rows.information(weight), self._taus(levels)
         prior = np.diag((_WIDEST * tau) ** -2.0)
         site = floored(curvature.information[-1] + prior, information.levels + prior) - prior

@@ -73,32 +73,29 @@ class Mixture(Target):
     wider: Floats  # increase of the second curve there, at its knots
     rows: MergedRows
     functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
-    design: Design
+    designs: tuple[Design]
     columns: tuple[Bools, Bools]  # of each curve's coefficients in the design
     outputs: Sequence[Output]  # of both curves, and the functions' coefficients at their knots
     cells: MixtureCells
 
     def start(self) -> State:
         """The curves that place the grid, under the single family, whose weights the path gives."""
-        coefficients = np.zeros(self.design.whole.shape[1])
-        coefficients[self.design.line_columns] = self.design.line_mean
+        (design,) = self.designs
+        coefficients = np.zeros(design.whole.shape[1])
+        coefficients[design.line_columns] = design.line_mean
         for state, columns in zip(self.states, self.columns, strict=True):
             coefficients[columns] = state.coefficients
-        return State.starting(self.design, coefficients)
+        return State.starting(design, coefficients)
 
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""
-        return np.asarray((self.design.whole @ coefficients).reshape(len(self.rows.items), -1))
-
-    @property
-    def designs(self) -> tuple[Design]:
-        """The one design."""
-        return (self.design,)
+        values = self.designs[0].whole @ coefficients
+        return np.asarray(values.reshape(len(self.rows.items), -1))
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slope and information; the observed one where it exceeds a share of another."""
         (state,) = states
-        predictors, whole = self.predictors(state.coefficients), self.design.whole
+        predictors, whole = self.predictors(state.coefficients), self.designs[0].whole
         value, slope = self.cells.log_marginals(predictors)
         if not np.isfinite(value).all():
             return Curvature(value, [], [])
@@ -128,7 +125,8 @@ def _merged(
 ) -> MergedRows:
     """Merge rows of neighbouring bins while their components hardly differ."""
     rows, (mean, variance) = pilot.rows, pilot.curves
-    values = [state.at(curve.design) for curve, state in zip(pilot.curves, states, strict=True)]
+    known = zip(pilot.curves, states, strict=True)
+    values = [curve.design.whole @ state.coefficients for curve, state in known]
     raised = spline_matrix(variance.position, variance.basis.knots) @ wider
     fine = components.base(values[0], values[1] + raised)
     within = pilot.data.spread * components.rise(fine) ** 2
@@ -272,7 +270,7 @@ def _mixture(
     outputs.append(Output("weight_coefficient", coords, at_knots))
     forms = components.forms(rows.base, functions, rows.start, prior.mixture)
     cells = _cells(family, joint, rows, forms, prior.zero)
-    return Mixture(states, wider, rows, functions, design, columns, outputs, cells)
+    return Mixture(states, wider, rows, functions, (design,), columns, outputs, cells)
 
 
 def _spread(matrix: Floats, columns: Bools) -> Floats:

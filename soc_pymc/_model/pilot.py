@@ -50,11 +50,11 @@ def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pil
         make_curve("mean", prior.mean, weak, stats, rows, **known, bin_effects=prior.bin_effects),
         make_curve("variance", prior.variance, weak, stats, rows, **known),
     )
-    target = CurveTarget(curves, data)
+    target = CurveTarget([curve.design for curve in curves], data)
     mode = find_mode(target, list(map(flat_state, target.designs, data.level())))
     states, of_levels = [laplace.state for laplace in mode.laplaces], None
     if integrated:
-        target = LevelTarget(curves, data, LevelRows.of(curves, rows.group))
+        target = LevelTarget(target.designs, data, LevelRows.of(curves, rows.group))
         # only its slopes count
         states = find_mode(target, target.start(states), enough=0.1).states
         of_levels = states[-1].coefficients

@@ -129,7 +129,7 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
         mixture, laplace = place_mixture(stats, family, prior, pilot)
-        parts = (Coefficients("", "", mixture.design, laplace, mixture.outputs),)
+        parts = (Coefficients("", "", mixture.designs[0], laplace, mixture.outputs),)
     else:
         known = zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
         parts = tuple(

@@ -5,9 +5,9 @@ deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,25 +83,12 @@ class State:
     coefficients: Floats
     taus: tuple[float, ...]
 
-    def at(self, design: Design) -> Floats:
-        """Values at the rows."""
-        return np.asarray(design.whole @ self.coefficients)
-
     def prior(self, design: Design) -> tuple[Floats, Floats]:
         """Prior means and precisions of the coefficients given the smoothing scales."""
         sizes = [block.design.shape[1] for block in design.blocks]
         mean = np.concatenate([np.zeros(sum(sizes)), design.line_mean])
         precision = [np.full(k, tau**-2) for k, tau in zip(sizes, self.taus, strict=True)]
         return mean, np.concatenate([*precision, design.line_sd**-2])
-
-    def moved(self, step: Floats, factor: float) -> Self:
-        """Coefficients moved by a multiple of a step."""
-        return replace(self, coefficients=self.coefficients + factor * step)
-
-    def log_prior(self, design: Design) -> float:
-        """Log prior density of the coefficients given the taus, up to a constant."""
-        mean, precision = self.prior(design)
-        return float(-0.5 * precision @ (self.coefficients - mean) ** 2)
 
     @staticmethod
     def starting(design: Design, coefficients: Floats) -> "State":
@@ -372,19 +359,18 @@ def slopes(
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    outputs = {output.dims[0]: output.values(coefficients) for output in curve.outputs("")}
-    shared = outputs[f"{curve.name}_knot"]
-    total = functions @ shared
+    curves = {output.dims[0]: output.values(coefficients) for output in curve.outputs("")}
+    shared = curves[f"{curve.name}_knot"]
+    deviations = {
+        grouping.name: curves.get(grouping.name, shared) - shared for grouping in groupings
+    }
+    if curve.levels and of_levels is not None:
+        values = curve.levels.values.T
+        deviations[curve.levels.grouping.name] = of_levels[:, : len(values)] @ values
+    total = np.asarray(functions @ shared)
     for grouping in groupings:
-        if grouping.name in outputs:
-            deviations = outputs[grouping.name] - shared
-        else:
-            assert curve.levels is not None
-            assert of_levels is not None
-            values = curve.levels.values.T
-            deviations = of_levels[:, : len(values)] @ values
-        total += (functions * deviations[grouping.code[group]]).sum(axis=1)
-    return np.asarray(total)
+        total += (functions * deviations[grouping.name][grouping.code[group]]).sum(axis=1)
+    return total
 
 
 def flat_state(design: Design, level: float) -> State:

@@ -88,7 +88,8 @@ def _added_to_levels(
     terms, split = levels.rows.terms, [len(levels.rows.terms[0].kind)]
     level = levels.grouping.code[built.pilot.rows.group]
     curves = [
-        part.laplace.state.at(part.design) + (term.design * deviation[level]).sum(axis=1)
+        part.design.whole @ part.laplace.state.coefficients
+        + (term.design * deviation[level]).sum(axis=1)
         for part, term, deviation in zip(
             built.coefficients, terms, np.split(levels.mode, split, axis=1), strict=True
         )
@@ -145,9 +146,9 @@ def _added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -
             "column with more labels, or leave it out"
         )
     parts = built.coefficients
-    curves = [part.laplace.state.at(part.design) for part in parts]
-    precision = [part.laplace.state.prior(part.design)[1] for part in parts]
     designs = [part.design.whole for part in parts]
+    precision = [part.laplace.state.prior(part.design)[1] for part in parts]
+    curves = [part.design.whole @ part.laplace.state.coefficients for part in parts]
     factor = _block_rows(built, stats, *curves).factor(designs, np.concatenate(precision))
     split = np.split(factor, [designs[0].shape[1]])
     factors: dict[str, Floats] = {}
