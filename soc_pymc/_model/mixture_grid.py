@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
 from ..families.components import Components, Frame, stretching
 from ..families.family import ZERO, Family
@@ -74,7 +74,7 @@ class Mixture(Target):
     rows: MergedRows
     functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
     designs: tuple[Design]
-    columns: tuple[Bools, Bools]  # of each curve's coefficients in the design
+    columns: tuple[Floats, Floats]  # indicators of each curve's coefficients in the design
     outputs: Sequence[Output]  # of both curves, and the functions' coefficients at their knots
     cells: MixtureCells
 
@@ -84,7 +84,7 @@ class Mixture(Target):
         coefficients = np.zeros(design.whole.shape[1])
         coefficients[design.line_columns] = design.line_mean
         for state, columns in zip(self.states, self.columns, strict=True):
-            coefficients[columns] = state.coefficients
+            coefficients += (state.coefficients - columns @ coefficients) @ columns
         return State.starting(design, coefficients)
 
     def predictors(self, coefficients: Floats) -> Floats:
@@ -200,12 +200,6 @@ def _cells(
     return MixtureCells(forms, start, items[order], density, constant, atom)
 
 
-def _interleaved(matrices: Sequence[Floats], units: Floats) -> Floats:
-    """A design with rows for every predictor, fastest, from functions of those with these units."""
-    parts = zip(matrices, units[:, :, None], strict=True)
-    return np.hstack([np.kron(matrix, unit) for matrix, unit in parts]).astype(float)
-
-
 def _weight_priors(
     law: Law, z: Floats, prior: Any
 ) -> tuple[dict[str, tuple[float, float, Any]], Floats]:
@@ -235,12 +229,14 @@ def _mixture(
     curves, components = pilot.curves, family.components
     rows = _merged(components, pilot, states, wider)
     priors, functions = _weight_priors(components.law, components.z, prior)
-    number = len(priors)
+    number, unit = len(priors), np.eye(2 + len(priors))[:, :, None]
     basis = make_basis(rows.position, rows.items, prior.knots if prior.mixture else _KNOTS)
     drifts = basis.centred(rows.position, rows.items, _FEW)
     along = np.column_stack([np.ones(len(basis.knots)), drifts])
     lines = [rows.average(curve.design.line) for curve in curves]
     lines += [spline_matrix(rows.position, basis.knots) @ along] * number
+    # designs have rows for every predictor, fastest
+    line = np.hstack(list(map(np.kron, lines, unit)))
     means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
     for level, sd, drift in priors.values():
         means.append(np.concatenate([[level], np.zeros(drifts.shape[1])]))
@@ -251,33 +247,27 @@ def _mixture(
         replace(
             block,
             name=f"{family.curves[k]}_{block.name}",
-            design=_interleaved([rows.average(block.design)], np.eye(2 + number)[[k]]),
+            design=np.kron(rows.average(block.design), unit[k]),
         )
         for k, block in terms
     )
-    line, line_mean = _interleaved(lines, np.eye(2 + number)), np.concatenate(means)
-    design = Design(line, line_mean, np.concatenate(sds), blocks)
+    design = Design(line, np.concatenate(means), np.concatenate(sds), blocks)
     widths = [x.shape[1] for x in (*(block.design for block in blocks), *lines)]
     predictor = np.repeat([*(k for k, _ in terms), *range(2 + number)], widths)
-    columns = predictor == 0, predictor == 1
+    indicators = np.eye(len(predictor))
+    columns = indicators[predictor == 0], indicators[predictor == 1]
     outputs = [
-        replace(output, matrix=_spread(output.matrix, part))
+        replace(output, matrix=output.matrix @ part)
         for curve, name, part in zip(curves, family.curves, columns, strict=True)
         for output in curve.outputs(name)
     ]
-    at_knots = _spread(_interleaved([along] * number, np.eye(number)), predictor > 1)
+    at_knots = np.hstack([np.kron(along, unit[k, :number]) for k in range(number)])
+    at_knots = at_knots @ indicators[predictor > 1]
     coords = {"weight_knot": basis.knots, "weight_function": list(priors)}
     outputs.append(Output("weight_coefficient", coords, at_knots))
     forms = components.forms(rows.base, functions, rows.start, prior.mixture)
     cells = _cells(family, joint, rows, forms, prior.zero)
     return Mixture(states, wider, rows, functions, (design,), columns, outputs, cells)
-
-
-def _spread(matrix: Floats, columns: Bools) -> Floats:
-    """A matrix with its columns in the place of some of others, which are 0."""
-    wide = np.zeros((len(matrix), len(columns)))
-    wide[:, columns] = matrix
-    return wide
 
 
 def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
@@ -315,8 +305,8 @@ def place_mixture(
         (laplace,) = find_mode(mixture, [mixture.start()], ahead=True).laplaces
         if mixture.is_settled(laplace.state):
             break
-        states = [State(laplace.state.coefficients[columns], ()) for columns in mixture.columns]
-        at_knots = _spread(second, mixture.columns[1])
+        states = [State(columns @ laplace.state.coefficients, ()) for columns in mixture.columns]
+        at_knots = second @ mixture.columns[1]
     return mixture, laplace
 
 

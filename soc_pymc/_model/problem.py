@@ -32,26 +32,11 @@ class Problem:
     family: Family
     pilot: Pilot
     coefficients: tuple[Coefficients, ...]
-    mixture: Mixture | None = None
+    mixture: Mixture | None
+    data: Any  # of the likelihood's rows: `RowSums` or `MixtureCells`
+    score: Floats  # at the centre of each of these rows
+    predictors: tuple[str, ...]  # inputs of the likelihood, by row
     built_in: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
-
-    @property
-    def data(self) -> Any:
-        """Sums of the likelihood's rows: `RowSums` or `MixtureCells`."""
-        return self.mixture.cells if self.mixture else self.pilot.data
-
-    @property
-    def score(self) -> Floats:
-        """Score at the centre of each of the likelihood's rows."""
-        mean = self.pilot.curves[0]
-        return self.mixture.rows.score if self.mixture else mean.axis.inverse(mean.position)
-
-    @property
-    def predictors(self) -> tuple[str, ...]:
-        """Inputs of the likelihood, by row."""
-        if self.mixture:
-            return ("bin_predictor",)
-        return tuple(f"bin_{curve}" for curve in self.family.curves)
 
     @property
     def observed(self) -> str:
@@ -124,46 +109,47 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, full)
-    mixture: Mixture | None = None
-    parts: tuple[Coefficients, ...]
+    mean, names = pilot.curves[0], tuple(f"bin_{curve}" for curve in family.curves)
+    known = zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
+    parts = tuple(
+        Coefficients(f"{curve.name}_", f"{name}_", curve.design, laplace, curve.outputs(name))
+        for curve, laplace, name in known
+    )
+    likelihood: Any = None, pilot.data, mean.axis.inverse(mean.position), names
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
         mixture, laplace = place_mixture(stats, family, prior, pilot)
         parts = (Coefficients("", "", mixture.designs[0], laplace, mixture.outputs),)
-    else:
-        known = zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
-        parts = tuple(
-            Coefficients(f"{curve.name}_", f"{name}_", curve.design, laplace, curve.outputs(name))
-            for curve, laplace, name in known
-        )
-    problem = Problem(pm.Model(), family, pilot, parts, mixture)
-    problem.model.add_coords(_coords(problem))
+        likelihood = mixture, mixture.cells, mixture.rows.score, ("bin_predictor",)
+    problem = Problem(pm.Model(), family, pilot, parts, *likelihood)
+    coords: dict[str, Any] = {"bin": problem.score}
+    coords |= {grouping.name: list(grouping.levels) for grouping in pilot.groupings}
+    for part in parts:
+        coords |= part.dims
+        for output in part.outputs:
+            coords |= output.coords
+    problem.model.add_coords(coords)
     with problem.model:
-        widths: list[Any] = [None] * len(parts)
-        if pilot.levels:
-            widths = add_level_scales(pilot.levels, pilot.curves, parts, family.curves)
-        values = list(map(add_coefficients, parts, widths))
-        if mixture:
-            predictors = values[0].reshape((len(mixture.rows.score), -1))
-            totals = np.bincount(mixture.rows.of, stats.data["sum_y"].to_numpy()[pilot.rows.bin])
-            predictors = pm.Deterministic(problem.predictors[0], predictors)
-            observe_mixture(problem.observed, predictors, mixture.cells, totals)
-        elif not pilot.levels:
-            curves = dict(zip(problem.predictors, values, strict=True))
-            observe_curves(problem.observed, curves, pilot.data)
+        _add_variables(problem, stats)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
     return replace(problem, built_in=frozenset(v.name for v in terms))
 
 
-def _coords(problem: Problem) -> dict[str, Any]:
-    """Coordinates of rows, curves, their terms and groupings."""
-    groupings = {grouping.name: list(grouping.levels) for grouping in problem.pilot.groupings}
-    coords: dict[str, Any] = {"bin": problem.score, **groupings}
-    for part in problem.coefficients:
-        coords |= part.dims
-        for output in part.outputs:
-            coords |= output.coords
-    return coords
+def _add_variables(problem: Problem, stats: Statistics) -> None:
+    """Add parameters and outcomes to the model."""
+    pilot, parts, mixture = problem.pilot, problem.coefficients, problem.mixture
+    widths: list[Any] = [None] * len(parts)
+    if pilot.levels:
+        widths = add_level_scales(pilot.levels, pilot.curves, parts, problem.family.curves)
+    values = list(map(add_coefficients, parts, widths))
+    if mixture:
+        predictors = values[0].reshape((len(mixture.rows.score), -1))
+        totals = np.bincount(mixture.rows.of, stats.data["sum_y"].to_numpy()[pilot.rows.bin])
+        predictors = pm.Deterministic(problem.predictors[0], predictors)
+        observe_mixture(problem.observed, predictors, mixture.cells, totals)
+    elif not pilot.levels:
+        curves = dict(zip(problem.predictors, values, strict=True))
+        observe_curves(problem.observed, curves, pilot.data)
 
 
 def mixture_data(problem: Problem) -> xr.Dataset:

@@ -82,11 +82,6 @@ class Rows:
     size_atoms: Floats  # exposures (noise sds) that many items share
 
     @property
-    def number(self) -> int:
-        """Number of rows."""
-        return len(self.n)
-
-    @property
     def beside(self) -> Floats:
         """Items of each row outside the atoms, which place the knots and the average."""
         return np.where(self.atom > 0, 0.0, self.n)
@@ -116,7 +111,7 @@ def rows_of(
     cells = {name: cells_of(stats, rows, name) for name in names}
     if place_of[-1] + 1 < stats.bins:  # bins are merged
         cells |= {name: pooled(cells[name]) for name in names if name != "part"}
-    return rows, family.rows.of(rows.number, cells)
+    return rows, family.rows.of(len(rows.n), cells)
 
 
 def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows:

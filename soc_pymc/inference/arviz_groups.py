@@ -113,7 +113,7 @@ def arviz_groups(
         totals = totals.astype(built.family.outcome.dtype)
         groups["observed_data"] = xr.Dataset({name: (dim, totals)})
         constant["row_score"] = (dim, built.score)
-        if built.pilot.labels and len(built.score) == built.pilot.rows.number:
+        if built.pilot.labels and len(built.score) == len(built.pilot.rows.n):
             labels = np.array(built.pilot.labels, dtype=object)
             constant["row_group"] = (dim, labels[built.pilot.rows.group])
     if not widened:
