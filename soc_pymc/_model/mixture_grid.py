@@ -81,11 +81,10 @@ class Mixture(Target):
     def start(self) -> State:
         """The curves that place the grid, under the single family, whose weights the path gives."""
         (design,) = self.designs
-        coefficients = np.zeros(design.whole.shape[1])
-        coefficients[design.line_columns] = design.line_mean
+        start = State.starting(design, design.line_mean)
         for state, columns in zip(self.states, self.columns, strict=True):
-            coefficients += (state.coefficients - columns @ coefficients) @ columns
-        return State.starting(design, coefficients)
+            start.coefficients[columns.any(axis=0)] = state.coefficients
+        return start
 
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""

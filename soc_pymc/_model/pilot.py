@@ -14,8 +14,8 @@ from ..families.family import Family
 from ..families.row_sums import RowSums, Weak
 from .laplace import CurveTarget, Laplace, find_mode
 from .levels import LevelRows, Levels, LevelTarget, integrated_grouping
-from .rows import MOST_BINS, Rows, position_variances, rows_of
-from .terms import Curve, flat_state, make_curve, slopes
+from .rows import MOST_BINS, Rows, positions, rows_of
+from .terms import Curve, State, make_curve, slopes
 
 _FEWEST_BINS = 100  # minimum of merged bins where there are hardly any events
 _MOST_EFFECTS = 40  # most bins of a mixture, whose rows merge about as many
@@ -51,7 +51,9 @@ def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pil
         make_curve("variance", prior.variance, weak, stats, rows, **known),
     )
     target = CurveTarget([curve.design for curve in curves], data)
-    mode = find_mode(target, list(map(flat_state, target.designs, data.level())))
+    mode = find_mode(
+        target, [State.starting(d, [x]) for d, x in zip(target.designs, data.level(), strict=True)]
+    )
     states, of_levels = [laplace.state for laplace in mode.laplaces], None
     if integrated:
         target = LevelTarget(target.designs, data, LevelRows.of(curves, rows.group))
@@ -60,7 +62,7 @@ def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pil
         of_levels = states[-1].coefficients
     # the mode's slope gives the spread of theta by the scores in a bin
     slope = slopes(curves[0], states[0].coefficients, of_levels, groupings, rows.group)
-    spread = slope**2 * position_variances(curves[0].axis, rows)
+    spread = slope**2 * positions(curves[0].axis, rows)[1]
     data = data.with_spread(np.minimum(spread, data.most_spread))
     target = replace(target, data=data)
     mode = find_mode(target, states, ahead=bool(integrated))

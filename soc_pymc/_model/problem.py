@@ -112,14 +112,16 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     mean, names = pilot.curves[0], tuple(f"bin_{curve}" for curve in family.curves)
     known = zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
     parts = tuple(
-        Coefficients(f"{curve.name}_", f"{name}_", curve.design, laplace, curve.outputs(name))
+        Coefficients(
+            f"{name}_", f"{curve.name}_line_term", curve.design, laplace, curve.outputs(name)
+        )
         for curve, laplace, name in known
     )
     likelihood: Any = None, pilot.data, mean.axis.inverse(mean.position), names
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
         mixture, laplace = place_mixture(stats, family, prior, pilot)
-        parts = (Coefficients("", "", mixture.designs[0], laplace, mixture.outputs),)
+        parts = (Coefficients("", "line_term", mixture.designs[0], laplace, mixture.outputs),)
         likelihood = mixture, mixture.cells, mixture.rows.score, ("bin_predictor",)
     problem = Problem(pm.Model(), family, pilot, parts, *likelihood)
     coords: dict[str, Any] = {"bin": problem.score}
@@ -207,7 +209,7 @@ def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -
         drawn[name] = (block.dim,), values @ laplace.rotation
     mean, sd = part.design.line_mean, part.design.line_sd
     coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
-    drawn[part.names[-1]] = (f"{part.label}line_term",), coefficients[-1]
+    drawn[part.names[-1]] = (part.line_dim,), coefficients[-1]
     for output in part.outputs:
         drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
     return drawn

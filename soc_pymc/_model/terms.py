@@ -21,7 +21,7 @@ from ..data.statistics import Statistics
 from ..families.priors import Spline
 from ..families.row_sums import Weak
 from ..families.scales import LOG, LOGIT, RANK, SCALES
-from .rows import Rows, atom_bins, items_beside, positions
+from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
 CURVES = ("mean", "variance")
@@ -91,8 +91,10 @@ class State:
         return mean, np.concatenate([*precision, design.line_sd**-2])
 
     @staticmethod
-    def starting(design: Design, coefficients: Floats) -> "State":
-        """Coefficients with arbitrary taus, which the first step replaces."""
+    def starting(design: Design, line: Any) -> "State":
+        """The line with these coefficients, with arbitrary taus, which the first step replaces."""
+        coefficients = np.zeros(design.whole.shape[1])
+        coefficients[design.line_columns][: len(line)] = line
         return State(coefficients, tuple(0.5 * block.scale for block in design.blocks))
 
 
@@ -179,8 +181,8 @@ class Output:
         return (coefficients @ self.matrix.T).reshape(*coefficients.shape[:-1], *self.shape)
 
 
-def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
-    """The curve's axis; refuses scores without a position on it."""
+def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
+    """The curve's axis for items of bins; refuses scores without a position on it."""
     data = stats.data
     if spline.scale != RANK:
         scale = SCALES[spline.scale]
@@ -188,7 +190,7 @@ def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
             raise FitError(f"scale={scale.name!r} is not for {stats.kind} items: choose another")
         ends = [data[name].to_numpy() for name in ("score_min", "score_max")]
         bad = np.logical_or(*(~(scale.holds(end) | np.isnan(end)) for end in ends))
-        bad[atom_bins(stats, atoms)] = False
+        bad &= items > 0
         if bad.any():
             raise FitError(
                 f"{int(bad.sum())} of {stats.bins} bins hold scores that are {scale.outside} ("
@@ -197,10 +199,9 @@ def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
                 "or drop or clip these scores"
             )
         return Axis(spline.scale)
-    n = items_beside(stats, atom_bins(stats, atoms))
     low, high = np.nanmin(data["score_min"]), np.nanmax(data["score_max"])
     score = np.array([low, *stats.edges, high])
-    fraction = np.concatenate([[0.0], np.cumsum(n) / n.sum()])
+    fraction = np.concatenate([[0.0], np.cumsum(items) / items.sum()])
     rising = np.concatenate([[True], (np.diff(score) > 0) & (np.diff(fraction) > 0)])
     return Axis(RANK, tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
 
@@ -218,8 +219,8 @@ def make_curve(
     bin_effects: bool = False,
 ) -> Curve:
     """A curve's design with its terms; `weak` gives the priors of both on a scale at a centre."""
-    axis = axis_of(spline, stats, bool(len(rows.atoms)))
-    u = positions(axis, rows)
+    axis = axis_of(spline, stats, rows.items)
+    u, _ = positions(axis, rows)
     basis = make_basis(u, rows.beside, spline.knots)
     if len(rows.atoms):  # far outside, the line would be a guess
         outside, inside = u[rows.atom > 0], u[rows.atom == 0]
@@ -237,7 +238,14 @@ def make_curve(
     if bin_effects:
         terms.add_bins()
     terms.add_atoms("atom", rows.atom, rows.atoms)
-    levels, deviations = None, _deviations(basis, per)
+    level_functions, slope_functions = np.split(basis.line, [1], axis=1)
+    kinds = {
+        "wiggle": basis.wiggle[:, :_GROUP_WIGGLES],
+        "slope": slope_functions / per,
+        "level": level_functions,
+    }
+    deviations = {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
+    levels = None
     for grouping in groupings:
         levels = terms.add_levels(grouping, deviations, grouping is integrated) or levels
     size_knots = np.empty(0)
@@ -330,13 +338,6 @@ def _members(code: Ints, number: int) -> Any:
     return by_level(np.ones((len(code), 1)), code, 1 + number)[:, 1:]
 
 
-def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
-    """Functions at the knots by which levels of groups deviate from a curve."""
-    level, slope = np.split(basis.line, [1], axis=1)
-    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES], "slope": slope / per, "level": level}
-    return {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
-
-
 def by_level(functions: Floats, level: Ints, number: int) -> Any:
     """Sparse design (rows, number k) of functions (rows, k) with coefficients for each level."""
     columns = level[:, None] * functions.shape[1] + np.arange(functions.shape[1])
@@ -371,10 +372,3 @@ def slopes(
     for grouping in groupings:
         total += (functions * deviations[grouping.name][grouping.code[group]]).sum(axis=1)
     return total
-
-
-def flat_state(design: Design, level: float) -> State:
-    """A constant curve."""
-    coefficients = np.zeros(design.whole.shape[1])
-    coefficients[design.line_columns.start] = level
-    return State.starting(design, coefficients)

@@ -164,11 +164,11 @@ def _variable(name: str, law: Any, transform: Transform, *inputs: Any, dims: Any
     )
 
 
-def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull: Floats) -> Any:
+def add_scale(name: str, prior_scale: float, precision: Floats, pull: Floats) -> Any:
     """A scale tau ~ half-normal(prior_scale) of coefficients with this data precision and pull."""
     log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
-    scale = pm.Data(f"{label}_prior_scale", np.asarray(prior_scale))
-    shape = pm.Data(f"{label}_sd_shape", density_shape(_POSITIONS, log_density))
+    scale = pm.Data(f"{name}_prior_scale", np.asarray(prior_scale))
+    shape = pm.Data(f"{name}_shape", density_shape(_POSITIONS, log_density))
     return _variable(name, pm.HalfNormal, ScaleTransform(), scale, scale, shape)
 
 
@@ -179,8 +179,8 @@ def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull
 class Coefficients:
     """Coefficients of one design as variables, with their outputs."""
 
-    label: str  # prefix of the names of data
     variable: str  # prefix of the names of its variables
+    line_dim: str
     design: Design
     laplace: Laplace
     outputs: Sequence[Output]
@@ -196,8 +196,8 @@ class Coefficients:
         """Dims of the variables, in their order, with labels."""
         dims: dict[str, Any] = {b.dim: np.arange(b.design.shape[1]) for b in self.design.blocks}
         number = self.design.line.shape[1]
-        names = ["level", "slope"][:number] if self.label else np.arange(number)
-        return {**dims, f"{self.label}line_term": names}
+        names = ["level", "slope"][:number] if self.variable else np.arange(number)
+        return {**dims, self.line_dim: names}
 
     @property
     def turn(self) -> Floats:
@@ -211,32 +211,27 @@ def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
     variables: list[Any] = []
     parts = zip(part.names, part.design.blocks, part.laplace.blocks, strict=False)
     for name, block, known in parts:
-        variables.append(_block(name, f"{part.label}{block.name}", block, known, variables))
+        variables.append(_block(name, block, known, variables))
     before = pt.concatenate(variables) if variables else pt.zeros((0,))
     values = pt.concatenate([before, _line(part, before, widths)])
     # a rotation of independent, equal normals does not change the prior
     turn = part.turn
     for output in part.outputs:
-        matrix = pm.Data(f"{part.label}to_{output.name}", output.matrix @ turn)
+        matrix = pm.Data(f"to_{output.name}", output.matrix @ turn)
         at_points = pt.dot(matrix, values).reshape(output.shape)
         pm.Deterministic(output.name, at_points, dims=output.dims)
-    return pt.dot(pm.Data(f"{part.label}at_rows", part.design.whole @ turn), values)
+    return pt.dot(pm.Data(f"{part.variable}at_rows", part.design.whole @ turn), values)
 
 
-def _block(
-    name: str, label: str, block: Block, laplace: BlockLaplace, before: Sequence[Any]
-) -> Any:
-    """Rotated coefficients z ~ N(0, tau) of a term, with their scale tau ``{name}_sd``.
-
-    Given tau the data's precision d (which may be 0) and pull (d times their centre) standardise z:
-    z = pull s^2 + s w, s^2 = tau^2 / (1 + d tau^2).
-    """
-    tau = add_scale(f"{name}_sd", label, block.scale, laplace.precision, laplace.mode_pull)
-    pull = pm.Data(f"{label}_pull", laplace.pull)
+def _block(name: str, block: Block, laplace: BlockLaplace, before: Sequence[Any]) -> Any:
+    """Rotated coefficients z ~ N(0, tau) of a term, with their scale tau ``{name}_sd``."""
+    # given tau, z = pull s^2 + s w, s^2 = tau^2 / (1 + precision tau^2)
+    tau = add_scale(f"{name}_sd", block.scale, laplace.precision, laplace.mode_pull)
+    pull = pm.Data(f"{name}_pull", laplace.pull)
     if before:
-        coupling = pm.Data(f"{label}_coupling", laplace.coupling)
+        coupling = pm.Data(f"{name}_coupling", laplace.coupling)
         pull = pull - pt.dot(coupling, pt.concatenate(before))
-    precision = pm.Data(f"{label}_precision", laplace.precision)
+    precision = pm.Data(f"{name}_precision", laplace.precision)
     # log tau is finite where 1/tau^2 overflows
     log_sd = pt.log(tau) - 0.5 * pt.log1p(precision * tau**2)
     inputs = 0.0, tau, pull * pt.exp(2.0 * log_sd), pt.exp(log_sd)
@@ -245,16 +240,15 @@ def _block(
 
 def _line(part: Coefficients, before: Any, widths: Any) -> Any:
     """The line's coefficients with their own Normal priors, in coordinates given all terms."""
-    label, dim, known = f"{part.label}line", f"{part.label}line_term", part.laplace
-    root = pm.Data(f"{label}_root", known.line_root)
-    mean = pm.Data(f"{label}_prior_mean", part.design.line_mean, dims=dim)
-    sd = pm.Data(f"{label}_prior_sd", part.design.line_sd, dims=dim)
-    centre = pm.Data(f"{label}_centre", known.line_centre, dims=dim)
+    name, dim, known = part.names[-1], part.line_dim, part.laplace
+    root = pm.Data(f"{name}_root", known.line_root)
+    mean = pm.Data(f"{name}_prior_mean", part.design.line_mean, dims=dim)
+    sd = pm.Data(f"{name}_prior_sd", part.design.line_sd, dims=dim)
+    centre = pm.Data(f"{name}_centre", known.line_centre, dims=dim)
     # makes the terms orthogonal to the line in the information
-    centre = centre - pt.dot(pm.Data(f"{label}_shift", known.line_shift), before)
+    centre = centre - pt.dot(pm.Data(f"{name}_shift", known.line_shift), before)
     root = root if widths is None else root * widths[:, None]
-    inputs = mean, sd, centre, root
-    return _variable(part.names[-1], pm.Normal, AffineTransform(), *inputs, dims=dim)
+    return _variable(name, pm.Normal, AffineTransform(), mean, sd, centre, root, dims=dim)
 
 
 def add_level_scales(
@@ -263,7 +257,7 @@ def add_level_scales(
     """Add scales of levels' deviations; returns factors on the sds of both lines' coefficients."""
     # the more levels may deviate, the less is known of their average
     scales = [
-        add_scale(name, name, scale.prior, scale.precision, scale.pull)
+        add_scale(name, scale.prior, scale.precision, scale.pull)
         for name, scale in zip(levels.scale_names(names), levels.scales, strict=True)
     ]
     widths, end = [], 0

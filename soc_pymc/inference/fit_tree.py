@@ -144,7 +144,7 @@ def bin_table(
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
     rows, _ = rows_of(stats, family_of_kind(stats.kind), atoms=atoms)
-    score = axes[0].inverse(positions(axes[0], rows))
+    score = axes[0].inverse(positions(axes[0], rows)[0])
     score[rows.atom > 0] = rows.atoms
     columns: dict[str, Any] = {"score": score, "n_items": n}
     columns |= {name: data[name].to_numpy()[occupied] for name in ("score_min", "score_max")}
