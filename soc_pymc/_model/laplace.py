@@ -14,6 +14,7 @@ from .._lib.errors import FitError
 from ..families.row_sums import RowSums
 from .terms import Design, State
 
+ROOT2 = float(np.sqrt(2.0))
 _ROUNDS = 60
 _HALVINGS = 30
 _RIDGE = 1e-12  # relative to the diagonal of the information, which is singular with equal columns
@@ -168,10 +169,7 @@ class CurveTarget(Target):
 
 
 def floored(bound: Floats, observed: Floats) -> Floats:
-    """Observed information where, as a quadratic form, it exceeds ``_LEAST`` times a bound.
-
-    It is noisy in a single row and may be negative. Both may be stacks of matrices.
-    """
+    """Observed information, which is noisy, raised to ``_LEAST`` times a bound; or stacks of both."""
     diagonal = np.diagonal(bound, axis1=-2, axis2=-1)
     unit = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
     pairs = unit[..., :, None] * unit[..., None, :]
@@ -183,11 +181,11 @@ def floored(bound: Floats, observed: Floats) -> Floats:
     return np.asarray(half @ half.mT) * pairs
 
 
-def half_normal_scale(position: Floats, scale: float) -> Floats:
+def half_normal_scale(position: Any, scale: Any, xp: Any = np, functions: Any = special) -> Any:
     """Tau with P(tau < .) half-normal of the given scale, at a standard normal position q."""
-    low = special.erfinv(0.5 * special.erfc(-np.minimum(position, 0.0) / np.sqrt(2.0)))
-    high = special.erfcinv(0.5 * special.erfc(np.maximum(position, 0.0) / np.sqrt(2.0)))
-    return np.asarray(scale * np.sqrt(2.0) * np.where(position < 0, low, high))
+    low = functions.erfinv(0.5 * functions.erfc(-xp.minimum(position, 0.0) / ROOT2))
+    high = functions.erfcinv(0.5 * functions.erfc(xp.maximum(position, 0.0) / ROOT2))
+    return scale * ROOT2 * xp.where(position < 0.0, low, high)
 
 
 def scale_log_density(position: Floats, scale: float, precision: Floats, pull: Floats) -> Floats:

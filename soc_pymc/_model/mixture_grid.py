@@ -63,16 +63,14 @@ class MergedRows:
 
 @dataclass(frozen=True)
 class Mixture(Target):
-    """A mixture's log marginal, as `laplace.Target` with one design for all predictors.
-
-    The design has 2 + F rows per merged row, predictors fastest: both curves, then coefficients of
-    the F further functions of the log weights.
-    """
+    """A mixture's log marginal, with one design for all predictors."""
 
     states: Sequence[State]  # of the curves that place the grid of components
     wider: Floats  # increase of the second curve there, at its knots
     rows: MergedRows
     functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
+    # with 2 + F rows per merged row, predictors fastest: both curves, then coefficients of the
+    # F further functions of the log weights
     designs: tuple[Design]
     columns: tuple[Floats, Floats]  # indicators of each curve's coefficients in the design
     outputs: Sequence[Output]  # of both curves, and the functions' coefficients at their knots
@@ -243,22 +241,18 @@ def _mixture(
     # most local first: the coordinates of each are given those before it
     terms = [(k, block) for k in (1, 0) for block in curves[k].design.blocks]
     blocks = tuple(
-        replace(
-            block,
-            name=f"{family.curves[k]}_{block.name}",
-            design=np.kron(rows.average(block.design), unit[k]),
-        )
-        for k, block in terms
+        replace(block, design=np.kron(rows.average(block.design), unit[k])) for k, block in terms
     )
-    design = Design(line, np.concatenate(means), np.concatenate(sds), blocks)
+    priors_of_line = np.concatenate(means), np.concatenate(sds)
+    design = Design("line", "line_term", line, *priors_of_line, blocks)
     widths = [x.shape[1] for x in (*(block.design for block in blocks), *lines)]
     predictor = np.repeat([*(k for k, _ in terms), *range(2 + number)], widths)
     indicators = np.eye(len(predictor))
     columns = indicators[predictor == 0], indicators[predictor == 1]
     outputs = [
         replace(output, matrix=output.matrix @ part)
-        for curve, name, part in zip(curves, family.curves, columns, strict=True)
-        for output in curve.outputs(name)
+        for curve, part in zip(curves, columns, strict=True)
+        for output in curve.outputs
     ]
     at_knots = np.hstack([np.kron(along, unit[k, :number]) for k in range(number)])
     at_knots = at_knots @ indicators[predictor > 1]
@@ -270,16 +264,12 @@ def _mixture(
 
 
 def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
-    """Functions of z that do not change mean and variance to first order: (R, F).
-
-    With `narrow` the first turns a Normal into a mixture of a narrow and a wide one, for theta that
-    lies close to the curve for most items.
-    """
+    """Functions of z that do not change mean and variance to first order: (R, F)."""
     centre = z[np.abs(z) <= _CENTRE]
     over = make_basis(centre, np.exp(-0.5 * (centre / _CENTRE_SD) ** 2), number)
     # the smoothest is the quadratic, which the base distribution's spread represents
     functions = (spline_matrix(z, over.knots) @ over.wiggle)[:, 1:]
-    if narrow:
+    if narrow:  # turns a Normal into a mixture of a narrow and a wide one
         parts = [np.log(share / sd) - 0.5 * (z / sd) ** 2 for share, sd in _NARROW_AND_WIDE]
         functions = np.column_stack([np.logaddexp(*parts) + 0.5 * z**2, functions])
     represented = np.column_stack([np.ones_like(z), z, stretching(z)])
@@ -296,7 +286,7 @@ def place_mixture(
 ) -> tuple[Mixture, Laplace]:
     """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
     # zeros pull the pilot towards 0 and widen it
-    joint, second = cells_of(stats, pilot.rows, "joint"), pilot.curves[1].outputs("")[0].matrix
+    joint, second = cells_of(stats, pilot.rows, "joint"), pilot.curves[1].outputs[0].matrix
     states, laplace, at_knots = [x.state for x in pilot.laplaces], pilot.laplaces[1], second
     for _ in range(1 + _MOVES * prior.zero):
         wider = np.minimum(_WIDENING * _sds(at_knots, laplace), _MOST_WIDENING)

@@ -109,19 +109,16 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, full)
-    mean, names = pilot.curves[0], tuple(f"bin_{curve}" for curve in family.curves)
-    known = zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
+    mean, names = pilot.curves[0], tuple(f"bin_{curve.variable}" for curve in pilot.curves)
     parts = tuple(
-        Coefficients(
-            f"{name}_", f"{curve.name}_line_term", curve.design, laplace, curve.outputs(name)
-        )
-        for curve, laplace, name in known
+        Coefficients(curve.design, laplace, curve.outputs)
+        for curve, laplace in zip(pilot.curves, pilot.laplaces, strict=True)
     )
     likelihood: Any = None, pilot.data, mean.axis.inverse(mean.position), names
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
         mixture, laplace = place_mixture(stats, family, prior, pilot)
-        parts = (Coefficients("", "line_term", mixture.designs[0], laplace, mixture.outputs),)
+        parts = (Coefficients(mixture.designs[0], laplace, mixture.outputs),)
         likelihood = mixture, mixture.cells, mixture.rows.score, ("bin_predictor",)
     problem = Problem(pm.Model(), family, pilot, parts, *likelihood)
     coords: dict[str, Any] = {"bin": problem.score}
@@ -142,7 +139,7 @@ def _add_variables(problem: Problem, stats: Statistics) -> None:
     pilot, parts, mixture = problem.pilot, problem.coefficients, problem.mixture
     widths: list[Any] = [None] * len(parts)
     if pilot.levels:
-        widths = add_level_scales(pilot.levels, pilot.curves, parts, problem.family.curves)
+        widths = add_level_scales(pilot.levels, pilot.curves, parts)
     values = list(map(add_coefficients, parts, widths))
     if mixture:
         predictors = values[0].reshape((len(mixture.rows.score), -1))
@@ -159,11 +156,10 @@ def mixture_data(problem: Problem) -> xr.Dataset:
     if problem.mixture is None:
         return xr.Dataset()
     mixture, family, coords = problem.mixture, problem.family, problem.model.coords
-    parts = zip(problem.pilot.curves, mixture.states, family.curves, strict=True)
     pilot = {
         f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
-        for curve, state, name in parts
-        for output in curve.outputs(name)
+        for curve, state in zip(problem.pilot.curves, mixture.states, strict=True)
+        for output in curve.outputs
     }
     dims = {"weight_function", *(dim for dims, _ in pilot.values() for dim in dims)}
     return xr.Dataset(
@@ -199,17 +195,16 @@ def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -
     """Scales, coefficients and their outputs."""
     drawn: _Drawn = {}
     coefficients = []
-    blocks = zip(part.names, part.design.blocks, part.laplace.blocks, strict=False)
-    for name, block, laplace in blocks:
+    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
         scale = np.abs(rng.normal(0.0, block.scale, draws))
         # drawn before the rotation, which the outcomes define, so that curves do not depend on them
         values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
         coefficients.append(values)
-        drawn[f"{name}_sd"] = (), scale
-        drawn[name] = (block.dim,), values @ laplace.rotation
+        drawn[f"{block.name}_sd"] = (), scale
+        drawn[block.name] = (block.dim,), values @ laplace.rotation
     mean, sd = part.design.line_mean, part.design.line_sd
     coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
-    drawn[part.names[-1]] = (part.line_dim,), coefficients[-1]
+    drawn[part.design.name] = (part.design.dim,), coefficients[-1]
     for output in part.outputs:
         drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
     return drawn
@@ -220,14 +215,17 @@ def _of_levels(built: Problem, shared: Any, draws: int, rng: np.random.Generator
     drawn: _Drawn = {}
     assert built.pilot.levels is not None
     grouping, terms = built.pilot.levels.grouping, built.pilot.levels.rows.terms
-    for variable, curve, term in zip(built.family.curves, built.pilot.curves, terms, strict=True):
+    for curve, term in zip(built.pilot.curves, terms, strict=True):
         scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
         for k, name in enumerate(term.names):
-            drawn[f"{variable}_{name}_sd"] = (), scale[:, k]
+            drawn[f"{name}_sd"] = (), scale[:, k]
         noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
         deviations = scale[:, None, term.kind] * noise
-        values = shared[variable][1][:, None] + deviations @ term.values.T
-        drawn[f"{variable}_of_{grouping.name}"] = (grouping.name, f"{curve.name}_knot"), values
+        values = shared[curve.variable][1][:, None] + deviations @ term.values.T
+        drawn[f"{curve.variable}_of_{grouping.name}"] = (
+            (grouping.name, f"{curve.name}_knot"),
+            values,
+        )
     return drawn
 
 

@@ -96,11 +96,7 @@ def rows_of(
     atoms: bool = False,
     most_bins: int = 0,
 ) -> tuple[Rows, RowSums]:
-    """Rows with the sums for the family's likelihood.
-
-    Groups, classes of sizes (from joint cells) and atoms may have rows of their own. Neighbouring
-    bins are merged to `most_bins` or fewer; by default only those of groups or sizes are.
-    """
+    """Rows, of merged bins if there are more than `most_bins`, with the sums for the likelihood."""
     family.rows.check(stats.table("part"))
     if not most_bins:
         most_bins = MOST_BINS if by_size or grouped else stats.bins

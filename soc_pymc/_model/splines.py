@@ -70,10 +70,7 @@ def _apart(knots: Floats) -> Floats:
 
 
 def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
-    """Matrix (n, k) from values at sorted knots (k,) to the natural cubic spline at n positions.
-
-    Rows sum to 1; linear beyond the outer knots. One knot gives a constant, two a straight line.
-    """
+    """Matrix (n, k) from values at sorted knots (k,) to the natural cubic spline at n positions."""
     return natural_spline(position, knots, np.eye(np.size(knots)))
 
 

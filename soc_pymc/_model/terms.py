@@ -40,21 +40,17 @@ class Block:
     name: str
     design: Floats  # values of its functions at the rows, (rows, k)
     scale: float  # of the half-normal prior of tau
-    # where its functions have further values: "curve" (the shared curve at its knots), the name of
-    # a grouping (its levels' curves at the knots), "exposure" (at the knots of log exposure),
-    # "exposure_atom", "atom" or "bin" (what each of these adds)
-    target: str
+    target: str  # key of the points (`Curve.points`) where its functions have further values
     values: Floats  # (size of the target, k)
     dim: str  # of the coefficients
 
 
 @dataclass(frozen=True)
 class Design:
-    """A linear model at the rows and its prior: penalised blocks, then a line.
+    """A linear model at the rows and its prior: penalised blocks, most local first, then a line."""
 
-    Blocks come the most local first: coordinates of each are given those before.
-    """
-
+    name: str  # of the line's coefficients
+    dim: str  # of these
     line: Floats  # values of the line's functions at the rows
     line_mean: Floats  # Normal prior of the line's coefficients
     line_sd: Floats
@@ -123,16 +119,20 @@ class Curve:
     """One curve over the score."""
 
     name: str  # one of `CURVES`
+    variable: str  # name of its values at the knots
     axis: Axis
     basis: Basis
     design: Design  # at the rows
     position: Floats  # of the rows on the axis
     size_knots: Floats  # of the term in log exposure, if there is one
-    points: Mapping[str, Points]  # by target
+    # by target: "curve" (the shared curve at its knots), the name of a grouping (its levels' curves
+    # at the knots), "exposure" (at the knots of log exposure), "exposure_atom", "atom" or "bin"
+    points: Mapping[str, Points]
     levels: LevelTerms | None = None  # of the grouping that is integrated out
 
-    def outputs(self, variable: str) -> list["Output"]:
-        """The curve at its knots, called `variable`, those of levels, and what other terms add."""
+    @cached_property
+    def outputs(self) -> list["Output"]:
+        """The curve at its knots, those of levels, and what other terms add."""
         columns = self.design.whole.shape[1]
         shared = np.zeros((len(self.basis.knots), columns))
         shared[:, self.design.line_columns] = self.basis.line
@@ -145,15 +145,18 @@ class Curve:
             ending, coords, _ = self.points[target]
             if len(coords) > 1:
                 matrix = matrix + np.tile(shared, (len(matrix) // len(shared), 1))
-            outputs.append(Output(variable + ending, coords, matrix))
+            outputs.append(Output(self.variable + ending, coords, matrix))
         return outputs
 
-    def row_matrices(self, variable: str) -> dict[str, Any]:
+    @property
+    def row_matrices(self) -> dict[str, Any]:
         """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
         # curves of levels include the shared one
         weights = {"curve": 1.0 - sum(len(points.coords) > 1 for points in self.points.values())}
         return {
-            variable + points.ending: sparse.csr_array(weights.get(target, 1.0) * points.to_rows)
+            self.variable + points.ending: sparse.csr_array(
+                weights.get(target, 1.0) * points.to_rows
+            )
             for target, points in self.points.items()
         }
 
@@ -208,6 +211,7 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
 
 def make_curve(
     name: str,
+    variable: str,
     spline: Spline,
     weak: Callable[[str, float], tuple[Weak, Weak]],
     stats: Statistics,
@@ -222,10 +226,8 @@ def make_curve(
     axis = axis_of(spline, stats, rows.items)
     u, _ = positions(axis, rows)
     basis = make_basis(u, rows.beside, spline.knots)
-    if len(rows.atoms):  # far outside, the line would be a guess
-        outside, inside = u[rows.atom > 0], u[rows.atom == 0]
-        u = u.copy()
-        u[rows.atom > 0] = np.clip(outside, inside.min(), inside.max())
+    inside = u[rows.atom == 0]  # far outside, the line would be a guess
+    u = np.where(rows.atom > 0, np.clip(u, inside.min(), inside.max()), u)
     weak_priors = weak(axis.scale, basis.centre)
     default = weak_priors[CURVES.index(name)]
     level = spline.level or default.level
@@ -234,7 +236,8 @@ def make_curve(
     slope = spline.slope or default.slope
     of_slope = spread if spline.slope is None and name == CURVES[1] and spread > 0 else per
     shared = spline_matrix(u, basis.knots)
-    terms = _Terms(name, rows, default.unit, Points("", {f"{name}_knot": basis.knots}, shared))
+    knots = Points("", {f"{name}_knot": basis.knots}, shared)
+    terms = _Terms(name, variable, rows, default.unit, knots)
     if bin_effects:
         terms.add_bins()
     terms.add_atoms("atom", rows.atom, rows.atoms)
@@ -256,22 +259,25 @@ def make_curve(
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
     line = shared @ basis.line
     mean, sd = (np.array([level[k], slope[k] / of_slope])[: line.shape[1]] for k in (0, 1))
-    design = Design(line, mean, sd, tuple(terms.blocks))
-    return Curve(name, axis, basis, design, u, size_knots, terms.points, levels)
+    names = f"{variable}_line", f"{name}_line_term"
+    design = Design(*names, line, mean, sd, tuple(terms.blocks))
+    return Curve(name, variable, axis, basis, design, u, size_knots, terms.points, levels)
 
 
 class _Terms:
     """Terms of one curve: blocks, and the points of their targets."""
 
-    def __init__(self, curve: str, rows: Rows, unit: float, knots: Points) -> None:
-        self.curve, self.rows, self.unit, self.points = curve, rows, unit, {"curve": knots}
+    def __init__(self, curve: str, variable: str, rows: Rows, unit: float, knots: Points) -> None:
+        self.curve, self.variable, self.rows, self.unit = curve, variable, rows, unit
+        self.points = {"curve": knots}
         self.blocks: list[Block] = []
 
     def add(self, term: str, target: str, scale: float, values: Floats) -> None:
         """Add a term from its functions' values at the points of its target."""
         dim = f"{self.curve}_basis" if term == "wiggle" else f"{self.curve}_{term}_basis"
         design = self.points[target].to_rows @ values
-        self.blocks.append(Block(term, design, scale * self.unit, target, values, dim))
+        name, scale = f"{self.variable}_{term}", scale * self.unit
+        self.blocks.append(Block(name, design, scale, target, values, dim))
 
     def add_bins(self) -> None:
         """Add an effect of each place along the scores."""
@@ -294,7 +300,7 @@ class _Terms:
     ) -> LevelTerms | None:
         """Add deviations of levels, each kind with its own scale; return them if `integrated`."""
         code, number = grouping.code[self.rows.group], len(grouping.levels)
-        functions, names = np.hstack(list(kinds.values())), [f"{grouping.name}_{k}" for k in kinds]
+        functions = np.hstack(list(kinds.values()))
         columns = number * functions.shape[1]
         size = columns * (4 * len(code) + columns)  # matrices of both curves
         if integrated:
@@ -309,14 +315,16 @@ class _Terms:
         to_rows = by_level(shared, code, number)
         self.points[grouping.name] = Points(f"_of_{grouping.name}", coords, to_rows)
         if not integrated:
-            for name, (kind, values) in zip(names, kinds.items(), strict=True):
+            for kind, values in kinds.items():
                 at_levels = np.asarray(np.kron(np.eye(number), values), dtype=float)
-                self.add(name, grouping.name, _GROUP_SCALES[kind], at_levels)
+                term = f"{grouping.name}_{kind}"
+                self.add(term, grouping.name, _GROUP_SCALES[kind], at_levels)
             return None
+        names = tuple(f"{self.variable}_{grouping.name}_{kind}" for kind in kinds)
         scales = tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds)
         kind_of = np.repeat(np.arange(len(kinds)), [x.shape[1] for x in kinds.values()])
         at_rows = shared @ functions
-        return LevelTerms(grouping, tuple(names), scales, kind_of, functions, at_rows)
+        return LevelTerms(grouping, names, scales, kind_of, functions, at_rows)
 
     def add_exposure(self, spline: Spline, wiggle: float) -> Floats:
         """Add a smooth term in log exposure of mean 0, whose line is penalised too; its knots."""
@@ -353,14 +361,11 @@ def slopes(
     groupings: Sequence[Grouping],
     group: Ints,
 ) -> Floats:
-    """Slopes of a curve in the score's position at rows of these groups.
-
-    `of_levels` (G, K) begin with this curve's coefficients of the levels that are integrated out.
-    """
+    """Slopes of a curve at rows of groups; `of_levels` (G, K) begin with this curve's."""
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    curves = {output.dims[0]: output.values(coefficients) for output in curve.outputs("")}
+    curves = {output.dims[0]: output.values(coefficients) for output in curve.outputs}
     shared = curves[f"{curve.name}_knot"]
     deviations = {
         grouping.name: curves.get(grouping.name, shared) - shared for grouping in groupings

@@ -35,13 +35,12 @@ from ..families.family import FAMILIES
 from ..families.mixture_rows import MixtureCells
 from ..families.mixture_weights import Bounds
 from ..families.row_sums import RowSums
-from .laplace import BlockLaplace, Laplace, scale_log_density
-from .levels import Levels
+from .laplace import ROOT2, BlockLaplace, Laplace, half_normal_scale, scale_log_density
+from .pilot import Levels
 from .terms import Block, Curve, Design, Output
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 _MEDIAN = 0.4769362762044699  # erf(_MEDIAN) = 1/2
-_ROOT2 = float(np.sqrt(2.0))
 _BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 
 
@@ -66,16 +65,14 @@ class ScaleTransform(Transform):
         # tau stays above 1e-50 scale, where gradients in z/tau are still accurate; the density
         # there is below exp(-112) of its maximum
         q = pt.maximum(a + b * pt.sinh(d * (pt.arcsinh(value) + e)), -15.0)
-        low = pt.erfinv(0.5 * pt.erfc(-pt.minimum(q, 0.0) / _ROOT2))
-        high = pt.erfcinv(0.5 * pt.erfc(pt.maximum(q, 0.0) / _ROOT2))
-        return scale * _ROOT2 * pt.switch(pt.lt(q, 0.0), low, high)
+        return half_normal_scale(q, scale, pt, pt)
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """V at tau."""
         scale, a, b, e, d = self._constants(*inputs)
-        x = value / (scale * _ROOT2)
-        low = -_ROOT2 * pt.erfcinv(2.0 * pt.erf(pt.minimum(x, _MEDIAN)))
-        high = _ROOT2 * pt.erfcinv(2.0 * pt.erfc(pt.maximum(x, _MEDIAN)))
+        x = value / (scale * ROOT2)
+        low = -ROOT2 * pt.erfcinv(2.0 * pt.erf(pt.minimum(x, _MEDIAN)))
+        high = ROOT2 * pt.erfcinv(2.0 * pt.erfc(pt.maximum(x, _MEDIAN)))
         q = pt.switch(pt.lt(x, _MEDIAN), low, high)
         return pt.sinh(pt.arcsinh((q - a) / b) / d - e)
 
@@ -179,8 +176,6 @@ def add_scale(name: str, prior_scale: float, precision: Floats, pull: Floats) ->
 class Coefficients:
     """Coefficients of one design as variables, with their outputs."""
 
-    variable: str  # prefix of the names of its variables
-    line_dim: str
     design: Design
     laplace: Laplace
     outputs: Sequence[Output]
@@ -188,16 +183,15 @@ class Coefficients:
     @property
     def names(self) -> list[str]:
         """Variables of the coefficients, in the order of the design."""
-        names = (*(block.name for block in self.design.blocks), "line")
-        return [f"{self.variable}{name}" for name in names]
+        return [*(block.name for block in self.design.blocks), self.design.name]
 
     @property
     def dims(self) -> dict[str, Ints | list[str]]:
         """Dims of the variables, in their order, with labels."""
         dims: dict[str, Any] = {b.dim: np.arange(b.design.shape[1]) for b in self.design.blocks}
         number = self.design.line.shape[1]
-        names = ["level", "slope"][:number] if self.variable else np.arange(number)
-        return {**dims, self.line_dim: names}
+        names = ["level", "slope"][:number] if number < 3 else np.arange(number)
+        return {**dims, self.design.dim: names}
 
     @property
     def turn(self) -> Floats:
@@ -209,9 +203,8 @@ class Coefficients:
 def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
     """Add variables of coefficients and their outputs; returns their values at the rows."""
     variables: list[Any] = []
-    parts = zip(part.names, part.design.blocks, part.laplace.blocks, strict=False)
-    for name, block, known in parts:
-        variables.append(_block(name, block, known, variables))
+    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
+        variables.append(_block(block, laplace, variables))
     before = pt.concatenate(variables) if variables else pt.zeros((0,))
     values = pt.concatenate([before, _line(part, before, widths)])
     # a rotation of independent, equal normals does not change the prior
@@ -220,12 +213,13 @@ def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
         matrix = pm.Data(f"to_{output.name}", output.matrix @ turn)
         at_points = pt.dot(matrix, values).reshape(output.shape)
         pm.Deterministic(output.name, at_points, dims=output.dims)
-    return pt.dot(pm.Data(f"{part.variable}at_rows", part.design.whole @ turn), values)
+    return pt.dot(pm.Data(f"{part.design.name}_at_rows", part.design.whole @ turn), values)
 
 
-def _block(name: str, block: Block, laplace: BlockLaplace, before: Sequence[Any]) -> Any:
+def _block(block: Block, laplace: BlockLaplace, before: Sequence[Any]) -> Any:
     """Rotated coefficients z ~ N(0, tau) of a term, with their scale tau ``{name}_sd``."""
     # given tau, z = pull s^2 + s w, s^2 = tau^2 / (1 + precision tau^2)
+    name = block.name
     tau = add_scale(f"{name}_sd", block.scale, laplace.precision, laplace.mode_pull)
     pull = pm.Data(f"{name}_pull", laplace.pull)
     if before:
@@ -240,7 +234,7 @@ def _block(name: str, block: Block, laplace: BlockLaplace, before: Sequence[Any]
 
 def _line(part: Coefficients, before: Any, widths: Any) -> Any:
     """The line's coefficients with their own Normal priors, in coordinates given all terms."""
-    name, dim, known = part.names[-1], part.line_dim, part.laplace
+    name, dim, known = part.design.name, part.design.dim, part.laplace
     root = pm.Data(f"{name}_root", known.line_root)
     mean = pm.Data(f"{name}_prior_mean", part.design.line_mean, dims=dim)
     sd = pm.Data(f"{name}_prior_sd", part.design.line_sd, dims=dim)
@@ -252,14 +246,11 @@ def _line(part: Coefficients, before: Any, widths: Any) -> Any:
 
 
 def add_level_scales(
-    levels: Levels, curves: Sequence[Curve], parts: Sequence[Coefficients], names: tuple[str, str]
+    levels: Levels, curves: Sequence[Curve], parts: Sequence[Coefficients]
 ) -> list[Any]:
     """Add scales of levels' deviations; returns factors on the sds of both lines' coefficients."""
     # the more levels may deviate, the less is known of their average
-    scales = [
-        add_scale(name, scale.prior, scale.precision, scale.pull)
-        for name, scale in zip(levels.scale_names(names), levels.scales, strict=True)
-    ]
+    scales = [add_scale(s.name, s.prior, s.precision, s.pull) for s in levels.scales]
     widths, end = [], 0
     for part, curve, term in zip(parts, curves, levels.rows.terms, strict=True):
         columns, end = slice(end, end + len(term.names)), end + len(term.names)

@@ -75,19 +75,20 @@ def _atoms(pilot: Pilot) -> xr.Dataset:
 
 def _group_functions(curve: Curve, groupings: Sequence[Grouping]) -> xr.Dataset:
     """Functions at the knots of groups' deviations, with the names of their scales."""
-    kinds, functions = [], []
+    names, functions = [], []
     knots, levels = len(curve.basis.knots), {g.name: len(g.levels) for g in groupings}
     for block in curve.design.blocks:
         if block.target in levels:
             size = block.values.shape[1] // levels[block.target]
             functions.append(block.values[:knots, :size])
-            kinds += [block.name] * size
+            names += [block.name] * size
     if curve.levels:
         functions.append(curve.levels.values)
-        kinds += [curve.levels.names[k] for k in curve.levels.kind]
-    if not kinds:
+        names += [curve.levels.names[k] for k in curve.levels.kind]
+    if not names:
         return xr.Dataset()
     dims = (f"{curve.name}_knot", f"{curve.name}_group_function")
+    kinds = [name.removeprefix(f"{curve.variable}_") for name in names]
     return xr.Dataset(
         {f"{curve.name}_group_functions": (dims, np.hstack(functions))},
         {f"{curve.name}_group_function": np.array(kinds, dtype=object)},

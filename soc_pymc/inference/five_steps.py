@@ -67,7 +67,7 @@ def run_five_steps(
     family = FAMILIES[prior.family]
     rows, data = rows_of(stats, family, most_bins=stats.bins)
     data.refuse_mean_only("soc.FiveSteps()")
-    axes = tuple(axis_of(spline, stats, rows.items) for spline in (prior.mean, prior.variance))
+    axes = axis_of(prior.mean, stats, rows.items), axis_of(prior.variance, stats, rows.items)
     smoothing = Smoothing(
         axes, [positions(axis, rows)[0] for axis in axes], rows.n, data.information
     )
