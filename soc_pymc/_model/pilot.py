@@ -23,9 +23,7 @@ from .laplace import Curvature, CurveTarget, Laplace, Mode, best_tau, find_mode,
 from .rows import MOST_BINS, Rows, positions, rows_of
 from .terms import Curve, LevelTerms, State, by_level, make_curve, slopes
 
-FEWEST_LEVELS = 8
-"""Levels from which they are integrated out; fewer are parameters like all others."""
-
+_FEWEST_LEVELS = 8  # levels from which they are integrated out; fewer are parameters like others
 _NODES, _WEIGHTS = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 6.0
 # limits of the sds over which slopes are averaged, in units of each parameter, and the first ones
 _SDS, _FIRST_SD = (1e-3, 1.0), 0.1
@@ -113,11 +111,6 @@ class Levels:
         """The grouping whose levels they are."""
         return self.rows.terms[0].grouping
 
-    @property
-    def tau(self) -> Floats:
-        """Scales of a level's coefficients, (K,)."""
-        return np.array([scale.tau for scale in self.scales])[self.rows.kind]
-
     @cached_property
     def information(self) -> Floats:
         """Information of the sites (G, K, K), positive semidefinite."""
@@ -148,12 +141,6 @@ class LevelCurvature(Curvature):
     """Slopes and information of both curves, with the levels integrated out, and of the levels."""
 
     coupling: Floats  # (G, K, P)
-
-
-def integrated_grouping(groupings: Sequence[Grouping]) -> Grouping | None:
-    """The grouping whose levels are integrated out: the one with most levels, if many."""
-    largest = max(groupings, key=lambda grouping: len(grouping.levels), default=None)
-    return largest if largest and len(largest.levels) >= FEWEST_LEVELS else None
 
 
 @dataclass
@@ -325,26 +312,14 @@ def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pil
         check_joint_cells(stats, "a term in exposure")
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
     rows, data = _rows(stats, family, prior)
-    weak = partial(_weak, data, stats)
-    integrated = None if full or prior.gridded else integrated_grouping(groupings)
-    known: Any = {"size": prior.exposure, "groupings": groupings, "integrated": integrated}
-    curves = (
-        make_curve(
-            "mean",
-            family.curves[0],
-            prior.mean,
-            weak,
-            stats,
-            rows,
-            **known,
-            bin_effects=prior.bin_effects,
-        ),
-        make_curve("variance", family.curves[1], prior.variance, weak, stats, rows, **known),
-    )
+    integrated = max(groupings, key=lambda grouping: len(grouping.levels), default=None)
+    if full or prior.gridded or (integrated and len(integrated.levels) < _FEWEST_LEVELS):
+        integrated = None
+    inputs = partial(_weak, data, stats), stats, rows, groupings, integrated
+    curves = make_curve(0, family, prior, *inputs), make_curve(1, family, prior, *inputs)
     target = CurveTarget([curve.design for curve in curves], data)
-    mode = find_mode(
-        target, [State.starting(d, [x]) for d, x in zip(target.designs, data.level(), strict=True)]
-    )
+    start = map(State.starting, target.designs, np.reshape(data.level(), (2, 1)))
+    mode = find_mode(target, list(start))
     states, of_levels = [laplace.state for laplace in mode.laplaces], None
     if integrated:
         target = LevelTarget(target.designs, data, LevelRows.of(curves, rows.group))

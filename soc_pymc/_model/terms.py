@@ -5,7 +5,7 @@ deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..data.items import Grouping
 from ..data.statistics import Statistics
+from ..families.family import Family
 from ..families.priors import Spline
 from ..families.row_sums import Weak
 from ..families.scales import LOG, LOGIT, RANK, SCALES
@@ -210,35 +211,33 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
 
 
 def make_curve(
-    name: str,
-    variable: str,
-    spline: Spline,
+    k: int,
+    family: Family,
+    prior: Any,
     weak: Callable[[str, float], tuple[Weak, Weak]],
     stats: Statistics,
     rows: Rows,
-    *,
-    size: Spline | None = None,
-    groupings: Sequence[Grouping] = (),
-    integrated: Grouping | None = None,
-    bin_effects: bool = False,
+    groupings: Sequence[Grouping],
+    integrated: Grouping | None,
 ) -> Curve:
-    """A curve's design with its terms; `weak` gives the priors of both on a scale at a centre."""
+    """The k-th curve; `weak` gives default priors of both on a scale of scores at a centre."""
+    name, variable, spline = CURVES[k], family.curves[k], (prior.mean, prior.variance)[k]
     axis = axis_of(spline, stats, rows.items)
     u, _ = positions(axis, rows)
     basis = make_basis(u, rows.beside, spline.knots)
     inside = u[rows.atom == 0]  # far outside, the line would be a guess
     u = np.where(rows.atom > 0, np.clip(u, inside.min(), inside.max()), u)
     weak_priors = weak(axis.scale, basis.centre)
-    default = weak_priors[CURVES.index(name)]
+    default = weak_priors[k]
     level = spline.level or default.level
     spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.beside)))
     per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
     slope = spline.slope or default.slope
-    of_slope = spread if spline.slope is None and name == CURVES[1] and spread > 0 else per
+    of_slope = spread if spline.slope is None and k == 1 and spread > 0 else per
     shared = spline_matrix(u, basis.knots)
     knots = Points("", {f"{name}_knot": basis.knots}, shared)
-    terms = _Terms(name, variable, rows, default.unit, knots)
-    if bin_effects:
+    terms = _Terms(name, variable, rows, default.unit, {"curve": knots})
+    if prior.bin_effects and k == 0:
         terms.add_bins()
     terms.add_atoms("atom", rows.atom, rows.atoms)
     level_functions, slope_functions = np.split(basis.line, [1], axis=1)
@@ -252,8 +251,8 @@ def make_curve(
     for grouping in groupings:
         levels = terms.add_levels(grouping, deviations, grouping is integrated) or levels
     size_knots = np.empty(0)
-    if size is not None:
-        size_knots = terms.add_exposure(size, weak_priors[0].wiggle)
+    if prior.exposure is not None:
+        size_knots = terms.add_exposure(prior.exposure, weak_priors[0].wiggle)
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
@@ -264,13 +263,16 @@ def make_curve(
     return Curve(name, variable, axis, basis, design, u, size_knots, terms.points, levels)
 
 
+@dataclass
 class _Terms:
     """Terms of one curve: blocks, and the points of their targets."""
 
-    def __init__(self, curve: str, variable: str, rows: Rows, unit: float, knots: Points) -> None:
-        self.curve, self.variable, self.rows, self.unit = curve, variable, rows, unit
-        self.points = {"curve": knots}
-        self.blocks: list[Block] = []
+    curve: str
+    variable: str
+    rows: Rows
+    unit: float
+    points: dict[str, Points]
+    blocks: list[Block] = field(default_factory=list)
 
     def add(self, term: str, target: str, scale: float, values: Floats) -> None:
         """Add a term from its functions' values at the points of its target."""

@@ -95,11 +95,12 @@ def _added_to_levels(
         )
     ]
     rows = _block_rows(built, stats, *curves)
+    tau = np.array([scale.tau for scale in levels.scales])[levels.rows.kind]
     factors = np.zeros(levels.information.shape)
     for k, factor in enumerate(factors):
         of_level = rows.part(level[rows.row] == k)
         if len(np.unique(of_level.block)) > 1:
-            added = of_level.factor([term.design for term in terms], levels.tau**-2.0).T
+            added = of_level.factor([term.design for term in terms], tau**-2.0).T
             factor[: len(added)] = added
     curves_added, parts = {}, np.split(factors, split, axis=2)
     for name, curve, term, part in zip(
