@@ -169,7 +169,7 @@ class CurveTarget(Target):
 
 
 def floored(bound: Floats, observed: Floats) -> Floats:
-    """Observed information, which is noisy, at least ``_LEAST`` times a bound; or stacks of both."""
+    """Observed information, at least ``_LEAST`` times a bound; matrices, or stacks of them."""
     diagonal = np.diagonal(bound, axis1=-2, axis2=-1)
     unit = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
     pairs = unit[..., :, None] * unit[..., None, :]

@@ -7,7 +7,7 @@ site, in which they are integrated in closed form; importance weights correct th
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,10 +96,11 @@ class LevelScale:
 class Levels:
     """Rows of all levels with their sites: quadratic log likelihoods of their coefficients b."""
 
-    # level g's is u'b - b'A b / 2, A = root[g] @ root[g]', u = pull[g] - coupling[g] @ (shared -
-    # centre)
+    # that of level g is u'b - b'A b / 2, A = root[g] @ root[g]' and
+    # u = pull[g] - coupling[g] @ (shared - centre)
     rows: LevelRows
     root: Floats  # (G, K, K)
+    information: Floats  # (G, K, K), positive semidefinite: A
     coupling: Floats  # (G, K, P)
     pull: Floats  # (G, K)
     centre: Floats  # (P,)
@@ -110,11 +111,6 @@ class Levels:
     def grouping(self) -> Grouping:
         """The grouping whose levels they are."""
         return self.rows.terms[0].grouping
-
-    @cached_property
-    def information(self) -> Floats:
-        """Information of the sites (G, K, K), positive semidefinite."""
-        return np.asarray(self.root @ self.root.mT)
 
 
 class _Information(NamedTuple):
@@ -157,11 +153,6 @@ class LevelTarget(CurveTarget):
     sds: Floats = field(default_factory=lambda: np.full((2, 1), _FIRST_SD))
     _factor: float = field(default=1.0, init=False)  # on steps
     _last: float = field(default=np.inf, init=False)  # squared length of the last step
-
-    def start(self, states: Sequence[State]) -> list[State]:
-        """States of both curves, and levels without deviations."""
-        deviations = np.zeros((self.rows.number, len(self.rows.kind)))
-        return [*states, State(deviations, tuple((0.5 * self.rows.scales).tolist()))]
 
     def curves(self, coefficients: Sequence[Floats]) -> Floats:
         """Both curves (2, rows) at coefficients, with those of levels (G, K)."""
@@ -245,8 +236,8 @@ class LevelTarget(CurveTarget):
         names = [f"{name}_sd" for term in self.rows.terms for name in term.names]
         for kind, (name, prior) in enumerate(zip(names, self.rows.scales, strict=True)):
             member = self.rows.kind == kind
-            fixed = _covariance(precisions, np.where(member, 0.0, self._taus(levels)))
-            fixed = precisions @ fixed
+            others = np.where(member, 0.0, self._taus(levels))
+            fixed = precisions @ _covariance(precisions, others)
             information = (precisions - fixed @ precisions)[:, member][:, :, member]
             right = (pull - fixed @ pull)[:, member]
             precision, rotation = np.linalg.eigh(0.5 * (information + information.mT))
@@ -281,9 +272,10 @@ class LevelTarget(CurveTarget):
         site = floored(curvature.information[-1] + prior, information.levels + prior) - prior
         value, vector = np.linalg.eigh(tau[:, None] * site * tau)
         root = vector * np.sqrt(np.maximum(value, 0.0))[:, None] / tau[:, None]
-        pull = self._pull(levels, curvature, root @ root.mT)[:, :, 0]
+        site = root @ root.mT
+        pull = self._pull(levels, curvature, site)[:, :, 0]
         *shared, deviations = coefficients
-        sites = root, information.coupling, pull, np.concatenate(shared), deviations
+        sites = root, site, information.coupling, pull, np.concatenate(shared), deviations
         return Levels(self.rows, *sites, self._scales(levels, curvature))
 
 
@@ -322,9 +314,12 @@ def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pil
     mode = find_mode(target, list(start))
     states, of_levels = [laplace.state for laplace in mode.laplaces], None
     if integrated:
-        target = LevelTarget(target.designs, data, LevelRows.of(curves, rows.group))
+        level_rows = LevelRows.of(curves, rows.group)
+        deviations = np.zeros((level_rows.number, len(level_rows.kind)))
+        levels_state = State(deviations, tuple((0.5 * level_rows.scales).tolist()))
+        target = LevelTarget(target.designs, data, level_rows)
         # only its slopes count
-        states = find_mode(target, target.start(states), enough=0.1).states
+        states = find_mode(target, [*states, levels_state], enough=0.1).states
         of_levels = states[-1].coefficients
     # the mode's slope gives the spread of theta by the scores in a bin
     slope = slopes(curves[0], states[0].coefficients, of_levels, groupings, rows.group)

@@ -68,11 +68,10 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     -------
     pymc.Model
         ``log_mean`` and ``log_cv2`` are the curves at the knots, ``bin_log_mean`` and
-        ``bin_log_cv2`` at the rows (occupied bins; of each group, of each half-octave of exposures,
-        where the prior has such terms), and ``count`` is the sum of counts of a row, with the log
-        probability of all its items. For values these are ``mean``, ``log_variance`` and ``value``.
-        Mixtures have ``bin_predictor`` in the place of the curves at the rows: both curves and
-        coefficients of the log weights, at their knots ``weight_coefficient``.
+        ``bin_log_cv2`` at the rows (occupied bins; by group and by half-octave of exposures, where
+        the prior has such terms), and ``count`` is a row's sum, with the log probability of all its
+        items. For values these are ``mean``, ``log_variance`` and ``value``. Mixtures have
+        ``bin_predictor``: both curves and coefficients of the log weights, at the rows.
 
     Raises
     ------

@@ -240,24 +240,18 @@ def make_curve(
     if prior.bin_effects and k == 0:
         terms.add_bins()
     terms.add_atoms("atom", rows.atom, rows.atoms)
-    level_functions, slope_functions = np.split(basis.line, [1], axis=1)
-    kinds = {
-        "wiggle": basis.wiggle[:, :_GROUP_WIGGLES],
-        "slope": slope_functions / per,
-        "level": level_functions,
-    }
-    deviations = {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
-    levels = None
+    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES], "slope": basis.line[:, 1:] / per}
+    kinds = {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
+    kinds["level"], levels, size_knots = basis.line[:, :1], None, np.empty(0)
     for grouping in groupings:
-        levels = terms.add_levels(grouping, deviations, grouping is integrated) or levels
-    size_knots = np.empty(0)
+        levels = terms.add_levels(grouping, kinds, grouping is integrated) or levels
     if prior.exposure is not None:
         size_knots = terms.add_exposure(prior.exposure, weak_priors[0].wiggle)
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
     line = shared @ basis.line
-    mean, sd = (np.array([level[k], slope[k] / of_slope])[: line.shape[1]] for k in (0, 1))
+    mean, sd = np.array([level, np.divide(slope, of_slope)])[: line.shape[1]].T.copy()
     names = f"{variable}_line", f"{name}_line_term"
     design = Design(*names, line, mean, sd, tuple(terms.blocks))
     return Curve(name, variable, axis, basis, design, u, size_knots, terms.points, levels)
