@@ -204,11 +204,12 @@ def _weight_priors(
     wiggles = np.empty((len(z), 0))
     priors: dict[str, tuple[float, float, Any]] = {}
     if law.has_path:
-        sd, drift = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
-        priors["path"] = _PATH, sd, drift
+        sds = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
+        priors["path"] = _PATH, *sds
+    elif prior.mixture:
+        priors["narrow"] = *_NARROW, prior.drift
     if prior.mixture:
         wiggles = _functions(z, prior.functions, narrow=not law.has_path)
-        priors |= {} if law.has_path else {"narrow": (*_NARROW, prior.drift)}
         for k in range(3, 3 + wiggles.shape[1] - (not law.has_path)):
             priors[f"z{k}"] = 0.0, prior.shape, prior.drift
     if prior.zero:
@@ -236,8 +237,8 @@ def _mixture(
     line = np.hstack(list(map(np.kron, lines, unit)))
     means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
     for level, sd, drift in priors.values():
-        means.append(np.concatenate([[level], np.zeros(drifts.shape[1])]))
-        sds.append(np.concatenate([[sd], np.resize(drift, drifts.shape[1])]))
+        means.append(np.r_[level, np.zeros(drifts.shape[1])])
+        sds.append(np.r_[sd, np.resize(drift, drifts.shape[1])])
     # most local first: the coordinates of each are given those before it
     terms = [(k, block) for k in (1, 0) for block in curves[k].design.blocks]
     blocks = tuple(

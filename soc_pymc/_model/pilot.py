@@ -107,11 +107,6 @@ class Levels:
     mode: Floats  # (G, K): coefficients there
     scales: tuple[LevelScale, ...]
 
-    @property
-    def grouping(self) -> Grouping:
-        """The grouping whose levels they are."""
-        return self.rows.terms[0].grouping
-
 
 class _Information(NamedTuple):
     """Information of rows."""

@@ -15,6 +15,7 @@ from ..families.family import FAMILIES, Family, family_of_kind
 from ..families.priors import Prior
 from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, find_pilot
+from .terms import Curve, LevelTerms
 from .variables import (
     Coefficients,
     add_coefficients,
@@ -32,25 +33,13 @@ class Problem:
     family: Family
     pilot: Pilot
     coefficients: tuple[Coefficients, ...]
+    observed: str  # name of the observed variable
     mixture: Mixture | None
     data: Any  # of the likelihood's rows: `RowSums` or `MixtureCells`
     score: Floats  # at the centre of each of these rows
     predictors: tuple[str, ...]  # inputs of the likelihood, by row
+    no_minibatches: str  # reason why they are not possible, if so
     built_in: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
-
-    @property
-    def observed(self) -> str:
-        """Name of the observed variable."""
-        return self.family.outcome.observed
-
-    @property
-    def no_minibatches(self) -> str:
-        """Reason why minibatches are not possible, if so."""
-        if self.mixture:
-            merged = "a mixture, or with zero=True, where bins are merged"
-            return f"VI(batch=) does not apply to {merged}: leave it out"
-        many = "groups cannot be fitted in minibatches: leave VI(batch=) out"
-        return many if self.pilot.levels else ""
 
 
 def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
@@ -113,13 +102,18 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
         Coefficients(curve.design, laplace, curve.outputs)
         for curve, laplace in zip(pilot.curves, pilot.laplaces, strict=True)
     )
-    likelihood: Any = None, pilot.data, mean.axis.inverse(mean.position), names
+    refusal = "groups cannot be fitted in minibatches: leave VI(batch=) out" if pilot.levels else ""
+    likelihood: Any = None, pilot.data, mean.axis.inverse(mean.position), names, refusal
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
         mixture, laplace = place_mixture(stats, family, prior, pilot)
         parts = (Coefficients(mixture.designs[0], laplace, mixture.outputs),)
-        likelihood = mixture, mixture.cells, mixture.rows.score, ("bin_predictor",)
-    problem = Problem(pm.Model(), family, pilot, parts, *likelihood)
+        merged = "a mixture, or with zero=True, where bins are merged"
+        refusal = f"VI(batch=) does not apply to {merged}: leave it out"
+        likelihood = mixture, mixture.cells, mixture.rows.score, ("bin_predictor",), refusal
+    problem = Problem(
+        pm.Model(), family, pilot, parts, *likelihood, observed=family.outcome.observed
+    )
     coords: dict[str, Any] = {"bin": problem.score}
     coords |= {grouping.name: list(grouping.levels) for grouping in pilot.groupings}
     for part in parts:
@@ -182,8 +176,9 @@ def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Data
     drawn: _Drawn = {}
     for part in built.coefficients:
         drawn |= _of_coefficients(part, draws, rng)
-    if built.pilot.levels:
-        drawn |= _of_levels(built, drawn, draws, rng)
+    for curve in built.pilot.curves:
+        if curve.levels:
+            drawn |= _of_levels(curve, curve.levels, drawn[curve.variable][1], rng)
     prior = xr.Dataset({x: (("chain", "draw", *dims), v[None]) for x, (dims, v) in drawn.items()})
     coords = {dim: np.asarray(built.model.coords.get(dim, ())) for dim in prior.dims}
     coords |= {"chain": np.zeros(1, dtype=int), "draw": np.arange(draws)}
@@ -209,22 +204,14 @@ def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -
     return drawn
 
 
-def _of_levels(built: Problem, shared: Any, draws: int, rng: np.random.Generator) -> _Drawn:
+def _of_levels(curve: Curve, term: LevelTerms, shared: Floats, rng: np.random.Generator) -> _Drawn:
     """Scales and curves of the levels that are integrated out of the likelihood."""
-    drawn: _Drawn = {}
-    assert built.pilot.levels is not None
-    grouping, terms = built.pilot.levels.grouping, built.pilot.levels.rows.terms
-    for curve, term in zip(built.pilot.curves, terms, strict=True):
-        scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
-        for k, name in enumerate(term.names):
-            drawn[f"{name}_sd"] = (), scale[:, k]
-        noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
-        deviations = scale[:, None, term.kind] * noise
-        values = shared[curve.variable][1][:, None] + deviations @ term.values.T
-        drawn[f"{curve.variable}_of_{grouping.name}"] = (
-            (grouping.name, f"{curve.name}_knot"),
-            values,
-        )
+    draws, grouping = len(shared), term.grouping
+    scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
+    drawn: _Drawn = {f"{name}_sd": ((), scale[:, k]) for k, name in enumerate(term.names)}
+    noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
+    values = shared[:, None] + (scale[:, None, term.kind] * noise) @ term.values.T
+    drawn[f"{curve.variable}_of_{grouping.name}"] = (grouping.name, f"{curve.name}_knot"), values
     return drawn
 
 

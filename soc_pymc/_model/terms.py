@@ -125,7 +125,6 @@ class Curve:
     basis: Basis
     design: Design  # at the rows
     position: Floats  # of the rows on the axis
-    size_knots: Floats  # of the term in log exposure, if there is one
     # by target: "curve" (the shared curve at its knots), the name of a grouping (its levels' curves
     # at the knots), "exposure" (at the knots of log exposure), "exposure_atom", "atom" or "bin"
     points: Mapping[str, Points]
@@ -229,10 +228,8 @@ def make_curve(
     u = np.where(rows.atom > 0, np.clip(u, inside.min(), inside.max()), u)
     weak_priors = weak(axis.scale, basis.centre)
     default = weak_priors[k]
-    level = spline.level or default.level
     spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.beside)))
     per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
-    slope = spline.slope or default.slope
     of_slope = spread if spline.slope is None and k == 1 and spread > 0 else per
     shared = spline_matrix(u, basis.knots)
     knots = Points("", {f"{name}_knot": basis.knots}, shared)
@@ -242,19 +239,20 @@ def make_curve(
     terms.add_atoms("atom", rows.atom, rows.atoms)
     kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES], "slope": basis.line[:, 1:] / per}
     kinds = {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
-    kinds["level"], levels, size_knots = basis.line[:, :1], None, np.empty(0)
+    kinds["level"], levels = basis.line[:, :1], None
     for grouping in groupings:
         levels = terms.add_levels(grouping, kinds, grouping is integrated) or levels
     if prior.exposure is not None:
-        size_knots = terms.add_exposure(prior.exposure, weak_priors[0].wiggle)
+        terms.add_exposure(prior.exposure, weak_priors[0].wiggle)
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
     line = shared @ basis.line
-    mean, sd = np.array([level, np.divide(slope, of_slope)])[: line.shape[1]].T.copy()
+    slope = np.divide(spline.slope or default.slope, of_slope)
+    mean, sd = np.array([spline.level or default.level, slope])[: line.shape[1]].T.copy()
     names = f"{variable}_line", f"{name}_line_term"
     design = Design(*names, line, mean, sd, tuple(terms.blocks))
-    return Curve(name, variable, axis, basis, design, u, size_knots, terms.points, levels)
+    return Curve(name, variable, axis, basis, design, u, terms.points, levels)
 
 
 @dataclass
@@ -322,8 +320,8 @@ class _Terms:
         at_rows = shared @ functions
         return LevelTerms(grouping, names, scales, kind_of, functions, at_rows)
 
-    def add_exposure(self, spline: Spline, wiggle: float) -> Floats:
-        """Add a smooth term in log exposure of mean 0, whose line is penalised too; its knots."""
+    def add_exposure(self, spline: Spline, wiggle: float) -> None:
+        """Add a smooth term in log exposure of mean 0, whose line is penalised too."""
         rows, x = self.rows, self.rows.log_size
         basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
         if len(basis.knots) > 1:
@@ -334,7 +332,6 @@ class _Terms:
             self.points["exposure"] = Points("_by_exposure", coords, to_rows)
             scale = wiggle if spline.wiggle is None else spline.wiggle
             self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
-        return basis.knots
 
 
 def _members(code: Ints, number: int) -> Any:

@@ -86,7 +86,7 @@ def _added_to_levels(
 ) -> dict[str, Floats]:
     """Factors (levels, k, knots) that clusters add to levels' curves, given the shared ones."""
     terms, split = levels.rows.terms, [len(levels.rows.terms[0].kind)]
-    level = levels.grouping.code[built.pilot.rows.group]
+    level = terms[0].grouping.code[built.pilot.rows.group]
     curves = [
         part.design.whole @ part.laplace.state.coefficients
         + (term.design * deviation[level]).sum(axis=1)
@@ -103,10 +103,8 @@ def _added_to_levels(
             added = of_level.factor([term.design for term in terms], tau**-2.0).T
             factor[: len(added)] = added
     curves_added, parts = {}, np.split(factors, split, axis=2)
-    for name, curve, term, part in zip(
-        built.family.curves, built.pilot.curves, terms, parts, strict=True
-    ):
-        name = f"{name}_of_{term.grouping.name}"
+    for curve, term, part in zip(built.pilot.curves, terms, parts, strict=True):
+        name = f"{curve.variable}_of_{term.grouping.name}"
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
         curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
     return curves_added

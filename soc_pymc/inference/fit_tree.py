@@ -52,7 +52,7 @@ def tree_of_draws(
     bins, observed = bin_table(stats, axes, bool(len(pilot.rows.atoms)))
     functions = [_group_functions(curve, pilot.groupings) for curve in pilot.curves]
     bins = xr.merge([bins, mixture_data(built), *functions, _atoms(pilot)])
-    if pilot.curves[0].size_knots.size:
+    if pilot.rows.keys.size_cell:
         bins = bins.merge(_shares(pilot.rows, pilot.curves[0].position))
     if "effect_bin" in posterior.coords:
         bins["edge"] = ("edge", stats.edges)

@@ -235,7 +235,7 @@ class LevelDensity:
             picked = np.take_along_axis(proposed.scaled, best, axis=2)[:, :, 0]
             chosen.append((proposed.tau * picked).transpose(2, 0, 1))
         deviations = np.concatenate(chosen)
-        grouping, curves, start = self._levels.grouping, {}, 0
+        grouping, curves, start = self._rows.terms[0].grouping, {}, 0
         for name, term in zip(self._built.family.curves, self._rows.terms, strict=True):
             part, start = deviations[:, :, start : start + len(term.kind)], start + len(term.kind)
             shared = posterior[name]
