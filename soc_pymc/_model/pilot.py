@@ -42,33 +42,22 @@ class LevelRows:
     level: Ints  # (rows,): code of each row's level
     shared: Floats  # (2 rows, P), those of the first curve before those of the second
     by_level: Any  # (2 rows, G K), sparse
+    number: int  # of levels
+    kind: Ints  # (K,): number of the scale of each of a level's coefficients
+    scales: Floats  # of the half-normal priors of all scales
 
     @staticmethod
     def of(curves: Sequence[Curve], group: Ints) -> "LevelRows":
         """Rows from their groups."""
         mean, variance = (curve.levels for curve in curves if curve.levels)
-        level = mean.grouping.code[group]
+        level, number = mean.grouping.code[group], len(mean.grouping.levels)
         shared = linalg.block_diag(*(curve.design.whole for curve in curves))
         functions = linalg.block_diag(mean.design, variance.design)
-        wide = by_level(functions, np.tile(level, 2), len(mean.grouping.levels))
+        wide = by_level(functions, np.tile(level, 2), number)
         wide.eliminate_zeros()  # a row of one curve has no coefficients of the other
-        return LevelRows((mean, variance), level, shared, wide)
-
-    @property
-    def number(self) -> int:
-        """Number of levels."""
-        return len(self.terms[0].grouping.levels)
-
-    @property
-    def kind(self) -> Ints:
-        """Number of the scale of each of a level's coefficients, (K,)."""
-        mean, variance = self.terms
-        return np.concatenate([mean.kind, variance.kind + len(mean.names)])
-
-    @property
-    def scales(self) -> Floats:
-        """Scales of the half-normal priors of all scales."""
-        return np.concatenate([term.scales for term in self.terms])
+        kind = np.concatenate([mean.kind, variance.kind + len(mean.names)])
+        scales = np.concatenate([mean.scales, variance.scales])
+        return LevelRows((mean, variance), level, shared, wide, number, kind, scales)
 
     def information(self, weight: Any) -> "_Information":
         """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""

@@ -111,13 +111,15 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
         merged = "a mixture, or with zero=True, where bins are merged"
         refusal = f"VI(batch=) does not apply to {merged}: leave it out"
         likelihood = mixture, mixture.cells, mixture.rows.score, ("bin_predictor",), refusal
-    problem = Problem(
-        pm.Model(), family, pilot, parts, *likelihood, observed=family.outcome.observed
-    )
+    problem = Problem(pm.Model(), family, pilot, parts, family.outcome.observed, *likelihood)
     coords: dict[str, Any] = {"bin": problem.score}
     coords |= {grouping.name: list(grouping.levels) for grouping in pilot.groupings}
     for part in parts:
-        coords |= part.dims
+        coords |= {block.dim: np.arange(block.design.shape[1]) for block in part.design.blocks}
+        number = part.design.line.shape[1]
+        coords[part.design.dim] = (
+            np.arange(number) if prior.gridded else ["level", "slope"][:number]
+        )
         for output in part.outputs:
             coords |= output.coords
     problem.model.add_coords(coords)

@@ -186,14 +186,6 @@ class Coefficients:
         return [*(block.name for block in self.design.blocks), self.design.name]
 
     @property
-    def dims(self) -> dict[str, Ints | list[str]]:
-        """Dims of the variables, in their order, with labels."""
-        dims: dict[str, Any] = {b.dim: np.arange(b.design.shape[1]) for b in self.design.blocks}
-        number = self.design.line.shape[1]
-        names = ["level", "slope"][:number] if number < 3 else np.arange(number)
-        return {**dims, self.design.dim: names}
-
-    @property
     def turn(self) -> Floats:
         """Matrix from the variables to the coefficients: a rotation of each block."""
         rotations = (block.rotation for block in self.laplace.blocks)
