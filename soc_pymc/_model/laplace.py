@@ -61,6 +61,7 @@ class Curvature:
     value: Floats  # row by row
     slopes: Sequence[Floats]  # in the coefficients of each design
     information: Sequence[Floats]  # of the coefficients of each design, positive definite
+    coupling: Any = None  # information between levels that are integrated out and shared ones
 
     def length(self, steps: Sequence[Floats]) -> float:
         """Squared length of steps."""

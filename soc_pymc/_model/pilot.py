@@ -116,13 +116,6 @@ def _covariance(information: Floats, tau: Floats) -> Floats:
     return np.asarray(tau[:, None] * inner * tau)
 
 
-@dataclass(frozen=True)
-class LevelCurvature(Curvature):
-    """Slopes and information of both curves, with the levels integrated out, and of the levels."""
-
-    coupling: Floats  # (G, K, P)
-
-
 @dataclass
 class LevelTarget(CurveTarget):
     """Rows of levels, which are integrated out; their deviations (G, K) follow both curves' states.
@@ -145,7 +138,7 @@ class LevelTarget(CurveTarget):
         return np.asarray(values).reshape(2, -1)
 
     def curvature(self, states: Sequence[State]) -> Curvature:
-        """Averages of slopes and information."""
+        """Averages of both curves' slopes and information, levels integrated out, and of levels."""
         rows, levels = self.rows, states[-1]
         m, c = self.curves([state.coefficients for state in states])
         value, slope, weight = self._averages(m, c)
@@ -163,7 +156,7 @@ class LevelTarget(CurveTarget):
         step = np.einsum("gkl,gl->gk", _covariance(observed.levels, tau), level_slope)
         shared_slope = rows.shared.T @ slope - np.einsum("gkp,gk->p", observed.coupling, step)
         size = len(states[0].coefficients)
-        return LevelCurvature(
+        return Curvature(
             value,
             [shared_slope[:size], shared_slope[size:], level_slope],
             [information[:size, :size], information[size:, size:], observed.levels],
@@ -230,7 +223,7 @@ class LevelTarget(CurveTarget):
             scales.append(LevelScale(name, prior, tau, precision, right))
         return tuple(scales)
 
-    def steps(self, states: Sequence[State], curvature: Any) -> list[Floats]:
+    def steps(self, states: Sequence[State], curvature: Curvature) -> list[Floats]:
         """Steps to the mode of the quadratic, or a share of them."""
         shared = super().steps(states, curvature)
         right = curvature.slopes[-1] - curvature.coupling @ np.concatenate(shared)

@@ -178,9 +178,7 @@ def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:
 
 def _places(stats: Statistics, most_bins: int, at_atoms: Ints) -> Ints:
     """Number of each bin's row along the scores: neighbours are in one, but atoms stay alone."""
-    width = 1
-    while stats.bins > most_bins * width:
-        width *= 2
+    width = 1 << (-(-stats.bins // most_bins) - 1).bit_length()  # at most `most_bins` bins
     starts = np.arange(stats.bins) % width == 0
     starts[at_atoms] = True
     starts[at_atoms[at_atoms + 1 < stats.bins] + 1] = True
