@@ -76,14 +76,6 @@ class Mixture(Target):
     outputs: Sequence[Output]  # of both curves, and the functions' coefficients at their knots
     cells: MixtureCells
 
-    def start(self) -> State:
-        """The curves that place the grid, under the single family, whose weights the path gives."""
-        (design,) = self.designs
-        start = State.starting(design, design.line_mean)
-        for state, columns in zip(self.states, self.columns, strict=True):
-            start.coefficients[columns.any(axis=0)] = state.coefficients
-        return start
-
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""
         values = self.designs[0].whole @ coefficients
@@ -292,7 +284,11 @@ def place_mixture(
     for _ in range(1 + _MOVES * prior.zero):
         wider = np.minimum(_WIDENING * _sds(at_knots, laplace), _MOST_WIDENING)
         mixture = _mixture(family, prior, pilot, joint, states, wider)
-        (laplace,) = find_mode(mixture, [mixture.start()], ahead=True).laplaces
+        # starts at the curves that place the grid, under the single family
+        start = State.starting(*mixture.designs, mixture.designs[0].line_mean)
+        for state, columns in zip(states, mixture.columns, strict=True):
+            start.coefficients[columns.any(axis=0)] = state.coefficients
+        (laplace,) = find_mode(mixture, [start], ahead=True).laplaces
         if mixture.is_settled(laplace.state):
             break
         states = [State(columns @ laplace.state.coefficients, ()) for columns in mixture.columns]

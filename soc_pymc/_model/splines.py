@@ -33,8 +33,7 @@ class Axis:
         """Positions on the axis of an array of scores, of the same shape."""
         if self.scale in SCALES:
             return SCALES[self.scale].checked(score)
-        t = np.asarray(score, dtype=float)
-        return np.interp(t, self.score, self.fraction)
+        return np.interp(np.asarray(score, dtype=float), self.score, self.fraction)
 
     def inverse(self, position: ArrayLike) -> Floats:
         """Scores at positions on the axis."""

@@ -250,8 +250,8 @@ def make_curve(
     line = shared @ basis.line
     slope = np.divide(spline.slope or default.slope, of_slope)
     mean, sd = np.array([spline.level or default.level, slope])[: line.shape[1]].T.copy()
-    names = f"{variable}_line", f"{name}_line_term"
-    design = Design(*names, line, mean, sd, tuple(terms.blocks))
+    blocks = tuple(terms.blocks)
+    design = Design(f"{variable}_line", f"{name}_line_term", line, mean, sd, blocks)
     return Curve(name, variable, axis, basis, design, u, terms.points, levels)
 
 
@@ -296,9 +296,8 @@ class _Terms:
         code, number = grouping.code[self.rows.group], len(grouping.levels)
         functions = np.hstack(list(kinds.values()))
         columns = number * functions.shape[1]
-        size = columns * (4 * len(code) + columns)  # matrices of both curves
-        if integrated:
-            size = _DRAWS * _COPIES * number * len(functions)
+        matrices = columns * (4 * len(code) + columns)  # of both curves
+        size = _DRAWS * _COPIES * number * len(functions) if integrated else matrices
         refuse_beyond_memory(
             8.0 * size,
             f"curves for each of the {number:,} levels of {grouping.column!r}",
@@ -317,8 +316,7 @@ class _Terms:
         names = tuple(f"{self.variable}_{grouping.name}_{kind}" for kind in kinds)
         scales = tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds)
         kind_of = np.repeat(np.arange(len(kinds)), [x.shape[1] for x in kinds.values()])
-        at_rows = shared @ functions
-        return LevelTerms(grouping, names, scales, kind_of, functions, at_rows)
+        return LevelTerms(grouping, names, scales, kind_of, functions, shared @ functions)
 
     def add_exposure(self, spline: Spline, wiggle: float) -> None:
         """Add a smooth term in log exposure of mean 0, whose line is penalised too."""
@@ -360,13 +358,10 @@ def slopes(
     functions = (ahead - behind) / (2.0 * step)
     curves = {output.dims[0]: output.values(coefficients) for output in curve.outputs}
     shared = curves[f"{curve.name}_knot"]
-    deviations = {
-        grouping.name: curves.get(grouping.name, shared) - shared for grouping in groupings
-    }
+    deviations = {dim: values - shared for dim, values in curves.items() if values.ndim == 2}
     if curve.levels and of_levels is not None:
         values = curve.levels.values.T
         deviations[curve.levels.grouping.name] = of_levels[:, : len(values)] @ values
-    total = np.asarray(functions @ shared)
-    for grouping in groupings:
-        total += (functions * deviations[grouping.name][grouping.code[group]]).sum(axis=1)
-    return total
+    at_rows = (deviations[grouping.name][grouping.code[group]] for grouping in groupings)
+    terms = ((functions * values).sum(axis=1) for values in at_rows)
+    return np.asarray(sum(terms, functions @ shared))

@@ -33,7 +33,6 @@ from scipy import linalg, optimize, special
 from .._lib.arrays import Floats, Ints
 from ..families.family import FAMILIES
 from ..families.mixture_rows import MixtureCells
-from ..families.mixture_weights import Bounds
 from ..families.row_sums import RowSums
 from .laplace import ROOT2, BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .pilot import Levels
@@ -341,7 +340,13 @@ def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Float
         inputs = (x[(0,) * (x.ndim - number)] for x, number in zip(arrays, core, strict=True))
         return MixtureLogMarginal(law)(predictors, *inputs)[0]
 
-    pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
+    bounds = cells.forms.bounds
+    mean, spread = bounds.relative(predictors[:, 0], predictors[:, 1])
+    low, high = np.fmax(bounds.low, -np.inf), np.fmin(bounds.high, np.inf)  # NaN is no bound
+    ends = (mean, -bounds.farthest, bounds.farthest), (spread, low, high)
+    # not clip, which the interpreter applies number by number
+    excess = (x - pt.minimum(pt.maximum(x, least), most) for x, least, most in ends)
+    pm.Potential("within_bounds", -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess))
     pm.CustomDist(
         name,
         predictors,
@@ -396,13 +401,3 @@ def _called_from_numba(op: MixtureLogMarginal, **kwargs: Any) -> Any:
         return value, slope
 
     return mixture_log_marginal
-
-
-def _within_bounds(predictors: Any, bounds: Bounds) -> Any:
-    """Log density that penalises curves beyond what the components can represent."""
-    mean, spread = bounds.relative(predictors[:, 0], predictors[:, 1])
-    low, high = np.fmax(bounds.low, -np.inf), np.fmin(bounds.high, np.inf)  # NaN is no bound
-    ends = (mean, -bounds.farthest, bounds.farthest), (spread, low, high)
-    # not clip, which the interpreter applies number by number
-    excess = (x - pt.minimum(pt.maximum(x, least), most) for x, least, most in ends)
-    return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess)
