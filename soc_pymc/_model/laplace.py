@@ -47,6 +47,7 @@ class Laplace:
     """
 
     blocks: tuple[BlockLaplace, ...]
+    turn: Floats  # matrix from z and the line's coefficients to all coefficients
     line_centre: Floats
     line_shift: Floats
     line_root: Floats
@@ -284,13 +285,14 @@ def summary(design: Design, state: State, slope: Floats, information: Floats) ->
         value, rotation = _diagonalised(information[start:end, start:end])
         pull = slope[start:end] + information[start:end, :end] @ x[:end]
         known.insert(0, (rotation, value, rotation.T @ pull, information[start:end, :start]))
-    turn = linalg.block_diag(*(rotation for rotation, *_ in known)) if known else np.zeros((0, 0))
+    whole_turn = linalg.block_diag(*(rotation for rotation, *_ in known), np.eye(len(upper)))
+    turn = whole_turn[: ends[-1], : ends[-1]]
     z, blocks = turn.T @ x[: ends[-1]], []
     for start, (rotation, value, pull, coupling) in zip(ends, known, strict=False):
         turned = rotation.T @ coupling @ turn[:start, :start]
         blocks.append(BlockLaplace(rotation, value, pull, turned, pull - turned @ z[:start]))
     centre = x[lines] + shift @ x[: ends[-1]]
-    return Laplace(tuple(blocks), centre, shift @ turn, root, state)
+    return Laplace(tuple(blocks), whole_turn, centre, shift @ turn, root, state)
 
 
 def _diagonalised(information: Floats) -> tuple[Floats, Floats]:

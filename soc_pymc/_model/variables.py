@@ -28,7 +28,7 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.link.vm import VMLinker
 from pytensor.tensor.utils import safe_signature
-from scipy import linalg, optimize, special
+from scipy import optimize, special
 
 from .._lib.arrays import Floats, Ints
 from ..families.family import FAMILIES
@@ -184,12 +184,6 @@ class Coefficients:
         """Variables of the coefficients, in the order of the design."""
         return [*(block.name for block in self.design.blocks), self.design.name]
 
-    @property
-    def turn(self) -> Floats:
-        """Matrix from the variables to the coefficients: a rotation of each block."""
-        rotations = (block.rotation for block in self.laplace.blocks)
-        return linalg.block_diag(*rotations, np.eye(self.design.line.shape[1]))
-
 
 def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
     """Add variables of coefficients and their outputs; returns their values at the rows."""
@@ -199,7 +193,7 @@ def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
     before = pt.concatenate(variables) if variables else pt.zeros((0,))
     values = pt.concatenate([before, _line(part, before, widths)])
     # a rotation of independent, equal normals does not change the prior
-    turn = part.turn
+    turn = part.laplace.turn
     for output in part.outputs:
         matrix = pm.Data(f"to_{output.name}", output.matrix @ turn)
         at_points = pt.dot(matrix, values).reshape(output.shape)

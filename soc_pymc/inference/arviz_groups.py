@@ -79,7 +79,7 @@ def _row_values(built: Problem) -> RowValues:
     """The likelihood's rows as functions of draws."""
     if built.mixture:
         [part] = built.coefficients
-        columns = np.split(part.design.whole @ part.turn, part.design.ends, axis=1)
+        columns = np.split(part.design.whole @ part.laplace.turn, part.design.ends, axis=1)
         matrices = [dict(zip(part.names, columns, strict=True))]
     else:
         matrices = [curve.row_matrices for curve in built.pilot.curves]

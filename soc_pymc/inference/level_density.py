@@ -103,7 +103,7 @@ class LevelDensity:
         model, parts = built.model, built.coefficients
         scales = [model[scale.name] for scale in self._levels.scales]
         coefficients = pt.concatenate([model[name] for part in parts for name in part.names])
-        turn = linalg.block_diag(*(part.turn for part in parts))
+        turn = linalg.block_diag(*(part.laplace.turn for part in parts))
         values = [pt.dot(turn, coefficients), pt.log(pt.stack(scales))[self._kind]]
         outputs = [*model.replace_rvs_by_values(values), rest_log_density(built, model)]
         # coordinates; shared coefficients, log scales and the log prior from them
