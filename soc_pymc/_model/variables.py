@@ -338,7 +338,7 @@ def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Float
     mean, spread = bounds.relative(predictors[:, 0], predictors[:, 1])
     low, high = np.fmax(bounds.low, -np.inf), np.fmin(bounds.high, np.inf)  # NaN is no bound
     ends = (mean, -bounds.farthest, bounds.farthest), (spread, low, high)
-    # not clip, which the interpreter applies number by number
+    # curves beyond what components can represent; not clip, which the interpreter applies slowly
     excess = (x - pt.minimum(pt.maximum(x, least), most) for x, least, most in ends)
     pm.Potential("within_bounds", -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess))
     pm.CustomDist(
