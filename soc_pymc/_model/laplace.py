@@ -12,8 +12,9 @@ from scipy import linalg, special
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.row_sums import RowSums
-from .terms import Curve, Design, State
+from .terms import Design, State
 
+ROOT2 = float(np.sqrt(2.0))
 _ROUNDS = 60
 _HALVINGS = 30
 _RIDGE = 1e-12  # relative to the diagonal of the information, which is singular with equal columns
@@ -46,6 +47,7 @@ class Laplace:
     """
 
     blocks: tuple[BlockLaplace, ...]
+    turn: Floats  # matrix from z and the line's coefficients to all coefficients
     line_centre: Floats
     line_shift: Floats
     line_root: Floats
@@ -60,6 +62,7 @@ class Curvature:
     value: Floats  # row by row
     slopes: Sequence[Floats]  # in the coefficients of each design
     information: Sequence[Floats]  # of the coefficients of each design, positive definite
+    coupling: Any = None  # information between levels that are integrated out and shared ones
 
     def length(self, steps: Sequence[Floats]) -> float:
         """Squared length of steps."""
@@ -70,10 +73,7 @@ class Curvature:
 class Target(ABC):
     """The log marginal of all rows as a function of the coefficients of some designs."""
 
-    @property
-    @abstractmethod
-    def designs(self) -> Sequence[Design]:
-        """The designs; information between them is taken as 0."""
+    designs: Sequence[Design]  # information between them is taken as 0
 
     @abstractmethod
     def curvature(self, states: Sequence[State]) -> Curvature:
@@ -84,20 +84,32 @@ class Target(ABC):
         """Length of the longest step relative to the largest allowed."""
 
     def rescaled(
-        self, states: Sequence[State], laplaces: Sequence["Laplace"], curvature: Curvature
+        self, states: Sequence[State], laplaces: Sequence[Laplace], curvature: Curvature
     ) -> list[State]:
         """The states with re-estimated smoothing scales."""
-        return list(map(_rescaled, self.designs, states, laplaces))
+        rescaled = []
+        for design, state, laplace in zip(self.designs, states, laplaces, strict=False):
+            blocks = zip(design.blocks, laplace.blocks, strict=True)
+            taus = tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in blocks)
+            rescaled.append(replace(state, taus=taus))
+        return rescaled
 
     def steps(self, states: Sequence[State], curvature: Curvature) -> list[Floats]:
         """Steps to the mode of the quadratic at the states."""
-        slopes, information = curvature.slopes, curvature.information
-        return list(map(_scoring_step, self.designs, states, slopes, information))
+        steps, parts = [], (self.designs, states, curvature.slopes, curvature.information)
+        for design, state, slope, information in zip(*parts, strict=False):
+            mean, precision = state.prior(design)
+            right = slope - precision * (state.coefficients - mean)
+            steps.append(_solved(information + np.diag(precision), right))
+        return steps
 
     def log_density(self, states: Sequence[State], curvature: Curvature) -> float:
         """Log marginal of all rows and log prior of the coefficients; -inf where it is NaN."""
-        prior = sum(s.log_prior(d) for s, d in zip(states, self.designs, strict=True))
-        density = float(curvature.value.sum()) + prior
+        log_prior = 0.0
+        for state, design in zip(states, self.designs, strict=True):
+            mean, precision = state.prior(design)
+            log_prior += float(-0.5 * precision @ (state.coefficients - mean) ** 2)
+        density = float(curvature.value.sum()) + log_prior
         return density if np.isfinite(density) else -np.inf
 
 
@@ -133,17 +145,17 @@ def of_coefficients(
 class CurveTarget(Target):
     """Rows of one family, whose two curves have orthogonal information."""
 
-    curves: tuple[Curve, Curve]
+    designs: Sequence[Design]
     data: RowSums
 
-    @property
-    def designs(self) -> list[Design]:
-        """Those of both curves."""
-        return [curve.design for curve in self.curves]
+    def curves(self, coefficients: Sequence[Floats]) -> Floats:
+        """Both curves (2, rows) at coefficients."""
+        pairs = zip(self.designs, coefficients, strict=True)
+        return np.stack([design.whole @ values for design, values in pairs])
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Values, slopes and information."""
-        location, dispersion = map(State.at, states, self.designs)
+        location, dispersion = self.curves([state.coefficients for state in states])
         if not (np.abs([location, dispersion]).max(axis=1) <= self.data.most).all():
             return Curvature(np.full(len(location), -np.inf), [], [])
         rows = row_curvature(self.data, location, dispersion)
@@ -154,15 +166,12 @@ class CurveTarget(Target):
     def excess(self, steps: Sequence[Floats]) -> float:
         """Relative step length as in `Target`."""
         # far above the data the log marginal is very flat, so returning takes many steps
-        moves = [np.abs(d.whole @ s).max() for d, s in zip(self.designs, steps, strict=True)]
-        return float(np.max(np.divide(moves, self.data.farthest)))
+        moves = np.abs(self.curves(steps)).max(axis=1)
+        return float(np.max(moves / self.data.farthest))
 
 
 def floored(bound: Floats, observed: Floats) -> Floats:
-    """Observed information where, as a quadratic form, it exceeds ``_LEAST`` times a bound.
-
-    It is noisy in a single row and may be negative. Both may be stacks of matrices.
-    """
+    """Observed information, at least ``_LEAST`` times a bound; matrices, or stacks of them."""
     diagonal = np.diagonal(bound, axis1=-2, axis2=-1)
     unit = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
     pairs = unit[..., :, None] * unit[..., None, :]
@@ -174,11 +183,11 @@ def floored(bound: Floats, observed: Floats) -> Floats:
     return np.asarray(half @ half.mT) * pairs
 
 
-def half_normal_scale(position: Floats, scale: float) -> Floats:
+def half_normal_scale(position: Any, scale: Any, xp: Any = np, functions: Any = special) -> Any:
     """Tau with P(tau < .) half-normal of the given scale, at a standard normal position q."""
-    low = special.erfinv(0.5 * special.erfc(-np.minimum(position, 0.0) / np.sqrt(2.0)))
-    high = special.erfcinv(0.5 * special.erfc(np.maximum(position, 0.0) / np.sqrt(2.0)))
-    return np.asarray(scale * np.sqrt(2.0) * np.where(position < 0, low, high))
+    low = functions.erfinv(0.5 * functions.erfc(-xp.minimum(position, 0.0) / ROOT2))
+    high = functions.erfcinv(0.5 * functions.erfc(xp.maximum(position, 0.0) / ROOT2))
+    return scale * ROOT2 * xp.where(position < 0.0, low, high)
 
 
 def scale_log_density(position: Floats, scale: float, precision: Floats, pull: Floats) -> Floats:
@@ -199,12 +208,6 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
     weight = np.exp(log_density - log_density.max())
     position = np.array(weight @ _POSITIONS / weight.sum())
     return float(half_normal_scale(position, scale))
-
-
-def _rescaled(design: Design, state: State, laplace: Laplace) -> State:
-    """The state with re-estimated smoothing scales."""
-    pairs = zip(design.blocks, laplace.blocks, strict=True)
-    return replace(state, taus=tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in pairs))
 
 
 @dataclass(frozen=True)
@@ -246,13 +249,6 @@ def _summaries(target: Target, states: Sequence[State], curvature: Curvature) ->
     return list(map(summary, target.designs, states, curvature.slopes, curvature.information))
 
 
-def _scoring_step(design: Design, state: State, slope: Floats, information: Floats) -> Floats:
-    """The step to the mode of the quadratic at a state."""
-    mean, precision = state.prior(design)
-    right = slope - precision * (state.coefficients - mean)
-    return _solved(information + np.diag(precision), right)
-
-
 def _solved(matrix: Floats, right: Floats) -> Floats:
     """Solution for a positive definite matrix of coefficients in any units."""
     unit = np.sqrt(np.diagonal(matrix))
@@ -289,13 +285,14 @@ def summary(design: Design, state: State, slope: Floats, information: Floats) ->
         value, rotation = _diagonalised(information[start:end, start:end])
         pull = slope[start:end] + information[start:end, :end] @ x[:end]
         known.insert(0, (rotation, value, rotation.T @ pull, information[start:end, :start]))
-    turn = linalg.block_diag(*(rotation for rotation, *_ in known)) if known else np.zeros((0, 0))
+    whole_turn = linalg.block_diag(*(rotation for rotation, *_ in known), np.eye(len(upper)))
+    turn = whole_turn[: ends[-1], : ends[-1]]
     z, blocks = turn.T @ x[: ends[-1]], []
     for start, (rotation, value, pull, coupling) in zip(ends, known, strict=False):
         turned = rotation.T @ coupling @ turn[:start, :start]
         blocks.append(BlockLaplace(rotation, value, pull, turned, pull - turned @ z[:start]))
     centre = x[lines] + shift @ x[: ends[-1]]
-    return Laplace(tuple(blocks), centre, shift @ turn, root, state)
+    return Laplace(tuple(blocks), whole_turn, centre, shift @ turn, root, state)
 
 
 def _diagonalised(information: Floats) -> tuple[Floats, Floats]:
@@ -315,7 +312,10 @@ def _line_search(
     steps, density = target.steps(states, curvature), target.log_density(states, curvature)
     factor = 1.0 / max(target.excess(steps), 1.0)
     for _ in range(_HALVINGS):
-        moved = [s.moved(step, factor) for s, step in zip(states, steps, strict=True)]
+        moved = [
+            replace(state, coefficients=state.coefficients + factor * step)
+            for state, step in zip(states, steps, strict=True)
+        ]
         ahead = target.curvature(moved)
         if target.log_density(moved, ahead) >= density - 1e-9 * abs(density):
             return moved, ahead, factor**2 * curvature.length(steps)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
 from ..families.components import Components, Frame, stretching
 from ..families.family import ZERO, Family
@@ -63,42 +63,28 @@ class MergedRows:
 
 @dataclass(frozen=True)
 class Mixture(Target):
-    """A mixture's log marginal, as `laplace.Target` with one design for all predictors.
-
-    The design has 2 + F rows per merged row, predictors fastest: both curves, then coefficients of
-    the F further functions of the log weights.
-    """
+    """A mixture's log marginal, with one design for all predictors."""
 
     states: Sequence[State]  # of the curves that place the grid of components
     wider: Floats  # increase of the second curve there, at its knots
     rows: MergedRows
     functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
-    design: Design
-    columns: tuple[Bools, Bools]  # of each curve's coefficients in the design
+    # with 2 + F rows per merged row, predictors fastest: both curves, then coefficients of the
+    # F further functions of the log weights
+    designs: tuple[Design]
+    columns: tuple[Floats, Floats]  # indicators of each curve's coefficients in the design
     outputs: Sequence[Output]  # of both curves, and the functions' coefficients at their knots
     cells: MixtureCells
 
-    def start(self) -> State:
-        """The curves that place the grid, under the single family, whose weights the path gives."""
-        coefficients = np.zeros(self.design.whole.shape[1])
-        coefficients[self.design.line_columns] = self.design.line_mean
-        for state, columns in zip(self.states, self.columns, strict=True):
-            coefficients[columns] = state.coefficients
-        return State.starting(self.design, coefficients)
-
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""
-        return np.asarray((self.design.whole @ coefficients).reshape(len(self.rows.items), -1))
-
-    @property
-    def designs(self) -> tuple[Design]:
-        """The one design."""
-        return (self.design,)
+        values = self.designs[0].whole @ coefficients
+        return np.asarray(values.reshape(len(self.rows.items), -1))
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slope and information; the observed one where it exceeds a share of another."""
         (state,) = states
-        predictors, whole = self.predictors(state.coefficients), self.design.whole
+        predictors, whole = self.predictors(state.coefficients), self.designs[0].whole
         value, slope = self.cells.log_marginals(predictors)
         if not np.isfinite(value).all():
             return Curvature(value, [], [])
@@ -128,7 +114,8 @@ def _merged(
 ) -> MergedRows:
     """Merge rows of neighbouring bins while their components hardly differ."""
     rows, (mean, variance) = pilot.rows, pilot.curves
-    values = [state.at(curve.design) for curve, state in zip(pilot.curves, states, strict=True)]
+    known = zip(pilot.curves, states, strict=True)
+    values = [curve.design.whole @ state.coefficients for curve, state in known]
     raised = spline_matrix(variance.position, variance.basis.knots) @ wider
     fine = components.base(values[0], values[1] + raised)
     within = pilot.data.spread * components.rise(fine) ** 2
@@ -202,12 +189,6 @@ def _cells(
     return MixtureCells(forms, start, items[order], density, constant, atom)
 
 
-def _interleaved(matrices: Sequence[Floats], units: Floats) -> Floats:
-    """A design with rows for every predictor, fastest, from functions of those with these units."""
-    parts = zip(matrices, units[:, :, None], strict=True)
-    return np.hstack([np.kron(matrix, unit) for matrix, unit in parts]).astype(float)
-
-
 def _weight_priors(
     law: Law, z: Floats, prior: Any
 ) -> tuple[dict[str, tuple[float, float, Any]], Floats]:
@@ -215,11 +196,12 @@ def _weight_priors(
     wiggles = np.empty((len(z), 0))
     priors: dict[str, tuple[float, float, Any]] = {}
     if law.has_path:
-        sd, drift = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
-        priors["path"] = _PATH, sd, drift
+        sds = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
+        priors["path"] = _PATH, *sds
+    elif prior.mixture:
+        priors["narrow"] = *_NARROW, prior.drift
     if prior.mixture:
         wiggles = _functions(z, prior.functions, narrow=not law.has_path)
-        priors |= {} if law.has_path else {"narrow": (*_NARROW, prior.drift)}
         for k in range(3, 3 + wiggles.shape[1] - (not law.has_path)):
             priors[f"z{k}"] = 0.0, prior.shape, prior.drift
     if prior.zero:
@@ -237,62 +219,50 @@ def _mixture(
     curves, components = pilot.curves, family.components
     rows = _merged(components, pilot, states, wider)
     priors, functions = _weight_priors(components.law, components.z, prior)
-    number = len(priors)
+    number, unit = len(priors), np.eye(2 + len(priors))[:, :, None]
     basis = make_basis(rows.position, rows.items, prior.knots if prior.mixture else _KNOTS)
     drifts = basis.centred(rows.position, rows.items, _FEW)
     along = np.column_stack([np.ones(len(basis.knots)), drifts])
     lines = [rows.average(curve.design.line) for curve in curves]
     lines += [spline_matrix(rows.position, basis.knots) @ along] * number
+    # designs have rows for every predictor, fastest
+    line = np.hstack(list(map(np.kron, lines, unit)))
     means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
     for level, sd, drift in priors.values():
-        means.append(np.concatenate([[level], np.zeros(drifts.shape[1])]))
-        sds.append(np.concatenate([[sd], np.resize(drift, drifts.shape[1])]))
+        means.append(np.r_[level, np.zeros(drifts.shape[1])])
+        sds.append(np.r_[sd, np.resize(drift, drifts.shape[1])])
     # most local first: the coordinates of each are given those before it
     terms = [(k, block) for k in (1, 0) for block in curves[k].design.blocks]
     blocks = tuple(
-        replace(
-            block,
-            name=f"{family.curves[k]}_{block.name}",
-            design=_interleaved([rows.average(block.design)], np.eye(2 + number)[[k]]),
-        )
-        for k, block in terms
+        replace(block, design=np.kron(rows.average(block.design), unit[k])) for k, block in terms
     )
-    line, line_mean = _interleaved(lines, np.eye(2 + number)), np.concatenate(means)
-    design = Design(line, line_mean, np.concatenate(sds), blocks)
+    priors_of_line = np.concatenate(means), np.concatenate(sds)
+    design = Design("line", "line_term", line, *priors_of_line, blocks)
     widths = [x.shape[1] for x in (*(block.design for block in blocks), *lines)]
     predictor = np.repeat([*(k for k, _ in terms), *range(2 + number)], widths)
-    columns = predictor == 0, predictor == 1
+    indicators = np.eye(len(predictor))
+    columns = indicators[predictor == 0], indicators[predictor == 1]
     outputs = [
-        replace(output, matrix=_spread(output.matrix, part))
-        for curve, name, part in zip(curves, family.curves, columns, strict=True)
-        for output in curve.outputs(name)
+        replace(output, matrix=output.matrix @ part)
+        for curve, part in zip(curves, columns, strict=True)
+        for output in curve.outputs
     ]
-    at_knots = _spread(_interleaved([along] * number, np.eye(number)), predictor > 1)
+    at_knots = np.hstack([np.kron(along, unit[k, :number]) for k in range(number)])
+    at_knots = at_knots @ indicators[predictor > 1]
     coords = {"weight_knot": basis.knots, "weight_function": list(priors)}
     outputs.append(Output("weight_coefficient", coords, at_knots))
     forms = components.forms(rows.base, functions, rows.start, prior.mixture)
     cells = _cells(family, joint, rows, forms, prior.zero)
-    return Mixture(states, wider, rows, functions, design, columns, outputs, cells)
-
-
-def _spread(matrix: Floats, columns: Bools) -> Floats:
-    """A matrix with its columns in the place of some of others, which are 0."""
-    wide = np.zeros((len(matrix), len(columns)))
-    wide[:, columns] = matrix
-    return wide
+    return Mixture(states, wider, rows, functions, (design,), columns, outputs, cells)
 
 
 def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
-    """Functions of z that do not change mean and variance to first order: (R, F).
-
-    With `narrow` the first turns a Normal into a mixture of a narrow and a wide one, for theta that
-    lies close to the curve for most items.
-    """
+    """Functions of z that do not change mean and variance to first order: (R, F)."""
     centre = z[np.abs(z) <= _CENTRE]
     over = make_basis(centre, np.exp(-0.5 * (centre / _CENTRE_SD) ** 2), number)
     # the smoothest is the quadratic, which the base distribution's spread represents
     functions = (spline_matrix(z, over.knots) @ over.wiggle)[:, 1:]
-    if narrow:
+    if narrow:  # turns a Normal into a mixture of a narrow and a wide one
         parts = [np.log(share / sd) - 0.5 * (z / sd) ** 2 for share, sd in _NARROW_AND_WIDE]
         functions = np.column_stack([np.logaddexp(*parts) + 0.5 * z**2, functions])
     represented = np.column_stack([np.ones_like(z), z, stretching(z)])
@@ -309,16 +279,20 @@ def place_mixture(
 ) -> tuple[Mixture, Laplace]:
     """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
     # zeros pull the pilot towards 0 and widen it
-    joint, second = cells_of(stats, pilot.rows, "joint"), pilot.curves[1].outputs("")[0].matrix
+    joint, second = cells_of(stats, pilot.rows, "joint"), pilot.curves[1].outputs[0].matrix
     states, laplace, at_knots = [x.state for x in pilot.laplaces], pilot.laplaces[1], second
     for _ in range(1 + _MOVES * prior.zero):
         wider = np.minimum(_WIDENING * _sds(at_knots, laplace), _MOST_WIDENING)
         mixture = _mixture(family, prior, pilot, joint, states, wider)
-        (laplace,) = find_mode(mixture, [mixture.start()], ahead=True).laplaces
+        # starts at the curves that place the grid, under the single family
+        start = State.starting(*mixture.designs, mixture.designs[0].line_mean)
+        for state, columns in zip(states, mixture.columns, strict=True):
+            start.coefficients[columns.any(axis=0)] = state.coefficients
+        (laplace,) = find_mode(mixture, [start], ahead=True).laplaces
         if mixture.is_settled(laplace.state):
             break
-        states = [State(laplace.state.coefficients[columns], ()) for columns in mixture.columns]
-        at_knots = _spread(second, mixture.columns[1])
+        states = [State(columns @ laplace.state.coefficients, ()) for columns in mixture.columns]
+        at_knots = second @ mixture.columns[1]
     return mixture, laplace
 
 

@@ -15,6 +15,7 @@ from ..families.family import FAMILIES, Family, family_of_kind
 from ..families.priors import Prior
 from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, find_pilot
+from .terms import Curve, LevelTerms
 from .variables import (
     Coefficients,
     add_coefficients,
@@ -32,40 +33,13 @@ class Problem:
     family: Family
     pilot: Pilot
     coefficients: tuple[Coefficients, ...]
-    mixture: Mixture | None = None
+    observed: str  # name of the observed variable
+    mixture: Mixture | None
+    data: Any  # of the likelihood's rows: `RowSums` or `MixtureCells`
+    score: Floats  # at the centre of each of these rows
+    predictors: tuple[str, ...]  # inputs of the likelihood, by row
+    no_minibatches: str  # reason why they are not possible, if so
     built_in: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
-
-    @property
-    def data(self) -> Any:
-        """Sums of the likelihood's rows: `RowSums` or `MixtureCells`."""
-        return self.mixture.cells if self.mixture else self.pilot.data
-
-    @property
-    def score(self) -> Floats:
-        """Score at the centre of each of the likelihood's rows."""
-        mean = self.pilot.curves[0]
-        return self.mixture.rows.score if self.mixture else mean.axis.inverse(mean.position)
-
-    @property
-    def predictors(self) -> tuple[str, ...]:
-        """Inputs of the likelihood, by row."""
-        if self.mixture:
-            return ("bin_predictor",)
-        return tuple(f"bin_{curve}" for curve in self.family.curves)
-
-    @property
-    def observed(self) -> str:
-        """Name of the observed variable."""
-        return self.family.outcome.observed
-
-    @property
-    def no_minibatches(self) -> str:
-        """Reason why minibatches are not possible, if so."""
-        if self.mixture:
-            merged = "a mixture, or with zero=True, where bins are merged"
-            return f"VI(batch=) does not apply to {merged}: leave it out"
-        many = "groups cannot be fitted in minibatches: leave VI(batch=) out"
-        return many if self.pilot.levels else ""
 
 
 def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
@@ -83,11 +57,10 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     -------
     pymc.Model
         ``log_mean`` and ``log_cv2`` are the curves at the knots, ``bin_log_mean`` and
-        ``bin_log_cv2`` at the rows (occupied bins; of each group, of each half-octave of exposures,
-        where the prior has such terms), and ``count`` is the sum of counts of a row, with the log
-        probability of all its items. For values these are ``mean``, ``log_variance`` and ``value``.
-        Mixtures have ``bin_predictor`` in the place of the curves at the rows: both curves and
-        coefficients of the log weights, at their knots ``weight_coefficient``.
+        ``bin_log_cv2`` at the rows (occupied bins; by group and by half-octave of exposures, where
+        the prior has such terms), and ``count`` is a row's sum, with the log probability of all its
+        items. For values these are ``mean``, ``log_variance`` and ``value``. Mixtures have
+        ``bin_predictor``: both curves and coefficients of the log weights, at the rows.
 
     Raises
     ------
@@ -124,46 +97,53 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, full)
-    mixture: Mixture | None = None
-    parts: tuple[Coefficients, ...]
+    mean, names = pilot.curves[0], tuple(f"bin_{curve.variable}" for curve in pilot.curves)
+    parts = tuple(
+        Coefficients(curve.design, laplace, curve.outputs)
+        for curve, laplace in zip(pilot.curves, pilot.laplaces, strict=True)
+    )
+    refusal = "groups cannot be fitted in minibatches: leave VI(batch=) out" if pilot.levels else ""
+    likelihood: Any = None, pilot.data, mean.axis.inverse(mean.position), names, refusal
     if prior.gridded:
         pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
         mixture, laplace = place_mixture(stats, family, prior, pilot)
-        parts = (Coefficients("", "", mixture.design, laplace, mixture.outputs),)
-    else:
-        known = zip(pilot.curves, pilot.laplaces, family.curves, strict=True)
-        parts = tuple(
-            Coefficients(f"{curve.name}_", f"{name}_", curve.design, laplace, curve.outputs(name))
-            for curve, laplace, name in known
+        parts = (Coefficients(mixture.designs[0], laplace, mixture.outputs),)
+        merged = "a mixture, or with zero=True, where bins are merged"
+        refusal = f"VI(batch=) does not apply to {merged}: leave it out"
+        likelihood = mixture, mixture.cells, mixture.rows.score, ("bin_predictor",), refusal
+    problem = Problem(pm.Model(), family, pilot, parts, family.outcome.observed, *likelihood)
+    coords: dict[str, Any] = {"bin": problem.score}
+    coords |= {grouping.name: list(grouping.levels) for grouping in pilot.groupings}
+    for part in parts:
+        coords |= {block.dim: np.arange(block.design.shape[1]) for block in part.design.blocks}
+        number = part.design.line.shape[1]
+        coords[part.design.dim] = (
+            np.arange(number) if prior.gridded else ["level", "slope"][:number]
         )
-    problem = Problem(pm.Model(), family, pilot, parts, mixture)
-    problem.model.add_coords(_coords(problem))
+        for output in part.outputs:
+            coords |= output.coords
+    problem.model.add_coords(coords)
     with problem.model:
-        widths: list[Any] = [None] * len(parts)
-        if pilot.levels:
-            widths = add_level_scales(pilot.levels, pilot.curves, parts, family.curves)
-        values = list(map(add_coefficients, parts, widths))
-        if mixture:
-            predictors = values[0].reshape((len(mixture.rows.score), -1))
-            totals = np.bincount(mixture.rows.of, stats.data["sum_y"].to_numpy()[pilot.rows.bin])
-            predictors = pm.Deterministic(problem.predictors[0], predictors)
-            observe_mixture(problem.observed, predictors, mixture.cells, totals)
-        elif not pilot.levels:
-            curves = dict(zip(problem.predictors, values, strict=True))
-            observe_curves(problem.observed, curves, pilot.data)
+        _add_variables(problem, stats)
     terms = [*problem.model.free_RVs, *problem.model.potentials]
     return replace(problem, built_in=frozenset(v.name for v in terms))
 
 
-def _coords(problem: Problem) -> dict[str, Any]:
-    """Coordinates of rows, curves, their terms and groupings."""
-    groupings = {grouping.name: list(grouping.levels) for grouping in problem.pilot.groupings}
-    coords: dict[str, Any] = {"bin": problem.score, **groupings}
-    for part in problem.coefficients:
-        coords |= part.dims
-        for output in part.outputs:
-            coords |= output.coords
-    return coords
+def _add_variables(problem: Problem, stats: Statistics) -> None:
+    """Add parameters and outcomes to the model."""
+    pilot, parts, mixture = problem.pilot, problem.coefficients, problem.mixture
+    widths: list[Any] = [None] * len(parts)
+    if pilot.levels:
+        widths = add_level_scales(pilot.levels, pilot.curves, parts)
+    values = list(map(add_coefficients, parts, widths))
+    if mixture:
+        predictors = values[0].reshape((len(mixture.rows.score), -1))
+        totals = np.bincount(mixture.rows.of, stats.data["sum_y"].to_numpy()[pilot.rows.bin])
+        predictors = pm.Deterministic(problem.predictors[0], predictors)
+        observe_mixture(problem.observed, predictors, mixture.cells, totals)
+    elif not pilot.levels:
+        curves = dict(zip(problem.predictors, values, strict=True))
+        observe_curves(problem.observed, curves, pilot.data)
 
 
 def mixture_data(problem: Problem) -> xr.Dataset:
@@ -171,11 +151,10 @@ def mixture_data(problem: Problem) -> xr.Dataset:
     if problem.mixture is None:
         return xr.Dataset()
     mixture, family, coords = problem.mixture, problem.family, problem.model.coords
-    parts = zip(problem.pilot.curves, mixture.states, family.curves, strict=True)
     pilot = {
         f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
-        for curve, state, name in parts
-        for output in curve.outputs(name)
+        for curve, state in zip(problem.pilot.curves, mixture.states, strict=True)
+        for output in curve.outputs
     }
     dims = {"weight_function", *(dim for dims, _ in pilot.values() for dim in dims)}
     return xr.Dataset(
@@ -199,8 +178,9 @@ def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Data
     drawn: _Drawn = {}
     for part in built.coefficients:
         drawn |= _of_coefficients(part, draws, rng)
-    if built.pilot.levels:
-        drawn |= _of_levels(built, drawn, draws, rng)
+    for curve in built.pilot.curves:
+        if curve.levels:
+            drawn |= _of_levels(curve, curve.levels, drawn[curve.variable][1], rng)
     prior = xr.Dataset({x: (("chain", "draw", *dims), v[None]) for x, (dims, v) in drawn.items()})
     coords = {dim: np.asarray(built.model.coords.get(dim, ())) for dim in prior.dims}
     coords |= {"chain": np.zeros(1, dtype=int), "draw": np.arange(draws)}
@@ -211,35 +191,29 @@ def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -
     """Scales, coefficients and their outputs."""
     drawn: _Drawn = {}
     coefficients = []
-    blocks = zip(part.names, part.design.blocks, part.laplace.blocks, strict=False)
-    for name, block, laplace in blocks:
+    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
         scale = np.abs(rng.normal(0.0, block.scale, draws))
         # drawn before the rotation, which the outcomes define, so that curves do not depend on them
         values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
         coefficients.append(values)
-        drawn[f"{name}_sd"] = (), scale
-        drawn[name] = (block.dim,), values @ laplace.rotation
+        drawn[f"{block.name}_sd"] = (), scale
+        drawn[block.name] = (block.dim,), values @ laplace.rotation
     mean, sd = part.design.line_mean, part.design.line_sd
     coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
-    drawn[part.names[-1]] = (f"{part.label}line_term",), coefficients[-1]
+    drawn[part.design.name] = (part.design.dim,), coefficients[-1]
     for output in part.outputs:
         drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
     return drawn
 
 
-def _of_levels(built: Problem, shared: Any, draws: int, rng: np.random.Generator) -> _Drawn:
+def _of_levels(curve: Curve, term: LevelTerms, shared: Floats, rng: np.random.Generator) -> _Drawn:
     """Scales and curves of the levels that are integrated out of the likelihood."""
-    drawn: _Drawn = {}
-    assert built.pilot.levels is not None
-    grouping, terms = built.pilot.levels.grouping, built.pilot.levels.rows.terms
-    for variable, curve, term in zip(built.family.curves, built.pilot.curves, terms, strict=True):
-        scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
-        for k, name in enumerate(term.names):
-            drawn[f"{variable}_{name}_sd"] = (), scale[:, k]
-        noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
-        deviations = scale[:, None, term.kind] * noise
-        values = shared[variable][1][:, None] + deviations @ term.values.T
-        drawn[f"{variable}_of_{grouping.name}"] = (grouping.name, f"{curve.name}_knot"), values
+    draws, grouping = len(shared), term.grouping
+    scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
+    drawn: _Drawn = {f"{name}_sd": ((), scale[:, k]) for k, name in enumerate(term.names)}
+    noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
+    values = shared[:, None] + (scale[:, None, term.kind] * noise) @ term.values.T
+    drawn[f"{curve.variable}_of_{grouping.name}"] = (grouping.name, f"{curve.name}_knot"), values
     return drawn
 
 

@@ -74,17 +74,13 @@ class Rows:
     atom: Ints  # its atom: the k-th from 1, and 0 for other rows
     atoms: Floats  # scores of the atoms
     n: Floats  # items of each row
+    items: Floats  # of every bin of the statistics, 0 in atoms
     # over the items of the row's group and bins: `n`, and sums of positions of every scale kept
     sums: Mapping[str, Floats]
     rank: Floats  # share of all items, without atoms, below the middle of the row's bins
     rank_width: Floats  # and within them
     log_size: Floats  # mean log exposure (log noise sd) of its items; 0 without classes
     size_atoms: Floats  # exposures (noise sds) that many items share
-
-    @property
-    def number(self) -> int:
-        """Number of rows."""
-        return len(self.n)
 
     @property
     def beside(self) -> Floats:
@@ -100,23 +96,20 @@ def rows_of(
     atoms: bool = False,
     most_bins: int = 0,
 ) -> tuple[Rows, RowSums]:
-    """Rows with the sums for the family's likelihood.
-
-    Groups, classes of sizes (from joint cells) and atoms may have rows of their own. Neighbouring
-    bins are merged to `most_bins` or fewer; by default only those of groups or sizes are.
-    """
+    """Rows, of merged bins if there are more than `most_bins`, with the sums for the likelihood."""
     family.rows.check(stats.table("part"))
     if not most_bins:
         most_bins = MOST_BINS if by_size or grouped else stats.bins
-    place_of = _places(stats, most_bins, atoms)
+    at_atoms = stats.atom_bins if atoms else np.empty(0, dtype=np.int64)
+    place_of = _places(stats, most_bins, at_atoms)
     size_cell, no_cells = family.rows.size_cell if by_size else "", np.empty(0, dtype=np.int64)
     keys = Keys(grouped, size_cell, place_of, no_cells)
-    rows = _rows(stats, family, keys, atom_bins(stats, atoms))
+    rows = _rows(stats, family, keys, at_atoms)
     names = ("joint",) if by_size else ("part", *family.rows.margins)
     cells = {name: cells_of(stats, rows, name) for name in names}
     if place_of[-1] + 1 < stats.bins:  # bins are merged
         cells |= {name: pooled(cells[name]) for name in names if name != "part"}
-    return rows, family.rows.of(rows.number, cells)
+    return rows, family.rows.of(len(rows.n), cells)
 
 
 def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows:
@@ -138,7 +131,9 @@ def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows
     part = stats.table("part")
     places_of_part, line = np.unique(keys.places(part), return_inverse=True)
     chosen = np.searchsorted(places_of_part, places)
-    items = np.bincount(keys.place_of, items_beside(stats, at_atoms))
+    items = stats.data["n"].to_numpy().copy()
+    items[at_atoms] = 0
+    of_places = np.bincount(keys.place_of, items)
     first_bin = np.searchsorted(keys.place_of, place)
     atom = np.zeros(stats.bins, dtype=np.int64)
     atom[at_atoms] = 1 + np.arange(len(at_atoms))
@@ -154,8 +149,9 @@ def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows
         atoms=stats.data["score_min"].to_numpy()[at_atoms],
         n=n,
         sums={x: np.bincount(line, part[x])[chosen] for x in _SUMS if x in part},
-        rank=((np.cumsum(items) - 0.5 * items) / items.sum())[place],
-        rank_width=(items / items.sum())[place],
+        items=items,
+        rank=((np.cumsum(of_places) - 0.5 * of_places) / items.sum())[place],
+        rank_width=(of_places / items.sum())[place],
         log_size=log_size,
         size_atoms=np.exp(size_atoms),
     )
@@ -180,23 +176,9 @@ def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:
     return {**table, "row": np.searchsorted(rows.key, rows.keys(table)).astype(np.int64)}
 
 
-def atom_bins(stats: Statistics, atoms: bool) -> Ints:
-    """Bins of the statistics' atoms, if they are rows of their own."""
-    return stats.atom_bins if atoms else np.empty(0, dtype=np.int64)
-
-
-def items_beside(stats: Statistics, atoms: Ints) -> Floats:
-    """Items of every bin, 0 in the bins of atoms."""
-    n = stats.data["n"].to_numpy().copy()
-    n[atoms] = 0
-    return n
-
-
-def _places(stats: Statistics, most_bins: int, atoms: bool) -> Ints:
+def _places(stats: Statistics, most_bins: int, at_atoms: Ints) -> Ints:
     """Number of each bin's row along the scores: neighbours are in one, but atoms stay alone."""
-    width, at_atoms = 1, atom_bins(stats, atoms)
-    while stats.bins > most_bins * width:
-        width *= 2
+    width = 1 << (-(-stats.bins // most_bins) - 1).bit_length()  # at most `most_bins` bins
     starts = np.arange(stats.bins) % width == 0
     starts[at_atoms] = True
     starts[at_atoms[at_atoms + 1 < stats.bins] + 1] = True
@@ -212,18 +194,12 @@ def pooled(cells: Columns) -> Columns:
     return {name: added[name].to_numpy() for name in cells if name in added}
 
 
-def positions(axis: Axis, rows: Rows) -> Floats:
-    """Average position on the axis of the items of each row's bins."""
+def positions(axis: Axis, rows: Rows) -> tuple[Floats, Floats]:
+    """Mean and variance of the positions on the axis of the items of each row's bins."""
     if axis.scale == RANK:
-        return rows.rank
-    return np.asarray(rows.sums[axis.local.sums[0]] / rows.sums["n"])
-
-
-def position_variances(axis: Axis, rows: Rows) -> Floats:
-    """Variance of the positions of the items of each row's bins on the axis."""
-    if axis.scale == RANK:
-        return np.asarray(rows.rank_width**2 / 12.0)
-    return np.nan_to_num(scale_variances(axis.local, rows))
+        return rows.rank, rows.rank_width**2 / 12.0
+    mean = rows.sums[axis.local.sums[0]] / rows.sums["n"]
+    return mean, np.nan_to_num(scale_variances(axis.local, rows))
 
 
 def scale_variances(scale: Scale, rows: Rows) -> Floats:

@@ -33,8 +33,7 @@ class Axis:
         """Positions on the axis of an array of scores, of the same shape."""
         if self.scale in SCALES:
             return SCALES[self.scale].checked(score)
-        t = np.asarray(score, dtype=float)
-        return np.interp(t, self.score, self.fraction)
+        return np.interp(np.asarray(score, dtype=float), self.score, self.fraction)
 
     def inverse(self, position: ArrayLike) -> Floats:
         """Scores at positions on the axis."""
@@ -70,10 +69,7 @@ def _apart(knots: Floats) -> Floats:
 
 
 def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
-    """Matrix (n, k) from values at sorted knots (k,) to the natural cubic spline at n positions.
-
-    Rows sum to 1; linear beyond the outer knots. One knot gives a constant, two a straight line.
-    """
+    """Matrix (n, k) from values at sorted knots (k,) to the natural cubic spline at n positions."""
     return natural_spline(position, knots, np.eye(np.size(knots)))
 
 

@@ -5,9 +5,9 @@ deviations, a smooth term in log exposure. Each term has coefficients N(0, tau^2
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,11 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..data.items import Grouping
 from ..data.statistics import Statistics
+from ..families.family import Family
 from ..families.priors import Spline
 from ..families.row_sums import Weak
 from ..families.scales import LOG, LOGIT, RANK, SCALES
-from .rows import Rows, atom_bins, items_beside, positions
+from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
 CURVES = ("mean", "variance")
@@ -40,21 +41,17 @@ class Block:
     name: str
     design: Floats  # values of its functions at the rows, (rows, k)
     scale: float  # of the half-normal prior of tau
-    # where its functions have further values: "curve" (the shared curve at its knots), the name of
-    # a grouping (its levels' curves at the knots), "exposure" (at the knots of log exposure),
-    # "exposure_atom", "atom" or "bin" (what each of these adds)
-    target: str
+    target: str  # key of the points (`Curve.points`) where its functions have further values
     values: Floats  # (size of the target, k)
     dim: str  # of the coefficients
 
 
 @dataclass(frozen=True)
 class Design:
-    """A linear model at the rows and its prior: penalised blocks, then a line.
+    """A linear model at the rows and its prior: penalised blocks, most local first, then a line."""
 
-    Blocks come the most local first: coordinates of each are given those before.
-    """
-
+    name: str  # of the line's coefficients
+    dim: str  # of these
     line: Floats  # values of the line's functions at the rows
     line_mean: Floats  # Normal prior of the line's coefficients
     line_sd: Floats
@@ -83,10 +80,6 @@ class State:
     coefficients: Floats
     taus: tuple[float, ...]
 
-    def at(self, design: Design) -> Floats:
-        """Values at the rows."""
-        return np.asarray(design.whole @ self.coefficients)
-
     def prior(self, design: Design) -> tuple[Floats, Floats]:
         """Prior means and precisions of the coefficients given the smoothing scales."""
         sizes = [block.design.shape[1] for block in design.blocks]
@@ -94,18 +87,11 @@ class State:
         precision = [np.full(k, tau**-2) for k, tau in zip(sizes, self.taus, strict=True)]
         return mean, np.concatenate([*precision, design.line_sd**-2])
 
-    def moved(self, step: Floats, factor: float) -> Self:
-        """Coefficients moved by a multiple of a step."""
-        return replace(self, coefficients=self.coefficients + factor * step)
-
-    def log_prior(self, design: Design) -> float:
-        """Log prior density of the coefficients given the taus, up to a constant."""
-        mean, precision = self.prior(design)
-        return float(-0.5 * precision @ (self.coefficients - mean) ** 2)
-
     @staticmethod
-    def starting(design: Design, coefficients: Floats) -> "State":
-        """Coefficients with arbitrary taus, which the first step replaces."""
+    def starting(design: Design, line: Any) -> "State":
+        """The line with these coefficients, with arbitrary taus, which the first step replaces."""
+        coefficients = np.zeros(design.whole.shape[1])
+        coefficients[design.line_columns][: len(line)] = line
         return State(coefficients, tuple(0.5 * block.scale for block in design.blocks))
 
 
@@ -134,16 +120,19 @@ class Curve:
     """One curve over the score."""
 
     name: str  # one of `CURVES`
+    variable: str  # name of its values at the knots
     axis: Axis
     basis: Basis
     design: Design  # at the rows
     position: Floats  # of the rows on the axis
-    size_knots: Floats  # of the term in log exposure, if there is one
-    points: Mapping[str, Points]  # by target
+    # by target: "curve" (the shared curve at its knots), the name of a grouping (its levels' curves
+    # at the knots), "exposure" (at the knots of log exposure), "exposure_atom", "atom" or "bin"
+    points: Mapping[str, Points]
     levels: LevelTerms | None = None  # of the grouping that is integrated out
 
-    def outputs(self, variable: str) -> list["Output"]:
-        """The curve at its knots, called `variable`, those of levels, and what other terms add."""
+    @cached_property
+    def outputs(self) -> list["Output"]:
+        """The curve at its knots, those of levels, and what other terms add."""
         columns = self.design.whole.shape[1]
         shared = np.zeros((len(self.basis.knots), columns))
         shared[:, self.design.line_columns] = self.basis.line
@@ -156,15 +145,18 @@ class Curve:
             ending, coords, _ = self.points[target]
             if len(coords) > 1:
                 matrix = matrix + np.tile(shared, (len(matrix) // len(shared), 1))
-            outputs.append(Output(variable + ending, coords, matrix))
+            outputs.append(Output(self.variable + ending, coords, matrix))
         return outputs
 
-    def row_matrices(self, variable: str) -> dict[str, Any]:
+    @property
+    def row_matrices(self) -> dict[str, Any]:
         """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
         # curves of levels include the shared one
         weights = {"curve": 1.0 - sum(len(points.coords) > 1 for points in self.points.values())}
         return {
-            variable + points.ending: sparse.csr_array(weights.get(target, 1.0) * points.to_rows)
+            self.variable + points.ending: sparse.csr_array(
+                weights.get(target, 1.0) * points.to_rows
+            )
             for target, points in self.points.items()
         }
 
@@ -192,8 +184,8 @@ class Output:
         return (coefficients @ self.matrix.T).reshape(*coefficients.shape[:-1], *self.shape)
 
 
-def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
-    """The curve's axis; refuses scores without a position on it."""
+def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
+    """The curve's axis for items of bins; refuses scores without a position on it."""
     data = stats.data
     if spline.scale != RANK:
         scale = SCALES[spline.scale]
@@ -201,7 +193,7 @@ def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
             raise FitError(f"scale={scale.name!r} is not for {stats.kind} items: choose another")
         ends = [data[name].to_numpy() for name in ("score_min", "score_max")]
         bad = np.logical_or(*(~(scale.holds(end) | np.isnan(end)) for end in ends))
-        bad[atom_bins(stats, atoms)] = False
+        bad &= items > 0
         if bad.any():
             raise FitError(
                 f"{int(bad.sum())} of {stats.bins} bins hold scores that are {scale.outside} ("
@@ -210,73 +202,76 @@ def axis_of(spline: Spline, stats: Statistics, atoms: bool = False) -> Axis:
                 "or drop or clip these scores"
             )
         return Axis(spline.scale)
-    n = items_beside(stats, atom_bins(stats, atoms))
     low, high = np.nanmin(data["score_min"]), np.nanmax(data["score_max"])
     score = np.array([low, *stats.edges, high])
-    fraction = np.concatenate([[0.0], np.cumsum(n) / n.sum()])
+    fraction = np.concatenate([[0.0], np.cumsum(items) / items.sum()])
     rising = np.concatenate([[True], (np.diff(score) > 0) & (np.diff(fraction) > 0)])
     return Axis(RANK, tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
 
 
 def make_curve(
-    name: str,
-    spline: Spline,
+    k: int,
+    family: Family,
+    prior: Any,
     weak: Callable[[str, float], tuple[Weak, Weak]],
     stats: Statistics,
     rows: Rows,
-    *,
-    size: Spline | None = None,
-    groupings: Sequence[Grouping] = (),
-    integrated: Grouping | None = None,
-    bin_effects: bool = False,
+    groupings: Sequence[Grouping],
+    integrated: Grouping | None,
 ) -> Curve:
-    """A curve's design with its terms; `weak` gives the priors of both on a scale at a centre."""
-    axis = axis_of(spline, stats, bool(len(rows.atoms)))
-    u = positions(axis, rows)
+    """The k-th curve; `weak` gives default priors of both on a scale of scores at a centre."""
+    name, variable, spline = CURVES[k], family.curves[k], (prior.mean, prior.variance)[k]
+    axis = axis_of(spline, stats, rows.items)
+    u, _ = positions(axis, rows)
     basis = make_basis(u, rows.beside, spline.knots)
-    if len(rows.atoms):  # far outside, the line would be a guess
-        outside, inside = u[rows.atom > 0], u[rows.atom == 0]
-        u = u.copy()
-        u[rows.atom > 0] = np.clip(outside, inside.min(), inside.max())
+    inside = u[rows.atom == 0]  # far outside, the line would be a guess
+    u = np.where(rows.atom > 0, np.clip(u, inside.min(), inside.max()), u)
     weak_priors = weak(axis.scale, basis.centre)
-    default = weak_priors[CURVES.index(name)]
-    level = spline.level or default.level
+    default = weak_priors[k]
     spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.beside)))
     per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
-    slope = spline.slope or default.slope
-    of_slope = spread if spline.slope is None and name == CURVES[1] and spread > 0 else per
+    of_slope = spread if spline.slope is None and k == 1 and spread > 0 else per
     shared = spline_matrix(u, basis.knots)
-    terms = _Terms(name, rows, default.unit, Points("", {f"{name}_knot": basis.knots}, shared))
-    if bin_effects:
+    knots = Points("", {f"{name}_knot": basis.knots}, shared)
+    terms = _Terms(name, variable, rows, default.unit, {"curve": knots})
+    if prior.bin_effects and k == 0:
         terms.add_bins()
     terms.add_atoms("atom", rows.atom, rows.atoms)
-    levels, deviations = None, _deviations(basis, per)
+    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES], "slope": basis.line[:, 1:] / per}
+    kinds = {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
+    kinds["level"], levels = basis.line[:, :1], None
     for grouping in groupings:
-        levels = terms.add_levels(grouping, deviations, grouping is integrated) or levels
-    size_knots = np.empty(0)
-    if size is not None:
-        size_knots = terms.add_exposure(size, weak_priors[0].wiggle)
+        levels = terms.add_levels(grouping, kinds, grouping is integrated) or levels
+    if prior.exposure is not None:
+        terms.add_exposure(prior.exposure, weak_priors[0].wiggle)
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
     line = shared @ basis.line
-    mean, sd = (np.array([level[k], slope[k] / of_slope])[: line.shape[1]] for k in (0, 1))
-    design = Design(line, mean, sd, tuple(terms.blocks))
-    return Curve(name, axis, basis, design, u, size_knots, terms.points, levels)
+    slope = np.divide(spline.slope or default.slope, of_slope)
+    mean, sd = np.array([spline.level or default.level, slope])[: line.shape[1]].T.copy()
+    blocks = tuple(terms.blocks)
+    design = Design(f"{variable}_line", f"{name}_line_term", line, mean, sd, blocks)
+    return Curve(name, variable, axis, basis, design, u, terms.points, levels)
 
 
+@dataclass
 class _Terms:
     """Terms of one curve: blocks, and the points of their targets."""
 
-    def __init__(self, curve: str, rows: Rows, unit: float, knots: Points) -> None:
-        self.curve, self.rows, self.unit, self.points = curve, rows, unit, {"curve": knots}
-        self.blocks: list[Block] = []
+    curve: str
+    variable: str
+    rows: Rows
+    unit: float
+    points: dict[str, Points]
+    blocks: list[Block] = field(default_factory=list)
 
     def add(self, term: str, target: str, scale: float, values: Floats) -> None:
         """Add a term from its functions' values at the points of its target."""
         dim = f"{self.curve}_basis" if term == "wiggle" else f"{self.curve}_{term}_basis"
         design = self.points[target].to_rows @ values
-        self.blocks.append(Block(term, design, scale * self.unit, target, values, dim))
+        name, scale = f"{self.variable}_{term}", scale * self.unit
+        self.blocks.append(Block(name, design, scale, target, values, dim))
 
     def add_bins(self) -> None:
         """Add an effect of each place along the scores."""
@@ -299,11 +294,10 @@ class _Terms:
     ) -> LevelTerms | None:
         """Add deviations of levels, each kind with its own scale; return them if `integrated`."""
         code, number = grouping.code[self.rows.group], len(grouping.levels)
-        functions, names = np.hstack(list(kinds.values())), [f"{grouping.name}_{k}" for k in kinds]
+        functions = np.hstack(list(kinds.values()))
         columns = number * functions.shape[1]
-        size = columns * (4 * len(code) + columns)  # matrices of both curves
-        if integrated:
-            size = _DRAWS * _COPIES * number * len(functions)
+        matrices = columns * (4 * len(code) + columns)  # of both curves
+        size = _DRAWS * _COPIES * number * len(functions) if integrated else matrices
         refuse_beyond_memory(
             8.0 * size,
             f"curves for each of the {number:,} levels of {grouping.column!r}",
@@ -314,17 +308,18 @@ class _Terms:
         to_rows = by_level(shared, code, number)
         self.points[grouping.name] = Points(f"_of_{grouping.name}", coords, to_rows)
         if not integrated:
-            for name, (kind, values) in zip(names, kinds.items(), strict=True):
+            for kind, values in kinds.items():
                 at_levels = np.asarray(np.kron(np.eye(number), values), dtype=float)
-                self.add(name, grouping.name, _GROUP_SCALES[kind], at_levels)
+                term = f"{grouping.name}_{kind}"
+                self.add(term, grouping.name, _GROUP_SCALES[kind], at_levels)
             return None
+        names = tuple(f"{self.variable}_{grouping.name}_{kind}" for kind in kinds)
         scales = tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds)
         kind_of = np.repeat(np.arange(len(kinds)), [x.shape[1] for x in kinds.values()])
-        at_rows = shared @ functions
-        return LevelTerms(grouping, tuple(names), scales, kind_of, functions, at_rows)
+        return LevelTerms(grouping, names, scales, kind_of, functions, shared @ functions)
 
-    def add_exposure(self, spline: Spline, wiggle: float) -> Floats:
-        """Add a smooth term in log exposure of mean 0, whose line is penalised too; its knots."""
+    def add_exposure(self, spline: Spline, wiggle: float) -> None:
+        """Add a smooth term in log exposure of mean 0, whose line is penalised too."""
         rows, x = self.rows, self.rows.log_size
         basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
         if len(basis.knots) > 1:
@@ -335,19 +330,11 @@ class _Terms:
             self.points["exposure"] = Points("_by_exposure", coords, to_rows)
             scale = wiggle if spline.wiggle is None else spline.wiggle
             self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
-        return basis.knots
 
 
 def _members(code: Ints, number: int) -> Any:
     """Sparse indicators (rows, number) of codes from 1 on; 0 is none."""
     return by_level(np.ones((len(code), 1)), code, 1 + number)[:, 1:]
-
-
-def _deviations(basis: Basis, per: float) -> dict[str, Floats]:
-    """Functions at the knots by which levels of groups deviate from a curve."""
-    level, slope = np.split(basis.line, [1], axis=1)
-    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES], "slope": slope / per, "level": level}
-    return {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
 
 
 def by_level(functions: Floats, level: Ints, number: int) -> Any:
@@ -365,30 +352,16 @@ def slopes(
     groupings: Sequence[Grouping],
     group: Ints,
 ) -> Floats:
-    """Slopes of a curve in the score's position at rows of these groups.
-
-    `of_levels` (G, K) begin with this curve's coefficients of the levels that are integrated out.
-    """
+    """Slopes of a curve at rows of groups; `of_levels` (G, K) begin with this curve's."""
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
     ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
     functions = (ahead - behind) / (2.0 * step)
-    outputs = {output.dims[0]: output.values(coefficients) for output in curve.outputs("")}
-    shared = outputs[f"{curve.name}_knot"]
-    total = functions @ shared
-    for grouping in groupings:
-        if grouping.name in outputs:
-            deviations = outputs[grouping.name] - shared
-        else:
-            assert curve.levels is not None
-            assert of_levels is not None
-            values = curve.levels.values.T
-            deviations = of_levels[:, : len(values)] @ values
-        total += (functions * deviations[grouping.code[group]]).sum(axis=1)
-    return np.asarray(total)
-
-
-def flat_state(design: Design, level: float) -> State:
-    """A constant curve."""
-    coefficients = np.zeros(design.whole.shape[1])
-    coefficients[design.line_columns.start] = level
-    return State.starting(design, coefficients)
+    curves = {output.dims[0]: output.values(coefficients) for output in curve.outputs}
+    shared = curves[f"{curve.name}_knot"]
+    deviations = {dim: values - shared for dim, values in curves.items() if values.ndim == 2}
+    if curve.levels and of_levels is not None:
+        values = curve.levels.values.T
+        deviations[curve.levels.grouping.name] = of_levels[:, : len(values)] @ values
+    at_rows = (deviations[grouping.name][grouping.code[group]] for grouping in groupings)
+    terms = ((functions * values).sum(axis=1) for values in at_rows)
+    return np.asarray(sum(terms, functions @ shared))

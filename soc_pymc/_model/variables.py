@@ -28,20 +28,18 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.link.vm import VMLinker
 from pytensor.tensor.utils import safe_signature
-from scipy import linalg, optimize, special
+from scipy import optimize, special
 
 from .._lib.arrays import Floats, Ints
 from ..families.family import FAMILIES
 from ..families.mixture_rows import MixtureCells
-from ..families.mixture_weights import Bounds
 from ..families.row_sums import RowSums
-from .laplace import BlockLaplace, Laplace, scale_log_density
-from .levels import Levels
+from .laplace import ROOT2, BlockLaplace, Laplace, half_normal_scale, scale_log_density
+from .pilot import Levels
 from .terms import Block, Curve, Design, Output
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 _MEDIAN = 0.4769362762044699  # erf(_MEDIAN) = 1/2
-_ROOT2 = float(np.sqrt(2.0))
 _BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 
 
@@ -66,16 +64,14 @@ class ScaleTransform(Transform):
         # tau stays above 1e-50 scale, where gradients in z/tau are still accurate; the density
         # there is below exp(-112) of its maximum
         q = pt.maximum(a + b * pt.sinh(d * (pt.arcsinh(value) + e)), -15.0)
-        low = pt.erfinv(0.5 * pt.erfc(-pt.minimum(q, 0.0) / _ROOT2))
-        high = pt.erfcinv(0.5 * pt.erfc(pt.maximum(q, 0.0) / _ROOT2))
-        return scale * _ROOT2 * pt.switch(pt.lt(q, 0.0), low, high)
+        return half_normal_scale(q, scale, pt, pt)
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """V at tau."""
         scale, a, b, e, d = self._constants(*inputs)
-        x = value / (scale * _ROOT2)
-        low = -_ROOT2 * pt.erfcinv(2.0 * pt.erf(pt.minimum(x, _MEDIAN)))
-        high = _ROOT2 * pt.erfcinv(2.0 * pt.erfc(pt.maximum(x, _MEDIAN)))
+        x = value / (scale * ROOT2)
+        low = -ROOT2 * pt.erfcinv(2.0 * pt.erf(pt.minimum(x, _MEDIAN)))
+        high = ROOT2 * pt.erfcinv(2.0 * pt.erfc(pt.maximum(x, _MEDIAN)))
         q = pt.switch(pt.lt(x, _MEDIAN), low, high)
         return pt.sinh(pt.arcsinh((q - a) / b) / d - e)
 
@@ -164,11 +160,11 @@ def _variable(name: str, law: Any, transform: Transform, *inputs: Any, dims: Any
     )
 
 
-def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull: Floats) -> Any:
+def add_scale(name: str, prior_scale: float, precision: Floats, pull: Floats) -> Any:
     """A scale tau ~ half-normal(prior_scale) of coefficients with this data precision and pull."""
     log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
-    scale = pm.Data(f"{label}_prior_scale", np.asarray(prior_scale))
-    shape = pm.Data(f"{label}_sd_shape", density_shape(_POSITIONS, log_density))
+    scale = pm.Data(f"{name}_prior_scale", np.asarray(prior_scale))
+    shape = pm.Data(f"{name}_shape", density_shape(_POSITIONS, log_density))
     return _variable(name, pm.HalfNormal, ScaleTransform(), scale, scale, shape)
 
 
@@ -179,8 +175,6 @@ def add_scale(name: str, label: str, prior_scale: float, precision: Floats, pull
 class Coefficients:
     """Coefficients of one design as variables, with their outputs."""
 
-    label: str  # prefix of the names of data
-    variable: str  # prefix of the names of its variables
     design: Design
     laplace: Laplace
     outputs: Sequence[Output]
@@ -188,55 +182,35 @@ class Coefficients:
     @property
     def names(self) -> list[str]:
         """Variables of the coefficients, in the order of the design."""
-        names = (*(block.name for block in self.design.blocks), "line")
-        return [f"{self.variable}{name}" for name in names]
-
-    @property
-    def dims(self) -> dict[str, Ints | list[str]]:
-        """Dims of the variables, in their order, with labels."""
-        dims: dict[str, Any] = {b.dim: np.arange(b.design.shape[1]) for b in self.design.blocks}
-        number = self.design.line.shape[1]
-        names = ["level", "slope"][:number] if self.label else np.arange(number)
-        return {**dims, f"{self.label}line_term": names}
-
-    @property
-    def turn(self) -> Floats:
-        """Matrix from the variables to the coefficients: a rotation of each block."""
-        rotations = (block.rotation for block in self.laplace.blocks)
-        return linalg.block_diag(*rotations, np.eye(self.design.line.shape[1]))
+        return [*(block.name for block in self.design.blocks), self.design.name]
 
 
 def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
     """Add variables of coefficients and their outputs; returns their values at the rows."""
     variables: list[Any] = []
-    parts = zip(part.names, part.design.blocks, part.laplace.blocks, strict=False)
-    for name, block, known in parts:
-        variables.append(_block(name, f"{part.label}{block.name}", block, known, variables))
+    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
+        variables.append(_block(block, laplace, variables))
     before = pt.concatenate(variables) if variables else pt.zeros((0,))
     values = pt.concatenate([before, _line(part, before, widths)])
     # a rotation of independent, equal normals does not change the prior
-    turn = part.turn
+    turn = part.laplace.turn
     for output in part.outputs:
-        matrix = pm.Data(f"{part.label}to_{output.name}", output.matrix @ turn)
+        matrix = pm.Data(f"to_{output.name}", output.matrix @ turn)
         at_points = pt.dot(matrix, values).reshape(output.shape)
         pm.Deterministic(output.name, at_points, dims=output.dims)
-    return pt.dot(pm.Data(f"{part.label}at_rows", part.design.whole @ turn), values)
+    return pt.dot(pm.Data(f"{part.design.name}_at_rows", part.design.whole @ turn), values)
 
 
-def _block(
-    name: str, label: str, block: Block, laplace: BlockLaplace, before: Sequence[Any]
-) -> Any:
-    """Rotated coefficients z ~ N(0, tau) of a term, with their scale tau ``{name}_sd``.
-
-    Given tau the data's precision d (which may be 0) and pull (d times their centre) standardise z:
-    z = pull s^2 + s w, s^2 = tau^2 / (1 + d tau^2).
-    """
-    tau = add_scale(f"{name}_sd", label, block.scale, laplace.precision, laplace.mode_pull)
-    pull = pm.Data(f"{label}_pull", laplace.pull)
+def _block(block: Block, laplace: BlockLaplace, before: Sequence[Any]) -> Any:
+    """Rotated coefficients z ~ N(0, tau) of a term, with their scale tau ``{name}_sd``."""
+    # given tau, z = pull s^2 + s w, s^2 = tau^2 / (1 + precision tau^2)
+    name = block.name
+    tau = add_scale(f"{name}_sd", block.scale, laplace.precision, laplace.mode_pull)
+    pull = pm.Data(f"{name}_pull", laplace.pull)
     if before:
-        coupling = pm.Data(f"{label}_coupling", laplace.coupling)
+        coupling = pm.Data(f"{name}_coupling", laplace.coupling)
         pull = pull - pt.dot(coupling, pt.concatenate(before))
-    precision = pm.Data(f"{label}_precision", laplace.precision)
+    precision = pm.Data(f"{name}_precision", laplace.precision)
     # log tau is finite where 1/tau^2 overflows
     log_sd = pt.log(tau) - 0.5 * pt.log1p(precision * tau**2)
     inputs = 0.0, tau, pull * pt.exp(2.0 * log_sd), pt.exp(log_sd)
@@ -245,27 +219,23 @@ def _block(
 
 def _line(part: Coefficients, before: Any, widths: Any) -> Any:
     """The line's coefficients with their own Normal priors, in coordinates given all terms."""
-    label, dim, known = f"{part.label}line", f"{part.label}line_term", part.laplace
-    root = pm.Data(f"{label}_root", known.line_root)
-    mean = pm.Data(f"{label}_prior_mean", part.design.line_mean, dims=dim)
-    sd = pm.Data(f"{label}_prior_sd", part.design.line_sd, dims=dim)
-    centre = pm.Data(f"{label}_centre", known.line_centre, dims=dim)
+    name, dim, known = part.design.name, part.design.dim, part.laplace
+    root = pm.Data(f"{name}_root", known.line_root)
+    mean = pm.Data(f"{name}_prior_mean", part.design.line_mean, dims=dim)
+    sd = pm.Data(f"{name}_prior_sd", part.design.line_sd, dims=dim)
+    centre = pm.Data(f"{name}_centre", known.line_centre, dims=dim)
     # makes the terms orthogonal to the line in the information
-    centre = centre - pt.dot(pm.Data(f"{label}_shift", known.line_shift), before)
+    centre = centre - pt.dot(pm.Data(f"{name}_shift", known.line_shift), before)
     root = root if widths is None else root * widths[:, None]
-    inputs = mean, sd, centre, root
-    return _variable(part.names[-1], pm.Normal, AffineTransform(), *inputs, dims=dim)
+    return _variable(name, pm.Normal, AffineTransform(), mean, sd, centre, root, dims=dim)
 
 
 def add_level_scales(
-    levels: Levels, curves: Sequence[Curve], parts: Sequence[Coefficients], names: tuple[str, str]
+    levels: Levels, curves: Sequence[Curve], parts: Sequence[Coefficients]
 ) -> list[Any]:
     """Add scales of levels' deviations; returns factors on the sds of both lines' coefficients."""
     # the more levels may deviate, the less is known of their average
-    scales = [
-        add_scale(name, name, scale.prior, scale.precision, scale.pull)
-        for name, scale in zip(levels.scale_names(names), levels.scales, strict=True)
-    ]
+    scales = [add_scale(s.name, s.prior, s.precision, s.pull) for s in levels.scales]
     widths, end = [], 0
     for part, curve, term in zip(parts, curves, levels.rows.terms, strict=True):
         columns, end = slice(end, end + len(term.names)), end + len(term.names)
@@ -364,7 +334,13 @@ def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Float
         inputs = (x[(0,) * (x.ndim - number)] for x, number in zip(arrays, core, strict=True))
         return MixtureLogMarginal(law)(predictors, *inputs)[0]
 
-    pm.Potential("within_bounds", _within_bounds(predictors, cells.forms.bounds))
+    bounds = cells.forms.bounds
+    mean, spread = bounds.relative(predictors[:, 0], predictors[:, 1])
+    low, high = np.fmax(bounds.low, -np.inf), np.fmin(bounds.high, np.inf)  # NaN is no bound
+    ends = (mean, -bounds.farthest, bounds.farthest), (spread, low, high)
+    # curves beyond what components can represent; not clip, which the interpreter applies slowly
+    excess = (x - pt.minimum(pt.maximum(x, least), most) for x, least, most in ends)
+    pm.Potential("within_bounds", -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess))
     pm.CustomDist(
         name,
         predictors,
@@ -419,13 +395,3 @@ def _called_from_numba(op: MixtureLogMarginal, **kwargs: Any) -> Any:
         return value, slope
 
     return mixture_log_marginal
-
-
-def _within_bounds(predictors: Any, bounds: Bounds) -> Any:
-    """Log density that penalises curves beyond what the components can represent."""
-    mean, spread = bounds.relative(predictors[:, 0], predictors[:, 1])
-    low, high = np.fmax(bounds.low, -np.inf), np.fmin(bounds.high, np.inf)  # NaN is no bound
-    ends = (mean, -bounds.farthest, bounds.farthest), (spread, low, high)
-    # not clip, which the interpreter applies number by number
-    excess = (x - pt.minimum(pt.maximum(x, least), most) for x, least, most in ends)
-    return -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess)

@@ -19,7 +19,6 @@ from xarray.core import indexing
 from .._lib.arrays import Floats, Ints
 from .._lib.threads import ordered_map
 from .._model.problem import Problem, observed_totals, prior_draws
-from .._model.terms import Curve
 from .._model.variables import mode
 from ..data.statistics import Statistics
 from .density import CHUNK, labelled
@@ -80,10 +79,10 @@ def _row_values(built: Problem) -> RowValues:
     """The likelihood's rows as functions of draws."""
     if built.mixture:
         [part] = built.coefficients
-        columns = np.split(part.design.whole @ part.turn, part.design.ends, axis=1)
+        columns = np.split(part.design.whole @ part.laplace.turn, part.design.ends, axis=1)
         matrices = [dict(zip(part.names, columns, strict=True))]
     else:
-        matrices = list(map(Curve.row_matrices, built.pilot.curves, built.family.curves))
+        matrices = [curve.row_matrices for curve in built.pilot.curves]
     return RowValues(matrices, built.data, built.family.outcome.dtype)
 
 
@@ -113,7 +112,7 @@ def arviz_groups(
         totals = totals.astype(built.family.outcome.dtype)
         groups["observed_data"] = xr.Dataset({name: (dim, totals)})
         constant["row_score"] = (dim, built.score)
-        if built.pilot.labels and len(built.score) == built.pilot.rows.number:
+        if built.pilot.labels and len(built.score) == len(built.pilot.rows.n):
             labels = np.array(built.pilot.labels, dtype=object)
             constant["row_group"] = (dim, labels[built.pilot.rows.group])
     if not widened:
@@ -172,7 +171,7 @@ def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
     """Log prior of top-level parameters, and log likelihood of what a user observed."""
     model, free = built.model, built.model.free_RVs
     # a line's variable has further inputs, but its prior does not use them
-    lines = {part.names[-1] for part in built.coefficients}
+    lines = {part.design.name for part in built.coefficients}
     parameters = [v for v in free if v.name in lines or not {*free} & ({*ancestors([v])} - {v})]
     observed = [v for v in model.observed_RVs if v.name != built.observed]
     zero = 0.0 * free[0].sum()  # a density without parameters does not vary over the draws

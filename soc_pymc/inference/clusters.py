@@ -20,7 +20,7 @@ from scipy import linalg, special
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._model.laplace import RowCurvature, of_coefficients, row_curvature
-from .._model.levels import Levels
+from .._model.pilot import Levels
 from .._model.problem import Problem, build
 from .._model.rows import rows_of
 from .._model.splines import spline_matrix
@@ -86,25 +86,25 @@ def _added_to_levels(
 ) -> dict[str, Floats]:
     """Factors (levels, k, knots) that clusters add to levels' curves, given the shared ones."""
     terms, split = levels.rows.terms, [len(levels.rows.terms[0].kind)]
-    level = levels.grouping.code[built.pilot.rows.group]
+    level = terms[0].grouping.code[built.pilot.rows.group]
     curves = [
-        part.laplace.state.at(part.design) + (term.design * deviation[level]).sum(axis=1)
+        part.design.whole @ part.laplace.state.coefficients
+        + (term.design * deviation[level]).sum(axis=1)
         for part, term, deviation in zip(
             built.coefficients, terms, np.split(levels.mode, split, axis=1), strict=True
         )
     ]
     rows = _block_rows(built, stats, *curves)
+    tau = np.array([scale.tau for scale in levels.scales])[levels.rows.kind]
     factors = np.zeros(levels.information.shape)
     for k, factor in enumerate(factors):
         of_level = rows.part(level[rows.row] == k)
         if len(np.unique(of_level.block)) > 1:
-            added = of_level.factor([term.design for term in terms], levels.tau**-2.0).T
+            added = of_level.factor([term.design for term in terms], tau**-2.0).T
             factor[: len(added)] = added
     curves_added, parts = {}, np.split(factors, split, axis=2)
-    for name, curve, term, part in zip(
-        built.family.curves, built.pilot.curves, terms, parts, strict=True
-    ):
-        name = f"{name}_of_{term.grouping.name}"
+    for curve, term, part in zip(built.pilot.curves, terms, parts, strict=True):
+        name = f"{curve.variable}_of_{term.grouping.name}"
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
         curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
     return curves_added
@@ -145,9 +145,9 @@ def _added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -
             "column with more labels, or leave it out"
         )
     parts = built.coefficients
-    curves = [part.laplace.state.at(part.design) for part in parts]
-    precision = [part.laplace.state.prior(part.design)[1] for part in parts]
     designs = [part.design.whole for part in parts]
+    precision = [part.laplace.state.prior(part.design)[1] for part in parts]
+    curves = [part.design.whole @ part.laplace.state.coefficients for part in parts]
     factor = _block_rows(built, stats, *curves).factor(designs, np.concatenate(precision))
     split = np.split(factor, [designs[0].shape[1]])
     factors: dict[str, Floats] = {}

@@ -190,7 +190,9 @@ def minibatch_density(built: Problem, space: Space, bins: Any) -> Evaluate:
     start = pytensor.function([rows], coefficients, mode=mode())(space.start[None])
     gap = coefficients - start
     # rows of the first curve, then of the second
-    design = linalg.block_diag(*(part.design.whole @ part.turn for part in built.coefficients))
+    design = linalg.block_diag(
+        *(part.design.whole @ part.laplace.turn for part in built.coefficients)
+    )
     location, dispersion = (design @ start[0]).reshape(2, number)
     value, slopes, *bends = built.data.expansion(location, dispersion)
     slope = np.concatenate(slopes)

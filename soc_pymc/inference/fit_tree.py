@@ -52,7 +52,7 @@ def tree_of_draws(
     bins, observed = bin_table(stats, axes, bool(len(pilot.rows.atoms)))
     functions = [_group_functions(curve, pilot.groupings) for curve in pilot.curves]
     bins = xr.merge([bins, mixture_data(built), *functions, _atoms(pilot)])
-    if pilot.curves[0].size_knots.size:
+    if pilot.rows.keys.size_cell:
         bins = bins.merge(_shares(pilot.rows, pilot.curves[0].position))
     if "effect_bin" in posterior.coords:
         bins["edge"] = ("edge", stats.edges)
@@ -75,19 +75,20 @@ def _atoms(pilot: Pilot) -> xr.Dataset:
 
 def _group_functions(curve: Curve, groupings: Sequence[Grouping]) -> xr.Dataset:
     """Functions at the knots of groups' deviations, with the names of their scales."""
-    kinds, functions = [], []
+    names, functions = [], []
     knots, levels = len(curve.basis.knots), {g.name: len(g.levels) for g in groupings}
     for block in curve.design.blocks:
         if block.target in levels:
             size = block.values.shape[1] // levels[block.target]
             functions.append(block.values[:knots, :size])
-            kinds += [block.name] * size
+            names += [block.name] * size
     if curve.levels:
         functions.append(curve.levels.values)
-        kinds += [curve.levels.names[k] for k in curve.levels.kind]
-    if not kinds:
+        names += [curve.levels.names[k] for k in curve.levels.kind]
+    if not names:
         return xr.Dataset()
     dims = (f"{curve.name}_knot", f"{curve.name}_group_function")
+    kinds = [name.removeprefix(f"{curve.variable}_") for name in names]
     return xr.Dataset(
         {f"{curve.name}_group_functions": (dims, np.hstack(functions))},
         {f"{curve.name}_group_function": np.array(kinds, dtype=object)},
@@ -144,7 +145,7 @@ def bin_table(
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
     rows, _ = rows_of(stats, family_of_kind(stats.kind), atoms=atoms)
-    score = axes[0].inverse(positions(axes[0], rows))
+    score = axes[0].inverse(positions(axes[0], rows)[0])
     score[rows.atom > 0] = rows.atoms
     columns: dict[str, Any] = {"score": score, "n_items": n}
     columns |= {name: data[name].to_numpy()[occupied] for name in ("score_min", "score_max")}

@@ -67,8 +67,10 @@ def run_five_steps(
     family = FAMILIES[prior.family]
     rows, data = rows_of(stats, family, most_bins=stats.bins)
     data.refuse_mean_only("soc.FiveSteps()")
-    axes = axis_of(prior.mean, stats), axis_of(prior.variance, stats)
-    smoothing = Smoothing(axes, [positions(axis, rows) for axis in axes], rows.n, data.information)
+    axes = axis_of(prior.mean, stats, rows.items), axis_of(prior.variance, stats, rows.items)
+    smoothing = Smoothing(
+        axes, [positions(axis, rows)[0] for axis in axes], rows.n, data.information
+    )
     location, dispersion, value, at_zero = maximise(family, data)
     notes, failed = _notes(family, data, location, at_zero), data.can_fit & np.isnan(location)
     parts: Parts | tuple[()] = ()

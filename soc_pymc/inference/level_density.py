@@ -1,6 +1,6 @@
 """Log density of the shared parameters, with the levels of a grouping integrated out.
 
-Each level's site (`_model.levels`) proposes its coefficients, and the average importance weight of
+Each level's site (`_model.pilot`) proposes its coefficients, and the average importance weight of
 antithetic proposals is an unbiased estimate of its integral. With the same noise for all parameters
 it is smooth; with fresh noise, Pareto k covers levels too (Andrieu and Roberts 2009).
 """
@@ -99,9 +99,9 @@ class LevelDensity:
         members = np.ones(len(rows)), (self._rows.level, rows)
         self._sums = sparse.csr_array(members, shape=(self._rows.number, len(rows)))
         model, parts = built.model, built.coefficients
-        scales = [model[name] for name in self._levels.scale_names(built.family.curves)]
+        scales = [model[scale.name] for scale in self._levels.scales]
         coefficients = pt.concatenate([model[name] for part in parts for name in part.names])
-        turn = linalg.block_diag(*(part.turn for part in parts))
+        turn = linalg.block_diag(*(part.laplace.turn for part in parts))
         values = [pt.dot(turn, coefficients), pt.log(pt.stack(scales))[self._kind]]
         outputs = [*model.replace_rvs_by_values(values), rest_log_density(built, model)]
         # coordinates; shared coefficients, log scales and the log prior from them
@@ -233,7 +233,7 @@ class LevelDensity:
             picked = np.take_along_axis(proposed.scaled, best, axis=2)[:, :, 0]
             chosen.append((proposed.tau * picked).transpose(2, 0, 1))
         deviations = np.concatenate(chosen)
-        grouping, curves, start = self._levels.grouping, {}, 0
+        grouping, curves, start = self._rows.terms[0].grouping, {}, 0
         for name, term in zip(self._built.family.curves, self._rows.terms, strict=True):
             part, start = deviations[:, :, start : start + len(term.kind)], start + len(term.kind)
             shared = posterior[name]

@@ -170,9 +170,9 @@ def run_variational(
         counted = _counted(evaluate, shown)
         gaussian, problem = _gaussian(counted, space.start, method.max_iterations, rng)
     with phase("fit: draws and Pareto k", unit="evaluations", enabled=progress) as shown:
-        bound, is_bound = _counted(densities.bound, shown), densities.weights is densities.bound
-        weights = bound if is_bound else _counted(densities.weights, shown)
-        densities = replace(densities, bound=bound, weights=weights)
+        bound, by_draw = _counted(densities.bound, shown), densities.weights
+        by_draw = bound if by_draw is densities.bound else _counted(by_draw, shown)
+        densities = replace(densities, bound=bound, weights=by_draw)
         weighed = _weighed_draws(densities, *gaussian, method.draws, rng)
         draws, words = _repaired(densities, weighed, max(method.draws, _FEWEST_DRAWS), rng)
         numbers = chosen(draws.log_weight, method.draws, rng)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytensor
 import pytest
+from pymc.blocking import DictToArrayBijection
 from scipy import stats as laws
 
 import soc_pymc as soc
@@ -96,11 +97,10 @@ class Density:
     """A model's variables and log density at points in its coordinates."""
 
     def __init__(self, model, curves):
-        point = model.initial_point()
+        self.start = DictToArrayBijection.map(model.initial_point())
         # rows of one score follow each other in the order of groups or of sizes
         self.rows = np.argsort(np.searchsorted(EDGES, model.coords["bin"]), kind="stable")
-        self.start = [point[variable.name] for variable in model.value_vars]
-        self.dim = sum(np.size(x) for x in self.start)
+        self.dim = len(self.start.data)
         self.names = [*(variable.name for variable in model.free_RVs), *curves]
         outputs = model.replace_rvs_by_values([model[name] for name in self.names])
         free = outputs[: len(model.free_RVs)]
@@ -112,9 +112,7 @@ class Density:
         )
 
     def _parts(self, point):
-        ends = np.cumsum([np.size(x) for x in self.start])[:-1]
-        parts = zip(np.split(point, ends), self.start, strict=True)
-        return [values.reshape(np.shape(start)) for values, start in parts]
+        return DictToArrayBijection.rmap(self.start._replace(data=point)).values()
 
     def variables(self, point):
         """Free variables and curves by name."""

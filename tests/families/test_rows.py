@@ -127,8 +127,8 @@ def test_merged_bins_keep_their_items(example_name, example):
     totals = []
     for most in (0, 5):
         rows, sums = rows_of(statistics, family, most_bins=most)
-        totals.append(sums.values(*(np.full((1, rows.number), x) for x in curves)).sum())
-    assert rows.number <= 5
+        totals.append(sums.values(*(np.full((1, len(rows.n)), x) for x in curves)).sum())
+    assert len(rows.n) <= 5
     assert totals[1] == pytest.approx(totals[0], abs=1e-3)
 
 
