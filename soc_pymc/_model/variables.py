@@ -8,7 +8,7 @@ the width of the coefficients depends on the smoothing scale.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numba
@@ -18,19 +18,15 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.custom import CustomDistRV
 from pymc.logprob.transforms import Transform
-from pytensor.compile.mode import Mode, optdb
 from pytensor.gradient import grad_undefined
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.graph.rewriting.basic import SequentialGraphRewriter, in2out, node_rewriter
-from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
-from pytensor.link.vm import VMLinker
 from pytensor.tensor.utils import safe_signature
 from scipy import optimize, special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from ..families.family import FAMILIES
 from ..families.mixture_rows import MixtureCells
 from ..families.row_sums import RowSums
@@ -250,48 +246,12 @@ def add_level_scales(
     return widths
 
 
-# --- the interpreter ------------------------------------------------------------------------------
-
-
-@node_rewriter([pt.second])
-def _whole_array(fgraph: Any, node: Any) -> list[Any]:
-    """Replace `second(x, y)`, y in the shape of x, which is slow in the interpreter."""
-    like, values = node.inputs
-    return [pt.switch(np.array(True), values, like).astype(values.dtype)]
-
-
-def mode() -> Mode:
-    """The interpreter; equal nodes are merged, and other rewrites take longer than they save."""
-    merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
-    rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
-    return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
-
-
-@cache
-def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
-    """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
-    location, dispersion = pt.matrices("location", "dispersion")
-    cells = [pt.tensor(shape=(None,) * number, dtype="float64") for number in dimensions]
-    value = sums.log_marginal(pt, location, dispersion, *cells)
-    slopes = pt.grad(value.sum(), [location, dispersion])
-    inputs = [location, dispersion, *cells]
-    return pytensor.function(inputs, [value, *slopes], mode=mode(), on_unused_input="ignore")
-
-
-def exact_slopes(data: RowSums, location: Floats, dispersion: Floats, rows: Ints) -> Floats:
-    """Return what `RowSums.value_and_gradient` does, to all digits: (3, draws, k)."""
-    cells = data.cells(rows)
-    with np.errstate(all="ignore"):
-        function = _compiled(type(data), tuple(x.ndim for x in cells))
-        return np.array(function(location, dispersion, *cells))
+# --- the observed variable: its data are inputs, as PyMC never releases a distribution's functions
 
 
 def shared(arrays: Any) -> tuple[Any, ...]:
     """Arrays as shared variables, so that compiled code can be reused with other data."""
     return tuple(pytensor.shared(a, shape=(None,) * a.ndim) for a in arrays)
-
-
-# --- the observed variable: its data are inputs, as PyMC never releases a distribution's functions
 
 
 def observe_curves(name: str, curves: Mapping[str, Any], data: RowSums) -> None:

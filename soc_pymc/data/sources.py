@@ -150,7 +150,8 @@ def batches(
         backend = table.get_backend()
         if backend.name == "duckdb":  # Ibis calls a method that DuckDB has deprecated
             relation = backend._to_duckdb_relation(table)
-            parts = getattr(relation, "to_arrow_reader", relation.fetch_arrow_reader)(size)
+            reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+            parts = reader(size)
         else:
             parts = table.to_pyarrow_batches(chunk_size=size)
         for part in parts:

@@ -19,9 +19,8 @@ from xarray.core import indexing
 from .._lib.arrays import Floats, Ints
 from .._lib.threads import ordered_map
 from .._model.problem import Problem, observed_totals, prior_draws
-from .._model.variables import mode
 from ..data.statistics import Statistics
-from .density import CHUNK, labelled
+from .density import CHUNK, labelled, mode
 
 _PRIOR_DRAWS, _FEW = 500, 100  # of parameters, and of outcomes at least
 _CHUNK = 50  # draws evaluated at once

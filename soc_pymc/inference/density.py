@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from operator import add
 from typing import Any
 
@@ -16,14 +16,18 @@ from arviz_base import dict_to_dataset
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_expression
 from pymc.logprob.utils import ParameterValueError
+from pytensor.compile.mode import Mode, optdb
 from pytensor.compile.ops import wrap_py
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.rewriting.basic import SequentialGraphRewriter, in2out, node_rewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.link.vm import VMLinker
 from scipy import linalg, sparse
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._model.problem import Problem
-from .._model.variables import mode, shared
+from .._model.variables import shared
 from ..families.row_sums import RowSums, Surrogates, make_surrogates, polynomial_values
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
@@ -166,6 +170,42 @@ def labelled(
     coords: Any = {dim: np.asarray(x) for dim, x in model.coords.items() if x is not None}
     dims: Any = model.named_vars_to_dims
     return dict_to_dataset(values, coords=coords, dims=dims, sample_dims=sample_dims)
+
+
+# --- the interpreter ------------------------------------------------------------------------------
+
+
+@node_rewriter([pt.second])
+def _whole_array(fgraph: Any, node: Any) -> list[Any]:
+    """Replace `second(x, y)`, y in the shape of x, which is slow in the interpreter."""
+    like, values = node.inputs
+    return [pt.switch(np.array(True), values, like).astype(values.dtype)]
+
+
+def mode() -> Mode:
+    """The interpreter; equal nodes are merged, and other rewrites take longer than they save."""
+    merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
+    rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
+    return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
+
+
+@cache
+def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
+    """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
+    location, dispersion = pt.matrices("location", "dispersion")
+    cells = [pt.tensor(shape=(None,) * number, dtype="float64") for number in dimensions]
+    value = sums.log_marginal(pt, location, dispersion, *cells)
+    slopes = pt.grad(value.sum(), [location, dispersion])
+    inputs = [location, dispersion, *cells]
+    return pytensor.function(inputs, [value, *slopes], mode=mode(), on_unused_input="ignore")
+
+
+def exact_slopes(data: RowSums, location: Floats, dispersion: Floats, rows: Ints) -> Floats:
+    """Return what `RowSums.value_and_gradient` does, to all digits: (3, draws, k)."""
+    cells = data.cells(rows)
+    with np.errstate(all="ignore"):
+        function = _compiled(type(data), tuple(x.ndim for x in cells))
+        return np.array(function(location, dispersion, *cells))
 
 
 # --- minibatches of bins --------------------------------------------------------------------------

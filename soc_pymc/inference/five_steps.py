@@ -21,7 +21,6 @@ from .._model.pilot import check_joint_cells
 from .._model.rows import positions, rows_of
 from .._model.splines import Axis, natural_spline, place_knots, roughness, spline_matrix
 from .._model.terms import axis_of
-from .._model.variables import exact_slopes
 from ..data.statistics import Statistics
 from ..families.components import WIDTH
 from ..families.family import FAMILIES, Family
@@ -30,7 +29,7 @@ from ..families.monotone import project_monotone
 from ..families.poisson_gamma import match_gammas, moments_of_log
 from ..families.priors import COMPONENTS, Spline
 from ..families.row_sums import Columns, RowSums
-from .density import SAMPLED
+from .density import SAMPLED, exact_slopes
 from .fit_tree import bin_table
 from .methods import FiveSteps
 

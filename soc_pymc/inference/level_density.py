@@ -18,7 +18,6 @@ from scipy import linalg, sparse
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
 from .._model.problem import Problem
-from .._model.variables import mode
 from ..families.row_sums import make_surrogates
 from .density import (
     NO_SLOPES,
@@ -26,6 +25,7 @@ from .density import (
     NearRows,
     Space,
     finite,
+    mode,
     near_density,
     posterior_draws,
     rest_log_density,
