@@ -67,7 +67,9 @@ def item_posteriors(
         ``"all"`` averages every item over all draws of the curves. ``"auto"`` scores by the prior
         table of `export_prior`, except items that it flags and quantiles beyond 0.005 and 0.995:
         within 2e-3 posterior sd of ``"all"`` for 99 of 100 items (mixtures and terms 5e-3,
-        quantiles 1e-2), except quantiles that are about to jump to a spike at zero.
+        quantiles 1e-2), except quantiles that are about to jump to a spike at zero. Flagged items
+        get the moments of all draws, and quantiles within 0.02 of the interval's width for 99 of
+        100; they take 30 to 300 microseconds each.
     out
         Parquet file to stream to, which appears when it is complete. Or a folder (an existing one,
         or a name that ends with a slash) for a file of the same name for each file of items; a
