@@ -137,7 +137,7 @@ def compare_scores(
     gains = np.array([draws[0] - base[0] for draws in others])
     differences = {"R-squared": gains / total, "E Var(theta | t)": -gains}
     where = [f"{name} - {reference}" for name in further]
-    p = two_sided(gains.T)
+    p = _p_values(gains.T)
     worse = (p < 1.0 - prob) & (np.median(gains, axis=1) < 0.0)
     columns = {"p": p, "verdict": np.where(worse, WARN, OK)}
     parts = (estimates(k, where, x.T, prob, **columns) for k, x in differences.items())
@@ -252,7 +252,7 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         for frame in (rows, sd):
             frame[_ENDS] = frame[_ENDS].apply(to_effect)
         differs = (rows["low"] > neutral) | (rows["high"] < neutral)
-        rows = rows.assign(p=two_sided(draws), verdict=np.where(differs, WARN, OK))
+        rows = rows.assign(p=_p_values(draws), verdict=np.where(differs, WARN, OK))
         parts += [rows.sort_values("value", ascending=False, kind="stable"), sd]
         value, low, high = sd[_ENDS].iloc[0]
         number, interval = int(differs.sum()), f"{prob:.0%} interval"
@@ -266,6 +266,11 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         )
     dataset = xr.Dataset(data, levels, {"effect": effect, "neutral": neutral})
     return Result(result_table(*parts), dataset, tuple(advice), "effects of groups")
+
+
+def _p_values(draws: Floats) -> Floats:
+    """Two-sided p-values of 0 among draws (draws, ...), at least one over their number."""
+    return np.maximum(two_sided(draws), 1.0 / len(draws))
 
 
 def _effects(fit: Fit, stats: Statistics, grouping: Grouping, place: int) -> tuple[Floats, Ints]:
