@@ -254,7 +254,7 @@ def test_the_better_score_is_found():
     worse, unexplained = found.table.to_dict("records")
     assert worse["high"] < 0 < unexplained["low"]
     assert worse["where"] == unexplained["where"] == "b - a"
-    assert worse["p"] == 0
+    assert worse["p"] == 1.0 / found.data.sizes["draw"]  # the least that draws can show
     assert worse["verdict"] == unexplained["verdict"] == "warn"
 
 
@@ -295,7 +295,8 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     ends = np.exp(np.quantile(draws, [0.1, 0.5, 0.9], axis=0))
     np.testing.assert_allclose(table[["low", "value", "high"]].T, ends, rtol=1e-6)
     above = (draws > 0).mean(axis=0)
-    np.testing.assert_allclose(table["p"], 2 * np.minimum(above, 1 - above))
+    p = np.maximum(2 * np.minimum(above, 1 - above), 1.0 / len(draws))
+    np.testing.assert_allclose(table["p"], p)
     excludes = (ends[0] > 1) | (ends[2] < 1)
     np.testing.assert_array_equal(table["verdict"] == "warn", excludes)
     spread = np.exp(np.quantile(draws.std(axis=1, ddof=1), [0.1, 0.5, 0.9]))
