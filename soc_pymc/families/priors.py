@@ -8,7 +8,7 @@ from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
 COMPONENTS = ("weight", "component_place", "component_sd")
-"""What five-step mixtures keep, by bin and component; places are relative to the mean's curve."""
+"""Variables of five-step mixtures by bin and component; places are relative to the mean's curve."""
 
 _MOST_KNOTS = 10_000
 _SWITCHES = "monotone", "bin_effects", "groups", "zero", "atoms"

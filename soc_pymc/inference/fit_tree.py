@@ -224,6 +224,6 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
 
 
 def _same(values: Floats, stored: Floats) -> bool:
-    """Return True if numbers, perhaps of two machines, are the same but for rounding."""
+    """Return True if numbers differ by rounding alone, as they may between machines."""
     same_shape = values.shape == stored.shape
     return same_shape and np.allclose(values, stored, rtol=_SAME, atol=0.0, equal_nan=True)
