@@ -126,8 +126,8 @@ class LevelTarget(CurveTarget):
     """
 
     rows: LevelRows
-    # sds of both curves (2, rows), over which slopes are averaged
-    sds: Floats = field(default_factory=lambda: np.full((2, 1), _FIRST_SD))
+    # sds of both curves (2, rows), over which slopes are averaged; the first ones are None
+    sds: Floats | None = None
     _factor: float = field(default=1.0, init=False)  # on steps
     _last: float = field(default=np.inf, init=False)  # squared length of the last step
 
@@ -172,7 +172,7 @@ class LevelTarget(CurveTarget):
         # by Stein's identity values suffice: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x))
         # for standard normal x
         units = np.stack([self.data.unit(c), np.ones_like(c)])
-        sds = np.clip(self.sds / units, *_SDS) * units
+        sds = np.clip(_FIRST_SD if self.sds is None else self.sds / units, *_SDS) * units
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
         values = self.data.values(m + x * sds[0], c + y * sds[1])
         middle = values[len(x) // 2]
@@ -248,7 +248,9 @@ class LevelTarget(CurveTarget):
         prior = np.diag((_WIDEST * tau) ** -2.0)
         site = floored(curvature.information[-1] + prior, information.levels + prior) - prior
         value, vector = np.linalg.eigh(tau[:, None] * site * tau)
-        root = vector * np.sqrt(np.maximum(value, 0.0))[:, None] / tau[:, None]
+        # symmetric, so that rounding turns no draws
+        half = (vector * np.sqrt(np.maximum(value, 0.0))[:, None]) @ vector.mT
+        root = half / tau[:, None]
         site = root @ root.mT
         pull = self._pull(levels, curvature, site)[:, :, 0]
         *shared, deviations = coefficients

@@ -93,10 +93,11 @@ def reference(stats: soc.Statistics, draws: int) -> tuple[soc.Fit, float]:
 
 
 def _variables(fitted: soc.Fit) -> xr.Dataset:
-    """Draws of both curves at their knots and of their smoothing scales."""
+    """Draws of both curves at their knots and of their smoothing scales, if they may bend."""
     names = fitted.prior.curve_names
+    draws = fitted.data["posterior"].to_dataset()
     scales = [f"{name}_wiggle_sd" for name in names]
-    return fitted.data["posterior"].to_dataset()[[*names, *scales]]
+    return draws[[*names, *(scale for scale in scales if scale in draws)]]
 
 
 def sampling_quality(posterior: xr.Dataset) -> tuple[float, float]:

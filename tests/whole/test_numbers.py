@@ -59,7 +59,18 @@ def test_numbers_are_those_recorded(name, example):
     assert numbers == pytest.approx(recorded, rel=1e-2 if "mixture" in name else 1e-3)
 
 
-GROUPED_VALUES = Case(value_frame, soc.NormalItems, soc.Normal(), roles={"group": "kind"})
+
+
+def ten_groups():
+    """Returns values in ten groups, whose levels are integrated out."""
+    frame = value_frame()
+    return frame.assign(kind=[f"k{k % 10}" for k in range(len(frame))])
+
+
+GROUPED_VALUES = {
+    "grouped": Case(value_frame, soc.NormalItems, soc.Normal(), roles={"group": "kind"}),
+    "levels": Case(ten_groups, soc.NormalItems, soc.Normal(), roles={"group": "kind"}),
+}
 # powers of the unit in columns
 VALUE_COLUMNS = {"score": 1, "value": 1, "noise_sd": 1}
 COUNT_COLUMNS = {"exposure": 1, "score": -1}
@@ -104,11 +115,14 @@ the grid of weights made 0.5.
         ("normal", 40),
         ("grouped", -40),
         ("grouped", 40),
+        ("levels", 7),
+        ("levels", -20),
         ("normal_mixture", -40),
     ],
 )
 def test_values_in_another_unit(name, octaves, example):
-    known = Example(GROUPED_VALUES, GROUPED_VALUES.fit) if name == "grouped" else example(name)
+    case = GROUPED_VALUES.get(name)
+    known = Example(case, case.fit) if case else example(name)
     expected = posteriors(known)
     scaled = example_in_unit(known.case, VALUE_COLUMNS, octaves)
     size = np.abs(expected[:, :1]) + expected[:, 1:2]  # means may be near 0
