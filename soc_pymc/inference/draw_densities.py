@@ -21,12 +21,12 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
         )
     check_prior(fit.prior, stats)
     tables = bin_table(stats, [fit.axis("mean"), fit.axis("variance")], bool(fit.atoms))
-    differences = [
-        str(name)
-        for group, table in zip(("constant_data", "observed_data"), tables, strict=True)
-        for name, values in table.items()
-        if not _same(values.to_numpy(), fit.data[group][str(name)].to_numpy())
-    ]
+    differences = []
+    for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
+        for name, values in table.items():
+            pair = values.to_numpy(), fit.data[group][str(name)].to_numpy()
+            if pair[0].shape != pair[1].shape or not np.allclose(*pair, _SAME, 0.0, equal_nan=True):
+                differences.append(str(name))
     if (stats.groups if fit.prior.groups else ()) != fit.groups:
         differences.append("groups")
     if differences:
@@ -39,9 +39,3 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
         for name in ("log_prior", "log_likelihood")
     )
     return prior, likelihood
-
-
-def _same(values: Floats, stored: Floats) -> bool:
-    """Return True if numbers differ by rounding alone, as they may between machines."""
-    same_shape = values.shape == stored.shape
-    return same_shape and np.allclose(values, stored, rtol=_SAME, atol=0.0, equal_nan=True)

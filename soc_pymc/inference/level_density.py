@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
 from .._model.problem import Problem
-from ..families.row_sums import make_surrogates
+from ..families.row_polynomials import make_surrogates
 from .density import (
     NO_SLOPES,
     Evaluate,
