@@ -1,22 +1,16 @@
-"""Laplace start: penalised mode of all coefficients by Fisher scoring, and its information."""
+"""Laplace approximation of coefficients, in coordinates that diagonalise their information."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import linalg, special
 
 from .._lib.arrays import Floats
-from .._lib.errors import FitError
-from ..families.row_sums import RowSums
 from .terms import Design, State
 
 ROOT2 = float(np.sqrt(2.0))
-_ROUNDS = 60
-_HALVINGS = 30
 _RIDGE = 1e-12  # relative to the diagonal of the information, which is singular with equal columns
 _LEAST = 0.2  # smallest observed information, as a share of the lower bound of the expected one
 _POSITIONS = np.linspace(-5.0, 5.0, 401)
@@ -53,121 +47,6 @@ class Laplace:
     line_root: Floats
     state: State  # where the search ended
     converged: bool = True  # whether the search had converged
-
-
-@dataclass(frozen=True)
-class Curvature:
-    """The log marginal at given coefficients; only the values if one is not finite."""
-
-    value: Floats  # row by row
-    slopes: Sequence[Floats]  # in the coefficients of each design
-    information: Sequence[Floats]  # of the coefficients of each design, positive definite
-    coupling: Any = None  # information between levels that are integrated out and shared ones
-
-    def length(self, steps: Sequence[Floats]) -> float:
-        """Squared length of steps."""
-        pairs = zip(self.information, steps, strict=True)
-        return float(sum((x * (w @ x[..., None])[..., 0]).sum() for w, x in pairs))
-
-
-class Target(ABC):
-    """The log marginal of all rows as a function of the coefficients of some designs."""
-
-    designs: Sequence[Design]  # information between them is taken as 0
-
-    @abstractmethod
-    def curvature(self, states: Sequence[State]) -> Curvature:
-        """Values, slopes and information."""
-
-    @abstractmethod
-    def excess(self, steps: Sequence[Floats]) -> float:
-        """Length of the longest step relative to the largest allowed."""
-
-    def rescaled(
-        self, states: Sequence[State], laplaces: Sequence[Laplace], curvature: Curvature
-    ) -> list[State]:
-        """The states with re-estimated smoothing scales."""
-        rescaled = []
-        for design, state, laplace in zip(self.designs, states, laplaces, strict=False):
-            blocks = zip(design.blocks, laplace.blocks, strict=True)
-            taus = tuple(best_tau(b.scale, z.precision, z.mode_pull) for b, z in blocks)
-            rescaled.append(replace(state, taus=taus))
-        return rescaled
-
-    def steps(self, states: Sequence[State], curvature: Curvature) -> list[Floats]:
-        """Steps to the mode of the quadratic at the states."""
-        steps, parts = [], (self.designs, states, curvature.slopes, curvature.information)
-        for design, state, slope, information in zip(*parts, strict=False):
-            mean, precision = state.prior(design)
-            right = slope - precision * (state.coefficients - mean)
-            steps.append(_solved(information + np.diag(precision), right))
-        return steps
-
-    def log_density(self, states: Sequence[State], curvature: Curvature) -> float:
-        """Log marginal of all rows and log prior of the coefficients; -inf where it is NaN."""
-        log_prior = 0.0
-        for state, design in zip(states, self.designs, strict=True):
-            mean, precision = state.prior(design)
-            log_prior += float(-0.5 * precision @ (state.coefficients - mean) ** 2)
-        density = float(curvature.value.sum()) + log_prior
-        return density if np.isfinite(density) else -np.inf
-
-
-class RowCurvature(NamedTuple):
-    """The log marginal of rows in their two parameters, each (2, rows) but the first."""
-
-    value: Floats  # (rows,)
-    slopes: Floats
-    expected: Floats  # information; of the second parameter a lower bound
-    observed: Floats  # information; of the first parameter the expected one
-
-
-def row_curvature(data: RowSums, location: Floats, dispersion: Floats) -> RowCurvature:
-    """Slopes and information of all rows."""
-    expansion = data.expansion(location, dispersion)
-    expected = np.stack(data.information(location, dispersion))
-    observed = np.stack([expected[0], -expansion.by_second])
-    return RowCurvature(expansion.value, np.stack(expansion.slopes), expected, observed)
-
-
-def of_coefficients(
-    designs: Sequence[Floats], rows: RowCurvature
-) -> tuple[list[Floats], list[Floats]]:
-    """Slopes and floored information in each curve's coefficients, from designs at the rows."""
-    slopes, information = [], []
-    for x, slope, *weights in zip(designs, *rows[1:], strict=True):
-        slopes.append(x.T @ slope)
-        information.append(floored(*(x.T @ (weight[:, None] * x) for weight in weights)))
-    return slopes, information
-
-
-@dataclass
-class CurveTarget(Target):
-    """Rows of one family, whose two curves have orthogonal information."""
-
-    designs: Sequence[Design]
-    data: RowSums
-
-    def curves(self, coefficients: Sequence[Floats]) -> Floats:
-        """Both curves (2, rows) at coefficients."""
-        pairs = zip(self.designs, coefficients, strict=True)
-        return np.stack([design.whole @ values for design, values in pairs])
-
-    def curvature(self, states: Sequence[State]) -> Curvature:
-        """Values, slopes and information."""
-        location, dispersion = self.curves([state.coefficients for state in states])
-        if not (np.abs([location, dispersion]).max(axis=1) <= self.data.most).all():
-            return Curvature(np.full(len(location), -np.inf), [], [])
-        rows = row_curvature(self.data, location, dispersion)
-        if not np.isfinite(rows.value).all():
-            return Curvature(rows.value, [], [])
-        return Curvature(rows.value, *of_coefficients([d.whole for d in self.designs], rows))
-
-    def excess(self, steps: Sequence[Floats]) -> float:
-        """Relative step length as in `Target`."""
-        # far above the data the log marginal is very flat, so returning takes many steps
-        moves = np.abs(self.curves(steps)).max(axis=1)
-        return float(np.max(moves / self.data.farthest))
 
 
 def floored(bound: Floats, observed: Floats) -> Floats:
@@ -210,46 +89,7 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
     return float(half_normal_scale(position, scale))
 
 
-@dataclass(frozen=True)
-class Mode:
-    """Where a search ended."""
-
-    laplaces: list[Laplace]
-    states: list[State]
-    curvature: Curvature
-
-
-def find_mode(
-    target: Target, start: Sequence[State], *, enough: float = 1e-3, ahead: bool = False
-) -> Mode:
-    """Find the mode, with information before the last step, or after it with `ahead`."""
-    states, curvature = list(start), target.curvature(start)
-    bad = int((~np.isfinite(curvature.value)).sum())
-    if bad:
-        raise FitError(
-            f"the log marginal of {bad} bins is not finite at the start: are outcomes, exposures "
-            "or noise in units that make theta astronomically large or small?"
-        )
-    for _ in range(_ROUNDS):
-        laplaces, before = _summaries(target, states, curvature), states
-        scaled = target.rescaled(states, laplaces, curvature)
-        states, curvature, length = _line_search(target, scaled, curvature)
-        taus, taus_before = (np.concatenate([s.taus for s in x]) for x in (states, before))
-        change = np.log(taus / taus_before)
-        converged = length < enough and float(np.abs(change).max(initial=0.0)) < 10.0 * enough
-        if converged:
-            break
-    if ahead:
-        laplaces = _summaries(target, states, curvature)
-    laplaces = [replace(laplace, converged=converged) for laplace in laplaces]
-    return Mode(laplaces, states, curvature)
-
-
-def _summaries(target: Target, states: Sequence[State], curvature: Curvature) -> list[Laplace]:
-    return list(map(summary, target.designs, states, curvature.slopes, curvature.information))
-
-
-def _solved(matrix: Floats, right: Floats) -> Floats:
+def solved(matrix: Floats, right: Floats) -> Floats:
     """Solution for a positive definite matrix of coefficients in any units."""
     unit = np.sqrt(np.diagonal(matrix))
     rows = unit if right.ndim == 1 else unit[:, None]
@@ -264,10 +104,10 @@ def _integrated(
     """Information and slope of the first coefficients, the others integrated out at their taus."""
     integrated, remaining = slice(size, len(slope)), slice(size)
     block = information[integrated, integrated] + np.diag(precision[integrated])
-    solved = _solved(block, information[integrated, remaining])
+    response = solved(block, information[integrated, remaining])
     right = slope[integrated] - precision[integrated] * deviation[integrated]
-    reduced = information[remaining, remaining] - information[remaining, integrated] @ solved
-    return reduced, slope[remaining] - solved.T @ right
+    reduced = information[remaining, remaining] - information[remaining, integrated] @ response
+    return reduced, slope[remaining] - response.T @ right
 
 
 def summary(design: Design, state: State, slope: Floats, information: Floats) -> Laplace:
@@ -276,7 +116,7 @@ def summary(design: Design, state: State, slope: Floats, information: Floats) ->
     x, ends = state.coefficients, [0, *design.ends.tolist()]
     lines = slice(ends[-1], None)
     line_information = information[lines, lines] + np.diag(precision[lines])
-    shift = _solved(line_information, information[lines, : ends[-1]])
+    shift = solved(line_information, information[lines, : ends[-1]])
     upper = linalg.cholesky(line_information)
     root = linalg.solve_triangular(upper, np.eye(len(upper)))
     known: list[Any] = []  # of the blocks, the last one first
@@ -303,21 +143,3 @@ def _diagonalised(information: Floats) -> tuple[Floats, Floats]:
         largest = np.abs(rotation).argmax(axis=0)
         rotation = rotation * np.sign(rotation[largest, np.arange(len(value))])
     return value, rotation
-
-
-def _line_search(
-    target: Target, states: Sequence[State], curvature: Curvature
-) -> tuple[list[State], Curvature, float]:
-    """The longest step, by halving, that does not lower the density, and its squared length."""
-    steps, density = target.steps(states, curvature), target.log_density(states, curvature)
-    factor = 1.0 / max(target.excess(steps), 1.0)
-    for _ in range(_HALVINGS):
-        moved = [
-            replace(state, coefficients=state.coefficients + factor * step)
-            for state, step in zip(states, steps, strict=True)
-        ]
-        ahead = target.curvature(moved)
-        if target.log_density(moved, ahead) >= density - 1e-9 * abs(density):
-            return moved, ahead, factor**2 * curvature.length(steps)
-        factor *= 0.5
-    return list(states), curvature, np.inf

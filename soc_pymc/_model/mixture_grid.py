@@ -19,10 +19,11 @@ from ..families.components import Components, Frame, stretching
 from ..families.family import ZERO, Family
 from ..families.mixture_rows import MixtureCells, cell_points
 from ..families.mixture_weights import Law, WeightForms
-from ..families.row_sums import Columns
-from .laplace import Curvature, Laplace, Target, find_mode, floored
+from ..families.row_sums import Columns, pooled
+from .laplace import Laplace, floored
+from .mode import Curvature, Target, find_mode
 from .pilot import Pilot
-from .rows import cells_of, pooled
+from .rows import cells_of
 from .splines import make_basis, spline_matrix
 from .terms import Design, Output, State
 

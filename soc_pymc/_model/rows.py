@@ -14,7 +14,7 @@ from .._lib.arrays import Floats, Ints
 from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.family import Family
-from ..families.row_sums import Columns, RowSums
+from ..families.row_sums import Columns, RowSums, pooled
 from ..families.scales import RANK, SCALES, ZERO_EXPOSURE, Scale
 from .splines import Axis
 
@@ -131,12 +131,11 @@ def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows
     part = stats.table("part")
     places_of_part, line = np.unique(keys.places(part), return_inverse=True)
     chosen = np.searchsorted(places_of_part, places)
-    items = stats.data["n"].to_numpy().copy()
-    items[at_atoms] = 0
-    of_places = np.bincount(keys.place_of, items)
-    first_bin = np.searchsorted(keys.place_of, place)
     atom = np.zeros(stats.bins, dtype=np.int64)
     atom[at_atoms] = 1 + np.arange(len(at_atoms))
+    items = np.where(atom > 0, 0, stats.data["n"].to_numpy())
+    of_places = np.bincount(keys.place_of, items)
+    first_bin = np.searchsorted(keys.place_of, place)
     return Rows(
         keys=keys,
         key=key,
@@ -183,15 +182,6 @@ def _places(stats: Statistics, most_bins: int, at_atoms: Ints) -> Ints:
     starts[at_atoms] = True
     starts[at_atoms[at_atoms + 1 < stats.bins] + 1] = True
     return np.cumsum(starts) - 1
-
-
-def pooled(cells: Columns) -> Columns:
-    """Cells of rows with those of equal outcomes and sizes added up."""
-    keys = ["row", *(name for name in reversed(list(cells)) if name.endswith("cell"))]
-    sums = [name for name in cells if name == "n" or name.startswith("sum_")]
-    table = pd.DataFrame({name: cells[name] for name in (*keys, *sums)})
-    added = table.groupby(keys, as_index=False).sum()
-    return {name: added[name].to_numpy() for name in cells if name in added}
 
 
 def positions(axis: Axis, rows: Rows) -> tuple[Floats, Floats]:

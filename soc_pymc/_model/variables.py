@@ -31,7 +31,7 @@ from ..families.family import FAMILIES
 from ..families.mixture_rows import MixtureCells
 from ..families.row_sums import RowSums
 from .laplace import ROOT2, BlockLaplace, Laplace, half_normal_scale, scale_log_density
-from .pilot import Levels
+from .levels import Levels
 from .terms import Block, Curve, Design, Output
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)

@@ -11,7 +11,8 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .kinds import BINOMIAL_FORMS, NORMAL_FORMS, POISSON_FORMS, OutcomeForms, Pair
+from .count_forms import BINOMIAL_FORMS, POISSON_FORMS
+from .kinds import OutcomeForms, Pair
 from .scales import (
     EXACT_COUNTS,
     LARGEST_COUNT,
@@ -26,6 +27,7 @@ from .scales import (
     Cell,
     Scale,
 )
+from .value_forms import NORMAL_FORMS
 
 _ALIKE = 3.0  # scores within this factor of the outcomes count as estimates of theta
 _PART_KEYS = ("group", "fold", "bin")

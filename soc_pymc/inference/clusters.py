@@ -19,8 +19,8 @@ from scipy import linalg, special
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from .._model.laplace import RowCurvature, of_coefficients, row_curvature
-from .._model.pilot import Levels
+from .._model.levels import Levels
+from .._model.mode import RowCurvature, of_coefficients, row_curvature
 from .._model.problem import Problem, build
 from .._model.rows import rows_of
 from .._model.splines import spline_matrix

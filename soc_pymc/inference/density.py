@@ -28,7 +28,8 @@ from scipy import linalg, sparse
 from .._lib.arrays import Floats, Ints
 from .._model.problem import Problem
 from .._model.variables import shared
-from ..families.row_sums import RowSums, Surrogates, make_surrogates, polynomial_values
+from ..families.row_polynomials import Surrogates, make_surrogates, polynomial_values
+from ..families.row_sums import RowSums
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""

@@ -8,9 +8,8 @@ import xarray as xr
 from arviz_base.base import make_attrs
 
 from .._lib.arrays import Floats
-from .._lib.errors import FitError
 from .._model.pilot import Pilot
-from .._model.problem import Problem, check_prior, mixture_data
+from .._model.problem import Problem, mixture_data
 from .._model.rows import Rows, positions, rows_of, scale_variances
 from .._model.splines import Axis
 from .._model.terms import Curve
@@ -22,9 +21,7 @@ from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES
 from .arviz_groups import arviz_groups
 from .density import SAMPLED
-from .results import Fit
 
-_SAME = 1e-6  # relative difference of numbers that two machines compute alike
 _PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
@@ -189,41 +186,3 @@ def conventional(tree: xr.DataTree) -> xr.DataTree:
     completed = xr.DataTree.from_dict(groups)
     completed.attrs = dict(tree.attrs)
     return completed
-
-
-# --- densities of draws ---------------------------------------------------------------------------
-
-
-def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
-    """Log prior of top-level parameters and log likelihood of all draws, both (chain, draw)."""
-    if fit.widened:
-        raise FitError(
-            "the fit's bands were widened for clusters, so its draws are not those of its model's "
-            "posterior: fit statistics of the items without cluster="
-        )
-    check_prior(fit.prior, stats)
-    tables = bin_table(stats, [fit.axis("mean"), fit.axis("variance")], bool(fit.atoms))
-    differences = [
-        str(name)
-        for group, table in zip(("constant_data", "observed_data"), tables, strict=True)
-        for name, values in table.items()
-        if not _same(values.to_numpy(), fit.data[group][str(name)].to_numpy())
-    ]
-    if (stats.groups if fit.prior.groups else ()) != fit.groups:
-        differences.append("groups")
-    if differences:
-        raise FitError(
-            f"the statistics are not those of the fit ({', '.join(differences)} differ): give "
-            "those that it was made from"
-        )
-    prior, likelihood = (
-        np.sum([x.sum(x.dims[2:]).to_numpy() for x in fit.data[name].data_vars.values()], axis=0)
-        for name in ("log_prior", "log_likelihood")
-    )
-    return prior, likelihood
-
-
-def _same(values: Floats, stored: Floats) -> bool:
-    """Return True if numbers differ by rounding alone, as they may between machines."""
-    same_shape = values.shape == stored.shape
-    return same_shape and np.allclose(values, stored, rtol=_SAME, atol=0.0, equal_nan=True)

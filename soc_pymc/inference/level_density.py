@@ -1,6 +1,6 @@
 """Log density of the shared parameters, with the levels of a grouping integrated out.
 
-Each level's site (`_model.pilot`) proposes its coefficients, and the average importance weight of
+Each level's site (`_model.levels`) proposes its coefficients, and the average importance weight of
 antithetic proposals is an unbiased estimate of its integral. With the same noise for all parameters
 it is smooth; with fresh noise, Pareto k covers levels too (Andrieu and Roberts 2009).
 """
@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
 from .._model.problem import Problem
-from ..families.row_sums import make_surrogates
+from ..families.row_polynomials import make_surrogates
 from .density import (
     NO_SLOPES,
     Evaluate,

@@ -348,7 +348,7 @@ def sensitivity(
     fit, stats = FIT(fit, "fit"), STATISTICS(stats, "stats")
     from arviz_stats import psense
 
-    from ..inference.fit_tree import draw_densities  # these load PyMC
+    from ..inference.draw_densities import draw_densities  # these load PyMC
     from ..inference.variational import importance
 
     check_draws(fit, "the fit")
