@@ -59,8 +59,6 @@ def test_numbers_are_those_recorded(name, example):
     assert numbers == pytest.approx(recorded, rel=1e-2 if "mixture" in name else 1e-3)
 
 
-
-
 def ten_groups():
     """Returns values in ten groups, whose levels are integrated out."""
     frame = value_frame()
