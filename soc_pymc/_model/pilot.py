@@ -53,11 +53,11 @@ class LevelRows:
         level, number = mean.grouping.code[group], len(mean.grouping.levels)
         shared = linalg.block_diag(*(curve.design.whole for curve in curves))
         functions = linalg.block_diag(mean.design, variance.design)
-        wide = by_level(functions, np.tile(level, 2), number)
-        wide.eliminate_zeros()  # a row of one curve has no coefficients of the other
+        deviations = by_level(functions, np.tile(level, 2), number)
+        deviations.eliminate_zeros()  # a row of one curve has no coefficients of the other
         kind = np.concatenate([mean.kind, variance.kind + len(mean.names)])
         scales = np.concatenate([mean.scales, variance.scales])
-        return LevelRows((mean, variance), level, shared, wide, number, kind, scales)
+        return LevelRows((mean, variance), level, shared, deviations, number, kind, scales)
 
     def information(self, weight: Any) -> "_Information":
         """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""

@@ -24,7 +24,8 @@ from .arviz_groups import arviz_groups
 from .density import SAMPLED
 from .results import Fit
 
-_SAME = 1e-6  # relative difference of numbers that two machines compute alike
+# relative difference of numbers that two machines compute alike
+_ROUNDING: Any = {"rtol": 1e-6, "atol": 0.0, "equal_nan": True}
 _PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
@@ -203,12 +204,12 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
         )
     check_prior(fit.prior, stats)
     tables = bin_table(stats, [fit.axis("mean"), fit.axis("variance")], bool(fit.atoms))
-    differences = [
-        str(name)
-        for group, table in zip(("constant_data", "observed_data"), tables, strict=True)
-        for name, values in table.items()
-        if not _same(values.to_numpy(), fit.data[group][str(name)].to_numpy())
-    ]
+    differences = []
+    for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
+        for name, values in table.items():
+            stored = fit.data[group][str(name)]
+            if values.shape != stored.shape or not np.allclose(values, stored, **_ROUNDING):
+                differences.append(str(name))
     if (stats.groups if fit.prior.groups else ()) != fit.groups:
         differences.append("groups")
     if differences:
@@ -221,9 +222,3 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
         for name in ("log_prior", "log_likelihood")
     )
     return prior, likelihood
-
-
-def _same(values: Floats, stored: Floats) -> bool:
-    """Return True if numbers differ by rounding alone, as they may between machines."""
-    same_shape = values.shape == stored.shape
-    return same_shape and np.allclose(values, stored, rtol=_SAME, atol=0.0, equal_nan=True)

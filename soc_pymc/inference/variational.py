@@ -280,8 +280,8 @@ def _refined(draws: _Draws) -> tuple[Floats, Floats]:
     residual = draws.noise - mean
     covariance = (weight[:, None] * residual).T @ residual
     trust = max(0.0, 1.0 - len(mean) / (ess * len(weight)))
-    wide = np.diag(np.maximum(np.diagonal(covariance), 1.0))
-    value, vector = linalg.eigh(trust * covariance + (1.0 - trust) * wide)
+    inflated = np.diag(np.maximum(np.diagonal(covariance), 1.0))
+    value, vector = linalg.eigh(trust * covariance + (1.0 - trust) * inflated)
     root = (vector * np.sqrt(np.clip(value, _NARROWEST_STEP**2, _WIDEST_STEP**2))) @ vector.T
     return draws.location + draws.factor @ (trust * mean), draws.factor @ root
 
