@@ -37,7 +37,9 @@ def fit(frame):
     """A draw of a fit with the hostile groups, so that its table is short."""
     items = soc.PoissonItems(frame, **HOSTILE)
     statistics = soc.summarize(items, bins=10, progress=False)
-    return thinned_fit(soc.fit(statistics, method=soc.VI(draws=200), progress=False), 1)
+    few = soc.Spline(knots=4)
+    prior = soc.Gamma(mean=few, variance=few)
+    return thinned_fit(soc.fit(statistics, prior, soc.VI(draws=200), progress=False), 1)
 
 
 @pytest.fixture(scope="module")
