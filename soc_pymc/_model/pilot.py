@@ -120,9 +120,8 @@ def _covariance(information: Floats, tau: Floats) -> Floats:
 class LevelTarget(CurveTarget):
     """Rows of levels, which are integrated out; their deviations (G, K) follow both curves' states.
 
-    The mode is the Gaussian of all coefficients whose slopes and information are its averages
-    (Opper and Archambeau 2009). It has no density to compare, so steps get shorter where one is
-    longer than the one before.
+    The mode is the Gaussian whose slopes and information are its averages (Opper and Archambeau
+    2009). Without a density to compare, steps get shorter where one is longer than the last.
     """
 
     rows: LevelRows

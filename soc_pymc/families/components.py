@@ -324,11 +324,9 @@ def _relative_betas(base: Frame, parameters: Pair, z: Floats) -> Relative:
 def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     """Weights (n, R) of components that make the Betas of these curves, (n, 2).
 
-    Odds of theta ~ Beta(a, b) are a ratio of Gammas, and Gamma(a) is Gamma(A) times Beta(a, A - a).
-    So logit theta is that of Beta(A, B), a component, plus log S - log T with S ~ Beta(a, A - a)
-    and T ~ Beta(b, B - b). Both are rounded to a lattice of the grid's step around their means. A
-    component elsewhere is not quite a shifted one, so the cdf is off by up to 0.004 where a and b
-    are 0.5 or more (0.012 at 0.3).
+    Logit theta is that of Beta(A, B), a component, plus log S - log T with S ~ Beta(a, A - a) and
+    T ~ Beta(b, B - b), both rounded to a lattice. The cdf is off by up to 0.004 where a and b are
+    0.5 or more (0.012 at 0.3).
     """
     logit_mean, log_spread = curves.T
     a, b = FAMILIES["Beta"].parameters(np.clip(logit_mean, -_LOGITS, _LOGITS), log_spread, ARRAYS)

@@ -36,11 +36,7 @@ _Pair = tuple[Floats, Floats]
 
 
 class Posterior:
-    """Distributions of theta and outcomes under a fit.
-
-    Theta is a mixture of members of the family, whose parameters are (members, n). Under a mixture
-    they are its components, with weights by draw; else the draws, each with one member.
-    """
+    """Distributions of theta and outcomes under a fit: mixtures of members of the family."""
 
     def __init__(self, fit: Fit) -> None:
         self.fit, self.family = fit, family_of(fit.prior)

@@ -364,15 +364,16 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
     import ibis
 
     meta = described(fit)[0]
-    family, level = prior_table.FAMILIES[meta["family"]], np.array([*levels] or [0.5])
-    level_table = _small_table(soc_number=np.arange(len(level)), soc_level=level)
+    family, probs = prior_table.FAMILIES[meta["family"]], np.array([*levels] or [0.5])
+    level_table = _small_table(soc_number=np.arange(len(probs)), soc_level=probs)
     xp.rows = xp.rows.cross_join(level_table)  # which needs a row though no quantile is asked for
     shares = xp["level"], xp["p_zero"], xp["below"]
     start = prior_table.start(family, xp["mean"], xp["variance"], shares, xp)
-    xp.add(**dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
+    xp.add(gap=ibis.literal(0.0), **dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
     averages = ["mean", "variance", "p_zero"]
     state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]
-    for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
+    steps = _MIXTURE_STEPS if meta["mixture"] else _STEPS
+    for _ in range(steps if len(levels) else 0):
         pairs = _Sheet(nodes.inner_join(xp.only(*state), xp.keys), xp.keys, xp.engine)
         law = family.law(pairs["a"], pairs["b"], pairs["q"], pairs)
         p, density = ((pairs["weight"] * values).sum() for values in law)
