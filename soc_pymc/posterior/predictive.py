@@ -51,10 +51,7 @@ class Posterior:
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
-        """Variables of `calibration_curves` at scores, each (draws, n), with the terms of the fit.
-
-        A fit to single trials knows the mean alone.
-        """
+        """Variables of `calibration_curves`, (draws, n); of single trials the mean alone."""
         if self._weights:
             columns = {"score": score, "group": group, self.outcome.size: exposure}
             known = {role: np.asarray(v) for role, v in columns.items() if v is not None}
