@@ -1,7 +1,7 @@
 """Execute the notebooks and store their outputs: ``python notebooks/execute.py [NAME ...]``.
 
 Each must run without an error and take at most 300 kB with its outputs. If one takes more than
-60 processor seconds, the output says so; it is no error, because machines differ.
+60 processor seconds, the output says so; that is not an error, because machines differ.
 """
 
 import base64

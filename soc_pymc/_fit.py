@@ -164,10 +164,10 @@ def _table(results: Mapping[str, tuple[Any, str]]) -> pd.DataFrame:
     table = elpd_table(few).reindex(list(results))
     table["elpd"] = pd.Series({name: loo.elpd for name, loo in loos.items()}, dtype=float)
     table["trust"] = [trust for _, trust in results.values()]
-    near = table["elpd_diff"] >= -_NEAR * table["dse"]
-    chosen = table.index == near.idxmax()  # the first, which is the plain prior if none is near
+    tied = table["elpd_diff"] >= -_NEAR * table["dse"]
+    chosen = table.index == tied.idxmax()  # the first, which is the plain prior if there is none
     reason = pd.Series("more than 2 dse below the best", table.index)
-    reason[near] = "within 2 dse of the best, but less simple"
+    reason[tied] = "within 2 dse of the best, but less simple"
     reason[table["elpd_diff"].isna()] = "leave-one-out is not to be trusted"
-    reason[chosen & near] = "the simplest within 2 dse of the best"
+    reason[chosen & tied] = "the simplest within 2 dse of the best"
     return table.assign(chosen=chosen, reason=reason)

@@ -50,10 +50,10 @@ def _deviance(ratio: Any, xp: Any) -> tuple[Any, Any]:
     """2 (1 - u + u log u) / (1 - u)^2 for a ratio u (Peizer and Pratt 1968), and log u."""
     u = xp.keep(ratio)
     e, log = u - 1.0, xp.keep(xp.log(u))
-    near = xp.high(e, -e) < 1e-3
-    divisor = xp.where(near, 1.0, e)
+    is_small = xp.high(e, -e) < 1e-3
+    divisor = xp.where(is_small, 1.0, e)
     series = 1.0 - e * (1 / 3 - e * (1 / 6 - e / 10))
-    return xp.where(near, series, 2.0 * (u * log - e) / divisor / divisor), log
+    return xp.where(is_small, series, 2.0 * (u * log - e) / divisor / divisor), log
 
 
 def _log_rise(x: Any, k: Any, xp: Any) -> Any:
@@ -82,10 +82,10 @@ def _gamma_law(a: Any, b: Any, t: Any, xp: Any) -> tuple[Any, Any]:
     """Distribution function at theta = exp(t) and density of t, by Peizer and Pratt at a + 4."""
     x, n = xp.keep(xp.clip(b * xp.exp(t), 1e-300, 1e90)), a + 3.5
     bend, log = _deviance(n / x, xp)
-    away, slope = x - n, xp.keep(bend / x)
+    deviation, slope = x - n, xp.keep(bend / x)
     scale = math.prod((a + i) / n for i in range(4)) * xp.sqrt(n / (2.0 * math.pi))
-    density = xp.keep(scale * xp.exp(3.5 * log - 0.5 * away * away * slope - _half(n)))
-    z = (away - 1 / 6 - 0.02 / (a + 4.0)) * xp.sqrt(slope)
+    density = xp.keep(scale * xp.exp(3.5 * log - 0.5 * deviation * deviation * slope - _half(n)))
+    z = (deviation - 1 / 6 - 0.02 / (a + 4.0)) * xp.sqrt(slope)
     return _normal_cdf(z, xp) + density * _raised(a, x), density
 
 
@@ -95,8 +95,8 @@ def _beta_law(a: Any, b: Any, t: Any, xp: Any) -> tuple[Any, Any]:
     p, total = xp.keep(1.0 / (1.0 + odds)), s + 7.0
     q = xp.keep(odds * p)
     (bend_p, log_p), (bend_q, log_q) = _deviance(m / total / p, xp), _deviance(n / total / q, xp)
-    bend, away = xp.keep(q * bend_p + p * bend_q), total * p - m
-    exponent = 3.5 * (log_p + log_q) - 0.5 * away * away * bend / (total * p * q)
+    bend, deviation = xp.keep(q * bend_p + p * bend_q), total * p - m
+    exponent = 3.5 * (log_p + log_q) - 0.5 * deviation * deviation * bend / (total * p * q)
     exponent = exponent - _half(m) - _half(n) + (1 / 12 - 1 / 360 / (total * total)) / total
     rise = math.prod((a + i) / m * (b + i) / n for i in range(4))
     scale = rise / math.prod((s + i) / total for i in range(7))
@@ -104,7 +104,7 @@ def _beta_law(a: Any, b: Any, t: Any, xp: Any) -> tuple[Any, Any]:
     upper = math.prod((p * (s + i) / (a + i) for i in range(4)), start=density)
     upper = upper * _raised(b, q * (s + 4), q)
     correction = 0.02 * (q / (a + 4.0) - p / (b + 4.0) + (q - 0.5) / (s + 8.0))
-    z = (away + p / 3 - 1 / 6 - correction) * xp.sqrt(bend / ((total + 1 / 6) * p * q))
+    z = (deviation + p / 3 - 1 / 6 - correction) * xp.sqrt(bend / ((total + 1 / 6) * p * q))
     return _normal_cdf(z, xp) + density * _raised(a, p * s, p) - upper, density
 
 
@@ -310,12 +310,12 @@ def places(meta: Mapping[str, Any], t: Any, size: Any, xp: Any) -> tuple[Any, An
     axis, atom, ends, sizes = meta["axis"], 0, (-1e30, 1e30), meta["sizes"]
     for k, value in enumerate(meta["atoms"], 1):
         atom = xp.where(t == xp.exact(value), k, atom)
-    u = usual = xp.keep(xp.where(atom > 0, 0.5, t))  # an atom need not have a position
+    u = position = xp.keep(xp.where(atom > 0, 0.5, t))  # an atom need not have a position
     if axis["scale"] == "rank":  # known at some scores, and straight between them
-        u, ends = xp.interp(usual, axis["score"], axis["rank"]), (0.0, 1.0)
+        u, ends = xp.interp(position, axis["score"], axis["rank"]), (0.0, 1.0)
     elif axis["scale"] != "linear":
-        u = xp.log(usual) - (xp.log(1.0 - usual) if axis["scale"] == "logit" else 0.0)
-    cell, x = _within(meta["score_edges"], usual, meta["edges"], u, xp)
+        u = xp.log(position) - (xp.log(1.0 - position) if axis["scale"] == "logit" else 0.0)
+    cell, x = _within(meta["score_edges"], position, meta["edges"], u, xp)
     cell = xp.where(atom > 0, len(meta["edges"]) - 2 + atom, cell)
     x = xp.where(atom > 0, 0.0, xp.clip(x, *ends))
     if not sizes:

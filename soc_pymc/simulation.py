@@ -64,7 +64,12 @@ def click_rates(
     Returns
     -------
     pandas.DataFrame
-        Columns as of `s1`; FitError if items expect more than 2^53 events.
+        The columns of `s1`.
+
+    Raises
+    ------
+    FitError
+        If an item expects more than 2^53 events.
 
     Examples
     --------
@@ -95,6 +100,11 @@ def lognormal_rates(
     -------
     pandas.DataFrame
         Columns score, exposure, count and theta.
+
+    Raises
+    ------
+    FitError
+        If scores and exposures have different lengths, or an item expects more than 2^53 events.
 
     Examples
     --------

@@ -38,8 +38,14 @@ def poisson_moment(
     Returns
     -------
     numpy.ndarray
-        Moments about zero, of the shape that `log_pmf` returns; FitError where the marginal gives
-        a count probability 0 and rho is 0.
+        Moments about zero, of the shape that `log_pmf` returns.
+
+    Raises
+    ------
+    FitError
+        If the marginal gives a count probability 0 and rho is 0.
+    ItemsError
+        If counts are not whole numbers from 0 on, or exposures not above 0.
 
     Examples
     --------
@@ -75,6 +81,11 @@ def poisson_cumulants(
     numpy.ndarray
         Shape (order, ...), with the digits of log f minus those of E(theta)^k / kappa_k.
 
+    Raises
+    ------
+    FitError, ItemsError
+        As for `poisson_moment`.
+
     Examples
     --------
     >>> log_pmf = lambda y: y * np.log(2 / 3) + np.log(1 / 3)
@@ -104,6 +115,11 @@ def poisson_bound(
         ``error``, the norm of the regularised estimate's error, and ``bound`` = (constant distance
         + remainder) / N^k, which is never below it; ``distance`` is ||(fhat - f)^2||^(1/2) at y and
         at y + k, added. Norms are ||h|| = (sum of h(y)^2 f_G(y))^(1/2).
+
+    Raises
+    ------
+    FitError
+        If counts up to `highest` do not have all the probability.
 
     Examples
     --------
@@ -153,6 +169,11 @@ def nef_cumulants(
     numpy.ndarray
         Cumulants of eta, orders 1 to k.
 
+    Raises
+    ------
+    FitError
+        If shapes differ, or rho is given without `log_density`.
+
     Examples
     --------
     >>> marginal = np.array([-3 / 4, 3 / 16])  # of an Exponential time of 1 with Gamma(2, 3) rates
@@ -187,6 +208,11 @@ def tweedie(
     -------
     numpy.ndarray
         Mean y + s^2 f'/f, variance, third cumulant, ..., shape (k, ..., n).
+
+    Raises
+    ------
+    FitError, ItemsError
+        As for `nef_cumulants`; or if noise sds are not above 0.
 
     Examples
     --------

@@ -85,10 +85,7 @@ def seal(content: bytes | memoryview) -> bytes:
 def save_netcdf(
     data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], error_type: Refusal
 ) -> None:
-    """Write a Dataset or DataTree to one netCDF file, atomically.
-
-    The file is made in memory first, because the HDF5 library crashes the process on a full disk.
-    """
+    """Write a Dataset or DataTree to one netCDF file, made in memory (a full disk crashes HDF5)."""
     path, made = path_of(path, "path", error_type), io.BytesIO()
     try:
         tree = data if isinstance(data, xr.DataTree) else xr.DataTree(data)

@@ -42,9 +42,9 @@ def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
 
 def short(record: Any) -> str:
     """A configuration with the fields that differ from their defaults."""
-    usual = type(record)()
+    default = type(record)()
     values = {f.name: getattr(record, f.name) for f in fields(record)}
-    differ = {name: value for name, value in values.items() if value != getattr(usual, name)}
+    differ = {name: value for name, value in values.items() if value != getattr(default, name)}
     shown = (f"{name}={short(v) if is_dataclass(v) else repr(v)}" for name, v in differ.items())
     return f"{type(record).__name__}({', '.join(shown)})"
 

@@ -103,6 +103,19 @@ def _limit(call: object, running: bool) -> None:
             _before = []
 
 
+def _end_calls() -> None:
+    """End, in a forked process, the calls of its parent: their threads do not exist there."""
+    global _lock
+    _lock = threading.Lock()
+    _limited.clear()
+    if _before:
+        _limit(None, False)
+
+
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(after_in_child=_end_calls)
+
+
 def one_blas_thread[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function that runs with one thread of BLAS."""
 

@@ -44,11 +44,11 @@ class LevelRows:
         level, number = mean.grouping.code[group], len(mean.grouping.levels)
         shared = linalg.block_diag(*(curve.design.whole for curve in curves))
         functions = linalg.block_diag(mean.design, variance.design)
-        wide = by_level(functions, np.tile(level, 2), number)
-        wide.eliminate_zeros()  # a row of one curve has no coefficients of the other
+        deviations = by_level(functions, np.tile(level, 2), number)
+        deviations.eliminate_zeros()  # a row of one curve has no coefficients of the other
         kind = np.concatenate([mean.kind, variance.kind + len(mean.names)])
         scales = np.concatenate([mean.scales, variance.scales])
-        return LevelRows((mean, variance), level, shared, wide, number, kind, scales)
+        return LevelRows((mean, variance), level, shared, deviations, number, kind, scales)
 
     def information(self, weight: Any) -> "_Information":
         """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
@@ -111,9 +111,8 @@ def _covariance(information: Floats, tau: Floats) -> Floats:
 class LevelTarget(CurveTarget):
     """Rows of levels, which are integrated out; their deviations (G, K) follow both curves' states.
 
-    The mode is the Gaussian of all coefficients whose slopes and information are its averages
-    (Opper and Archambeau 2009). It has no density to compare, so steps get shorter where one is
-    longer than the one before.
+    The mode is the Gaussian whose slopes and information are its averages (Opper and Archambeau
+    2009). Without a density to compare, steps get shorter where one is longer than the last.
     """
 
     rows: LevelRows

@@ -106,8 +106,8 @@ class Mixture(Target):
         """True if the mode is near the curves that placed the grid."""
         shift = self.predictors(mode.coefficients)[:, :2] - self.rows.start
         distance = np.abs(shift[:, 0]) / self.rows.base.spread, np.abs(shift[:, 1])
-        near = np.maximum(*distance) < _NEAR
-        return bool(np.average(near, weights=self.rows.items) > _MOST_NEAR)
+        settled = np.maximum(*distance) < _NEAR
+        return bool(np.average(settled, weights=self.rows.items) > _MOST_NEAR)
 
 
 def _merged(

@@ -296,7 +296,7 @@ def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Float
 
     bounds = cells.forms.bounds
     mean, spread = bounds.relative(predictors[:, 0], predictors[:, 1])
-    low, high = np.fmax(bounds.low, -np.inf), np.fmin(bounds.high, np.inf)  # NaN is no bound
+    low, high = np.fmax(bounds.low, -np.inf), np.fmin(bounds.high, np.inf)  # NaN: unbounded
     ends = (mean, -bounds.farthest, bounds.farthest), (spread, low, high)
     # curves beyond what components can represent; not clip, which the interpreter applies slowly
     excess = (x - pt.minimum(pt.maximum(x, least), most) for x, least, most in ends)
@@ -313,10 +313,7 @@ def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Float
 
 
 class MixtureLogMarginal(Op):
-    """(predictors (rows, J), *arrays) -> log marginals of rows, and slopes in the predictors.
-
-    `arrays` are those of `MixtureCells`, and `law` is the name of theirs.
-    """
+    """Map (predictors (rows, J), *arrays of `MixtureCells`) to log marginals and their slopes."""
 
     __props__ = ("law",)
 

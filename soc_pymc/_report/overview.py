@@ -95,7 +95,9 @@ def read_overview(
             mean, sd, _, *quantiles = score(columns)
             keys = {_RANDOM: rng.random(number), BY_MEAN: mean, BY_LOW_QUANTILE: quantiles[0]}
             if threshold is not None:
-                keys[BY_LOSS] = _loss(mean, sd, threshold)
+                # expected loss of choosing by the mean, were theta Normal: no data save more
+                z = np.abs(mean - threshold) / np.maximum(sd, np.finfo(float).tiny)
+                keys[BY_LOSS] = sd * (stats.norm.pdf(z) - z * stats.norm.sf(z))
                 above += [(q > threshold).sum() for q in quantiles[: len(_PROBS)]]
             placed = pa.Table.from_batches([batch])
             placed = placed.append_column(_PLACE, pa.array(np.arange(n, n + number)))
@@ -108,9 +110,3 @@ def read_overview(
     lists = {name: _subset(largest, items, roles) for name, largest in rows.items()}
     counts = {1 - p: int(k) for p, k in zip(_PROBS, above, strict=True) if threshold is not None}
     return Overview(n, lists.pop(_RANDOM), lists, counts, far.message())
-
-
-def _loss(mean: Floats, sd: Floats, threshold: float) -> Floats:
-    """Return the expected loss of choosing by the mean were theta Normal: no data save more."""
-    z = np.abs(mean - threshold) / np.maximum(sd, np.finfo(float).tiny)
-    return np.asarray(sd * (stats.norm.pdf(z) - z * stats.norm.sf(z)))

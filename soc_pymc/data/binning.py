@@ -140,20 +140,17 @@ def fewest_in_atom(items: int) -> int:
 
 
 def stand_out(items: Ints, single: Bools) -> Bools:
-    """Mask of the places that are atoms: one score (or size) with far more items than those near.
-
-    `single` says whether a place holds only one; others count as one item. Few places have none.
-    """
+    """Mask of atoms: places of a `single` score (or size) with far more items than those near."""
     atoms = np.zeros(len(items), dtype=bool)
     occupied = np.flatnonzero(items > 0)
     number, last = items[occupied], len(occupied) - 1 - _ATOM_NEAR
     if last < 0:
         return atoms
-    usual = np.where(single[occupied], number, 1)
+    sizes = np.where(single[occupied], number, 1)
     for k in np.flatnonzero(single[occupied] & (number >= fewest_in_atom(int(number.sum())))):
         start = int(np.clip(k - _ATOM_NEAR // 2, 0, last))
-        near = np.delete(usual[start : start + _ATOM_NEAR + 1], k - start)
-        atoms[occupied[k]] = number[k] >= _ATOM_TIMES * np.sort(near)[-1 - _ATOM_OTHERS]
+        neighbours = np.delete(sizes[start : start + _ATOM_NEAR + 1], k - start)
+        atoms[occupied[k]] = number[k] >= _ATOM_TIMES * np.sort(neighbours)[-1 - _ATOM_OTHERS]
     return atoms
 
 

@@ -83,8 +83,8 @@ def exposure_cell(exposure: Any) -> Any:
 
 def count_cell(count: Any) -> Any:
     """Cell of counts: the count itself below 32, then 16 cells an octave."""
-    wide = log_linear(real(high(count, scales.EXACT_COUNTS)), scales.STEPS)
-    return where(count < scales.EXACT_COUNTS, whole(count), wide - _WIDE_COUNTS)
+    octave_cell = log_linear(real(high(count, scales.EXACT_COUNTS)), scales.STEPS)
+    return where(count < scales.EXACT_COUNTS, whole(count), octave_cell - _WIDE_COUNTS)
 
 
 def noise_cell(noise_sd: Any) -> Any:
@@ -105,8 +105,8 @@ def near_whole(number: Any) -> Any:
     """Numbers, rounded where they differ from a whole number only by rounding error."""
     countable = (number >= -scales.LARGEST_COUNT) & (number <= scales.LARGEST_COUNT)
     nearest = real(floor(where(countable, number, 0.0) + 0.5))
-    near = (number - nearest <= _ROUNDING) & (nearest - number <= _ROUNDING)
-    return where(near, nearest, number)
+    is_rounded = (number - nearest <= _ROUNDING) & (nearest - number <= _ROUNDING)
+    return where(is_rounded, nearest, number)
 
 
 def without_small(number: Any, least: Any) -> Any:

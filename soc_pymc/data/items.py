@@ -91,8 +91,7 @@ class _Roles:
 class PoissonItems(_Roles):
     """Items with a score and a count y ~ Poisson(theta N) in a known exposure N.
 
-    The table is read and validated when it is first used; ItemsError if roles are missing, doubled
-    or contradict each other.
+    The table is read and validated when it is first used.
 
     Parameters
     ----------
@@ -124,6 +123,11 @@ class PoissonItems(_Roles):
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
         calendar day as stored, without conversion of time zones.
 
+    Raises
+    ------
+    ItemsError
+        If roles are missing or contradict each other, or two of them name one column.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -153,6 +157,11 @@ class NormalItems(_Roles):
         Column of the standard deviations of the values about their theta, from 1e-35 to 1e35, in
         the unit of the values. Needed with `value`.
 
+    Raises
+    ------
+    ItemsError
+        As for `PoissonItems`.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -180,6 +189,11 @@ class BinomialItems(_Roles):
         (true and false are 1 and 0). Optional as `count` of `PoissonItems`.
     trials
         Column of the numbers of trials: whole numbers >= 0. Needed with `successes`.
+
+    Raises
+    ------
+    ItemsError
+        As for `PoissonItems`.
 
     Examples
     --------

@@ -372,8 +372,10 @@ def from_tables(
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     """Read statistics that `Statistics.save` wrote; nothing in the file is executed.
 
-    Raises StatisticsError if the file is missing, damaged, not saved statistics, or of another
-    format version.
+    Raises
+    ------
+    StatisticsError
+        If the file is missing, damaged, not saved statistics, or of another format version.
 
     Examples
     --------

@@ -208,8 +208,8 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
             else f"bins of equal {equal} are not possible: all of it is 0"
         )
     atoms = _atoms(reader, scores)
-    usual = (int(scores.items.sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
-    bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, usual))
+    number = (int(scores.items.sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
+    bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, number))
 
     def without_atoms() -> Floats:  # these have bins of their own
         return np.where(np.isin(scores.cell, grid.cell(list(atoms))), 0.0, scores.weight)

@@ -157,8 +157,8 @@ class BetaRows(RowSums):
         # of the best linear and quadratic functions of the successes (Godambe 1985): the latter is
         # (d Var(y)/dg)^2 over Var(y) and the second coefficient of Hahn's polynomials
         row, n, items = self._sizes()
-        wide = self.widened(np, location, dispersion, self.spread)
-        f, g = (curve[row] for curve in wide)
+        averaged = self.widened(np, location, dispersion, self.spread)
+        f, g = (curve[row] for curve in averaged)
         a, b = BETA.parameters(f, np.maximum(g, -BETA.bounds[1]), ARRAYS)
         m, v = a + b, special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
@@ -170,7 +170,7 @@ class BetaRows(RowSums):
         # derivative of the wider second curve in the one of the row's centre
         mu, complement = _shares(np, location)
         bend = (complement - mu) / (1.0 + mu * complement * np.exp(dispersion))
-        chain = np.exp(dispersion - wide[1]) * (1.0 + self.spread * bend**2)
+        chain = np.exp(dispersion - averaged[1]) * (1.0 + self.spread * bend**2)
         rows = len(self.total)
         return (
             np.bincount(row, items * of_location, rows),

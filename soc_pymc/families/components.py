@@ -119,10 +119,7 @@ class Components:
     def forms(
         self, base: Frame, functions: Floats, start: Floats, heavy: bool = True
     ) -> WeightForms:
-        """Map from predictors to weights, from functions (R, F) of z and the pilot's curves (n, 2).
-
-        The first function of families with a path is 0; a small share allows for `heavy` tails.
-        """
+        """Map from predictors to weights, from functions of z and the pilot's curves (n, 2)."""
         z, ones = self.z, np.ones(len(start))
         parameters = self.parameters(base.places(z), base.width()[:, None])
         parts = self.relative(base, parameters, z)
@@ -133,8 +130,8 @@ class Components:
             centre = (base.mean_curve - base.location) / base.spread
             corner = np.minimum(_CORNER, 2.0 / base.spread)
             far = np.log1p(np.abs(parts.mean) / (1.0 + np.exp(0.5 * start[:, [1]])))
-            wide = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
-            arrays[2] = FLOOR * wide if heavy else 0.0
+            shape = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
+            arrays[2] = FLOOR * shape if heavy else 0.0
         tilts = np.stack(np.broadcast_arrays(z, stretching(z, centre, corner)), axis=2)
         moments = np.stack([parts.mean, parts.variance])
         curves = np.column_stack([base.mean_curve, start[:, 1]])
@@ -157,8 +154,7 @@ def count_frame(log_mean: ArrayLike, log_cv2: ArrayLike) -> Frame:
 
 
 def _gamma_parameters(location: Floats, variance: Floats) -> Pair:
-    """Shape (n, 1), shared by the components, and rate (n, R)."""
-    shape = inverse_trigamma(variance[:, :1])
+    shape = inverse_trigamma(variance[:, :1])  # shared by the components
     return shape, np.exp(special.psi(shape) - location)
 
 
@@ -181,11 +177,11 @@ def _gamma_weights(
 ) -> tuple[Floats, list[Floats]]:
     """Log weights of log-normals, and of Gamma(a) as Beta(a, A - a) Gamma(A), a component."""
     place, inner = grid.base[0], grid.inner
-    wide, a = np.exp(spread_curve), np.exp(-spread_curve)
-    variance = np.log1p(wide) - np.log1p(inner)
+    cv2, a = np.exp(spread_curve), np.exp(-spread_curve)
+    variance = np.log1p(cv2) - np.log1p(inner)
     y = (place - (mean_curve - 0.5 * variance)) / variance
     square = y * y
-    by_spread = (square - y) * (0.5 * wide / (1.0 + wide))
+    by_spread = (square - y) * (0.5 * cv2 / (1.0 + cv2))
     normal = square * (-0.5 * variance), y, by_spread
     log_share = place + (np.log(inner * a) - mean_curve)
     share = np.exp(np.clip(log_share, LOWEST, -_UPPER))
@@ -235,11 +231,11 @@ def _relative_normals(base: Frame, parameters: Pair, z: Floats) -> Relative:
 def _normal_weights(
     mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
 ) -> tuple[Floats, list[Floats]]:
-    wide = np.exp(spread_curve)
-    variance = wide - grid.inner
+    total = np.exp(spread_curve)
+    variance = total - grid.inner
     y = (grid.base[0] - mean_curve) / variance
     square = y * y
-    return square * (-0.5 * variance), [y, square * (0.5 * wide)]
+    return square * (-0.5 * variance), [y, square * (0.5 * total)]
 
 
 NORMALS = Components(
@@ -328,11 +324,9 @@ def _relative_betas(base: Frame, parameters: Pair, z: Floats) -> Relative:
 def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     """Weights (n, R) of components that make the Betas of these curves, (n, 2).
 
-    Odds of theta ~ Beta(a, b) are a ratio of Gammas, and Gamma(a) is Gamma(A) times Beta(a, A - a).
-    So logit theta is that of Beta(A, B), a component, plus log S - log T with S ~ Beta(a, A - a)
-    and T ~ Beta(b, B - b). Both are rounded to a lattice of the grid's step around their means. A
-    component elsewhere is not quite a shifted one, so the cdf is off by up to 0.004 where a and b
-    are 0.5 or more (0.012 at 0.3).
+    Logit theta is that of Beta(A, B), a component, plus log S - log T with S ~ Beta(a, A - a) and
+    T ~ Beta(b, B - b), both rounded to a lattice. The cdf is off by up to 0.004 where a and b are
+    0.5 or more (0.012 at 0.3).
     """
     logit_mean, log_spread = curves.T
     a, b = FAMILIES["Beta"].parameters(np.clip(logit_mean, -_LOGITS, _LOGITS), log_spread, ARRAYS)
@@ -402,9 +396,9 @@ def _law_weights(
     """Logits take the place of logarithms; Betas are exact where the curves are the pilot's."""
     log_mean, log_complement, floor, at_pilot = grid.base
     middle, inner = grid.middle, grid.inner
-    wide, odds = np.exp(spread_curve), middle * np.exp(mean_curve)
+    odds_cv2, odds = np.exp(spread_curve), middle * np.exp(mean_curve)
     m = odds / (1.0 - middle + odds)
-    variance = wide - inner
+    variance = odds_cv2 - inner
     a, b = 1.0 / (variance * (1.0 - m)), 1.0 / (variance * m)
     location = np.log(m) - np.log(1.0 - m) + variance * (m - 0.5)
     y = (log_mean - log_complement - location) / variance
@@ -412,11 +406,11 @@ def _law_weights(
     normal = (
         square * (-0.5 * variance),
         y * (1.0 + variance * m * (1.0 - m)),
-        (0.5 * square + y * (m - 0.5)) * wide,
+        (0.5 * square + y * (m - 0.5)) * odds_cv2,
     )
     to_mean, to_complement = a * log_mean, b * log_complement
     total = to_mean + to_complement
-    beta = at_pilot + total, m * total - to_complement, total * (-wide / variance)
+    beta = at_pilot + total, m * total - to_complement, total * (-odds_cv2 / variance)
     return between(normal, beta, path, floor)
 
 

@@ -33,15 +33,15 @@ def cell_points(
     by_y, by_size, curvature = family.components.curvature(y, size, variance)
     along_y, along_size = vy * by_y + cov * by_size, cov * by_y + vn * by_size
     spread = along_y * by_y + along_size * by_size
-    wide = 0.5 * n * spread * curvature > _SPLIT
-    room, root = y[wide] - (-np.inf if least is None else least), np.sqrt(spread[wide])
-    dy = np.clip(along_y[wide] / root, -room, room)
-    dn = np.clip(along_size[wide] / root, -size[wide], size[wide])
-    outcomes = np.concatenate([y[~wide], y[wide] + dy, y[wide] - dy])
-    sizes = np.concatenate([size[~wide], size[wide] + dn, size[wide] - dn]) ** (1.0 / power)
-    split = np.flatnonzero(wide)
-    cell = np.concatenate([np.flatnonzero(~wide), split, split])
-    items = np.concatenate([n[~wide], n[wide] / 2, n[wide] / 2])
+    split = 0.5 * n * spread * curvature > _SPLIT
+    room, root = y[split] - (-np.inf if least is None else least), np.sqrt(spread[split])
+    dy = np.clip(along_y[split] / root, -room, room)
+    dn = np.clip(along_size[split] / root, -size[split], size[split])
+    outcomes = np.concatenate([y[~split], y[split] + dy, y[split] - dy])
+    sizes = np.concatenate([size[~split], size[split] + dn, size[split] - dn]) ** (1.0 / power)
+    place = np.flatnonzero(split)
+    cell = np.concatenate([np.flatnonzero(~split), place, place])
+    items = np.concatenate([n[~split], n[split] / 2, n[split] / 2])
     return cell, (outcomes, sizes), items
 
 

@@ -125,11 +125,11 @@ def bounds_of(
 ) -> Bounds:
     """Bounds at curves (n, 2), from moments (2, n, R) and the base's spread `reach`."""
     nearest = np.abs(moments[0]).argmin(axis=1)[None, :, None]
-    mean, narrow = np.take_along_axis(moments, nearest, axis=2)[..., 0]
+    mean, least = np.take_along_axis(moments, nearest, axis=2)[..., 0]
     square = (_WIDEST * reach) ** 2
-    wide = square / (1.0 + middle * (1.0 - middle) * square)  # no variance is above m (1 - m)
+    largest = square / (1.0 + middle * (1.0 - middle) * square)  # no variance is above m (1 - m)
     with np.errstate(invalid="ignore", divide="ignore"):
-        low, high = (_curves.py_func(mean, v, middle, law.has_path)[1] for v in (narrow, wide))
+        low, high = (_curves.py_func(mean, v, middle, law.has_path)[1] for v in (least, largest))
     # no Beta with this mean has so large a variance: then that of one with the pilot's mean
     high = np.where(np.isfinite(high), high, np.log(square))
     mean_curve, spread_curve = curves.T

@@ -53,9 +53,9 @@ def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) ->
     exact = over * xp.log1p(step * cv2)
     base = 1.0 / cv2 + EXACT_COUNTS
     log1p_x = xp.log1p(excess / base)
-    wide = excess * xp.log1p(EXACT_COUNTS * cv2) + base * (log1p_x - excess / base)
-    wide = wide + (excess - 0.5) * log1p_x + _stirling(base + excess) - _stirling(base)
-    return exact.sum(axis=-1) + (weight * wide).sum(axis=-1)
+    tail = excess * xp.log1p(EXACT_COUNTS * cv2) + base * (log1p_x - excess / base)
+    tail = tail + (excess - 0.5) * log1p_x + _stirling(base + excess) - _stirling(base)
+    return exact.sum(axis=-1) + (weight * tail).sum(axis=-1)
 
 
 def two_points(
@@ -65,22 +65,22 @@ def two_points(
     mean = sums / weight
     variance = squares / weight - mean * mean
     # sums of squares carry rounding of this relative size: below it the cell is a single value
-    wide = variance > 1e-13 * mean * mean
-    mean_w, sd = mean[wide], np.sqrt(variance[wide])
-    about = cubes[wide] / weight[wide] - mean_w * (3.0 * variance[wide] + mean_w * mean_w)
+    divided = variance > 1e-13 * mean * mean
+    mean_w, sd = mean[divided], np.sqrt(variance[divided])
+    about = cubes[divided] / weight[divided] - mean_w * (3.0 * variance[divided] + mean_w * mean_w)
     # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
-    lean = np.where(variance[wide] > 1e-10 * mean_w * mean_w, about / variance[wide], 0.0)
+    lean = np.where(variance[divided] > 1e-10 * mean_w * mean_w, about / variance[divided], 0.0)
     lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)
     reach = np.sqrt(1.0 + lean * lean)
     upper = 0.5 * (1.0 - lean / reach)
     low, high = (mean_w + sd * (lean + sign * reach) for sign in (-1.0, 1.0))
     value, share = mean.copy(), weight.astype(float)
-    value[wide] = np.maximum(low, 0.0)
-    share[wide] *= 1.0 - upper
+    value[divided] = np.maximum(low, 0.0)
+    share[divided] *= 1.0 - upper
     return (
-        np.concatenate([row_of, row_of[wide]]),
+        np.concatenate([row_of, row_of[divided]]),
         np.concatenate([value, high]),
-        np.concatenate([share, weight[wide] * upper]),
+        np.concatenate([share, weight[divided] * upper]),
     )
 
 

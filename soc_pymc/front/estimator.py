@@ -282,8 +282,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def _size(self, outcome: Outcome, values: Column, scores: Floats) -> Floats:
         """Sizes of outcomes, by default the estimator's own or the usual one of the kind."""
-        usual = getattr(self, outcome.size, outcome.usual_size)
-        return _per_item(outcome.size, usual if values is None else values, scores)
+        default = getattr(self, outcome.size, outcome.usual_size)
+        return _per_item(outcome.size, default if values is None else values, scores)
 
     def _groups(self, group: Any, score: Floats) -> dict[str, Any]:
         """Arrow columns of groups by role, as many as the fit was given."""

@@ -114,11 +114,11 @@ def annealed(
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats]:
     """Noise of draws (number, dim), location + factor @ noise, and their log weights."""
-    wide = _WIDER * factor
+    wider = _WIDER * factor
 
     def target(noise: Floats) -> tuple[Floats, Floats]:
-        logp, gradient = evaluate(location + noise @ wide.T)
-        return logp, gradient @ wide
+        logp, gradient = evaluate(location + noise @ wider.T)
+        return logp, gradient @ wider
 
     noise, momentum = rng.normal(size=(2, number, len(location)))
     state, log_weight = _State(noise, momentum, *target(noise)), np.zeros(number)

@@ -44,12 +44,6 @@ _NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between bo
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
 
 
-def _cross(dim: int, rng: np.random.Generator) -> Floats:
-    """Draws with mean 0 and second moment exactly 1: a rotated cross of radius sqrt(dim)."""
-    rotation = np.linalg.qr(rng.normal(size=(dim, dim)))[0] * np.sqrt(dim)
-    return np.concatenate([rotation, -rotation])
-
-
 def _maximise_bound(
     evaluate: Evaluate,
     location: Floats,
@@ -122,7 +116,9 @@ def _gaussian(
 ) -> tuple[tuple[Floats, Floats], str]:
     """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
     # decorrelating at the start would mix the smoothing scales with the rest, and was worse
-    options = _cross(len(start), rng), iterations
+    # draws with mean 0 and second moment exactly 1: a rotated cross
+    rotation = np.linalg.qr(rng.normal(size=(len(start),) * 2))[0] * np.sqrt(len(start))
+    options = np.concatenate([rotation, -rotation]), iterations
     centre, sd, _ = _maximise_bound(evaluate, start, np.eye(len(start)), *options, _ROUGH)
     factor = _decorrelated(evaluate, centre, sd)
     location, sd, problem = _maximise_bound(evaluate, centre, factor, *options, _FINE)
@@ -280,8 +276,8 @@ def _refined(draws: _Draws) -> tuple[Floats, Floats]:
     residual = draws.noise - mean
     covariance = (weight[:, None] * residual).T @ residual
     trust = max(0.0, 1.0 - len(mean) / (ess * len(weight)))
-    wide = np.diag(np.maximum(np.diagonal(covariance), 1.0))
-    value, vector = linalg.eigh(trust * covariance + (1.0 - trust) * wide)
+    inflated = np.diag(np.maximum(np.diagonal(covariance), 1.0))
+    value, vector = linalg.eigh(trust * covariance + (1.0 - trust) * inflated)
     root = (vector * np.sqrt(np.clip(value, _NARROWEST_STEP**2, _WIDEST_STEP**2))) @ vector.T
     return draws.location + draws.factor @ (trust * mean), draws.factor @ root
 

@@ -97,11 +97,7 @@ def curves_of(
     sizes: Floats | None = None,
     by_size: bool = False,
 ) -> xr.Dataset:
-    """`calibration_curves` for checked scores, groups and sizes, each (n,).
-
-    Without sizes, a term in exposure is averaged over items, or with `by_size` over units of
-    exposure (trials).
-    """
+    """`calibration_curves` for checked scores, groups and sizes, by default averaged over items."""
     posterior = posterior_of(fit)
     if sizes is None and fit.prior.exposure is not None:
         variables = _over_sizes(fit, scores, labels, by_size)

@@ -79,10 +79,7 @@ def in_chunks(
 
 
 def posterior_roles(fit: Fit, items: Items, check: Rule = check_outcomes) -> dict[str, str]:
-    """Columns of score, outcome and size, in this order, and of groups if the fit has groups.
-
-    Refuses items of another kind or other groups. By the rule `check_items` they need no outcomes.
-    """
+    """Columns of score, outcome, size and the fit's groups; refuse items of another kind."""
     check(items, "items")
     roles, items_outcome = items.roles, OUTCOMES[items.kind]
     outcome = family_of(fit.prior).outcome

@@ -36,11 +36,7 @@ _Pair = tuple[Floats, Floats]
 
 
 class Posterior:
-    """Distributions of theta and outcomes under a fit.
-
-    Theta is a mixture of members of the family, whose parameters are (members, n). Under a mixture
-    they are its components, with weights by draw; else the draws, each with one member.
-    """
+    """Distributions of theta and outcomes under a fit: mixtures of members of the family."""
 
     def __init__(self, fit: Fit) -> None:
         self.fit, self.family = fit, family_of(fit.prior)
@@ -55,10 +51,7 @@ class Posterior:
     def curves(
         self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
     ) -> dict[str, Floats]:
-        """Variables of `calibration_curves` at scores, each (draws, n), with the terms of the fit.
-
-        A fit to single trials knows the mean alone.
-        """
+        """Variables of `calibration_curves`, (draws, n); of single trials the mean alone."""
         if self._weights:
             columns = {"score": score, "group": group, self.outcome.size: exposure}
             known = {role: np.asarray(v) for role, v in columns.items() if v is not None}
@@ -220,11 +213,7 @@ class Posterior:
         return proper(*ends)
 
     def _thetas(self, columns: Columns) -> Iterator[tuple[Ints, ThetaMixture]]:
-        """Theta of items given their outcomes, part by part, by the table.
-
-        Flagged items are averaged over all draws, unless their outcome is not seen yet: then it
-        hardly matters.
-        """
+        """Theta of items by the table, part by part; over all draws if flagged, with an outcome."""
         closely, has_table = self.outcome.observed in columns, not why_no_table(self.fit)
         columns = {name: values for name, values in columns.items() if name != "spread"}
         flagged = np.full(len(columns["score"]), closely or not has_table)
@@ -271,11 +260,7 @@ class Posterior:
         return self.family.summaries(theta.weight, theta.a, theta.b, probs, theta.zero, exact)
 
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
-        """Rows by the table, and of flagged items over all draws.
-
-        Many flagged items that share a group, an atom and a count, or else the first two, have
-        quantiles interpolated on a mesh.
-        """
+        """Rows by the table, and of flagged items over all draws; of many alike, on a mesh."""
         rows, flagged = prior_table.posterior_rows(table_of(self.fit), self.items(columns), probs)
         score, by_draws = self._by_draws(probs), np.flatnonzero(flagged)
         if not len(by_draws):

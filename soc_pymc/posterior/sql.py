@@ -194,10 +194,7 @@ def _check_columns(columns: Sequence[str], roles: Mapping[str, str], names: Sequ
 
 
 class _Sheet:
-    """Rows of items with `keys`, and functions `xp` of `prior_table` that add columns to them.
-
-    Columns are deferred: each is read from the rows as they are when it is used.
-    """
+    """Rows of items with `keys`, and functions of `prior_table` that add deferred columns."""
 
     def __init__(self, rows: Any, keys: Sequence[str], engine: str) -> None:
         import ibis
@@ -367,14 +364,16 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
     import ibis
 
     meta = described(fit)[0]
-    family, numbers = prior_table.FAMILIES[meta["family"]], np.arange(len(levels))
-    xp.rows = xp.rows.cross_join(_small_table(soc_number=numbers, soc_level=np.array(levels)))
+    family, probs = prior_table.FAMILIES[meta["family"]], np.array([*levels] or [0.5])
+    level_table = _small_table(soc_number=np.arange(len(probs)), soc_level=probs)
+    xp.rows = xp.rows.cross_join(level_table)  # which needs a row though no quantile is asked for
     shares = xp["level"], xp["p_zero"], xp["below"]
     start = prior_table.start(family, xp["mean"], xp["variance"], shares, xp)
-    xp.add(**dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
+    xp.add(gap=ibis.literal(0.0), **dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
     averages = ["mean", "variance", "p_zero"]
     state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]
-    for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
+    steps = _MIXTURE_STEPS if meta["mixture"] else _STEPS
+    for _ in range(steps if len(levels) else 0):
         pairs = _Sheet(nodes.inner_join(xp.only(*state), xp.keys), xp.keys, xp.engine)
         law = family.law(pairs["a"], pairs["b"], pairs["q"], pairs)
         p, density = ((pairs["weight"] * values).sum() for values in law)

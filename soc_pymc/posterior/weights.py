@@ -187,10 +187,7 @@ class SmoothWeights:
 def _interpolated(
     place: Floats, log_weight: NDArray[np.float32], draws: Ints
 ) -> NDArray[np.float32]:
-    """Weights (n, draws, R) at places in a table (positions, all draws, R) of their logarithms.
-
-    The logarithms are cubic in the place.
-    """
+    """Weights (n, draws, R) at places in a table of logarithms, which are cubic in the place."""
     number = log_weight.shape[2]
     start = np.clip(place.astype(int) - 1, 0, len(log_weight) - 4)
     step = (place - start)[:, None] - np.arange(4)  # from the four nodes around each place

@@ -60,7 +60,9 @@ def hostile(example):
         frame, score=NAME, count="y" + NAME, exposure="exposure", group="c" + NAME
     )
     stats = soc.summarize(items, bins=5, progress=False)
-    return items, stats, soc.fit(stats, method=soc.VI(draws=50), progress=False)
+    few = soc.Spline(knots=2)
+    fit = soc.fit(stats, soc.Gamma(mean=few, variance=few), soc.VI(draws=50), progress=False)
+    return items, stats, fit
 
 
 def test_hostile_names_come_back_and_are_shown_as_text(hostile, tmp_path):

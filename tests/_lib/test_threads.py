@@ -1,6 +1,7 @@
 """Work in threads: results in order, bounded memory, errors, and one thread of BLAS."""
 
 import linecache
+import os
 import sys
 import threading
 import time
@@ -95,6 +96,17 @@ def test_overlapping_calls_end_in_either_order(order):
         ends[k].set()
         calls[k].join()
         assert of_blas() == left
+
+
+@pytest.mark.usefixtures("two_of_blas")
+def test_a_process_that_is_forked_within_a_call_has_no_limit():
+    @one_blas_thread
+    def status():
+        if not (child := os.fork()):
+            os._exit(of_blas() != {2})
+        return os.waitpid(child, 0)[1]
+
+    assert status() == 0
 
 
 @pytest.mark.usefixtures("two_of_blas")

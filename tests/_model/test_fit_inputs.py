@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import soc_pymc as soc
-from tests.examples import QUIET
+from tests.examples import QUIET, SMALL_MIXTURE
 
 OVER = ("chain", "draw")
 
@@ -109,7 +109,7 @@ def by_content(example):
         ("joint", soc.NormalMixture(), None, "GammaMixture"),
         ("values", soc.Beta(), None, "Normal"),
         ("negative scores", soc.Gamma(), None, 'scale="rank"'),
-        ("joint", soc.GammaMixture(), soc.VI(batch=2), "batch"),
+        ("joint", soc.GammaMixture(**SMALL_MIXTURE), soc.VI(batch=2), "batch"),
         ("bins", soc.Gamma(mean=soc.Spline(knots=5)), soc.FiveSteps(), "knots"),
         ("bins", soc.Gamma(variance=soc.Spline(wiggle=0.1)), soc.FiveSteps(), "wiggle"),
         ("joint", soc.Gamma(exposure=EXPOSURE), soc.FiveSteps(), "exposure"),

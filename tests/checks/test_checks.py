@@ -446,12 +446,12 @@ def test_a_notebook_shows_verdicts_and_the_picture(small_fit, small_items):
     assert all(verdict in page for verdict in result.table["verdict"].unique())
 
 
-ITEMS = 50_000
+ITEMS = 25_000
 
 
 @pytest.mark.parametrize("name", thinned(["gamma", "normal"], ["normal"]))
 def test_items_of_one_draw_of_the_curves_pass(name, example):
-    """Of 20 draws as the truth of 50,000 items, at most 4 are rejected at 5% (0.3% by chance).
+    """Of 20 draws as the truth of 25,000 items, at most 4 are rejected at 5% (0.3% by chance).
 
     The test that takes items as independent rejects more than that.
     """

@@ -223,7 +223,8 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     alone = soc.fit(stats, soc.Gamma(exposure=soc.Spline()), FAST, **QUIET)
     assert alone.selection is None
     assert (fit.prior, fit.method) == (alone.prior, FAST)
-    assert fit.data.equals(alone.data)  # as if the prior had been named
+    for name in ("posterior", "variational"):  # as if the prior had been named
+        assert fit.data[name].equals(alone.data[name])
     fit.save(tmp_path / "fit.nc")
     again = soc.load_fit(tmp_path / "fit.nc")
     pd.testing.assert_frame_equal(again.selection, table, check_exact=True)
@@ -369,7 +370,7 @@ REMEDIES = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "first"), thinned(REMEDIES, REMEDIES[3:4]))
+@pytest.mark.parametrize(("fault", "first"), thinned(REMEDIES, REMEDIES[5:6]))
 def test_the_first_advice_makes_the_check_pass(fault, first):
     roles, prior = dict(COUNT_ROLES), STIFF if fault == "wiggle" else soc.Gamma()
     frame = faulty_frame(fault)

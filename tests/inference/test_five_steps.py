@@ -136,7 +136,7 @@ def test_a_fit_is_used_as_any_other(fits):
         assert fit.status.pareto_k is None
         banded = soc.bands(soc.calibration_curves(fit), simultaneous=True)["mean"]
         np.testing.assert_allclose(banded.sel(bound="lower"), banded.sel(bound="upper"))
-        assert "SELECT" in soc.posterior_sql(fit, "ads")
+    assert "SELECT" in soc.posterior_sql(fit, "ads", quantiles=())
 
 
 # --- moments of log theta ------------------------------------------------------------------------

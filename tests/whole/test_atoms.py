@@ -163,14 +163,14 @@ def test_every_way_to_score_gives_the_same(unscored, unscored_fit, tmp_path):
     files = dataclasses.replace(items, source=[str(tmp_path / "items.parquet")])
     folder = soc.item_posteriors(unscored_fit, files, out=f"{tmp_path / 'out'}/", **QUIET)
     table = dataclasses.replace(items, source=ibis.memtable(frame))
-    text = soc.posterior_sql(unscored_fit, "frame")
+    text = soc.posterior_sql(unscored_fit, "frame", quantiles=())
     soc.export_prior(unscored_fit, tmp_path / "prior.json")
     roles = unscored_fit.data.attrs["roles"]
     columns = sorted((outcome, size), key=roles.index)
     by_prior = soc.prior_table.score(tmp_path / "prior.json", None, *(frame[c] for c in columns))
     tables = [
         pd.read_parquet(folder / "items.parquet"),
-        soc.posterior_expression(unscored_fit, table).to_pandas(),
+        soc.posterior_expression(unscored_fit, table, quantiles=()).to_pandas(),
         duckdb.sql(text).df(),
         pd.DataFrame(by_prior),
     ]
