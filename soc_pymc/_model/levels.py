@@ -116,8 +116,7 @@ class LevelTarget(CurveTarget):
     """
 
     rows: LevelRows
-    # sds of both curves (2, rows), over which slopes are averaged; the first ones are None
-    sds: Floats | None = None
+    sds: Floats | None = None  # of both curves (2, rows), for average slopes; None at first
     _factor: float = field(default=1.0, init=False)  # on steps
     _last: float = field(default=np.inf, init=False)  # squared length of the last step
 
@@ -239,8 +238,7 @@ class LevelTarget(CurveTarget):
         site = floored(curvature.information[-1] + prior, information.levels + prior) - prior
         value, vector = np.linalg.eigh(tau[:, None] * site * tau)
         # symmetric, so that rounding turns no draws
-        half = (vector * np.sqrt(np.maximum(value, 0.0))[:, None]) @ vector.mT
-        root = half / tau[:, None]
+        root = (vector * np.sqrt(np.maximum(value, 0.0))[:, None]) @ vector.mT / tau[:, None]
         site = root @ root.mT
         pull = self._pull(levels, curvature, site)[:, :, 0]
         *shared, deviations = coefficients
