@@ -119,7 +119,10 @@ class Components:
     def forms(
         self, base: Frame, functions: Floats, start: Floats, heavy: bool = True
     ) -> WeightForms:
-        """Map from predictors to weights, from functions of z and the pilot's curves (n, 2)."""
+        """Map from predictors to weights, from functions (R, F) of z and the pilot's curves (n, 2).
+
+        The first function of families with a path is 0; a small share allows for `heavy` tails.
+        """
         z, ones = self.z, np.ones(len(start))
         parameters = self.parameters(base.places(z), base.width()[:, None])
         parts = self.relative(base, parameters, z)

@@ -21,7 +21,10 @@ _FEW = 5  # draws per knot below which correlations are halved
 def project_monotone(
     values: ArrayLike, knots: ArrayLike, precision: Floats | None = None
 ) -> Floats:
-    """Project draws of a spline, (draws, [groups,] k), by a metric, by default of the draws."""
+    """Project draws of a spline, (draws, k) or (draws, groups, k), that decrease anywhere.
+
+    `precision` is the metric, (k, k) or (groups, k, k), by default of the draws' own covariance.
+    """
     draws, k = np.array(values, dtype=float), np.asarray(knots, dtype=float)
     if len(k) == 1 or not len(draws):
         return draws

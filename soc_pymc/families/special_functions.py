@@ -211,7 +211,11 @@ def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
 
 
 def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
-    """Weights, which may be negative, and both curves, (n, 3, K^2), of K Gauss nodes a curve."""
+    """Weights and both curves, (n, 3, K^2), of K nodes a curve for draws (n, draws).
+
+    Averages are exact for polynomials of degree 2K - 1 in the first curve, and for products of
+    degree K - 1 in each. Weights sum to 1 and may be negative.
+    """
     centre, level = (curve.mean(axis=1, keepdims=True) for curve in (location, dispersion))
     x, sd = _standardised(location - centre, np.abs(location).max(axis=1, keepdims=True))
     z = dispersion - level

@@ -190,7 +190,11 @@ class LevelDensity:
     def _slopes(
         self, proposed: _Proposed, weights: Floats, by_deviation: Floats
     ) -> tuple[Floats, Floats]:
-        """Slopes in the sites' pulls (G, K, draws) and log scales (K, draws), by shares."""
+        """Slopes in the sites' pulls (G, K, draws) and log scales (K, draws).
+
+        `weights` (G, 1, N, draws) are the proposals' shares, and `by_deviation` (G, K, N, draws)
+        their weighted log likelihoods' slopes.
+        """
         tau, x = proposed.tau, proposed.scaled
         plus, minus = np.split(x, 2, axis=2)
         mean, moves = 0.5 * (plus + minus)[:, :, 0], 0.5 * (plus - minus)

@@ -16,7 +16,7 @@ import xarray as xr
 
 from .._lib.arrays import Floats
 from .._lib.progress import is_shown
-from .._lib.threads import raising_interrupt, threads
+from .._lib.threads import raising_interrupt
 from .._model.problem import Problem
 from .density import Evaluate, kept_variables
 from .methods import NUTS
@@ -42,7 +42,6 @@ def run_nuts(
             draws=method.draws,
             tune=method.tune,
             chains=method.chains,
-            cores=min(method.chains, threads()),  # PyMC leaves half of them idle
             random_seed=method.seed,
             target_accept=method.target_accept,
             var_names=[v.name for v in kept_variables(built.model)],

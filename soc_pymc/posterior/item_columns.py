@@ -79,7 +79,7 @@ def in_chunks(
 
 
 def posterior_roles(fit: Fit, items: Items, check: Rule = check_outcomes) -> dict[str, str]:
-    """Columns of score, outcome, size and the fit's groups; refuse items of another kind."""
+    """Columns of score, outcome, size and the fit's groups, in this order, of checked items."""
     check(items, "items")
     roles, items_outcome = items.roles, OUTCOMES[items.kind]
     outcome = family_of(fit.prior).outcome

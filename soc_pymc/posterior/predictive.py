@@ -36,7 +36,11 @@ _Pair = tuple[Floats, Floats]
 
 
 class Posterior:
-    """Distributions of theta and outcomes under a fit: mixtures of members of the family."""
+    """Distributions of theta and outcomes under a fit.
+
+    Theta is a mixture of members of the family, whose parameters are (members, n). Under a mixture
+    they are its components, with weights by draw; else the draws, each with one member.
+    """
 
     def __init__(self, fit: Fit) -> None:
         self.fit, self.family = fit, family_of(fit.prior)
@@ -260,7 +264,7 @@ class Posterior:
         return self.family.summaries(theta.weight, theta.a, theta.b, probs, theta.zero, exact)
 
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
-        """Rows by the table, and of flagged items over all draws; of many alike, on a mesh."""
+        """Rows by the table, and of flagged items over all draws; many alike share a mesh."""
         rows, flagged = prior_table.posterior_rows(table_of(self.fit), self.items(columns), probs)
         score, by_draws = self._by_draws(probs), np.flatnonzero(flagged)
         if not len(by_draws):

@@ -194,7 +194,10 @@ def _check_columns(columns: Sequence[str], roles: Mapping[str, str], names: Sequ
 
 
 class _Sheet:
-    """Rows of items with `keys`, and functions of `prior_table` that add deferred columns."""
+    """Rows of items with `keys`, and functions `xp` of `prior_table` that add columns to them.
+
+    Columns are deferred: each is read from the rows as they are when it is used.
+    """
 
     def __init__(self, rows: Any, keys: Sequence[str], engine: str) -> None:
         import ibis
@@ -282,7 +285,11 @@ def _expression(
     keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(fit.groups))]
     rows = _with_keys(_Sheet(table, keys, engine), fit, roles)
     items = _Sheet(rows.select(keys).distinct(), keys, engine)
-    scored = _with_quantiles(items, _with_averages(items, fit, nodes), fit, levels)
+    nodes = _with_averages(items, fit, nodes)
+    if len(levels):
+        _add_quantiles(items, nodes, fit, levels)
+    mean, variance = prior_table.with_zeros(items["mean"], items["variance"], items["p_zero"])
+    scored = items.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()).rows
     # bad items have harmless keys; no item is left if the prior's table belongs to another fit
     joined, null = rows.inner_join(scored, keys), ibis.null("float64")
     *names, _ = _new_columns(fit, levels)
@@ -359,21 +366,19 @@ def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     return nodes
 
 
-def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -> Any:
-    """Items with quantiles, by steps of Newton's method on the distribution of their nodes."""
+def _add_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -> None:
+    """Add quantiles to items, by steps of Newton's method on the distribution of their nodes."""
     import ibis
 
     meta = described(fit)[0]
-    family, probs = prior_table.FAMILIES[meta["family"]], np.array([*levels] or [0.5])
-    level_table = _small_table(soc_number=np.arange(len(probs)), soc_level=probs)
-    xp.rows = xp.rows.cross_join(level_table)  # which needs a row though no quantile is asked for
+    family, numbers = prior_table.FAMILIES[meta["family"]], np.arange(len(levels))
+    xp.rows = xp.rows.cross_join(_small_table(soc_number=numbers, soc_level=np.array(levels)))
     shares = xp["level"], xp["p_zero"], xp["below"]
     start = prior_table.start(family, xp["mean"], xp["variance"], shares, xp)
-    xp.add(gap=ibis.literal(0.0), **dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
+    xp.add(**dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
     averages = ["mean", "variance", "p_zero"]
     state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]
-    steps = _MIXTURE_STEPS if meta["mixture"] else _STEPS
-    for _ in range(steps if len(levels) else 0):
+    for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
         pairs = _Sheet(nodes.inner_join(xp.only(*state), xp.keys), xp.keys, xp.engine)
         law = family.law(pairs["a"], pairs["b"], pairs["q"], pairs)
         p, density = ((pairs["weight"] * values).sum() for values in law)
@@ -390,5 +395,3 @@ def _with_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -
         name = f"soc_{prior_table.quantile_name(level)}"
         columns[name] = xp["theta"].max(where=xp["number"] == k)
     xp.rows = xp.rows.group_by(xp.keys).aggregate(**columns)
-    mean, variance = prior_table.with_zeros(xp["mean"], xp["variance"], xp["p_zero"])
-    return xp.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()).rows

@@ -107,15 +107,15 @@ def compared(kind: str, law: Law, n: int, seed: int) -> dict[str, float]:
         frame = pd.DataFrame({"t": t, "y": y, "N": size, "theta": theta})
         items = soc.PoissonItems(frame, score="t", count="y", exposure="N")
         prior = soc.GammaMixture()
-    found = fit(summarize(items, joint=True, on_leakage="ignore"), prior)
-    scored = soc.item_posteriors(found, items, quantiles=(0.05, 0.95), progress=False)
+    fitted = fit(summarize(items, joint=True, on_leakage="ignore"), prior)
+    scored = soc.item_posteriors(fitted, items, quantiles=(0.05, 0.95), progress=False)
     errors = {name: float(((mean - theta) ** 2).mean()) for name, mean in estimates.items()}
     ours = float(((scored["theta_mean"].to_numpy() - theta) ** 2).mean())
     return {
         "ours": ours,
         **errors,
         "covered": items_covered(scored, theta).mean(),
-        **quality(found),
+        **quality(fitted),
     }
 
 
