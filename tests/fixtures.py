@@ -13,6 +13,7 @@ import ibis
 import polars as pl
 import pytest
 
+import soc_pymc as soc
 from tests import postgres
 from tests.examples import CASES, CROSSED, Example, part_of
 
@@ -87,7 +88,7 @@ small_fit = part_of("gamma", "fit")
 
 @pytest.fixture(autouse=True)
 def names_of_docstrings(request):
-    """Gives the examples in docstrings `items`, `stats` and `fit`: those of the Gamma example."""
+    """Gives examples in docstrings the Gamma example's `items`, `stats`, `fit` and prior.json."""
     if isinstance(request.node, pytest.DoctestItem):
         names = request.node.dtest.globs
         text = "".join(example.source for example in request.node.dtest.examples)
@@ -96,6 +97,9 @@ def names_of_docstrings(request):
         for name, make in (makers | {"fit": lambda: gamma.fit}).items():
             if name in text:
                 names[name] = make()
+        if "prior.json" in text:
+            request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))
+            soc.export_prior(gamma.fit, "prior.json")
 
 
 @pytest.fixture(scope="session")

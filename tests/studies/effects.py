@@ -125,7 +125,7 @@ def main() -> None:
     for kind, laws in {"values": VALUES, "counts": COUNTS}.items():
         rows = {}
         for name, law in list(laws.items())[: chosen.truths]:
-            for n, seeds in zip(chosen.items, chosen.seeds, strict=False):
+            for n, seeds in zip(chosen.items, chosen.seeds, strict=True):
                 runs = pd.DataFrame([compared(kind, law, n, 100 + k) for k in range(seeds)])
                 mean = runs.astype(float).mean()
                 rows[name, n] = {
