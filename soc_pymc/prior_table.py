@@ -35,7 +35,8 @@ ARRAYS = SimpleNamespace(
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
-# the description of a table, and a function from a group's label to columns of its nodes, by cell
+# the description of a table, and a function from a group's label, and cells that will be read, to
+# columns of its nodes, by cell
 PriorTable = namedtuple("PriorTable", "meta nodes")
 Items = namedtuple("Items", "score outcome size prior_size group")  # arrays (n,), or None
 Posteriors = namedtuple("Posteriors", "weight a b zero averages flagged")  # as in `nodes_given`
@@ -199,7 +200,9 @@ def by_group(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
     starts = meta["cells"] // len(labels) * np.arange(1, len(labels))
     ends = np.searchsorted(columns["cell"], starts)
     parts = {name: np.split(values, ends) for name, values in columns.items()}
-    return PriorTable(meta, lambda label: {k: v[labels.index(label)] for k, v in parts.items()})
+    return PriorTable(
+        meta, lambda label, cells: {k: v[labels.index(label)] for k, v in parts.items()}
+    )
 
 
 def quantile_name(prob: float) -> str:
@@ -286,11 +289,14 @@ def posterior_nodes(table: PriorTable, items: Items) -> Iterator[tuple[Any, Post
     if bad := np.sum(~((t > low) & (t < high) | np.isin(t, meta["atoms"]))):
         place = f"above {low:g} and below {high:g}, as the {scale} scale needs them"
         raise ValueError(f"{bad} of {len(t)} scores are not {place}")
-    labels, code = np.unique([""] if items.group is None else items.group, return_inverse=True)
-    parts = [table.nodes(label) for label in labels]
+    cell, x, w = places(meta, t, items.prior_size, ARRAYS)
+    labels: Any = [""]
+    code = np.zeros(len(t), dtype=np.int64)
+    if items.group is not None:
+        labels, code = np.unique(items.group, return_inverse=True)
+    parts = [table.nodes(label, cell[code == k]) for k, label in enumerate(labels)]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     begin = np.flatnonzero(columns["node"] == 0)  # of the nodes of a cell
-    cell, x, w = places(meta, t, items.prior_size, ARRAYS)
     cell = cell + len(begin) // len(labels) * code
     number = np.diff(begin, append=len(columns["node"]))[cell]
     # a mixture's items of similar outcomes share the components that count

@@ -1,4 +1,4 @@
-"""Special functions that SciPy lacks, or that take it ten times as long, and Gauss rules of draws.
+"""Special functions that SciPy lacks, or that take it ten times as long.
 
 Differences of log Gamma functions cancel. Loader's saddle-point form (2000) of probabilities has
 terms that do not: deviances, and the remainders of Stirling's formula.
@@ -8,7 +8,6 @@ import math
 
 import numba
 import numpy as np
-from numpy.polynomial.polynomial import polyvander
 from scipy import special
 
 from .._lib.arrays import Floats
@@ -23,7 +22,6 @@ _SINGLE = 256  # numbers of successes whose probabilities are added up at the di
 _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 _SDS, _TAILS = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
 _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
-_ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 _TYPES = [] if numba.config.DISABLE_JIT else ["float64(float64, float64, float64)"]
@@ -205,38 +203,3 @@ def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     large = np.minimum(a, b) > _LARGE
     tail = _beta_tail(x, complement, np.where(large, 1.0, a), np.where(large, 1.0, b))
     return np.where(large, special.betaincc(a, b, x), tail) if large.any() else np.asarray(tail)
-
-
-# --- Gauss rules: few nodes with the moments of draws ---------------------------------------------
-
-
-def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
-    """Weights and both curves, (n, 3, K^2), of K nodes a curve for draws (n, draws).
-
-    Averages are exact for polynomials of degree 2K - 1 in the first curve, and for products of
-    degree K - 1 in each. Weights sum to 1 and may be negative.
-    """
-    centre, level = (curve.mean(axis=1, keepdims=True) for curve in (location, dispersion))
-    x, sd = _standardised(location - centre, np.abs(location).max(axis=1, keepdims=True))
-    z = dispersion - level
-    slope = (x * z).mean(axis=1, keepdims=True)
-    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))  # a logarithm
-    (node_x, lagrange_x), (node_z, lagrange_z) = _nodes(x, number), _nodes(z, number)
-    weight = lagrange_x.swapaxes(1, 2) @ lagrange_z
-    locations = np.broadcast_to((centre + sd * node_x)[:, :, None], weight.shape)
-    dispersions = (level + slope * node_x)[:, :, None] + (remaining_sd * node_z)[:, None]
-    return np.stack([weight, locations, dispersions], axis=1).reshape(len(x), 3, number**2)
-
-
-def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
-    """Centred draws over their sd, and this sd, (n, 1): 0 if it is rounding of a `size`."""
-    sd = np.sqrt((x * x).mean(axis=1, keepdims=True))
-    sd = np.where(sd <= _ROUNDING * size, 0.0, sd)
-    return np.divide(x, sd, out=np.zeros_like(x), where=sd > 0.0), sd
-
-
-def _nodes(x: Floats, number: int) -> tuple[Floats, Floats]:
-    """Gauss nodes (n, number) of draws, and Lagrange's polynomials there, (n, draws, number)."""
-    basis = np.linalg.qr(polyvander(x, number - 1))[0]  # orthonormal polynomials
-    nodes, vectors = np.linalg.eigh(basis.swapaxes(1, 2) @ (x[:, :, None] * basis))
-    return nodes, basis @ (vectors * vectors[:, :1])
