@@ -145,7 +145,8 @@ class Fit:
     @property
     def one_score(self) -> bool:
         """True if all items have one score, or none."""
-        return self.data["posterior"].sizes.get("mean_knot", 0) == 1 and not self.atoms
+        bins = self.data["constant_data"]
+        return bool(bins["score_min"].min() == bins["score_max"].max())
 
     @property
     def one_draw(self) -> bool:
