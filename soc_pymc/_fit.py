@@ -13,7 +13,7 @@ import pymc as pm
 from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, SocError, warn_user
 from ._lib.progress import phase
-from ._model.rows import CLASS
+from ._model.rows import sizes_vary
 from .checks._check import check
 from .checks.advice import as_code
 from .checks.comparison import doubtful, elpd_table, left_out, warn_of_clusters
@@ -136,8 +136,9 @@ def _compare(
     """Add the term in exposure, and mixtures if the check asks for them; compare all."""
     [plain] = fits.values()
     family = family_of(plain.prior)
-    sizes = stats.cells("joint")[family.rows.size_cell] >> CLASS
-    terms: list[dict[str, Spline]] = [{}, {"exposure": Spline()}][: 2 if np.ptp(sizes) else 1]
+    terms: list[dict[str, Spline]] = [{}]
+    if sizes_vary(stats, family):
+        terms.append({"exposure": Spline()})
     for term in terms[1:]:
         add(family.prior(**term))
     table = _table(results)

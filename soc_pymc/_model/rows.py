@@ -169,6 +169,14 @@ def _common_sizes(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
     return common.loc[one_size.to_numpy() & far_more].reset_index()
 
 
+def sizes_vary(stats: Statistics, family: Family) -> bool:
+    """Return True if items that say something of theta have sizes of several classes."""
+    table = stats.table("joint")
+    cell = table[family.rows.size_cell]
+    informative = (table["n"] > 0) & (cell != ZERO_EXPOSURE)
+    return bool(np.ptp(cell[informative] >> CLASS))
+
+
 def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:
     """A table of cells with a column ``row``: joint cells, or any if rows have no classes."""
     table = rows.keys.table(stats, name)
