@@ -10,11 +10,13 @@ import xarray as xr
 from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from .._lib.reprs import short
 from ..data.statistics import STATISTICS, Statistics
-from ..families.family import FAMILIES, Family, family_of_kind
+from ..families.family import FAMILIES, Family, family_of_kind, reads_joint
 from ..families.priors import Prior
 from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, find_pilot
+from .rows import rows_of
 from .terms import Curve, LevelTerms
 from .variables import (
     Coefficients,
@@ -91,6 +93,8 @@ def check_prior(prior: Any, stats: Statistics) -> None:
             f"prior=soc.{type(prior).__name__}(...) is not for these statistics of "
             f"{stats.kind} items: use soc.{instead.__name__}(...)"
         )
+    if reads_joint(prior):  # one row tells whether any item informs more than the mean
+        rows_of(stats, family, most_bins=1)[1].refuse_mean_only(f"soc.{short(prior)}")
 
 
 def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
@@ -105,7 +109,6 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     refusal = "groups cannot be fitted in minibatches: leave VI(batch=) out" if pilot.levels else ""
     likelihood: Any = None, pilot.data, mean.axis.inverse(mean.position), names, refusal
     if prior.gridded:
-        pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
         mixture, laplace = place_mixture(stats, family, prior, pilot)
         parts = (Coefficients(mixture.designs[0], laplace, mixture.outputs),)
         merged = "a mixture, or with zero=True, where bins are merged"
