@@ -89,16 +89,22 @@ class MixtureCells:
         slope = np.moveaxis(slope, 2, 0)
         return value.T.reshape(predictors.shape[:-1]), slope.reshape(predictors.shape)
 
-    def by_draw(self, predictors: Floats) -> tuple[Floats, Floats]:
-        """Sums (draws,) over all rows at predictors (draws, rows, P), and slopes in these.
+    def sums(self, predictors: Floats) -> Floats:
+        """Sums (draws,) over all rows at predictors (rows P, draws).
 
         Curves within what the components can represent are likelier than others.
         """
-        value, slope = self.log_marginals(predictors)
-        excess = self.forms.bounds.excess(predictors[..., 0], predictors[..., 1])
+        return self.sums_and_slopes(predictors)[0]
+
+    def sums_and_slopes(self, predictors: Floats) -> tuple[Floats, Floats]:
+        """`sums`, and slopes in the predictors (rows P, draws)."""
+        by_row = predictors.T.reshape(predictors.shape[1], len(self.constant), -1)
+        value, slope = self.log_marginals(by_row)
+        excess = self.forms.bounds.excess(by_row[..., 0], by_row[..., 1])
         slope[..., 0] -= excess[0] / BEYOND**2 / self.forms.bounds.unit
         slope[..., 1] -= excess[1] / BEYOND**2
-        return value.sum(axis=1) + self.within_bounds(predictors), slope
+        total = value.sum(axis=1) + self.within_bounds(by_row)
+        return total, slope.reshape(predictors.shape[::-1]).T
 
     def within_bounds(self, predictors: Floats) -> Floats:
         """Log density (draws,) of curves beyond what the components can represent."""

@@ -7,12 +7,13 @@ import numpy as np
 from .._lib.arrays import Bools, Floats, Ints
 from .row_sums import RowSums
 
-_DEGREE = 6  # in each curve: (_DEGREE + 1)^2 values at Chebyshev's nodes give all coefficients
+# in each curve, the lowest first: (degree + 1)^2 values at Chebyshev nodes give all coefficients
+_DEGREES = 4, 6, 9, 13
 _ERROR = 1e-3  # nats, allowed for all rows together as independent errors
 _TESTS = 12  # random points of a row where the error is measured
 _AT_ONCE = 1 << 16  # powers of one variable at once: half a MB
-# values from which compiled code, which is three times as fast, makes up for its loading
-_COMPILED_FROM = 500_000
+# from here on compiled code, which is three times as fast, makes up for its loading
+_COMPILED_ROWS, _COMPILED_VALUES = 5_000, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Surrogates:
     ) -> tuple[Floats, Bools]:
         results = np.empty((number, *location.shape))
         outside = np.empty(location.shape, dtype=np.bool_)
-        if location.size >= _COMPILED_FROM:
+        if len(location) >= _COMPILED_ROWS or location.size >= _COMPILED_VALUES:
             from .row_polynomial_kernel import fill
 
             polynomials = self.centre, self.reach, self.coefficients, self.degree
@@ -91,7 +92,7 @@ def make_surrogates(
     low: Floats,
     high: Floats,
     allowed: float = _ERROR,
-    degrees: tuple[int, ...] = (_DEGREE,),
+    degrees: tuple[int, ...] = _DEGREES,
 ) -> Surrogates:
     """Polynomials over boxes (2, rows) of the first of `degrees` whose error is allowed."""
     centre, reach = 0.5 * (low + high), 0.5 * (high - low)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import numpy as np
 import xarray as xr
@@ -11,17 +13,18 @@ from scipy import sparse
 from .._lib.arrays import Floats, Ints
 from .._model.coordinates import Space
 from .._model.problem import Problem
+from ..families.mixture_rows import MixtureCells
 from ..families.row_polynomials import Surrogates, make_surrogates
 from ..families.row_sums import RowSums
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
-# predictors of rows (draws, rows) -> sums of log likelihoods (draws,), and slopes in predictors
-Likelihood = Callable[..., tuple[Floats, ...]]
+Values = Callable[[Floats], Floats]
+"""Coordinates (draws, dim) -> log density (draws,)."""
 
 SAMPLED = ("chain", "draw")
 CHUNK = 1000  # draws evaluated at once, fewer with many bins
-_MOST_VALUES = 2_500_000  # size of a matrix of draws by bins: 20 MB
+_MOST_VALUES = 400_000  # size of a matrix of bins by draws: 3 MB
 _PROBES = 250  # draws that show how far the curves reach
 _WIDE = 1.5  # factor on the posterior sd for the polynomials' range
 
@@ -31,8 +34,9 @@ class Densities:
     """The log density of a problem's parameters, with levels that are integrated out or without."""
 
     bound: Evaluate  # smooth: for the evidence bound and gradients
-    weights: Evaluate  # for importance weights: estimates with fresh noise, or the same
+    weights: Values  # for importance weights
     draws: Callable[[Floats], xr.Dataset]  # from coordinates (draws, dim)
+    noisy: bool = False  # True if `weights` are estimates with fresh noise, which `bound` has not
     # effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
     # still have a good k, and their weights do not widen it enough
     fewest: float = 0.5
@@ -40,50 +44,48 @@ class Densities:
 
     def gap(self, rows: Floats) -> Floats | float:
         """Excess of the weights' log density over the bound's."""
-        if self.weights is self.bound:
-            return 0.0
-        return np.asarray(self.weights(rows)[0] - self.bound(rows)[0])
+        return self.weights(rows) - self.bound(rows)[0] if self.noisy else 0.0
 
 
-def near_density(built: Problem) -> Evaluate:
+def near_densities(built: Problem) -> Densities:
     """The log density to about 1e-3 nats: polynomials stand for rows over the curves' range."""
+    space, rows = built.space, _rows_of(built)
     chunk = max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
     designs = [part.at_rows for part in built.coordinates.parts]
-    if built.mixture:  # its few cells are summed exactly
-        number = len(built.score)
 
-        def by_draw(predictors: Floats) -> tuple[Floats, Floats]:
-            by_row = predictors.reshape(len(predictors), number, -1)
-            value, slopes = built.data.by_draw(by_row)
-            return value, slopes.reshape(predictors.shape)
+    def predictors(coefficients: Sequence[Floats]) -> list[Floats]:
+        return [x @ values.T for values, x in zip(coefficients, designs, strict=True)]
 
-        return with_likelihood(built.space, designs, by_draw, chunk)
-    start = built.space.start
-    draws = np.random.default_rng(0).normal(start, _WIDE, (_PROBES, len(start)))
-    coefficients = built.space.at(draws).coefficients
-    lows, highs = [], []
-    for values, design in zip(coefficients, designs, strict=True):
-        parts = [values[i : i + chunk] @ design.T for i in range(0, _PROBES, chunk)]
-        lows.append(np.min([part.min(axis=0) for part in parts], axis=0))
-        highs.append(np.max([part.max(axis=0) for part in parts], axis=0))
-    surrogates = make_surrogates(built.data, np.array(lows), np.array(highs))
-    near = NearRows(built.data, surrogates)
-    return with_likelihood(built.space, designs, near.by_draw, chunk)
-
-
-def with_likelihood(
-    space: Space, designs: Sequence[Floats], likelihood: Likelihood, chunk: int
-) -> Evaluate:
-    """Sum of the parameters' log density and a likelihood of rows with these designs (rows, k)."""
-
-    def evaluate(rows: Floats) -> tuple[Floats, Floats]:
-        point = space.at(rows)
-        pairs = zip(point.coefficients, designs, strict=True)
-        value, *slopes = likelihood(*(values @ design.T for values, design in pairs))
-        by_coefficients = [x @ design for x, design in zip(slopes, designs, strict=True)]
+    def bound(coordinates: Floats) -> tuple[Floats, Floats]:
+        point = space.at(coordinates)
+        value, *slopes = rows.sums_and_slopes(*predictors(point.coefficients))
+        by_coefficients = [slope.T @ x for slope, x in zip(slopes, designs, strict=True)]
         return point.log_density + value, point.gradient(by_coefficients)
 
-    return finite(evaluate, chunk)
+    def weights(coordinates: Floats) -> Floats:
+        point = space.at(coordinates)
+        return point.log_density + rows.sums(*predictors(point.coefficients))
+
+    draws = partial(posterior_draws, space)
+    return Densities(finite(bound, chunk), finite_values(weights, chunk), draws)
+
+
+def _rows_of(built: Problem) -> "NearRows | MixtureCells":
+    """The likelihood's rows; a mixture's few cells are summed exactly."""
+    if built.mixture:
+        return cast(MixtureCells, built.data)
+    start = built.space.start
+    draws = np.random.default_rng(0).normal(start, _WIDE, (_PROBES, len(start)))
+    step = max(10, _MOST_VALUES // len(built.score))
+    ends = []
+    for values, part in zip(
+        built.space.at(draws).coefficients, built.coordinates.parts, strict=True
+    ):
+        curves = [values[i : i + step] @ part.at_rows.T for i in range(0, _PROBES, step)]
+        low = np.min([curve.min(axis=0) for curve in curves], axis=0)
+        ends.append((low, np.max([curve.max(axis=0) for curve in curves], axis=0)))
+    low, high = np.array(ends).swapaxes(0, 1)
+    return NearRows(built.data, make_surrogates(built.data, low, high))
 
 
 def finite(function: Evaluate, chunk: int = CHUNK) -> Evaluate:
@@ -96,6 +98,18 @@ def finite(function: Evaluate, chunk: int = CHUNK) -> Evaluate:
         gradient = np.concatenate([part[1] for part in parts])
         good = np.isfinite(logp) & np.isfinite(gradient).all(axis=1)
         return np.where(good, logp, -np.inf), gradient
+
+    return evaluate
+
+
+def finite_values(function: Values, chunk: int) -> Values:
+    """`finite` for values without gradients."""
+
+    def evaluate(rows: Floats) -> Floats:
+        with np.errstate(all="ignore"):
+            parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
+        logp = np.concatenate(parts)
+        return np.where(np.isfinite(logp), logp, -np.inf)
 
     return evaluate
 
@@ -221,8 +235,13 @@ class NearRows:
             pair = location[rows, draws][None], dispersion[rows, draws][None]
             results[:, rows, draws] = np.reshape(function(*pair, rows), (len(results), -1))
 
-    def by_draw(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats, Floats]:
-        """Sums (draws,) over all rows at both parameters (draws, rows), and their slopes."""
-        rows = np.ascontiguousarray(location.T), np.ascontiguousarray(dispersion.T)
-        value, (by_first, by_second) = self.values_and_slopes(*rows)
-        return value.sum(axis=0), by_first.T, by_second.T
+    def sums(self, location: Floats, dispersion: Floats) -> Floats:
+        """Sums (draws,) over all rows at both parameters (rows, draws)."""
+        return np.asarray(self.values(location, dispersion).sum(axis=0))
+
+    def sums_and_slopes(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Sums (draws,) over all rows at both parameters (rows, draws), and slopes in these."""
+        value, (by_first, by_second) = self.values_and_slopes(location, dispersion)
+        return value.sum(axis=0), by_first, by_second

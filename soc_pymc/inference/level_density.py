@@ -15,7 +15,7 @@ from .._lib.arrays import Floats
 from .._model.coordinates import Point
 from .._model.problem import Problem
 from ..families.row_polynomials import make_surrogates
-from .density import Densities, Evaluate, NearRows, finite, posterior_draws
+from .density import Densities, Evaluate, NearRows, Values, finite, finite_values, posterior_draws
 from .level_kernel import solve
 
 _MOST_PAIRS, _MOST_ROWS = 16, 50_000  # pairs for weights and draws, and rows times pairs
@@ -107,7 +107,7 @@ class LevelDensity:
 
     def densities(self) -> Densities:
         """The densities of the shared parameters."""
-        return Densities(self.bound(), self.weights(), self.draws, fewest=0.05, effective=2.0)
+        return Densities(self.bound(), self.weights(), self.draws, True, 0.05, 2.0)
 
     def bound(self) -> Evaluate:
         """Value and gradient with the same noise for all draws."""
@@ -156,16 +156,16 @@ class LevelDensity:
         by_tau += (by_move * moves + (by_move + of_pairs) * (moves - proposed.prior_noise)).sum(2)
         return tau * by_mean, (by_tau - 1.0 + variance).sum(axis=0)
 
-    def weights(self) -> Evaluate:
-        """Value with fresh noise for every draw; gradients are not computed, but 0."""
+    def weights(self) -> Values:
+        """Value with fresh noise for every draw."""
 
-        def part(rows: Floats) -> tuple[Floats, Floats]:
+        def part(rows: Floats) -> Floats:
             proposed, log_prior = self._fresh(rows, self._pairs)
             log_weight = self._log_weights(proposed, self._near.values(*self._curves(proposed)))
             total = np.logaddexp.reduce(log_weight, axis=1) - np.log(log_weight.shape[1])
-            return log_prior + total.sum(axis=0), np.zeros_like(rows)
+            return np.asarray(log_prior + total.sum(axis=0))
 
-        return finite(part, self._chunk(self._pairs))
+        return finite_values(part, self._chunk(self._pairs))
 
     def draws(self, rows: Floats) -> xr.Dataset:
         """Draws with the levels' curves, chosen among proposals by importance weights."""

@@ -5,8 +5,9 @@ bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so tha
 maximum. Importance weights show how good the result is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,7 @@ from .density import (
     Densities,
     Evaluate,
     minibatch_density,
-    near_density,
-    posterior_draws,
+    near_densities,
     systematic,
 )
 from .fit_tree import in_chains
@@ -170,9 +170,8 @@ def run_variational(
         counted = _counted(evaluate, shown)
         gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
     with phase("fit: draws and Pareto k", unit="evaluations", enabled=progress) as shown:
-        bound, by_draw = _counted(densities.bound, shown), densities.weights
-        by_draw = bound if by_draw is densities.bound else _counted(by_draw, shown)
-        densities = replace(densities, bound=bound, weights=by_draw)
+        bound = _counted(densities.bound, shown)
+        densities = replace(densities, bound=bound, weights=_counted(densities.weights, shown))
         weighed = _weighed_draws(densities, *gaussian, method.draws, rng)
         draws, words = _repaired(densities, weighed, max(method.draws, _FEWEST_DRAWS), rng)
         numbers = chosen(draws.log_weight, method.draws, rng)
@@ -203,8 +202,7 @@ def run_variational(
 def _densities(built: Problem, rng: np.random.Generator, draws: int) -> Densities:
     """The densities of a problem; `rng` is for the noise of levels."""
     if not built.pilot.levels:
-        near = near_density(built)
-        return Densities(near, near, partial(posterior_draws, built.space))
+        return near_densities(built)
     from .level_density import LevelDensity  # which loads Numba
 
     knots = sum(len(curve.basis.knots) for curve in built.pilot.curves)
@@ -217,10 +215,12 @@ def _densities(built: Problem, rng: np.random.Generator, draws: int) -> Densitie
     return LevelDensity(built, rng).densities()
 
 
-def _counted(evaluate: Evaluate, shown: Phase) -> Evaluate:
+def _counted[Result](
+    evaluate: Callable[[Floats], Result], shown: Phase
+) -> Callable[[Floats], Result]:
     """A density that reports its evaluations as progress."""
 
-    def counted(rows: Floats) -> tuple[Floats, Floats]:
+    def counted(rows: Floats) -> Result:
         shown.advance()
         return evaluate(rows)
 
@@ -276,7 +276,7 @@ def _weighed_draws(
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
         fresh = rng.normal(size=(number - len(noise), len(location)))
-        weight = densities.weights(location + fresh @ factor.T)[0] + 0.5 * (fresh**2).sum(axis=1)
+        weight = densities.weights(location + fresh @ factor.T) + 0.5 * (fresh**2).sum(axis=1)
         noise, log_weight = np.concatenate([noise, fresh]), np.concatenate([log_weight, weight])
         _, k, ess = importance(log_weight)
         if ess < densities.fewest:  # draws will be annealed
