@@ -132,9 +132,9 @@ def _hazard(z):
 def pymc_density(model, points):
     """Returns a PyMC model's log density at points of its value variables, and gradients."""
     start = DictToArrayBijection.map(model.initial_point())
-    outputs = [model.logp(), pt.concatenate([x.ravel() for x in model.dlogp()])]
-    inputs = model.value_vars
-    function = pytensor.function(inputs, outputs, mode="FAST_COMPILE")
+    outputs = [model.logp(), *pt.grad(model.logp(), model.value_vars)]
+    function = pytensor.function(model.value_vars, outputs, mode="FAST_COMPILE")
     parts = (DictToArrayBijection.rmap(start._replace(data=point)) for point in points)
-    values = [function(*part.values()) for part in parts]
-    return tuple(np.array(x) for x in zip(*values, strict=True))
+    results = [function(*part.values()) for part in parts]
+    values = np.array([value for value, *_ in results])
+    return values, np.array([np.concatenate(list(map(np.ravel, x[1:]))) for x in results])
