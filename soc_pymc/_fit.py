@@ -4,11 +4,10 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
-import pymc as pm
 
 from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, SocError, warn_user
@@ -26,6 +25,9 @@ from .inference import fitting
 from .inference.methods import Method
 from .inference.results import Fit
 
+if TYPE_CHECKING:
+    import pymc as pm
+
 _FEW = 0.01  # share of cells with a large Pareto k, beyond which leave-one-out is not trusted
 _NEAR = 2.0  # standard errors below the best
 _COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
@@ -36,7 +38,7 @@ def fit(
     prior: Prior | Literal["auto"] | None = None,
     method: Method | None = None,
     *,
-    model: pm.Model | None = None,
+    model: "pm.Model | None" = None,
     progress: bool | None = None,
 ) -> Fit:
     """Fit the hierarchical model to statistics.

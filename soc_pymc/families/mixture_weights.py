@@ -107,6 +107,14 @@ class Bounds(NamedTuple):
         """Both curves (..., n) relative to the pilot's mean curve and unit."""
         return (mean_curve - self.mean_curve) / self.unit, spread_curve - 2.0 * np.log(self.unit)
 
+    def excess(self, mean_curve: Any, spread_curve: Any, xp: Any = np) -> tuple[Any, Any]:
+        """Relative curves (..., n) less the nearest that the components can represent."""
+        mean, spread = self.relative(mean_curve, spread_curve)
+        low, high = np.fmax(self.low, -np.inf), np.fmin(self.high, np.inf)  # NaN: unbounded
+        # not clip, which PyTensor's interpreter applies slowly
+        nearest = xp.minimum(xp.maximum(mean, -self.farthest), self.farthest)
+        return mean - nearest, spread - xp.minimum(xp.maximum(spread, low), high)
+
     def bent(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
         """Relative curves (2, ..., n) as the components can represent them, and derivatives."""
         mean_curve, spread_curve = self.relative(mean_curve, spread_curve)
