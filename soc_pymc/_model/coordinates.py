@@ -319,7 +319,9 @@ class Point(NamedTuple):
 class Space(Protocol):
     """Parameters of a model as functions of one vector of coordinates."""
 
-    labels: Mapping[str, Any]  # of dims
+    @property
+    def labels(self) -> Mapping[str, Any]:
+        """Labels by dim."""
 
     @property
     def start(self) -> Floats:
@@ -327,7 +329,7 @@ class Space(Protocol):
 
     @property
     def dims(self) -> Mapping[str, tuple[str, ...]]:
-        """Dims of all variables of the posterior by name: parameters, then what follows from them."""
+        """Dims of all variables of the posterior by name, first those of parameters."""
 
     @property
     def constants(self) -> Mapping[str, tuple[tuple[str, ...], Any]]:

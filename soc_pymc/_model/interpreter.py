@@ -54,7 +54,9 @@ class ModelSpace:
         self.start = np.concatenate([np.ravel(part) for part in point]).astype(float)
         self._variables = [model.rvs_to_values[v] for v in model.free_RVs]
         self._shapes = [np.shape(part) for part in point]
-        self.labels = {k: np.asarray(x) for k, x in model.coords.items() if x is not None}
+        self.labels: Mapping[str, Any] = {
+            str(dim): np.asarray(x) for dim, x in model.coords.items() if x is not None
+        }
 
     def batched(self, outputs: Any) -> tuple[Any, Any]:
         """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
@@ -92,21 +94,22 @@ class ModelSpace:
         return reduce(add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors))
 
     def at(self, coordinates: Floats) -> Point:
-        """Return all parameters at coordinates; a scale that underflows has density NaN."""
+        """Return all parameters at coordinates; where a scale underflows, the density is NaN."""
         forward, backward = self._functions
-        draws = len(coordinates)
+        draws, empty = len(coordinates), np.empty((len(coordinates), 0))
         try:
             *coefficients, log_density = forward(coordinates)
         except ParameterValueError:
             if draws > 1:
                 return _joined([self.at(row[None]) for row in coordinates])
-            coefficients = [np.zeros((1, part.at_rows.shape[1])) for part in self._problem.coordinates.parts]
-            return Point(coefficients, np.empty((1, 0)), np.array([np.nan]), lambda _: np.zeros_like(coordinates))
+            sizes = [part.at_rows.shape[1] for part in self._problem.coordinates.parts]
+            unknown = np.full(1, np.nan)
+            return Point([np.zeros((1, k)) for k in sizes], empty, unknown, lambda _: coordinates)
 
         def gradient(by_coefficients: Sequence[Floats]) -> Floats:
             return np.asarray(backward(coordinates, *by_coefficients))
 
-        return Point(coefficients, np.empty((draws, 0)), log_density, gradient)
+        return Point(coefficients, empty, log_density, gradient)
 
     @cached_property
     def dims(self) -> dict[str, tuple[str, ...]]:

@@ -207,7 +207,8 @@ def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Data
         if curve.levels:
             drawn |= _of_levels(curve, curve.levels, drawn[curve.variable][1], rng)
     prior = xr.Dataset({x: (("chain", "draw", *dims), v[None]) for x, (dims, v) in drawn.items()})
-    coords = {dim: np.asarray(built.coordinates.labels.get(dim, ())) for dim in prior.dims}
+    labels = built.coordinates.labels
+    coords = {dim: np.asarray(labels.get(str(dim), ())) for dim in prior.dims}
     coords |= {"chain": np.zeros(1, dtype=int), "draw": np.arange(draws)}
     return prior.assign_coords({dim: labels for dim, labels in coords.items() if len(labels)})
 

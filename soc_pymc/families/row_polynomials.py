@@ -34,9 +34,7 @@ class Surrogates:
         """Values, and slopes in both parameters, (3, rows, draws); and where these are outside."""
         return self._evaluated(location, dispersion, 3)
 
-    def _evaluated(
-        self, location: Floats, dispersion: Floats, number: int
-    ) -> tuple[Floats, Bools]:
+    def _evaluated(self, location: Floats, dispersion: Floats, number: int) -> tuple[Floats, Bools]:
         results = np.empty((number, *location.shape))
         outside = np.empty(location.shape, dtype=np.bool_)
         if len(location) >= _COMPILED_ROWS or location.size >= _COMPILED_VALUES:

@@ -16,7 +16,7 @@ from .._model.coordinates import Space
 from .._model.problem import Problem, prior_draws
 from ..data.statistics import Statistics
 from ..families.mixture_rows import WITHIN_BOUNDS
-from .density import CHUNK, SAMPLED
+from .density import CHUNK, SAMPLED, with_labels
 
 _PRIOR_DRAWS, _FEW = 500, 100  # of parameters, and of outcomes at least
 _CHUNK = 50  # draws evaluated at once
@@ -102,10 +102,9 @@ def arviz_groups(
 ) -> dict[str, xr.Dataset]:
     """Densities, prior and predictive draws, and totals of the likelihood's rows, by group."""
     prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(seed))
-    rows, labels = _row_values(built), built.space.labels
+    rows = _row_values(built)
     # `pm.sample_posterior_predictive` compares the data that parameters depend on
-    constant = xr.Dataset(dict(built.space.constants))
-    constant = constant.assign_coords({d: labels[d] for d in constant.dims if d in labels})
+    constant = with_labels(built.space, xr.Dataset(dict(built.space.constants)))
     groups = {"prior": prior, "constant_data": constant}
     n, dim, name = stats.data["n"].to_numpy(), "bin", built.observed
     if built.mixture or not np.array_equal(built.pilot.rows.n, n[n > 0]):  # rows are not bins

@@ -124,8 +124,13 @@ def posterior_draws(space: Space, rows: Floats) -> xr.Dataset:
 def labelled(space: Space, values: dict[str, Floats]) -> xr.Dataset:
     """Draws (chain, draw, ...) of a space's variables as a dataset."""
     variables = {name: ((*SAMPLED, *space.dims[name]), x) for name, x in values.items()}
-    data = xr.Dataset(variables)
-    return data.assign_coords({dim: space.labels[dim] for dim in data.dims if dim in space.labels})
+    return with_labels(space, xr.Dataset(variables))
+
+
+def with_labels(space: Space, data: xr.Dataset) -> xr.Dataset:
+    """A dataset with the labels of its dims that a space knows."""
+    dims = map(str, data.dims)
+    return data.assign_coords({dim: space.labels[dim] for dim in dims if dim in space.labels})
 
 
 # --- minibatches of bins --------------------------------------------------------------------------

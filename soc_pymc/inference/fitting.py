@@ -2,7 +2,6 @@
 
 import logging
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,12 +86,12 @@ def _run(
             )
         with phase("fit: five steps", enabled=progress):
             return run_five_steps(stats, prior, method)
-    nuts = isinstance(method, NUTS)
     with phase("fit: pilot and model", enabled=progress):
-        built = problem.build(stats, prior, full=nuts or model is not None)
+        full = isinstance(method, NUTS) or model is not None
+        built = problem.build(stats, prior, full=full)
         if model is not None:  # in the coordinates of the same Laplace start
             built = problem.extended(built, model)
-    if nuts:
+    if isinstance(method, NUTS):
         from .sampling import run_nuts
 
         groups, verdict = run_nuts(built, method, progress)

@@ -45,7 +45,9 @@ def begin():
 
 term = soc.Spline()
 """
-FIT = "source, stats = summarized({n}{groups}); began = begin(); soc.fit(stats, {prior}); done(began)"
+FIT = (
+    "source, stats = summarized({n}{groups}); began = begin(); soc.fit(stats, {prior}); done(began)"
+)
 SECOND = (
     "source, stats = summarized({n}); soc.fit(stats, {prior}); began = begin();"
     "soc.fit(stats, {prior}); done(began)"
