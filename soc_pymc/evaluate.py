@@ -46,7 +46,7 @@ _FINDINGS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
     """Items whose outcomes were divided in two, with columns named by role in the same order."""
 

@@ -25,7 +25,7 @@ from .variables import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """A model with further inputs of inference and the fit."""
 

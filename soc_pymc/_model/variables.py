@@ -167,7 +167,7 @@ def add_scale(name: str, prior_scale: float, precision: Floats, pull: Floats) ->
 # --- coefficients ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Coefficients:
     """Coefficients of one design as variables, with their outputs."""
 

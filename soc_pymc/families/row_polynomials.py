@@ -13,7 +13,7 @@ _ERROR = 1e-3  # nats, allowed for all rows together as independent errors
 _TESTS = 12  # random points of a row where the error is measured
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Surrogates:
     """One polynomial for each row, in units of reach from the centre of its region."""
 

@@ -41,7 +41,7 @@ _PROBES = 250  # draws that show how far the curves reach
 _WIDE = 1.5  # factor on the posterior sd for the polynomials' range
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Space:
     """The model's value variables as slices of one vector of coordinates."""
 

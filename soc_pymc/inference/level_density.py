@@ -76,7 +76,7 @@ def densities_of(built: Problem, space: Space, rng: np.random.Generator, draws: 
     return Densities(density.bound(), density.weights(), density.draws, 0.05, 2.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Proposed:
     """Shared parameters at draws, and N proposals of all levels' scaled coefficients for each."""
 

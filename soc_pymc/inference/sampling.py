@@ -85,7 +85,7 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
 # --- annealed importance sampling -----------------------------------------------------------------
 
 
-@dataclass
+@dataclass(eq=False)
 class _State:
     """Draws in coordinates where the Gaussian is standard normal."""
 

@@ -139,7 +139,7 @@ def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     return probs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Scoring:
     """The scoring of a table of items, or of several, batch by batch."""
 
