@@ -52,7 +52,7 @@ class Step(Protocol):
         """Return the parameter at coordinates (draws, size)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scale:
     """A scale tau ~ half-normal, at the coordinate v.
 
@@ -99,7 +99,7 @@ class Scale:
         return np.asarray(constant - 0.5 * (tau / self.prior) ** 2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PenalisedCoefficients:
     """Coefficients z ~ N(0, tau) of a term, at coordinates w: z = pull s^2 + s w.
 
@@ -143,7 +143,7 @@ class PenalisedCoefficients:
         return Move(value, log_density, back)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LineCoefficients:
     """Coefficients of the line with Normal priors, in coordinates given all terms.
 
@@ -220,7 +220,7 @@ def _add_stacked(slopes: Values, values: Values, names: Sequence[str], slope: Fl
 # --- all parameters -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Coefficients:
     """Coefficients of one design, the steps that lead to them, and what is linear in them."""
 
@@ -345,7 +345,7 @@ class Space(Protocol):
         """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Coordinates:
     """The space of the parameters of a problem's own model."""
 

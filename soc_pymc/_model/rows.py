@@ -28,7 +28,7 @@ _NEARLY, _MOST_OF = 1e-3, 0.2
 _SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Keys:
     """Numbers of rows by group, place along the scores and class of sizes, in this order."""
 
@@ -60,7 +60,7 @@ class Keys:
         return {column: values[chosen] for column, values in table.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Rows with their positions."""
 

@@ -47,7 +47,7 @@ def cell_points(
     return cell, (outcomes, sizes), items
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MixtureCells:
     """Data of the likelihood of a mixture, row by row."""
 

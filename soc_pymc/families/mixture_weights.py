@@ -154,7 +154,7 @@ def _bent(x: Floats, low: Floats, high: Floats) -> Pair:
     return value, 1.0 - upper**2 - lower**2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WeightForms:
     """Components at n scores, and how P predictors give their weights."""
 
@@ -220,7 +220,7 @@ def _curves(mean, variance, middle, has_path):  # type: ignore[no-untyped-def]
     )
 
 
-@dataclass
+@dataclass(eq=False)
 class Weights:
     """Weights of rows under draws, with what their derivatives need."""
 

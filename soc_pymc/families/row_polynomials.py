@@ -16,7 +16,7 @@ _AT_ONCE = 1 << 16  # powers of one variable at once: half a MB
 _COMPILED_ROWS, _COMPILED_VALUES = 5_000, 1_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Surrogates:
     """One polynomial for each row, in units of reach from the centre of its region."""
 

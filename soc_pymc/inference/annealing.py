@@ -18,7 +18,7 @@ _STEP, _KEPT = 0.45, 0.75  # length of a step in sd, and what is kept of the mom
 _FARTHEST = 9.0  # sd: steps out of this box are refused
 
 
-@dataclass
+@dataclass(eq=False)
 class _State:
     """Draws in coordinates where the Gaussian is standard normal."""
 

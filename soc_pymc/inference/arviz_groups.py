@@ -25,7 +25,7 @@ _MOST = 5_000_000  # numbers of one array: 40 MB
 _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowValues:
     """The likelihood's rows as functions of draws, without the model: it can be pickled."""
 

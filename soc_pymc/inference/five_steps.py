@@ -237,7 +237,7 @@ _MOMENTS: Mapping[str, tuple[Callable[..., Pair], Callable[..., Pair], Callable[
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Smoothing:
     """Smoothing splines through the moments of bins."""
 

@@ -27,7 +27,7 @@ _ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by m
 _MOST_VALUES = 20_000_000  # numbers of both curves at all rows, proposals and draws: 160 MB
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Proposed:
     """Shared parameters at draws, and N proposals of all levels' scaled coefficients for each."""
 

@@ -131,7 +131,7 @@ def _gaussian(
     return (location, factor * sd), problem
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Draws:
     """Draws of a Gaussian, w = location + factor @ noise, with log importance weights."""
 

@@ -232,7 +232,7 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
     return xr.DataArray(scale.score(np.array([low, middle, high])), coords, ("bound", "score"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BinScores:
     """Occupied bins, by group if the statistics have groups."""
 
