@@ -10,6 +10,7 @@ import json
 import math
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,11 +36,19 @@ ARRAYS = SimpleNamespace(
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
-# the description of a table, and a function from a group's label, and cells that will be read, to
-# columns of its nodes, by cell
-PriorTable = namedtuple("PriorTable", "meta nodes")
 Items = namedtuple("Items", "score outcome size prior_size group")  # arrays (n,), or None
 Posteriors = namedtuple("Posteriors", "weight a b zero averages flagged")  # as in `nodes_given`
+
+
+@dataclass(frozen=True, eq=False)
+class PriorTable:
+    """The description of a table, and columns of its nodes, cell by cell.
+
+    They are a function of a group's label and of the cells that will be read.
+    """
+
+    meta: Any
+    nodes: Any
 
 
 def _half(n: Any) -> Any:

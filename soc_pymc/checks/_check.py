@@ -63,7 +63,8 @@ class CheckResult(results.Result):
         wide intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
     data
         `xarray.DataTree`, of items on a random subset, for ArviZ's own functions. Of all items
-        ``pit`` has the ECDFs by slice minus the uniform cdf, ``pit_by_score`` those in 20 bins.
+        ``pit`` has the ECDFs by slice of a ``column``, minus the uniform cdf; ``pit_by_score``
+        those in 20 bins.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd

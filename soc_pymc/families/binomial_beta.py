@@ -74,7 +74,7 @@ def draw_row(  # type: ignore[no-untyped-def]
     return float(rng.binomial(int(np.rint(trials)), theta))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BetaRows(RowSums):
     """The three histograms of all rows: of successes y, failures z and trials n."""
 

@@ -44,7 +44,7 @@ _LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60  # steps in log a and log b: longest, l
 _ROUNDED = 1.5 * STEP**2 / 12.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frame:
     """Base distributions at some scores, which place the components."""
 

@@ -39,7 +39,7 @@ def draw_row(rng, location, dispersion, noise, moments, centre, spread):  # type
     return location + rng.normal() * np.sqrt(variance) / n.sum()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NormalRows(RowSums):
     """Cells over the noise of all rows, rows one after the other."""
 

@@ -102,7 +102,7 @@ def draw_row(  # type: ignore[no-untyped-def]
     return float(rng.poisson(expected)) if expected < _NO_NOISE else expected
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GammaRows(RowSums):
     """The two histograms of all rows as weighted points."""
 

@@ -288,4 +288,4 @@ class RowSums(ABC):
     def refuse_mean_only(self, what: str) -> None:
         """Refuse data that say nothing of the variance."""
         if not self.informs_variance:
-            raise FitError(f"{what} needs the variance of theta: {MEAN_ONLY}")
+            raise FitError(f"{what} needs items of two trials or more: {MEAN_ONLY}")

@@ -6,21 +6,17 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import pymc as pm
-import pytensor
-import pytensor.tensor as pt
 import xarray as xr
-from arviz_base import dict_to_dataset
-from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from .._lib.arrays import Floats, Ints
 from .._lib.threads import ordered_map
-from .._model.problem import Problem, observed_totals, prior_draws
+from .._model.coordinates import Space
+from .._model.problem import Problem, prior_draws
 from ..data.statistics import Statistics
-from .density import CHUNK, labelled, mode
+from ..families.mixture_rows import WITHIN_BOUNDS
+from .density import CHUNK, SAMPLED, with_labels
 
 _PRIOR_DRAWS, _FEW = 500, 100  # of parameters, and of outcomes at least
 _CHUNK = 50  # draws evaluated at once
@@ -29,7 +25,7 @@ _MOST = 5_000_000  # numbers of one array: 40 MB
 _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowValues:
     """The likelihood's rows as functions of draws, without the model: it can be pickled."""
 
@@ -48,17 +44,24 @@ class RowValues:
             for matrices in self.matrices
         ]
 
+    def _by_row(self, draws: Mapping[str, Floats]) -> Floats:
+        """Predictors of a mixture, (draws, rows, P)."""
+        (predictors,) = self.predictors(draws)
+        return predictors.reshape(len(predictors), len(self.data.constant), -1)
+
+    def within_bounds(self, draws: Mapping[str, Floats]) -> Floats:
+        """Log density (draws,) of curves beyond what a mixture's components can represent."""
+        return np.asarray(self.data.within_bounds(self._by_row(draws)))
+
     def log_likelihood(self, draws: Mapping[str, Floats], starts: Ints) -> Floats:
         """Log marginals (draws, blocks) of blocks of rows that begin at `starts`."""
 
         def part(start: int) -> Floats:
             chunk = {name: values[start : start + _CHUNK] for name, values in draws.items()}
-            curves = self.predictors(chunk)
-            if len(curves) == 2:
-                by_row = self.data.values(*curves)
+            if len(self.matrices) == 2:
+                by_row = self.data.values(*self.predictors(chunk))
             else:
-                shape = len(curves[0]), len(self.data.constant), -1
-                by_row = self.data.log_marginals(curves[0].reshape(shape))[0]
+                by_row = self.data.log_marginals(self._by_row(chunk))[0]
             return np.asarray(np.add.reduceat(by_row, starts, axis=1))
 
         number = len(next(iter(draws.values())))
@@ -77,8 +80,8 @@ class RowValues:
 def _row_values(built: Problem) -> RowValues:
     """The likelihood's rows as functions of draws."""
     if built.mixture:
-        [part] = built.coefficients
-        columns = np.split(part.design.whole @ part.laplace.turn, part.design.ends, axis=1)
+        [part] = built.coordinates.parts
+        columns = np.split(part.at_rows, part.design.ends, axis=1)
         matrices = [dict(zip(part.names, columns, strict=True))]
     else:
         matrices = [curve.row_matrices for curve in built.pilot.curves]
@@ -99,23 +102,25 @@ def arviz_groups(
 ) -> dict[str, xr.Dataset]:
     """Densities, prior and predictive draws, and totals of the likelihood's rows, by group."""
     prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(seed))
-    rows, inputs = _row_values(built), {*ancestors(built.model.free_RVs)}
+    rows = _row_values(built)
     # `pm.sample_posterior_predictive` compares the data that parameters depend on
-    values = {data.name: data.get_value() for data in built.model.data_vars if data in inputs}
-    constant = labelled(built.model, values, sample_dims=())
+    constant = with_labels(built.space, xr.Dataset(dict(built.space.constants)))
     groups = {"prior": prior, "constant_data": constant}
     n, dim, name = stats.data["n"].to_numpy(), "bin", built.observed
     if built.mixture or not np.array_equal(built.pilot.rows.n, n[n > 0]):  # rows are not bins
         dim, name = "row", f"{built.observed}_by_row"
-        totals = observed_totals(built) if built.mixture else built.data.total
-        totals = totals.astype(built.family.outcome.dtype)
+        totals = built.totals.astype(built.family.outcome.dtype)
         groups["observed_data"] = xr.Dataset({name: (dim, totals)})
         constant["row_score"] = (dim, built.score)
         if built.pilot.labels and len(built.score) == len(built.pilot.rows.n):
-            labels = np.array(built.pilot.labels, dtype=object)
-            constant["row_group"] = (dim, labels[built.pilot.rows.group])
+            groups_of_rows = np.array(built.pilot.labels, dtype=object)[built.pilot.rows.group]
+            constant["row_group"] = (dim, groups_of_rows)
     if not widened:
-        groups["log_prior"], likelihood = _densities(built, posterior)
+        groups["log_prior"], likelihood = _densities(built.space, posterior)
+        if built.mixture:
+            within = rows.within_bounds(rows.variables(posterior))
+            shape = posterior.sizes["chain"], posterior.sizes["draw"]
+            groups["log_prior"][WITHIN_BOUNDS] = SAMPLED, within.reshape(shape)
         number = len(built.score)
         blocks = min(number, max(1, _MOST // (posterior.sizes["chain"] * posterior.sizes["draw"])))
         starts = np.arange(blocks) * number // blocks
@@ -166,29 +171,19 @@ def _later(
     return xr.Dataset({name: ((*coords, dim), indexing.LazilyIndexedArray(values))}, coords)
 
 
-def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
+def _densities(space: Space, posterior: xr.Dataset) -> list[xr.Dataset]:
     """Log prior of top-level parameters, and log likelihood of what a user observed."""
-    model, free = built.model, built.model.free_RVs
-    # a line's variable has further inputs, but its prior does not use them
-    lines = {part.design.name for part in built.coefficients}
-    parameters = [v for v in free if v.name in lines or not {*free} & ({*ancestors([v])} - {v})]
-    observed = [v for v in model.observed_RVs if v.name != built.observed]
-    zero = 0.0 * free[0].sum()  # a density without parameters does not vary over the draws
-    prior = {v.name: pm.logp(v, v).sum() for v in parameters}
-    likelihood = {v.name: pm.logp(v, model.rvs_to_values[v]) + zero for v in observed}
-    for v in model.potentials:
-        (prior if v.name in built.built_in else likelihood)[v.name] = v.sum()
-    batches = [pt.tensor(shape=(None,) * (v.ndim + 1), dtype=v.dtype) for v in free]
-    batch_of = dict(zip(free, batches, strict=True))
-    outputs = vectorize_graph([*prior.values(), *likelihood.values()], batch_of)
-    function = pytensor.function(batches, outputs, mode=mode(), on_unused_input="ignore")
-    draws = flat(posterior, [v.name for v in free]).values()
+    arrays = flat(posterior, list(map(str, posterior.data_vars)))
+    number = len(next(iter(arrays.values())))
+    chunks = [slice(start, start + CHUNK) for start in range(0, number, CHUNK)]
+    parts = [space.densities({k: x[chunk] for k, x in arrays.items()}) for chunk in chunks]
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    starts = range(0, shape[0] * shape[1], CHUNK)
-    parts = [function(*(x[i : i + CHUNK] for x in draws)) for i in starts]
-    arrays = (np.concatenate(x) for x in zip(*parts, strict=True))
-    shaped = [x.reshape(*shape, *x.shape[1:]) for x in arrays]
-    return [
-        dict_to_dataset(dict(zip(names, values, strict=True)))
-        for names, values in ((prior, shaped[: len(prior)]), (likelihood, shaped[len(prior) :]))
-    ]
+    datasets = []
+    for by_part in zip(*parts, strict=True):
+        variables = {}
+        for name in by_part[0]:
+            values = np.concatenate([part[name] for part in by_part])
+            dims = [f"{name}_dim_{k}" for k in range(values.ndim - 1)]
+            variables[name] = (*SAMPLED, *dims), values.reshape(*shape, *values.shape[1:])
+        datasets.append(xr.Dataset(variables, {d: posterior[d] for d in SAMPLED}))
+    return datasets

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -68,7 +68,7 @@ class Status:
         return html_table("Status", ((k, v) for k, v in shown if v is not None))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """A fitted model: draws of the curves, prior, method and status.
 
@@ -99,7 +99,7 @@ class Fit:
     prior: Prior
     method: Method
     status: Status
-    selection: pd.DataFrame | None = field(default=None, compare=False)
+    selection: pd.DataFrame | None = None
 
     def axis(self, curve: str) -> Axis:
         """Axis of the curve ``"mean"`` or ``"variance"``: the map from scores to knots' positions.
@@ -145,7 +145,8 @@ class Fit:
     @property
     def one_score(self) -> bool:
         """True if all items have one score, or none."""
-        return self.data["posterior"].sizes.get("mean_knot", 0) == 1 and not self.atoms
+        bins = self.data["constant_data"]
+        return bool(bins["score_min"].min() == bins["score_max"].max())
 
     @property
     def one_draw(self) -> bool:
@@ -273,7 +274,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     Returns
     -------
     Fit
-        The fit, equal to the saved one.
+        The fit, with the draws and configurations of the saved one.
 
     Raises
     ------

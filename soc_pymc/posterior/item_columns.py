@@ -30,7 +30,7 @@ Columns = Mapping[str, NDArray[Any]]
 Scorer = Callable[[Columns], Floats]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ThetaMixture:
     """Theta of n items given score and outcome, as mixtures of K members of a family."""
 

@@ -81,8 +81,9 @@ def item_posteriors(
     -------
     table or pathlib.Path
         The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var``, quantiles by percent
-        (``theta_q05``), and with ``zero=True`` ``p_zero`` = P(theta = 0 | t, y). A pandas, Polars,
-        Arrow or Ibis table comes back as its kind, others as an Arrow table; with `out`, the path.
+        (``theta_q05``), and with ``zero=True`` ``p_zero`` = P(theta = 0 | t, y). A pandas or Polars
+        table (or one of a subclass, such as a GeoDataFrame) comes back as its class, an Ibis table
+        as one, and others as an Arrow table; with `out`, the path.
 
     Raises
     ------
@@ -139,7 +140,7 @@ def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     return probs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Scoring:
     """The scoring of a table of items, or of several, batch by batch."""
 
@@ -247,8 +248,11 @@ class _Scoring:
             return sources.open_table(table) if kind == "ibis" else table
         if kind == "arrow":
             return reduce(lambda t, name: t.append_column(name, table[name]), self.names, source)
-        added = {name: table[name].to_numpy() for name in self.names}
-        return source.assign(**added) if kind == "pandas" else source.hstack(type(source)(added))
+        if kind == "pandas":
+            return source.assign(**{name: table[name].to_numpy() for name in self.names})
+        import polars as pl
+
+        return source.hstack(pl.DataFrame(table.select(self.names)))
 
     def _files(self) -> list[tuple[Any, Path]]:
         """Each source with the file for its posteriors, which must not be a file of items."""

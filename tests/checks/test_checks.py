@@ -299,6 +299,25 @@ def test_columns_are_cut_by_their_kind():
     assert any("'name' has 30 levels" in said for said in result.advice)
 
 
+def test_names_that_read_alike_are_slices_of_their_own():
+    """Each level of each column is tested on its items; so is a label "missing" beside none."""
+    n = 600
+    frame = simulate(n, 5)
+    frame["x"] = np.repeat(["y = c", "z"], [200, 400])
+    frame["x = y"] = np.repeat(["c", "d", "e"], [150, 350, 100])
+    frame["kind"] = np.repeat(np.array(["missing", "a", None]), [100, 180, 320])
+    by = ["x", "x = y", "kind"]
+    result = check_items(hand_made_fit(), frame, by=by)
+    table = result.table[result.table["what"] == "PIT"].set_index("where")
+    expected = {"x = y = c": 200, "x = z": 400}
+    expected |= {"column 'x = y' = c": 150, "column 'x = y' = d": 350, "column 'x = y' = e": 100}
+    expected |= {"kind = 'missing'": 100, "kind = a": 180, "kind = missing": 320}
+    assert table.loc[table.index.str.contains(" = "), "n"].to_dict() == expected
+    together = result.table.loc[result.table["what"] == pit.TOGETHER, "where"]
+    assert {"x = any of 2", "column 'x = y' = any of 3", "kind = any of 3"} <= set(together)
+    assert [len(soc.plots.plot_pit(result, by=name)) for name in by] == [2, 3, 3]
+
+
 def with_pit(frame, distance, sides=(1, 1, 1, 1, 1)):
     """Returns the check of values whose PIT strays by a known distance by fifth of the noise sd.
 
@@ -464,7 +483,7 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
     for own in outcomes:
         items = Observations(columns | {truth.outcome.observed: own}, ones, {}, {})
         ends = pit.cdf_ends(posterior_of(fit), items.columns)
-        masks = {"": ones > 0}
+        masks = {pit.Slice(pit.ALL): ones > 0}
         pits, _ = pit.pit_tests(fit, items, masks, ends, rng)
         independent = pit.slice_pits(ends, ones, masks, rng)
         p_values.append([float(test["p_value"][0]) for test in (pits, independent)])

@@ -17,6 +17,7 @@ from soc_pymc.inference import density
 from tests import exact
 from tests.examples import FAMILIES, ROLES, SINGLE_FAMILIES
 from tests.family_records import RECORDS
+from tests.oracles import pymc_density
 
 NAMES = {"Gamma": "gamma", "Normal": "normal", "Beta": "beta"}
 
@@ -232,16 +233,14 @@ def test_polynomials_stand_for_the_density(example_name, example):
     """At the pilot, at draws, and far out, where they are refused: to 5e-3 nats, slopes alike."""
     case = example(example_name)
     built = problem.build(case.statistics, case.case.prior)
-    space = density.make_space(built.model)
-    rows, logp = space.batched(built.model.logp())
-    exact_outputs = [logp, pt.grad(logp.sum(), rows)]
-    plain = density.finite(pytensor.function([rows], exact_outputs, mode=density.mode()))
-    near = density.near_density(built, space)
-    direction = np.random.default_rng(1).normal(size=(20, space.dim))
+    near, start = density.near_densities(built), built.space.start
+    direction = np.random.default_rng(1).normal(size=(20, len(start)))
     for size in (0.0, 1.0, 4.0):
-        result, exact_density = near(size * direction), plain(size * direction)
-        np.testing.assert_allclose(result[0], exact_density[0], atol=5e-3, rtol=0)
-        np.testing.assert_allclose(result[1], exact_density[1], atol=1e-2, rtol=1e-6)
+        value, gradient = near.bound(size * direction)
+        exact_value, exact_gradient = pymc_density(built.model, size * direction)
+        np.testing.assert_allclose(value, exact_value, atol=5e-3, rtol=0)
+        np.testing.assert_allclose(gradient, exact_gradient, atol=1e-2, rtol=1e-6)
+        np.testing.assert_allclose(near.weights(size * direction), value, atol=1e-9)
 
 
 def test_noise_that_varies_within_a_cell():
