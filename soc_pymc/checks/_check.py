@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 from numpy.random import Generator
-from scipy import stats
 
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
+from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
 from .._lib.threads import one_blas_thread
 from ..data.items import Items, group_roles
@@ -258,8 +258,8 @@ def tail_probability(excess: Floats) -> float:
     """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
     tail, spread = float(results.two_sided(excess)) / 2.0, float(np.std(excess))
     if tail * len(excess) < _OUTER and spread > 0:
-        curve = stats.pearson3(float(stats.skew(excess)), loc=float(np.mean(excess)), scale=spread)
-        tail = min(float(curve.cdf(0.0)), float(curve.sf(0.0)))
+        z, skew = -float(np.mean(excess)) / spread, skewness(excess)
+        tail = min(float(pearson3_cdf(z, skew)), float(pearson3_cdf(-z, -skew)))
     return min(1.0, 2.0 * tail)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from .._lib.arguments import SEED, Whole
 from .._lib.arrays import Floats, Ints
@@ -228,7 +228,7 @@ def elpd_table(loos: Mapping[str, Any]) -> pd.DataFrame:
     gain = elpds - elpds[:1]
     difference = gain @ n
     error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
-    worse = stats.norm.cdf(0.0, difference, error + 1e-12)
+    worse = special.ndtr(-difference / (error + 1e-12))
     worse[:1] = np.nan
     columns = {"rank": np.arange(len(names)), "elpd_diff": difference, "dse": error}
     columns |= {"p_worse": worse, **{x: [loo[x] for loo in records] for x in ("p", "elpd", "se")}}
