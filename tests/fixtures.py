@@ -16,6 +16,7 @@ import pytest
 import soc_pymc as soc
 from tests import postgres
 from tests.examples import CASES, CROSSED, Example, part_of
+from tests.tables import source_of
 
 # the dearest examples of `tests.examples.CASES`: their kind is tested by default by another one
 SLOW_CASES = ("exposure", "gamma_mixture")
@@ -161,10 +162,8 @@ def put_on(request):
     with contextlib.ExitStack() as stack:
 
         def put(engine, table):
-            if engine == "duckdb":
-                connection = ibis.duckdb.connect()
-                connection.con.register("items", table)
-                return connection.table("items")
+            if engine in ("duckdb", "remote"):
+                return source_of(engine, table)
             if engine == "polars":
                 return ibis.polars.connect(tables={"items": pl.from_arrow(table)}).table("items")
             if engine == "spark":

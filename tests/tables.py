@@ -61,15 +61,30 @@ def source_of(backend: str, table: pa.Table, folder: str | os.PathLike[str] = ".
     if backend == "stream":  # any object that gives Arrow's C stream
         return duckdb.connect().from_arrow(table)
     if backend == "duckdb":
-        connection = ibis.duckdb.connect()
-        connection.con.register("mine", table)
-        return connection.table("mine")
+        return on_duckdb(table)
+    if backend == "remote":
+        return remote(table)
     path = os.path.join(folder, f"items.{backend}")
     if backend == "parquet":
         pq.write_table(table, path)
     else:
         pl.from_arrow(table).write_csv(path)
     return path
+
+
+def on_duckdb(table: pa.Table | pd.DataFrame) -> Any:
+    """Returns an Ibis table on a DuckDB of its own."""
+    connection = ibis.duckdb.connect()
+    connection.con.register("mine", pa.table(table))
+    return connection.table("mine")
+
+
+def remote(table: pa.Table | pd.DataFrame) -> Any:
+    """Returns an Ibis table on a DuckDB that passes for one of MotherDuck, which sums in SQL."""
+    source = on_duckdb(table)
+    types = "CREATE MACRO duckdb_databases() AS TABLE SELECT 'motherduck' AS type"
+    source.get_backend().raw_sql(types)
+    return source
 
 
 HARD_COLUMNS = {"counts": ("t", "y", "N"), "values": ("t", "v", "s"), "successes": ("t", "y", "N")}

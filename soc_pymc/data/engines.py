@@ -1,4 +1,4 @@
-"""Grouped passes over items in the engine of an Ibis table, by formulas of its columns."""
+"""Grouped passes over items in a remote engine, by formulas of the columns of an Ibis table."""
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -22,7 +22,7 @@ _BEYOND = 1e300  # stands for an infinite edge, which SQL cannot write
 
 
 class Grouped:
-    """Grouped passes over a user's Ibis table in its own engine; the items are valid."""
+    """Grouped passes over items in their own engine, which sends only sums; the items are valid."""
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self.items, self._folds, self._outcome = items, folds, OUTCOMES[items.kind]

@@ -1,4 +1,4 @@
-"""Passes over items in files or in memory: blocks of rows, and one compiled loop that sums them."""
+"""Passes over items in this process: blocks of rows, and one compiled loop that sums them."""
 
 import math
 import operator
@@ -19,7 +19,7 @@ from . import formulas
 from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, fold_of, rebound, summand
 from .items import CROSS, MARK, Items, is_day, key_roles
-from .sources import batches
+from .sources import batches, kind_of, readable
 from .validation import FOLDS, bounds_of, check_total, read, scan, with_group
 
 _BLOCK = 1_000_000  # items of a block
@@ -61,7 +61,7 @@ _score_cell = _FORMULAS["score_cell"]
 
 
 class Local:
-    """Passes over items in files or in memory, which are validated block by block."""
+    """Passes over items whose rows reach this process, validated block by block."""
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self.items, self._folds, self._outcome = items, folds, OUTCOMES[items.kind]
@@ -100,6 +100,10 @@ class Local:
         """Validate and sum blocks, in their order, so that sums do not depend on threads."""
         outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
         folds = self._folds.number
+        if self._n is None and kind_of(self.items.source) == "ibis":
+            # another query on the user's connection would end a stream early, without an error
+            with readable(self.items.source):
+                self._n = self.table.count().to_pyarrow().as_py()
         pile = Pile(outcome.tables["part"].keys, outcome.sums("part"))
         names = [*outcome.margins, *["joint"] * (most_joint > 0)]
         cells = {name: GroupSum(outcome, name) for name in names}
@@ -110,7 +114,7 @@ class Local:
                 raise _NotValidError
             return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
 
-        def keyed(rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        def keyed(rows: dict[str, NDArray[Any]], folds: int) -> dict[str, NDArray[Any]]:
             part, rows["bin"] = np.divmod(rows.pop("number"), bins)
             rows["group"], rows["fold"] = np.divmod(part, folds)
             return rows
@@ -121,17 +125,23 @@ class Local:
         for amount, number, items in self._mapped("summarizing items", roles, prepare):
             n, total = n + len(number), total + amount
             check_total(self.items, total)
-            pile.add(keyed(part_sums(outcome, number, items)))
+            pile.add(keyed(part_sums(outcome, number, items), folds))
             tasks = [(cells[name], number, items) for name in outcome.margins]
             if "joint" in cells:  # without folds
-                number = number // (folds * bins) * (folds * bins) + number % bins
-                tasks.append((cells["joint"], number, items))
+                number = number // (folds * bins) * bins + number % bins
+                if cells["joint"].has_keys(number):
+                    tasks.append((cells["joint"], number, items))
+                else:
+                    del cells["joint"]
             list(ordered_map(lambda task: task[0].add(*task[1:]), tasks))
             if "joint" in cells and cells["joint"].used > most_joint:
                 del cells["joint"]
         if not n or self._n not in (None, n):
             self._refuse()
-        tables = {name: keyed(sums.rows()) for name, sums in cells.items()}
+        tables = {
+            name: keyed(sums.rows(), 1 if name == "joint" else folds)
+            for name, sums in cells.items()
+        }
         return sums_of({"part": pile.total(), **tables}, list(self._codes) or [""], n)
 
     def _parts(self, block: Mapping[str, Any]) -> Ints:
@@ -276,9 +286,13 @@ class GroupSum:
         self.used, self._real = 0, np.zeros((_ROWS, _HEAD + len(self._names)))
         self._index = np.full((4 * _ROWS, 2), _EMPTY)
 
+    def has_keys(self, number: Ints) -> bool:
+        """Return True if keys have bits enough for these numbers beside the cells."""
+        return int(number.max()) >> (_KEY_BITS - self._bits) == 0
+
     def add(self, number: Ints, items: Floats) -> None:
         """Add items: numbers (n,); scores, outcomes and sizes (3, n)."""
-        if int(number.max()) >> (_KEY_BITS - self._bits):
+        if not self.has_keys(number):
             raise StatisticsError(
                 "there are too many groups, folds and bins for one table: ask for fewer bins, or "
                 "summarize the groups one by one"

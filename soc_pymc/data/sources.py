@@ -27,6 +27,7 @@ _KINDS = {
 _WORDS = ("str", "large_str", "object", "cat", "dict", "enum", "bool")
 _UNITED = {"table_name": "items", "union_by_name": True, "hive_partitioning": False}
 _MOST_NAMES = 20  # in an error
+_IN_PROCESS = ("duckdb", "polars", "datafusion")  # engines of Ibis that run in this process
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
 
 
@@ -46,6 +47,17 @@ def kind_of(source: Any) -> str:
         f"items cannot be read from a {name}; give a pandas, Polars or Arrow table (or another "
         "with __arrow_c_stream__), a path, glob or list of Parquet or CSV files, or an Ibis table"
     )
+
+
+def is_remote(source: Any) -> bool:
+    """Return True if rows of a source may have to cross a network to reach this process."""
+    if kind_of(source) != "ibis":
+        return False
+    with readable(source):
+        backend = source.get_backend()
+        if backend.name != "duckdb":
+            return backend.name not in _IN_PROCESS
+        return ("motherduck",) in backend.con.sql("SELECT type FROM duckdb_databases()").fetchall()
 
 
 def _types(source: Any) -> list[tuple[str, str]]:

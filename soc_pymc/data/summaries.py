@@ -20,7 +20,7 @@ from .engines import Grouped, repeated_scores
 from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
 from .local import Local
-from .sources import kind_of, open_table
+from .sources import is_remote, open_table
 from .statistics import Statistics, from_tables
 from .validation import check_ids, scan
 
@@ -145,7 +145,7 @@ def totals_of(
     # ids and folds of any type are not read unless they are used
     unused = rule.by in ("none", "cluster")
     read = replace(items, id=None, fold=None) if unused else items
-    reader = (Grouped if kind_of(items.source) == "ibis" else Local)(read, rule, progress)
+    reader = (Grouped if is_remote(items.source) else Local)(read, rule, progress)
     cuts = _choose(reader, bins, equal) if edges is None else np.asarray(edges)
     tables, labels, n = reader.tables(cuts, most)
     if any(table["n"].sum() != n for table in tables.values() if table):
@@ -245,8 +245,8 @@ def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) ->
     """Refuse joint cells that are too many or too far from 0, or drop them."""
     if must and most and "joint" not in tables:
         raise StatisticsError(
-            f"there are more than {most:,} joint cells: ask for fewer bins=, allow more cells by "
-            "joint=number, or leave out joint="
+            f"there are more than {most:,} joint cells, or too many groups for their bins: ask for "
+            "fewer bins=, allow more cells by joint=number, or leave out joint="
         )
     cells, outcome = tables.get("joint", {}).get("value_cell", []), OUTCOMES[items.kind]
     if np.abs(cells).max(initial=0) < MOST_VALUE_CELL:

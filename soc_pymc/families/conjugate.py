@@ -4,8 +4,9 @@ At a score a family's prior is given by two curves, or by the conjugate paramete
 Functions take either pair as two arrays and broadcast.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -30,8 +31,8 @@ _ROUNDED = 1e-6  # probability that a difference from 1 does not show well
 _FAINT = 1e-10  # components of less weight do not widen the grid
 
 
-class Family(Protocol):
-    """Laws of theta given the score and of outcomes; families write functions without a body."""
+class Family(ABC):
+    """Laws of theta given the score, and of outcomes; a family writes the abstract methods."""
 
     name: str
     outcome: Outcome
@@ -60,6 +61,7 @@ class Family(Protocol):
         a, b = self.formulas.parameters(np.asarray(location), dispersion, ARRAYS)
         return a, b
 
+    @abstractmethod
     def to_curves(self, a: Any, b: Any) -> Pair:
         """Both curves."""
 
@@ -70,6 +72,7 @@ class Family(Protocol):
         a_b = zip(self.parameters, self.to_parameters(location, dispersion), strict=True)
         return moments | {"log_variance": np.log(variance)} | dict(a_b)
 
+    @abstractmethod
     def natural_moments(self, location: Any, dispersion: Any) -> Pair:
         """E(theta) and Var(theta) from the first curve and exp of the second, which may be 0."""
 
@@ -83,15 +86,19 @@ class Family(Protocol):
 
     # --- theta
 
+    @abstractmethod
     def third(self, a: Any, b: Any) -> Any:
         """E[(theta - E(theta))^3]."""
 
+    @abstractmethod
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         """P(theta > cut)."""
 
+    @abstractmethod
     def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         """P(theta <= cut)."""
 
+    @abstractmethod
     def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         """E[(theta - cut)+] less (E(theta) - cut) P(theta > cut)."""
 
@@ -105,6 +112,7 @@ class Family(Protocol):
         inside = (cut - self.mean(a, b)) * self.cdf(cut, a, b) + self.kernel(cut, a, b)
         return np.maximum(inside, 0.0)
 
+    @abstractmethod
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         """Draws on a scale that keeps theta's order, one for each element, row by row."""
 
@@ -154,6 +162,7 @@ class Family(Protocol):
 
     # --- outcomes, averaged over theta
 
+    @abstractmethod
     def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
         """Log marginal density or probability; counts may lie between whole numbers."""
 
@@ -161,6 +170,7 @@ class Family(Protocol):
         """`log_marginal` under curves."""
         return self.log_marginal(y, size, *self.to_parameters(location, dispersion))
 
+    @abstractmethod
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """P(Y < y)."""
 
@@ -173,11 +183,13 @@ class Family(Protocol):
         upto = self.below(y + 1.0, size, a, b)
         return np.maximum(upto - np.exp(self.log_marginal(y, size, a, b)), 0.0), upto
 
+    @abstractmethod
     def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
         """Outcomes of new items."""
 
     # --- further outcomes of mixtures of components (K, n), or (K, 1, n) for a grid of outcomes
 
+    @abstractmethod
     def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
         """Mean and sd of outcomes, and how far their upper tail reaches beyond a Normal's."""
 

@@ -1,7 +1,8 @@
 """Functions of outcomes of one kind that do not depend on the prior of theta."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -14,7 +15,7 @@ Pair = tuple[Floats, Floats]
 _MOST_STEPS, _DAMPING = 100, 1e-9  # of Newton's method for regressions
 
 
-class OutcomeForms(Protocol):
+class OutcomeForms(ABC):
     """Functions of outcomes `y` and sizes (n,) of one kind; bodies serve counts and successes."""
 
     scale: Scale  # on which regressions are linear
@@ -40,6 +41,7 @@ class OutcomeForms(Protocol):
         low = np.maximum(np.floor(low + 0.5), 0.0)
         return low, np.maximum(np.ceil(high - 0.5), low)
 
+    @abstractmethod
     def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
         """Mask of groups of items; their squared residuals less noise, with variance and noise."""
 
@@ -59,6 +61,7 @@ class OutcomeForms(Protocol):
 
     # --- outcomes given theta
 
+    @abstractmethod
     def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
         """Log probability (density) of outcomes, (n,), in nats."""
 
@@ -71,6 +74,7 @@ class OutcomeForms(Protocol):
         low, high = self.scale.low, self.scale.high
         return (score < low) | (score > high) | ((score == low) & (y > 0))
 
+    @abstractmethod
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         """A random part of each outcome, and its size; `remainder` is independent of it."""
 
@@ -80,6 +84,7 @@ class OutcomeForms(Protocol):
 
     # --- outcomes given the first two moments of theta
 
+    @abstractmethod
     def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
         """Expected variance of an outcome of size 1 about theta, from the moments of theta."""
 
@@ -144,6 +149,7 @@ class OutcomeForms(Protocol):
         theta, _ = self.expected(level + slope * standard)
         return self.log_likelihood(y, size, theta), float(slope) / sd
 
+    @abstractmethod
     def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
         """Outcomes less their prediction from fresh ones of the same items, and weights."""
 

@@ -1,12 +1,11 @@
 """Scores that many items share: which they are, their bins, on every engine and after adding."""
 
-import ibis
 import numpy as np
 import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from tests.tables import ROLES
+from tests.tables import ROLES, remote
 
 QUIET = {"on_leakage": "ignore", "progress": False}
 
@@ -105,7 +104,7 @@ def test_atoms_of_days_add_up():
 @pytest.mark.parametrize(("default", "kind"), [(0.0, np.float64), (0.1 + 0.2, np.float32)])
 def test_engines_find_the_same_atoms(default, kind):
     frame = frame_with(default, kind=kind)
-    here, there = (told(source) for source in (frame, ibis.memtable(frame)))
+    here, there = (told(source) for source in (frame, remote(frame)))
     assert list(here.atoms) == list(there.atoms) == [float(kind(default))]
     np.testing.assert_array_equal(here.edges, there.edges)
     np.testing.assert_array_equal(here.data["n"], there.data["n"])

@@ -1,6 +1,5 @@
 """Bins are those of searchsorted, hold equal weights, and cells hold their numbers."""
 
-import ibis
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +12,7 @@ from soc_pymc.families.family import family_of_kind
 from tests.checks import hand_made
 from tests.data.cell_references import count_cell, size_cell
 from tests.examples import thinned
-from tests.tables import KINDS, ROLES, VALUE_ROLES, simulated
+from tests.tables import KINDS, ROLES, VALUE_ROLES, remote, simulated
 
 RNG = np.random.default_rng(5)
 QUIET = {"on_leakage": "ignore", "progress": False}
@@ -26,7 +25,7 @@ def statistics(scores, source=pd.DataFrame, **options):
     return soc.summarize(items, **{"joint": False, **QUIET, **options})
 
 
-def assert_bins(edges, scores, sources=(pd.DataFrame, ibis.memtable)):
+def assert_bins(edges, scores, sources=(pd.DataFrame, remote)):
     """Checks each bin's number of items and range of scores, in memory and on an engine."""
     bin_of = np.searchsorted(edges, scores, side="right")
     expected = pd.Series(scores).groupby(bin_of).agg(["size", "min", "max"])
@@ -47,7 +46,7 @@ def near(edges):
 FINITE = st.floats(-1e30, 1e30, allow_subnormal=False)
 
 
-@pytest.mark.parametrize("source", thinned([pd.DataFrame, ibis.memtable], [pd.DataFrame]))
+@pytest.mark.parametrize("source", thinned([pd.DataFrame, remote], [pd.DataFrame]))
 @settings(max_examples=12)
 @given(st.lists(FINITE, min_size=1, max_size=12, unique=True), st.lists(FINITE, max_size=20))
 def test_bins_are_those_of_searchsorted(source, edges, scores):
@@ -143,7 +142,7 @@ def test_cells_hold_their_numbers(size, count):
     assert cell == count if count < 32 else end(octaves) <= count <= end(octaves + 1)
 
 
-@pytest.mark.parametrize("source", [pd.DataFrame, ibis.memtable])
+@pytest.mark.parametrize("source", [pd.DataFrame, remote])
 def test_counts_are_totalled_exactly(source):
     frame = pd.DataFrame({"t": [0.5, 0.5, 0.5], "y": [2**53 - 1, 2**53 - 1, 1], "N": 1.0})
     stats = soc.summarize(soc.PoissonItems(source(frame), **ROLES), edges=[0.6], **QUIET)
@@ -162,7 +161,7 @@ def of_values(frame, source=pd.DataFrame, edges=(-1.0, 0.0, 1.0), **roles):
     return soc.summarize(items, edges=edges, joint=False, **QUIET)
 
 
-@pytest.mark.parametrize("source", [pd.DataFrame, ibis.memtable])
+@pytest.mark.parametrize("source", [pd.DataFrame, remote])
 def test_sums_that_lose_precision_are_refused(source):
     """Where they are accepted, the variation about a bin's mean is right to 1e-4."""
     frame = simulated("values", 1, 0.5, n=20_000)

@@ -10,12 +10,29 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
-from tests.data.cell_references import assert_plain, block_of_cluster, fold_of_id, fold_of_item
+from soc_pymc.data import local as local_passes
+from soc_pymc.data.sources import is_remote
+from tests.data.cell_references import (
+    assert_plain,
+    assert_same,
+    block_of_cluster,
+    fold_of_id,
+    fold_of_item,
+)
 from tests.examples import thinned
-from tests.tables import BACKENDS, HARD_COLUMNS, KINDS, ROLES, hard_table, neighbours, source_of
+from tests.tables import (
+    BACKENDS,
+    HARD_COLUMNS,
+    KINDS,
+    ROLES,
+    hard_table,
+    neighbours,
+    simulated,
+    source_of,
+)
 from tests.tables import COLUMNS as FOUR_ITEMS
 
-ENGINES = ("duckdb", "polars", "postgres", "spark")
+IN_PROCESS = ("duckdb", "polars")  # whose rows are summed as those in memory are
 # edges next to each other, and twenty in a row that differ by the last bits
 CLOSE = np.nextafter(0.3, 1) + 2.0**-54 * np.arange(20)
 EDGES = np.unique(np.concatenate([neighbours([0.125, 1.0]), [-2.0, 1e-9, 5.0], CLOSE]))
@@ -76,11 +93,11 @@ def assert_as_plain(stats, table, kind, task):
 
 
 FIRST = ("double", "groups and ids")
-ON_ENGINES = [("duckdb", *case) for case in CASES]
+ON_ENGINES = [(engine, *case) for engine in ("remote", "duckdb") for case in CASES]
 ON_ENGINES += [(engine, kind, *FIRST) for engine in ("polars", "postgres") for kind in KINDS]
 ON_ENGINES += [("spark", "counts", *FIRST)]
-QUICK = [("duckdb", "counts", *FIRST), ("polars", "counts", *FIRST)]
-QUICK += [("duckdb", *case) for case in CASES[-1:]]
+QUICK = [(engine, "counts", *FIRST) for engine in ("remote", *IN_PROCESS)]
+QUICK += [("remote", *case) for case in CASES[-1:]]
 
 
 @pytest.mark.parametrize(("kind", "form", "task"), CASES)
@@ -96,6 +113,47 @@ def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on
     np.testing.assert_array_equal(found.edges, stats.edges)
     assert found.data.attrs == stats.data.attrs
     assert_as_plain(found, table, kind, task)
+    if engine in IN_PROCESS:  # in real numbers too
+        assert found.data.identical(stats.data)
+
+
+@pytest.mark.parametrize(
+    "engine", thinned(["duckdb", "polars", "remote", "postgres"], ["duckdb", "remote"])
+)
+def test_rows_leave_only_engines_of_this_process(engine, put_on):
+    assert is_remote(put_on(engine, pa.table(FOUR_ITEMS))) == (engine not in IN_PROCESS)
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "remote"])
+def test_expressions_are_summed_as_their_rows_are(engine, put_on):
+    """A join with labels in memory, a filter and a calculated score."""
+    table = put_on(engine, hard_table("counts"))
+    names = ibis.memtable({"fold": range(3), "country": ["no", "se", "dk"]})
+    joined = table.filter(table.N > 0).inner_join(names, "fold")
+    ads = joined.mutate(t=joined.t * 2.0, fold=joined.fold % 2)
+    options = {"edges": EDGES, "joint": True, "on_leakage": "ignore", "progress": False}
+    roles = ROLES | {"group": "country", "fold": "fold"}
+    found, expected = (
+        soc.summarize(soc.PoissonItems(rows, **roles), **options) for rows in (ads, ads.to_pandas())
+    )
+    assert_same(found, expected)
+
+
+def test_a_query_that_ends_a_pass_is_told(put_on, monkeypatch):
+    """Another query on a connection of DuckDB ends its streams early, without an error."""
+    frame = simulated("counts", n=50_000)
+    table = put_on("duckdb", pa.table(frame))
+    in_order = local_passes.in_order
+
+    def disturbed(*arguments):
+        table.get_backend().raw_sql("SELECT 1")
+        return in_order(*arguments)
+
+    monkeypatch.setenv("SOC_PYMC_THREADS", "1")
+    monkeypatch.setattr(local_passes, "_BLOCK", 4096)
+    monkeypatch.setattr(local_passes, "in_order", disturbed)
+    with pytest.raises(soc.ItemsError, match="changed while"):
+        soc.summarize(soc.PoissonItems(table, **ROLES), edges=[0.1], progress=False)
 
 
 NAN, INF = float("nan"), float("inf")
@@ -119,8 +177,9 @@ def error_of(name, source):
 @pytest.mark.parametrize(
     ("engine", "name"),
     thinned(
-        [("duckdb", name) for name in BAD] + [(engine, "numbers") for engine in ENGINES[1:3]],
-        [("duckdb", "numbers")],
+        [(engine, name) for engine in ("remote", "duckdb") for name in BAD]
+        + [(engine, "numbers") for engine in ("polars", "postgres")],
+        [("remote", "numbers"), ("duckdb", "numbers")],
     ),
 )
 def test_every_engine_has_the_same_errors(engine, name, put_on):
@@ -135,7 +194,9 @@ OFF = 3e-10 * np.array([1, -1, 1, -1])
 
 
 @pytest.mark.parametrize("kind", ["counts", "successes"])
-@pytest.mark.parametrize("engine", thinned([*BACKENDS, "engine postgres"], ["pandas", "parquet"]))
+@pytest.mark.parametrize(
+    "engine", thinned([*BACKENDS, "remote", "engine postgres"], ["pandas", "parquet"])
+)
 def test_numbers_beside_a_whole_number_are_that_number(engine, kind, put_on, tmp_path):
     make, roles = KINDS[kind]
 

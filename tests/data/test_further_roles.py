@@ -1,6 +1,5 @@
 """Statistics with clusters, groups and days: additive, and the same in all sources."""
 
-import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -13,7 +12,7 @@ from soc_pymc._model.rows import rows_of
 from soc_pymc.families.family import family_of_kind
 from tests.data.cell_references import assert_same, block_of_cluster
 from tests.examples import COUNT_ROLES, crossed_frame, thinned
-from tests.tables import BACKENDS, KINDS, source_of
+from tests.tables import BACKENDS, KINDS, remote, source_of
 
 
 def items_of(frame, kind="counts", cluster="c"):
@@ -104,7 +103,7 @@ def test_labels_of_every_type(crossed):
     numbers = crossed.assign(
         year=crossed["country"].str[1:].astype(int), new=crossed["device"] == "d01"
     )
-    for source in (numbers, ibis.memtable(numbers)):
+    for source in (numbers, remote(numbers)):
         assert grouped_statistics(source, ("year", "new")).groups[:2] == ("0 × false", "0 × true")
     for group in (["country"], ("country",)):
         assert (
@@ -118,7 +117,7 @@ def test_columns_that_are_no_groups_are_refused(crossed, column):
     """A column twice, of another role, with gaps, fractions or the mark, or a level an item."""
     crossed = crossed.assign(half=0.5, gap="a", times="a", own=np.arange(len(crossed)))
     crossed.loc[:2, "gap"], crossed.loc[:1, "times"] = None, "a×b"
-    for source in (crossed, ibis.memtable(crossed)):
+    for source in (crossed, remote(crossed)):
         with pytest.raises(soc.ItemsError, match=f"'{column}'"):
             grouped_statistics(source, ("country", column))
 
@@ -199,7 +198,7 @@ def test_days_and_groups_are_kept_apart(dated):
     assert french == ((frame["c"] == "FR") & (frame["day"] == "2024-02-29")).sum()
 
 
-@pytest.mark.parametrize("backend", thinned(BACKENDS, ("duckdb", "csv")))
+@pytest.mark.parametrize("backend", thinned([*BACKENDS, "remote"], ("remote", "csv")))
 def test_sources_agree_on_groups_and_days(crossed, dated, backend, tmp_path):
     """Times count for the day they are stored with."""
     frame = dated_items()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import soc_pymc as soc
 from tests.data.cell_references import assert_same, fold_of_id
 from tests.examples import CASES, SINGLE_FAMILIES, thinned
+from tests.tables import VALUE_ROLES, remote
 
 QUIET = {"on_leakage": "ignore", "progress": False}
 
@@ -114,17 +115,34 @@ def test_only_similar_statistics_are_added(example):
         _ = stats + 1
 
 
-@pytest.mark.parametrize("source", [pd.DataFrame, ibis.memtable])
+@pytest.mark.parametrize("source", [pd.DataFrame, remote])
 @pytest.mark.parametrize("family", thinned(SINGLE_FAMILIES, ["gamma"]))
 def test_joint_cells_keep_their_budget(family, source, example):
     table = source(example(family).frame[:1500])
     stats = statistics(family, table, bins=32, joint=True)
     n = len(stats.cells("joint")["n"])
     assert_same(stats, statistics(family, table, bins=32, joint=n))
-    with pytest.raises(
-        soc.StatisticsError, match=f"more than {n - 1:,} joint cells: .* fewer bins"
-    ):
+    with pytest.raises(soc.StatisticsError, match=f"more than {n - 1:,} joint cells.* fewer bins"):
         statistics(family, table, bins=32, joint=n - 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "bins", "has_joint"), [(100, 1000, True), (1700, 10_000, False)]
+)
+def test_many_groups_and_blocks_of_clusters(labels, bins, has_joint):
+    """Keys number groups and bins, not blocks; joint cells of too many groups are left out."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"t": rng.uniform(size=2000), "s": 1.0, "label": np.arange(2000) % labels})
+    frame = frame.assign(v=frame["t"] + rng.normal(size=2000), campaign=np.arange(2000) % 300)
+    roles = VALUE_ROLES | {"group": "label", "cluster": "campaign"}
+    options = {"edges": np.arange(1, bins) / bins, **QUIET}
+    stats = soc.summarize(soc.NormalItems(frame, **roles), **options)
+    assert (stats.n_items, stats.has_joint) == (2000, has_joint)
+    if has_joint:
+        assert_same(stats, soc.summarize(soc.NormalItems(remote(frame), **roles), **options))
+    else:
+        with pytest.raises(soc.StatisticsError, match=r"too many groups .* fewer bins"):
+            soc.summarize(soc.NormalItems(frame, **roles), joint=True, **options)
 
 
 def test_a_sum_has_joint_cells_if_all_of_it_has(example):

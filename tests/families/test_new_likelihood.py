@@ -3,8 +3,10 @@
 Averaged over theta a waiting time is Lomax, and theta given it is Gamma(a + 1, b + y).
 """
 
+import ast
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numba
@@ -14,6 +16,7 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
+from soc_pymc._model.mode import Target
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families import family, outcomes, scales
 from soc_pymc.families.kinds import OutcomeForms
@@ -82,6 +85,33 @@ class WaitingItems(soc.PoissonItems):
     kind: ClassVar[str] = "waiting"
 
 
+class WaitingForms(OutcomeForms):
+    """Times y ~ Gamma(events, theta) until a number of events."""
+
+    scale = scales.LOG
+
+    def excess(self, groups, part):
+        # in units of the squared mean: Greenwood's statistic, whose variance is known
+        known = groups["n"] > 1
+        n, total, squares = (groups[name][known] for name in ("n", "sum_y", "sum_y2"))
+        excess = (n + 1.0) * (n * squares / total**2 - 1.0) - (n - 1.0)
+        return known, excess, 4.0 * n**2 * (n - 1.0) / ((n + 2.0) * (n + 3.0)), n - 1.0
+
+    def log_likelihood(self, y, size, theta):
+        return stats.gamma.logpdf(y, size, scale=1.0 / theta)
+
+    def thinned(self, y, size, fraction, rng):
+        return y * rng.beta(fraction * size, (1.0 - fraction) * size), fraction * size
+
+    def noise(self, mean, variance=0.0):
+        return (1.0 + 3.0 * variance / mean**2) / mean**2
+
+    def contrast(self, y, size, fresh_y, fresh_size):
+        # given both, the share of the first is a Beta
+        share = stats.beta(size, fresh_size)
+        return y - (y + fresh_y) * share.mean(), (y + fresh_y) ** 2 * share.var()
+
+
 class WaitingFamily(type(family.GAMMA)):
     name, prior, rows = "Waiting", WaitingPrior, WaitingRows
     formulas = copy(family.GAMMA.formulas)
@@ -96,7 +126,7 @@ class WaitingFamily(type(family.GAMMA)):
             COUNTS.validity.size, scales.Bounds("events must be 1", largest=1.0, least=1.0)
         ),
         integers=("n",),
-        forms=type("WaitingForms", (OutcomeForms,), {})(),
+        forms=WaitingForms(),
         tables={
             "part": replace(COUNTS.tables["part"], reals=("sum_N", "sum_y", *outcomes._SCORES)),
             "time": outcomes._margin(TIME, POWERS),
@@ -147,3 +177,48 @@ def test_waiting_times_are_fitted_and_scored(waiting):
     shape, rate = (drawn[name].to_numpy().reshape(-1, 20) for name in ("shape", "rate"))
     means = (shape + 1.0) / (rate + few["time"].to_numpy())
     np.testing.assert_allclose(scored["theta_mean"], means.mean(axis=0), rtol=1e-9)
+
+
+def test_forms_of_waiting_times_are_those_of_draws():
+    rng, forms = np.random.default_rng(2), TIMES.outcome.forms
+    times = rng.exponential(size=(20_000, 7))
+    sums = {"n": np.full(20_000, 7), "sum_y": times.sum(axis=1), "sum_y2": (times**2).sum(axis=1)}
+    _, excess, variance, _ = forms.excess(sums, None)
+    assert abs(excess.mean()) < 4.0 * np.sqrt(variance[0] / 20_000)
+    np.testing.assert_allclose(excess.var(), variance[0], rtol=0.1)
+    first, later = times[:, :2].T
+    held = forms.thinned(first, np.ones(20_000), 0.3, rng)
+    rest = forms.remainder(first, 1.0, held, 0.3)
+    for part, size in ((held, 0.3), (rest, 0.7)):
+        assert stats.kstest(part[0], stats.gamma(size).cdf).pvalue > 1e-3
+    assert abs(np.corrcoef(held[0], rest[0])[0, 1]) < 4.0 / np.sqrt(20_000)
+    density = stats.expon.logpdf(first, scale=0.5)
+    np.testing.assert_allclose(forms.log_likelihood(first, 1.0, 2.0), density)
+    contrast, weight = forms.contrast(first, 1.0, later, 1.0)
+    np.testing.assert_allclose((contrast**2).mean(), weight.mean(), rtol=0.1)
+    theta = rng.gamma(40.0, 1.0 / 40.0, 20_000)
+    np.testing.assert_allclose(forms.noise(1.0, 1.0 / 40.0), (theta**-2).mean(), rtol=0.01)
+
+
+BASES = (family.Family, OutcomeForms, RowSums, Target)
+
+
+def test_every_method_without_a_body_is_abstract():
+    """Python would call it, return None and go on."""
+    trees = (ast.parse(path.read_text()) for path in Path(soc.__file__).parent.rglob("*.py"))
+    nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    empty = [node for node in nodes if len(node.body) == 1 and ast.get_docstring(node)]
+    callable_as_is = [
+        node.name for node in empty if "abstractmethod" not in map(ast.unparse, node.decorator_list)
+    ]
+    assert callable_as_is == []
+    assert {node.name for node in empty} == {n for base in BASES for n in base.__abstractmethods__}
+
+
+@pytest.mark.parametrize(
+    ("base", "name"), [(base, name) for base in BASES for name in sorted(base.__abstractmethods__)]
+)
+def test_a_class_that_lacks_a_method_is_refused_by_name(base, name):
+    others = dict.fromkeys(base.__abstractmethods__ - {name}, lambda *_: None)
+    with pytest.raises(TypeError, match=f"abstract method '{name}'"):
+        type("Lacking", (base,), others)()
