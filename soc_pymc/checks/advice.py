@@ -7,12 +7,12 @@ richer shape what a mixture of shifted curves adds: about what `soc.compare` fin
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
+from numpy.typing import ArrayLike
 
 from .._lib.arrays import Floats, Ints
 from .._lib.reprs import short
@@ -215,27 +215,26 @@ class Gains:
         spread = np.exp(dispersion)
         self._sd = np.sqrt(spread if outcome.theta is LINEAR else np.log1p(spread))
 
-    def _density(self, place: float, spread: float) -> Floats:
-        """Log density of the items under shifts of both curves, of the first in sds of theta."""
-        curves = self._location + place * self._sd, self._dispersion + spread
-        return np.asarray(self._posterior.family.log_density(*self._outcomes, *curves))[0]
+    def _densities(self, places: ArrayLike, spread: float = 0.0) -> Floats:
+        """Log densities (places, n) under shifts of both curves, of the first in sds of theta."""
+        location = self._location + np.asarray(places)[:, None] * self._sd
+        curves = location, self._dispersion + spread
+        return np.asarray(self._posterior.family.log_density(*self._outcomes, *curves))
 
     @cached_property
     def _base(self) -> Floats:
         """Log density under the fit; on a grid it has no closed form in the curves."""
         if not self._fit.prior.gridded:
-            return self._density(0.0, 0.0)
+            return self._densities([0.0])[0]
         draws = even_draws(self._fit, _DRAWS)
         return np.asarray(self._posterior.log_density(self.items.columns, draws).mean(axis=0))
 
     @cached_property
     def _shifted(self) -> list[Floats]:
         """Log densities at shifts of one curve over those without: the least ones come first."""
-        shifts, base = np.outer(_SIZES, [1.0, -1.0]).ravel(), self._density(0.0, 0.0)
-        return [
-            np.stack([self._density(*pair) - base for pair in pairs])
-            for pairs in (product(shifts, [0.0]), product([0.0], shifts))
-        ]
+        shifts, base = np.outer(_SIZES, [1.0, -1.0]).ravel(), self._densities([0.0])
+        spread = np.concatenate([self._densities([0.0], shift) for shift in shifts])
+        return [self._densities(shifts) - base, spread - base]
 
     @cached_property
     def _of_all(self) -> float:
@@ -252,15 +251,16 @@ class Gains:
 
     def mixture(self) -> float:
         """Gain from a free shape of theta, beyond one shift of both curves for all items."""
-        shifted = [self._density(*pair) for pair in product(_PLACES, _SPREADS)]
-        return self._certain(self._mixed([self._base, *shifted]) - self._of_all, 4)
+        shifted = [self._densities(_PLACES, spread) for spread in _SPREADS]
+        mixed = self._mixed(np.vstack([self._base, *shifted]))
+        return self._certain(mixed - self._of_all, 4)
 
     def zero(self) -> float:
         """Gain from a share of theta that is 0, on top of one shift of both curves."""
         y, size = self._outcomes
         zero = self._posterior.outcome.forms.log_likelihood(y, size, np.zeros(len(y)))
-        shifted = (self._density(*pair) for pair in product(_RISES, _SPREADS))
-        return self._certain(max(self._mixed([base, zero]) for base in shifted), 3)
+        shifted = (base for spread in _SPREADS for base in self._densities(_RISES, spread))
+        return self._certain(max(self._mixed(np.stack([base, zero])) for base in shifted), 3)
 
     def _best(self, code: Ints) -> float:
         n, total = self.items.n, 0.0
@@ -275,8 +275,8 @@ class Gains:
             total += float(np.maximum(by_level.max(axis=0), 0.0).sum()) / excess
         return total
 
-    def _mixed(self, components: list[Floats]) -> float:
-        ratio = np.minimum(np.stack(components) - self._base, _FARTHEST)
+    def _mixed(self, components: Floats) -> float:
+        ratio = np.minimum(components - self._base, _FARTHEST)
         weight = mixture_weights(ratio, self.items.n)
         return float(self.items.n @ np.log(np.maximum(weight @ np.exp(ratio), 1e-300)))
 

@@ -48,7 +48,7 @@ _DRAWS = 100  # draws of the curves to compute shifts
 # items that shifts are averaged over, and least number of a slice: accurate to about 7%
 _POOL, _ITEMS = 1000, 150
 _PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
-_COARSE = 2  # replicates are taken at every second point of the grid
+_COARSE = 4  # replicates are taken at every fourth point of the grid
 _FAINT = 1e-3  # share of the shifts' variance in directions that are left out
 _TINY = 1e-300  # smallest p-value before its logarithm is taken
 _TAIL = 0.05  # share of replicates to which the tail beyond them is fitted

@@ -70,17 +70,27 @@ def _stirling_of_count(count: Floats) -> Floats:
 
 def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
     """Log probability of a negative binomial count with this mean and Gamma shape."""
-    return in_blocks(_negative_binomial)(count, _stirling_of_count(count), shape, expected)
+    without_mean = _stirling_of_shape(count, _stirling_of_count(count), shape)
+    return _negative_binomial(count, without_mean, shape, expected)
 
 
-def _negative_binomial(count: Floats, of_count: Floats, shape: Floats, expected: Floats) -> Floats:
+@in_blocks
+def _stirling_of_shape(count: Floats, of_count: Floats, shape: Floats) -> Floats:
+    """Part of a log probability that does not depend on the mean."""
+    remainder = stirling(shape + count) - stirling(shape)
+    return remainder - of_count - 0.5 * np.log1p(count / shape)
+
+
+@in_blocks
+def _negative_binomial(
+    count: Floats, without_mean: Floats, shape: Floats, expected: Floats
+) -> Floats:
     ratio = expected / shape
     total = shape + count
     # distance of the count from its mean given the total, from a difference that is exact
     gap = (expected - count) / (1.0 + ratio)
     means = total * (ratio / (1.0 + ratio)), total / (1.0 + ratio)
-    value = stirling(total) - stirling(shape) - of_count - 0.5 * np.log1p(count / shape)
-    value -= divergence(count, shape, gap, *means)
+    value = without_mean - divergence(count, shape, gap, *means)
     value[(expected == 0.0) & (count > 0.0)] = -np.inf
     return value
 

@@ -89,9 +89,8 @@ class SmoothWeights:
             self._edges = np.linspace(0.0, 1.0, _PANELS + 1)
         else:
             width = (high - low) / _PANELS or 1e-9  # if there is one score
-            self._edges = low + width * np.arange(
-                -_BEYOND, (_PANELS if high > low else 0) + _BEYOND + 1
-            )
+            number = _PANELS if high > low else 0
+            self._edges = low + width * np.arange(-_BEYOND, number + _BEYOND + 1.0)
 
     def _terms(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
         """Scores, groups and sizes, as `curve_draws` takes them."""
