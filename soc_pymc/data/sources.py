@@ -70,7 +70,8 @@ def _types(source: Any) -> list[tuple[str, str]]:
     elif kind == "arrow":
         pairs = zip(source.column_names, source.schema.types, strict=True)
     else:
-        pairs = open_table(source).schema().items()
+        table = source if kind == "ibis" else open_table(source)
+        pairs = table.schema().items()
     return [(str(name), str(dtype).lower()) for name, dtype in pairs]
 
 
@@ -158,8 +159,11 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
 def batches(
     table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000, source: Any = None
 ) -> Iterator[Any]:
-    """Arrow record batches of an Ibis table, in the order of its rows, of at most `size` rows."""
+    """Arrow record batches of an Ibis or Arrow table, in the order of its rows, `size` at most."""
     with readable(source):
+        if kind_of(table) == "arrow":
+            yield from table.select(chosen(table.column_names, columns)).to_batches(size)
+            return
         table = table.select(*chosen(table.columns, columns))
         backend = table.get_backend()
         if backend.name == "duckdb":  # Ibis calls a method that DuckDB has deprecated
@@ -170,6 +174,11 @@ def batches(
             parts = table.to_pyarrow_batches(chunk_size=size)
         for part in parts:
             yield from (part.slice(start, size) for start in range(0, part.num_rows, size))
+
+
+def number_of_rows(table: Any) -> int:
+    """Number of rows of an Ibis or Arrow table."""
+    return int(table.num_rows if kind_of(table) == "arrow" else table.count().to_pyarrow().as_py())
 
 
 def arrow_table(source: Any, columns: Sequence[str]) -> Any:

@@ -158,7 +158,7 @@ class _Scoring:
         """Score the items to a table, or to one file."""
         table, files = self._checked_table(), self._files() if self.out else []
         with sources.readable(self.items.source):
-            total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
+            total = sources.number_of_rows(table) if is_shown(progress) else None
         with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
             scored = self._batches(table, running)
             return _write(scored, files[0][1], self.names) if files else self._attached(scored)
@@ -187,20 +187,21 @@ class _Scoring:
         return folder
 
     def _table(self) -> Any:
-        """Ibis table of the items, with the constant score of those without one."""
+        """Arrow or Ibis table of the items, with the constant score of those without one."""
         source, columns = self.items.source, list(self.items.roles.values())
         if not self.out and sources.kind_of(source) not in _COPIED:
-            return sources.open_table(source, columns)  # others are copied with all columns
+            return sources.arrow_table(source, columns)  # others are copied with all columns
         all_columns = None if self.items.score else [*sources.column_names(source), NO_SCORE]
         return sources.open_table(source, all_columns)
 
     def _checked_table(self) -> Any:
         """The table, after a check of its columns and of the new names."""
         source, table = self.items.source, self._table()
-        sources.chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
+        names = sources.column_names(table)
+        sources.chosen(names, list(self.items.roles.values()))  # refuses missing columns
         with sources.readable(source):
             check_types(self.items, table)
-        column_names = {*table.columns, *sources.column_names(source)}
+        column_names = {*names, *sources.column_names(source)}
         if clash := [name for name in self.names if name in column_names]:
             remedy = "rename or drop them, or ask for other quantiles"
             columns = ", ".join(map(repr, clash))
@@ -223,7 +224,8 @@ class _Scoring:
             names = [*batch.schema.names, *self.names]
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
-        size, empty = self.batch * _WIDE // max(_WIDE, len(table.columns)), True
+        columns = len(sources.column_names(table))
+        size, empty = self.batch * _WIDE // max(_WIDE, columns), True
         parts = sources.batches(table, size=size, source=self.items.source)
         for batch in ordered_map(scored, parts):
             empty = False
