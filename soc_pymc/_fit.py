@@ -129,7 +129,9 @@ def _choose(
     except SocError as error:
         table = _table({code: results[code]}).assign(reason=f"not compared: {error}")
     chosen = fits[str(table["chosen"].idxmax())]
-    return replace(chosen, selection=table.rename_axis("prior").reset_index()[_COLUMNS])
+    selected = replace(chosen, selection=table.rename_axis("prior").reset_index()[_COLUMNS])
+    selected._computed.update(chosen._computed)  # such as the prior table, of the same draws
+    return selected
 
 
 def _compare(

@@ -19,8 +19,8 @@ from .._lib.errors import FitError, ItemsError
 from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
 from .._lib.threads import one_blas_thread
+from ..data import sources
 from ..data.items import Items, group_roles
-from ..data.sources import open_table, word_columns
 from ..data.statistics import Statistics
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, PARETO_K, Fit, Status
@@ -203,10 +203,10 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
     if isinstance(data, Statistics):
         return []
     columns: list[str] = []
-    for name in word_columns(data.source):
+    for name in sources.word_columns(data.source):
         if len(columns) < _MOST_COLUMNS and name not in {*by, *data.roles.values()}:
             with suppress(ItemsError):  # objects of several types
-                open_table(data.source, [name])
+                sources.check_readable(data.source, [name])
                 columns.append(name)
     return columns
 

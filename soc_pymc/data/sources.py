@@ -181,12 +181,24 @@ def number_of_rows(table: Any) -> int:
     return int(table.num_rows if kind_of(table) == "arrow" else table.count().to_pyarrow().as_py())
 
 
+def check_readable(source: Any, columns: Sequence[str]) -> None:
+    """Refuse columns that cannot be read; those of files and engines are only looked up."""
+    if _is_in_memory(source):
+        arrow_table(source, columns)
+    else:
+        open_table(source, columns)
+
+
+def _is_in_memory(source: Any) -> bool:
+    return kind_of(source) not in ("ibis", "files")
+
+
 def arrow_table(source: Any, columns: Sequence[str]) -> Any:
     """Arrow table of some columns of a source, in the order of its rows."""
     with readable(source):
-        if kind_of(source) in ("ibis", "files") or NO_SCORE in columns:
-            return open_table(source, columns).to_pyarrow()
-        return _in_memory(source, columns)
+        if _is_in_memory(source) and NO_SCORE not in columns:
+            return _in_memory(source, columns)
+        return open_table(source, columns).to_pyarrow()
 
 
 def paths_of(source: Any) -> list[str]:

@@ -15,7 +15,7 @@ from .._lib.files import replacing
 from ..inference.results import FIT, Fit
 from ..prior_table import PriorTable, by_group, checksum, posterior_rows
 from .predictive import posterior_of
-from .prior_build import table_of
+from .prior_build import fit_digest, table_of
 
 _MOST_BYTES = 10_000_000
 _LEVELS = 0.05, 0.95  # quantiles whose errors are stated
@@ -101,6 +101,7 @@ def described(fit: Fit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         is_first = columns["node"] == 0
         columns["cell"] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
         meta = dict(table.meta) | {
+            "fit": fit_digest(fit),
             "made": datetime.now(UTC).date().isoformat(),
             "cells": int(is_first.sum()),
             "columns": [[name, values.dtype.str] for name, values in columns.items()],

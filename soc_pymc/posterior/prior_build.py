@@ -88,7 +88,6 @@ def _meta(fit: Fit, edges: Floats, sizes: Floats) -> dict[str, Any]:
     low, high = max(axis.local.low, -1e300), min(axis.local.high, 1e300)
     return {
         "format": FORMAT,
-        "fit": fit_digest(fit),
         "family": family_of(fit.prior).name,
         "prior": repr(fit.prior),
         "items": {k: v for k, v in fit.data.attrs.items() if isinstance(v, str)},

@@ -17,6 +17,7 @@ from soc_pymc.checks import comparison
 from soc_pymc.checks.comparison import LeftOut, leave_one_out, mixture_weights
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
+from soc_pymc.posterior.prior_build import table_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
 from tests.checks.test_checks import exact_ends, statistics_of
 from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, thinned, trial_frame
@@ -237,6 +238,8 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     alone = soc.fit(stats, soc.Gamma(exposure=soc.Spline()), FAST, **QUIET)
     assert alone.selection is None
     assert (fit.prior, fit.method) == (alone.prior, FAST)
+    assert table_of(fit) is fit._computed["prior table"]  # of the choice, not made again
+    assert fit._computed.keys() > alone._computed.keys()
     for name in ("posterior", "variational"):  # as if the prior had been named
         assert fit.data[name].equals(alone.data[name])
     fit.save(tmp_path / "fit.nc")

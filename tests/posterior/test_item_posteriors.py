@@ -11,6 +11,7 @@ from ibis.expr.types.relations import CachedTable
 from scipy import stats
 
 import soc_pymc as soc
+from soc_pymc.data import sources
 from soc_pymc.posterior.curves import with_posterior
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES, thinned
 from tests.family_records import RECORDS, prior_parameters
@@ -205,6 +206,23 @@ def test_every_kind_of_table(example, backend, tmp_path):
     assert list(table.columns) == list(expected.columns)
     assert list(table["kind"]) == list(frame["kind"])
     np.testing.assert_allclose(table[ref.COLUMNS], expected[ref.COLUMNS], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_tables_in_memory_need_no_database(example, kind, tmp_path, monkeypatch):
+    """Scored and checked alike from every kind; bad rows are all described."""
+    case = example("five_steps").case
+    frame = ref.some_rows(example("five_steps"), 60)[["kind", "score", "count", "exposure"]]
+    expected = ref.score_items(example("five_steps"), frame)["theta_mean"]
+    source = source_of(kind, pa.Table.from_pandas(frame), tmp_path)
+    bad = source_of(kind, pa.Table.from_pandas(frame.assign(count=-1.5)), tmp_path)
+    with pytest.raises(soc.ItemsError, match=r"60 of 60 rows are negative(.|\n)*not whole"):
+        soc.check(example("five_steps").fit, case.items(bad), progress=False)
+    monkeypatch.setattr(sources, "connect", None)
+    scored = ref.score_items(example("five_steps"), source)
+    np.testing.assert_allclose(scored["theta_mean"].to_numpy(), expected, rtol=1e-12)
+    result = soc.check(example("five_steps").fit, case.items(source), progress=False)
+    assert result.table["n"][0] == 60
 
 
 class Places(pd.DataFrame):
