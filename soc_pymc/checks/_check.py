@@ -66,9 +66,9 @@ class CheckResult(results.Result):
         and ``zero counts`` observed over predicted; of ``noise`` and ``clusters`` how many times as
         wide intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
     data
-        `xarray.DataTree`, of items on a random subset, for ArviZ's own functions. Of all items
-        ``pit`` has the ECDFs by slice of a ``column``, minus the uniform cdf; ``pit_by_score``
-        those in 20 bins.
+        `xarray.DataTree`, of items on a random subset, for ArviZ's own functions; outcomes and log
+        likelihoods by draw are made when they are read. Of all items ``pit`` has the ECDFs by slice
+        of a ``column``, minus the uniform cdf; ``pit_by_score`` those in 20 bins.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd

@@ -40,7 +40,7 @@ _BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and 
 _WIDE = 32  # columns beyond which batches are smaller
 _COPIED = ("files", "ibis", "stream")  # kinds of tables that come back as new ones
 DRAWS = ("auto", "all")
-_VERSION = 7  # version of scoring; files of another version are made again
+_VERSION = 8  # version of scoring; files of another version are made again
 _RECORD = b"soc_pymc"  # key of the record in a file's description
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
