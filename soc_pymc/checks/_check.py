@@ -272,7 +272,8 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     posterior, step = posterior_of(fit), max(1, len(columns["score"]) // _DOUBTED)
     outcome, typical = posterior.outcome, select(columns, slice(None, None, step))
     y, size = typical[outcome.observed], typical[outcome.size]
-    curves = posterior.curves(typical["score"], typical.get("group"), size)
+    draws = even_draws(fit, _REPLICATES)
+    curves = posterior.curves(typical["score"], typical.get("group"), size, draws)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(y, size, mean, variance)))
     verdict = _verdict(abs(np.log(width)), _WRONG)

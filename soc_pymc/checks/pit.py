@@ -270,10 +270,10 @@ def loo_pit_finding(values: Floats, where: str) -> dict[str, Any]:
 def curve_shifts(fit: Fit, items: Observations, members: Bools, rng: Generator) -> Floats:
     """Return shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
     posterior, draws, n = posterior_of(fit), even_draws(fit, _DRAWS), items.n
-    row = rng.choice(len(n), _POOL, p=n / n.sum())
+    row = rng.choice(len(n), min(_POOL, int(n.sum())), p=n / n.sum())
     rows, weights = [row], [members[:, row].astype(float)]
     for k, mask in enumerate(members):  # of small slices further items
-        if (lacking := _ITEMS - int(mask[row].sum())) > 0:
+        if (lacking := min(_ITEMS, int(n[mask].sum())) - int(mask[row].sum())) > 0:
             place = np.flatnonzero(mask)
             rows.append(rng.choice(place, lacking, p=n[place] / n[place].sum()))
             weights.append(np.repeat(np.eye(len(members))[:, [k]], lacking, axis=1))

@@ -36,17 +36,11 @@ _WIDEST = 1.0  # spread of the curves from which a cell's nodes are not accurate
 _LEVELS = ((0.13, 2), (0.3, 3), (np.inf, 5))  # spread of the curves, and nodes a curve up to it
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
 _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score and size
-# points of a cell from -1 to 1, which determine these, and its centre: of Chebyshev, and of Padua
-# (Caliari, De Marchi and Vianello 2005), moved inside
-_POINTS = (
-    np.cos(np.pi * (np.arange(5) + 0.5) / 5),
-    np.append(0.97 * np.cos(np.pi * np.arange(4) / 3), 0.0),
-)
+# points of a cell from -1 to 1, which determine these: of Chebyshev, and of Padua (Caliari, De
+# Marchi and Vianello 2005), moved inside
+_POINTS = np.cos(np.pi * (np.arange(4) + 0.5) / 4), 0.97 * np.cos(np.pi * np.arange(4) / 3)
 _SIZE_POINTS = 0.97 * np.cos(np.pi * np.arange(5) / 4)
-_PAIRS = (
-    [(i, 0) for i in range(5)],
-    [(4, 2), *((i, j) for i in range(4) for j in range(i % 2, 5, 2))],
-)
+_PAIRS = ([(i, 2) for i in range(4)], [(i, j) for i in range(4) for j in range(i % 2, 5, 2)])
 # draws of a mixture, with the moments of all, and for means of weights at many sizes
 _DRAWS, _FEWER_DRAWS = 512, 192
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
@@ -200,15 +194,17 @@ class _Cells:
         self.edges, self.sizes = _edges(fit), _size_edges(fit)
         self._fit, self._lock, self._groups = fit, threading.Lock(), dict[str, _Group]()
         axis, by_size = fit.axis("mean"), len(self.sizes) > 0
-        x, w = 0.5 + 0.5 * _POINTS[by_size], 0.5 + 0.5 * _SIZE_POINTS
-        along_score, along_size = np.array(_PAIRS[by_size]).T
+        x, w, pairs = 0.5 + 0.5 * _POINTS[by_size], 0.5 + 0.5 * _SIZE_POINTS, _PAIRS[by_size]
+        if fit.prior.gridded:  # the covariance of weights is that at the centre, the last point
+            x, pairs = np.append(x, 0.5), [*pairs, (4, 2)]
+        along_score, along_size = np.array(pairs).T
         self._terms = _PLANE if by_size else _LINE
         self._places = np.array([x[along_score], w[along_size]])
         inner = axis.inverse(self.edges[:-1, None] + np.diff(self.edges)[:, None] * x)
         atoms = np.repeat(np.array(fit.atoms)[:, None], len(x), axis=1)
         low, width = self.sizes[:-1, None], np.diff(self.sizes)[:, None]
         self._score = np.vstack([inner, atoms])
-        self._size = np.exp(low + width * w) if by_size else np.ones((1, 1))
+        self._size = np.exp(low + width * w) if by_size else np.ones((1, len(w)))
         degree = np.repeat([3, 0], [len(inner), len(atoms)])
         if axis.scale != RANK:  # beyond the outermost cells a line goes on
             degree[[0, len(inner) - 1]] = 1
@@ -315,7 +311,6 @@ class _Cells:
         """Components of a mixture, with mean and covariance of their weights over the draws."""
         fit, family, weights = self._fit, family_of(self._fit.prior), smooth_weights(self._fit)
         number = _DRAWS if fit.prior.exposure is None else _FEWER_DRAWS
-        middle = int(np.abs(self._places - 0.5).sum(axis=0).argmin())
         step = max(1, _WEIGHTS_AT_ONCE // (number * self._places.shape[1] * weights.number))
         for part in (cells[i : i + step] for i in range(0, len(cells), step)):
             score = self._score.ravel()[self._row[part]]
@@ -328,8 +323,8 @@ class _Cells:
             curves = family.to_curves(*weights.parameters(columns))
             nodes = np.stack(np.broadcast_arrays(sample.mean(axis=0), *curves), axis=1)
             values = nodes.reshape(*score.shape, 3, -1)
-            inner = sample[:, middle :: score.shape[1]].transpose(1, 0, 2)
-            ways = np.stack([*map(_ways, inner)])
+            centres = sample[:, score.shape[1] - 1 :: score.shape[1]].swapaxes(0, 1)
+            ways = np.stack([*map(_ways, centres)])
             yield _Made(part, values, ways, np.zeros(len(part), dtype=bool))
 
 
