@@ -11,13 +11,22 @@ from numpy.typing import NDArray
 from .._lib.arguments import Rule
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, StatisticsError
-from .._lib.progress import is_shown, parts
+from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
 from ..data.formulas import near_whole
-from ..data.items import CROSS, Items, check_outcomes, group_roles, has_score, is_group, roles_of
-from ..data.sources import arrow_table
+from ..data.items import (
+    CROSS,
+    MARK,
+    Items,
+    check_outcomes,
+    group_roles,
+    has_score,
+    is_group,
+    roles_of,
+)
+from ..data.sources import arrow_table, opened
 from ..data.statistics import Statistics
-from ..data.validation import bounds_of, scan
+from ..data.validation import bounds_of, check_total, check_types, scan
 from ..families.family import Family, family_of, with_zero
 from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit
@@ -140,14 +149,32 @@ def read_items(
     fit: Fit, items: Items, by: Sequence[str], progress: bool | None
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items, and the columns `by`; warns of scores far from the fit's."""
-    roles = posterior_roles(fit, items)
+    posterior_roles(fit, items)  # refuses items of another kind
+    outcome = OUTCOMES[items.kind]
     read = replace(items, id=None, fold=None, cluster=None, date=None)
-    scan(read, progress=is_shown(progress))
-    names = list(dict.fromkeys([*roles.values(), *by]))
-    table = arrow_table(items.source, names)
-    columns = columns_of(table, roles)
+    names = list(dict.fromkeys([*read.roles.values(), *by]))
+    with phase("checking items", enabled=is_shown(progress)):
+        check_types(read, opened(items.source, names))
+        table = arrow_table(items.source, names)
+        columns = columns_of(table, read.roles)
+        if not (table.num_rows and are_valid(columns, read)):
+            scan(read, progress=False)
+            raise ItemsError("the items changed while they were read: try again")
+        check_total(read, float(columns[outcome.observed].sum()))
+    columns = {role: columns[role] for role in columns if role != "group" or fit.groups}
     warn_of_extrapolation(fit, columns["score"])
     return columns, {name: table[name].to_pandas() for name in by}
+
+
+def are_valid(columns: Columns, items: Items) -> bool:
+    """Return True if all items of a batch (at least one) are valid."""
+    outcome, crossings = OUTCOMES[items.kind], max(len(group_roles(items.roles)) - 1, 0)
+    y, size = own_outcomes(outcome, {"score": columns["score"]})
+    y, size = columns.get(outcome.observed, y), columns.get(outcome.size, size)
+    return outcome.validity.are_valid(columns["score"], y, size) and not any(
+        label is None or (crossings and label.count(MARK) != crossings)
+        for label in columns.get("group", ())
+    )
 
 
 def check_groups(fit: Fit, stats: Statistics) -> None:

@@ -24,13 +24,12 @@ from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
 from ..data import sources
-from ..data.items import MARK, NO_SCORE, Items, check_items, group_roles
+from ..data.items import NO_SCORE, Items, check_items
 from ..data.validation import check_types, scan
-from ..families.outcomes import OUTCOMES
 from ..inference.results import Fit
 from ..prior_table import quantile_name
 from .curves import P_ZERO, Extrapolation
-from .item_columns import Columns, Scorer, columns_of, own_outcomes, posterior_roles
+from .item_columns import Scorer, are_valid, columns_of, posterior_roles
 from .predictive import posterior_of
 from .prior_build import fit_digest
 
@@ -156,7 +155,7 @@ class _Scoring:
         """Score the items to a table, or to one file."""
         table, files = self._checked_table(), self._files() if self.out else []
         with sources.readable(self.items.source):
-            total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
+            total = sources.count_of(table) if is_shown(progress) else None
         with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
             scored = self._batches(table, running)
             return _write(scored, files[0][1], self.names) if files else self._attached(scored)
@@ -185,12 +184,12 @@ class _Scoring:
         return folder
 
     def _table(self) -> Any:
-        """Ibis table of the items, with the constant score of those without one."""
+        """Ibis table or `Rows` of the items, with the constant score of those without one."""
         source, columns = self.items.source, list(self.items.roles.values())
         if not self.out and sources.kind_of(source) not in _COPIED:
-            return sources.open_table(source, columns)  # others are copied with all columns
+            return sources.opened(source, columns)  # others are copied with all columns
         all_columns = None if self.items.score else [*sources.column_names(source), NO_SCORE]
-        return sources.open_table(source, all_columns)
+        return sources.opened(source, all_columns)
 
     def _checked_table(self) -> Any:
         """The table, after a check of its columns and of the new names."""
@@ -211,7 +210,7 @@ class _Scoring:
 
         def scored(batch: Any) -> Any:
             columns = columns_of(batch, self.items.roles)
-            if not _are_valid(columns, self.items):
+            if not are_valid(columns, self.items):
                 self._refuse()
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:
@@ -275,17 +274,6 @@ class _Scoring:
                 raise ItemsError(f"{target} holds the items: give another name or folder to out=")
             sources_of[key] = path
         return files
-
-
-def _are_valid(columns: Columns, items: Items) -> bool:
-    """Return True if all items of a batch (at least one) are valid."""
-    outcome, crossings = OUTCOMES[items.kind], max(len(group_roles(items.roles)) - 1, 0)
-    y, size = own_outcomes(outcome, {"score": columns["score"]})
-    y, size = columns.get(outcome.observed, y), columns.get(outcome.size, size)
-    return outcome.validity.are_valid(columns["score"], y, size) and not any(
-        label is None or (crossings and label.count(MARK) != crossings)
-        for label in columns.get("group", ())
-    )
 
 
 def is_folder(name: str) -> bool:
