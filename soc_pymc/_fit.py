@@ -15,7 +15,7 @@ from ._lib.progress import phase
 from ._model.rows import sizes_vary
 from .checks._check import check
 from .checks.advice import as_code
-from .checks.comparison import doubtful, elpd_table, left_out, warn_of_clusters
+from .checks.comparison import elpd_table, left_out, warn_of_clusters
 from .checks.results import FAIL
 from .data.statistics import Statistics, refuse_weights
 from .families.family import family_of
@@ -163,7 +163,7 @@ def _table(results: Mapping[str, tuple[Any, str]]) -> pd.DataFrame:
     """Table of the priors, the simplest first, from what `left_out` says of each."""
     loos = {name: loo for name, (loo, _) in results.items() if loo}
     finite = {name: loo for name, loo in loos.items() if np.isfinite(loo.elpd_i).all()}
-    few = {name: loo for name, loo in finite.items() if doubtful(loo) <= _FEW * loo.elpd_i.size}
+    few = {name: loo for name, loo in finite.items() if loo.doubtful <= _FEW * loo.elpd_i.size}
     table = elpd_table(few).reindex(list(results))
     table["elpd"] = pd.Series({name: loo.elpd for name, loo in loos.items()}, dtype=float)
     table["trust"] = [trust for _, trust in results.values()]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
 from ._lib.arrays import Floats
@@ -15,7 +15,16 @@ from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
 from .checks.observations import check_rows
-from .checks.pit import ALL, LEAST, Slice, equal_parts, large_sizes, pit_findings, slice_pits
+from .checks.pit import (
+    ALL,
+    LEAST,
+    Slice,
+    equal_parts,
+    large_sizes,
+    pit_findings,
+    slice_pits,
+    with_p_values,
+)
 from .checks.results import FAIL, OK, SIDES, Result, result_table
 from .data.binning import added
 from .data.items import Items, arguments_of, check_outcomes, is_group
@@ -216,7 +225,7 @@ def _judged(
     large = large_sizes(posterior.outcome, test[size], size, _EXPOSED)
     masks = {Slice(ALL): n > 0}
     masks |= {part: mask for part, mask in large.items() if mask.sum() >= min(LEAST, len(n))}
-    return means, slice_pits(intervals, n, masks, _stream(seed, "PIT"))
+    return means, with_p_values(slice_pits(intervals, n, masks, _stream(seed, "PIT")))
 
 
 def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome) -> xr.Dataset:
@@ -398,7 +407,7 @@ def _from_outcomes(data: Items | Statistics) -> Evidence:
     total, spread, scale = (np.bincount(octave, x) for x in (capped, variance, noise))
     z = total / np.sqrt(spread)
     least = int(z.argmin())
-    p = min(1.0, len(z) * float(stats.norm.cdf(z[least])))
+    p = min(1.0, len(z) * float(special.ndtr(z[least])))
     # single trials that all came out alike have no noise
     effect = 1.0 + float(total[least] / scale[least]) if scale[least] > 0 else 1.0
     return effect, -float(z[least]), p
@@ -408,13 +417,13 @@ def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> E
     """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
     check_rows(frame, fresh, {"score": "score"}, "fresh=")
     (score, *seen), (_, *later) = (score_and_outcomes(x, outcome) for x in (frame, fresh))
-    rank = special.ndtri((stats.rankdata(score) - 0.5) / len(score))
+    rank = special.ndtri((pd.Series(score).rank() - 0.5) / len(score))
     contrast, weight = outcome.forms.contrast(*seen, *later)
     centred = rank - (weight @ rank) / weight.sum()
     before, after = (outcome.forms.line(score, *pair)[1] for pair in (seen, later))
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
-    return after / before if before else np.nan, z, float(stats.norm.sf(z))
+    return after / before if before else np.nan, z, float(special.ndtr(-z))
 
 
 def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> Evidence:
@@ -427,4 +436,4 @@ def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> E
     extra, gain = density - out_of_fold, float((out_of_fold - none).sum())
     z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))
     effect = float(extra.sum()) / max(gain, 1e-300) if extra.sum() > 0 else 0.0
-    return effect, z, float(stats.norm.sf(z))
+    return effect, z, float(special.ndtr(-z))

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 from numpy.random import Generator
-from scipy import stats
 
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
+from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
 from .._lib.threads import one_blas_thread
 from ..data.items import Items, group_roles
@@ -24,7 +24,7 @@ from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of
 from . import pit, results
 from .advice import Gains, advise
-from .comparison import cdf_without, leave_one_out, other_total
+from .comparison import LeftOut, cdf_without, leave_one_out, other_total
 from .observations import (
     ITEMS_OR_STATISTICS,
     clustered,
@@ -78,17 +78,13 @@ class CheckResult(results.Result):
     ['what', 'where', 'n', 'value', 'low', 'high', 'p', 'verdict']
     """
 
-    loo: Any = None
+    loo: LeftOut | None = None
     rows: ClassVar[int] = 5
 
     @property
     def elpd(self) -> Any:
         """See the class."""
-        if self.loo is None:
-            return None
-        elpd, k = self.loo.elpd_i, self.loo.pareto_k
-        row = np.repeat(np.arange(elpd.size), elpd["n"])
-        return replace(self.loo, elpd_i=elpd[row], pareto_k=k.dropna("row"))
+        return self.loo and self.loo.record()
 
     def _repr_html_(self) -> str:
         from ..plots.results import plot_pit
@@ -187,9 +183,9 @@ def checks_of(
     if not fit.one_draw:
         loo = leave_one_out(thinned, sample, progress)
         if exact_draws:
-            k = float(loo.pareto_k.max())
+            k = float(np.nanmax(loo.pareto_k))
             verdict = OK if k <= PARETO_K else WARN
-            rows.append(finding("leave-one-out", where, k, verdict=verdict, n=loo.n_data_points))
+            rows.append(finding("leave-one-out", where, k, verdict=verdict, n=int(loo.n.sum())))
         rows += _cluster_findings(fit, all_items or data)
     table = results.result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
@@ -258,8 +254,8 @@ def tail_probability(excess: Floats) -> float:
     """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
     tail, spread = float(results.two_sided(excess)) / 2.0, float(np.std(excess))
     if tail * len(excess) < _OUTER and spread > 0:
-        curve = stats.pearson3(float(stats.skew(excess)), loc=float(np.mean(excess)), scale=spread)
-        tail = min(float(curve.cdf(0.0)), float(curve.sf(0.0)))
+        z, skew = -float(np.mean(excess)) / spread, skewness(excess)
+        tail = min(float(pearson3_cdf(z, skew)), float(pearson3_cdf(-z, -skew)))
     return min(1.0, 2.0 * tail)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from .._lib.arguments import SEED, OrNone
 from .._lib.arrays import Floats
@@ -258,7 +258,7 @@ def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:
 
 def _prior() -> Floats:
     cuts = np.concatenate([[0.0], SDS[1:2] / 2, np.sqrt(SDS[1:-1] * SDS[2:]), [np.inf]])
-    return np.asarray(np.diff(stats.halfnorm.cdf(cuts, scale=_TYPICAL)))
+    return np.asarray(np.diff(special.erf(cuts / (_TYPICAL * np.sqrt(2.0)))))
 
 
 def _averaged(weight: Floats, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:

@@ -1,18 +1,18 @@
 """Fits of different priors to the same items, compared on items or folds that are left out."""
 
-import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from .._lib.arguments import SEED, Whole
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, StatisticsError, warn_user
+from .._lib.psis import smoothed
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
@@ -36,17 +36,62 @@ _NUMBERS = 4_000_000  # numbers in one array of draws x rows
 _MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # numbers of all rows, and draws
 _SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothed
 _SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
-_EQUAL = 1e-9  # log densities that range less over the draws are those of equal weights
 _PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
 _SAME = 1e-6  # relative difference of totals of the same items in bins and in cells
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Rows of `n` items each, of which one is left out in turn."""
+
+    n: Ints
+    elpd_i: Floats  # (rows,): log density of an item left out
+    pareto_k: Floats  # (rows,): NaN where no weight is smoothed
+    p: float  # effective number of parameters
+    draws: int
+
+    @property
+    def elpd(self) -> float:
+        """Sum over all items."""
+        return float(self.n @ self.elpd_i)
+
+    @property
+    def se(self) -> float:
+        """Standard error of the sum."""
+        return float(np.sqrt(self.n @ (self.elpd_i - self.elpd / self.n.sum()) ** 2))
+
+    @property
+    def good_k(self) -> float:
+        """Largest Pareto k that these draws support."""
+        return float(min(1.0 - 1.0 / np.log10(self.draws), PARETO_K))
+
+    @property
+    def doubtful(self) -> int:
+        """Number of rows with a larger one."""
+        return int((self.pareto_k > self.good_k).sum())
+
+    def record(self) -> Any:
+        """ArviZ's record, by item; k only of those whose weights are smoothed."""
+        from arviz_stats.utils import ELPDDataLOO  # which takes long to import
+
+        return ELPDDataLOO(
+            elpd=self.elpd,
+            se=self.se,
+            p=self.p,
+            scale="log",
+            n_samples=self.draws,
+            n_data_points=int(self.n.sum()),
+            good_k=self.good_k,
+            warning=self.doubtful > 0,
+            elpd_i=xr.DataArray(np.repeat(self.elpd_i, self.n), dims="row"),
+            pareto_k=xr.DataArray(self.pareto_k[~np.isnan(self.pareto_k)], dims="row"),
+        )
+
+
 def leave_one_out(
     fit: Fit, items: Observations, progress: bool | None = None, title: str = "leave-one-out"
-) -> Any:
-    """Leave every item out in turn: ArviZ's record by row; k is NaN where no weight is smoothed."""
-    from arviz_stats.utils import ELPDDataLOO
-
+) -> LeftOut:
+    """Leave every item out in turn."""
     n, k = items.n, np.full(len(items.n), np.nan)
     thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
     posterior, sizes = posterior_of(thinned), thinned.data["posterior"].sizes
@@ -64,45 +109,9 @@ def leave_one_out(
     number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
     worst = np.argsort(-sway)[:number]
     density = posterior.log_density(select(items.columns, worst))
-    log_weight, k[worst] = _smoothed(density)
+    log_weight, k[worst] = smoothed(-density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
-    elpd, good_k = float(n @ by_row), float(min(1.0 - 1.0 / np.log10(draws), PARETO_K))
-    values = {"elpd_i": by_row, "pareto_k": k}
-    by_name = {name: xr.DataArray(x, {"n": ("row", n)}, "row") for name, x in values.items()}
-    return ELPDDataLOO(
-        elpd=elpd,
-        se=float(np.sqrt(n @ (by_row - elpd / n.sum()) ** 2)),
-        p=float(n @ (full - by_row)),
-        scale="log",
-        n_samples=draws,
-        n_data_points=int(n.sum()),
-        good_k=good_k,
-        warning=bool(np.nanmax(k) > good_k),
-        **by_name,
-    )
-
-
-def doubtful(loo: Any) -> int:
-    """Return the number of rows whose Pareto k is too large for these draws."""
-    return int((loo.pareto_k > loo.good_k).sum())
-
-
-def _smoothed(log_density: Floats) -> tuple[Floats, Floats]:
-    """Logarithms of Pareto-smoothed weights (draws, n), and k: infinite where no tail is fitted."""
-    from arviz_stats.base import array_stats
-
-    equal = np.ptp(log_density, axis=0) <= _EQUAL
-    log_weight = special.log_softmax(-log_density, axis=0)
-    k = np.where(equal, 0.0, np.inf)
-    for item in np.flatnonzero(~equal):
-        # a tail that is one number is refused, and one beyond float64 has a k of NaN
-        with warnings.catch_warnings(), suppress(ValueError), np.errstate(all="ignore"):
-            # of few draws, whose k says what it is worth
-            warnings.filterwarnings("ignore", "Number of tail draws", UserWarning)
-            weights, shape = array_stats.psislw(log_density[:, item])  # it takes the sign itself
-            if np.isfinite(shape) and np.isfinite(weights).all():
-                log_weight[:, item], k[item] = weights, shape
-    return log_weight, k
+    return LeftOut(n, by_row, k, float(n @ (full - by_row)), draws)
 
 
 def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -> Floats:
@@ -181,7 +190,7 @@ def compare(
 
 def left_out(
     name: str, fit: Fit, data: Items | Statistics, subset: int, seed: int, progress: bool | None
-) -> tuple[Any, str]:
+) -> tuple[LeftOut | None, str]:
     """Leave-one-out of a fit whose status is not against it, and what speaks against the draws."""
     what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     rows = observe(fit, data, progress=progress)
@@ -197,7 +206,7 @@ def left_out(
     loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
     if not np.isfinite(loo.elpd_i).all():
         return None, "draws differ too much in what they say of single items"
-    number = doubtful(loo)
+    number = loo.doubtful
     large = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
     return loo, large if number else OK
 
@@ -219,19 +228,20 @@ def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: 
         )
 
 
-def elpd_table(loos: Mapping[str, Any]) -> pd.DataFrame:
+def elpd_table(loos: Mapping[str, LeftOut]) -> pd.DataFrame:
     """The numbers of `arviz.compare`, which takes no weights of rows."""
     names = sorted(loos, key=lambda name: -loos[name].elpd)
     records = [loos[name] for name in names]
-    n = records[0].elpd_i["n"].to_numpy() if records else np.empty(0, dtype=np.int64)
+    n = records[0].n if records else np.empty(0, dtype=np.int64)
     elpds = np.reshape([loo.elpd_i for loo in records], (len(names), len(n)))
     gain = elpds - elpds[:1]
     difference = gain @ n
     error = np.sqrt((gain - difference[:, None] / n.sum()) ** 2 @ n)
-    worse = stats.norm.cdf(0.0, difference, error + 1e-12)
+    worse = special.ndtr(-difference / (error + 1e-12))
     worse[:1] = np.nan
     columns = {"rank": np.arange(len(names)), "elpd_diff": difference, "dse": error}
-    columns |= {"p_worse": worse, **{x: [loo[x] for loo in records] for x in ("p", "elpd", "se")}}
+    columns["p_worse"] = worse
+    columns |= {x: [getattr(loo, x) for loo in records] for x in ("p", "elpd", "se")}
     return pd.DataFrame(columns | {"weight": mixture_weights(elpds, n) if names else []}, names)
 
 

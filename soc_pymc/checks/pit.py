@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.random import Generator
-from scipy import stats
 
 from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats, Ints
+from .._lib.laws import uniform_distance, uniform_p_value
 from ..families.outcomes import Outcome
 from ..inference.results import Fit
 from ..posterior.item_columns import Columns, in_chunks, select
@@ -185,7 +185,7 @@ def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = Fal
 def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Dataset:
     """Return the PIT by slice of rows of `n` items, from the ends (2, rows) of their PIT intervals.
 
-    ECDFs are minus the uniform cdf; the p-value, Kolmogorov and Smirnov's, takes curves as known.
+    ECDFs are minus the uniform cdf.
     """
     members = np.stack([*masks.values()]).astype(float)
     counts, sums = np.zeros((len(members), _STEPS)), np.zeros((len(members), len(GRID)))
@@ -202,9 +202,16 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
         "averaged": (("slice", "u"), sums / items[:, None] - GRID),
         "n_items": ("slice", items.astype(np.int64)),
         "distance": ("slice", distance),
-        "p_value": ("slice", stats.kstwo.sf(distance, items)),
     }
     return xr.Dataset(variables, {"slice": [*map(str, masks)], "u": GRID})
+
+
+def with_p_values(pits: xr.Dataset) -> xr.Dataset:
+    """Add Kolmogorov and Smirnov's p-values, which take the curves as known."""
+    from scipy.stats import kstwo  # which takes long to import
+
+    values = pits["distance"].to_numpy(), pits["n_items"].to_numpy()
+    return pits.assign(p_value=("slice", kstwo.sf(*values)))
 
 
 def _counts(ends: Floats, share: Floats, n: Ints, rng: Generator) -> Floats:
@@ -253,10 +260,7 @@ def pit_tests(
 
 def loo_pit_finding(values: Floats, where: str) -> dict[str, Any]:
     """Test PIT values of items left out, which depend on each other (Tesso and Vehtari 2026)."""
-    from arviz_stats.base import array_stats
-
-    p = float(array_stats.uniformity_test(values, method="prit_c")[0])
-    distance = float(stats.kstest(values, "uniform").statistic)
+    distance, p = uniform_distance(values), uniform_p_value(values)
     return finding("LOO-PIT", where, distance, p, n=len(values))
 
 

@@ -13,12 +13,12 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.optimize.elementwise import find_root
-from scipy.stats import pearson3
 
 from .._lib import arguments as rules
 from .._lib.arguments import SEED, OrNone, Real, Whole, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from .._lib.laws import pearson3_cdf, pearson3_quantile
 from .._lib.progress import parts
 from .._lib.threads import ordered_map
 from ..checks.observations import summed
@@ -347,13 +347,13 @@ def _below(law: Floats, cut: Floats | float) -> Floats:
     mean, sd, skew = law
     certain = sd <= 0.0  # all weights are 0
     z = (cut - mean) / np.where(certain, 1.0, sd)
-    return np.asarray(np.where(certain, mean <= cut, pearson3.cdf(z, skew)).mean(axis=0))
+    return np.asarray(np.where(certain, mean <= cut, pearson3_cdf(z, skew)).mean(axis=0))
 
 
 def _quantile(law: Floats, prob: float) -> Floats:
     """Return the quantile of each total, between those given single draws."""
     mean, sd, skew = law
-    by_draw, margin = mean + sd * pearson3.ppf(prob, skew), _CLOSE * sd.max(axis=0)
+    by_draw, margin = mean + sd * pearson3_quantile(prob, skew), _CLOSE * sd.max(axis=0)
     ends = by_draw.min(axis=0) - margin, by_draw.max(axis=0) + margin
 
     def excess(place: Floats, total: Ints) -> Floats:

@@ -5,12 +5,10 @@ Component r is at location + spread z_r, where these are mean and sd of log thet
 spread. So the components at a score differ only in location, and one grid suits all scores.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
@@ -18,7 +16,6 @@ from scipy import special
 from .._lib.arrays import Floats
 from ..prior_table import ARRAYS, FAMILIES
 from .mixture_weights import FLOOR, LOWEST, Bounds, Grid, Law, Pair, WeightForms, between, bounds_of
-from .special_functions import polygammas
 
 WIDTH = 0.3
 """Sd of a component in units of the base distribution's spread."""
@@ -38,7 +35,6 @@ _LOG_SPREADS = (-230.0, 2.7)  # bounds of the second curve: spreads of logit the
 # Newton steps, and the largest change of a log weight in one, and in the last
 _TILTS, _MOST_TILT, _TILTED = 20, 2.0, 1e-12
 _FAINT = 1e-200  # weight that counts as 0
-_LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60  # steps in log a and log b: longest, last, most
 # what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
 # square, twice where neither a nor b is far larger than the other
 _ROUNDED = 1.5 * STEP**2 / 12.0
@@ -255,37 +251,13 @@ NORMALS = Components(
 # --- successes -----------------------------------------------------------------------------------
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
-    """Fill a and b by Newton's method on their logarithms, from the limit of large shapes."""
-    for i in range(len(location)):
-        odds = math.exp(location[i])
-        p = (1.0 + odds) / variance[i] + 0.5 * odds / (1.0 + odds)
-        q = (1.0 + 1.0 / odds) / variance[i] + 0.5 / (1.0 + odds)
-        for _ in range(_STEPS):
-            digamma_p, tri, bend = polygammas(p)
-            digamma_q, its_tri, its_bend = polygammas(q)
-            spread = tri + its_tri
-            mean_gap = location[i] - (digamma_p - digamma_q)
-            spread_gap = math.log(variance[i] / spread)
-            # derivatives of the mean and of the log variance in log a and in log b
-            aa, ab = p * tri, -q * its_tri
-            ba, bb = p * bend / spread, q * its_bend / spread
-            scale = 1.0 / (aa * bb - ab * ba)
-            u = min(max((mean_gap * bb - ab * spread_gap) * scale, -_LONGEST), _LONGEST)
-            v = min(max((aa * spread_gap - mean_gap * ba) * scale, -_LONGEST), _LONGEST)
-            p *= math.exp(u)
-            q *= math.exp(v)
-            if abs(u) + abs(v) < _CLOSE:
-                break
-        a[i], b[i] = p, q
-
-
 def betas_of_logit(location: Floats, variance: Floats) -> Pair:
     """Parameters of Betas whose logit has mean psi(a) - psi(b) and variance psi'(a) + psi'(b)."""
+    from .kernels import solve_betas
+
     location, variance = np.broadcast_arrays(location, variance)
     a, b = np.empty((2, location.size))
-    _solve_betas(location.ravel(), variance.ravel(), a, b)
+    solve_betas(location.ravel(), variance.ravel(), a, b)
     return a.reshape(location.shape), b.reshape(location.shape)
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from .._lib.arrays import Floats, Ints
@@ -24,11 +23,9 @@ LOWEST = -700.0
 """Logarithm of the smallest weight over the largest."""
 FLOOR = 1e-3
 """Share of the weights of Gammas and Betas that allows heavier tails."""
-_CLOSE, _STEPS = 1e-8, 60  # residual allowed in both curves, and most Newton steps
 _MANY_DRAWS = 20  # for which it pays to begin with a line through others
-_ROUGH = 1e3 * _CLOSE  # residual that is accepted where rounding allows no less
-_LEAST_FACTOR = 1e-4  # of a Newton step
-_LONGEST = 2.0  # step of the tilt
+ROUGH = 1e-5
+"""Residual in both curves that is accepted where rounding allows no less."""
 _SHORTEST = 0.02  # share of the line from the pilot's curves
 _AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
 _SOFT = 0.15  # share of the range over which a curve is bent to either bound
@@ -137,7 +134,7 @@ def bounds_of(
     square = (_WIDEST * reach) ** 2
     largest = square / (1.0 + middle * (1.0 - middle) * square)  # no variance is above m (1 - m)
     with np.errstate(invalid="ignore", divide="ignore"):
-        low, high = (_curves.py_func(mean, v, middle, law.has_path)[1] for v in (least, largest))
+        low, high = (curves_of(mean, v, middle, law.has_path)[1] for v in (least, largest))
     # no Beta with this mean has so large a variance: then that of one with the pilot's mean
     high = np.where(np.isfinite(high), high, np.log(square))
     mean_curve, spread_curve = curves.T
@@ -201,8 +198,7 @@ class WeightForms:
 # --- weights from predictors ---------------------------------------------------------------------
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _curves(mean, variance, middle, has_path):  # type: ignore[no-untyped-def]
+def curves_of(mean: Any, variance: Any, middle: Any, has_path: bool) -> tuple[Any, ...]:
     """Both curves; the derivative of the first in the mean, and those of the second in both."""
     if not has_path:  # Normals
         return mean, np.log(variance), 1.0, 0.0, 1.0 / variance
@@ -286,7 +282,7 @@ def _first_guesses(bounded: Floats, forms: WeightForms) -> Floats:
     middle, sd = bounded.mean(axis=2, keepdims=True), bounded.std(axis=2, keepdims=True)
     points = middle + sd * np.eye(bounded.shape[1], 1 + bounded.shape[1], k=1)
     weights = _solved(points, zero, forms)
-    tilt = np.where(weights.error <= _ROUGH, weights.tilt, 0.0)[:, :, None]
+    tilt = np.where(weights.error <= ROUGH, weights.tilt, 0.0)[:, :, None]
     line = tilt[..., 1:] - tilt[..., :1]
     return (tilt[..., :1] + line @ ((bounded - middle) / sd))[:, :, 0]
 
@@ -295,7 +291,7 @@ def _first_guesses(bounded: Floats, forms: WeightForms) -> Floats:
 def _solved(bounded: Floats, tilt: Floats, forms: WeightForms) -> Weights:
     """Weights at bounded predictors, from a first guess of the tilt."""
     weights = _newton(bounded, tilt, forms)
-    row, draw = np.nonzero(~(weights.error <= _ROUGH))
+    row, draw = np.nonzero(~(weights.error <= ROUGH))
     if len(row):
         others = _along_line(bounded[row, :, draw][..., None], forms.rows(row))
         weights.replace(row, draw, others)
@@ -304,6 +300,8 @@ def _solved(bounded: Floats, tilt: Floats, forms: WeightForms) -> Weights:
 
 def _newton(bounded: Floats, tilt: Floats, forms: WeightForms) -> Weights:
     """Weights by Newton's method from a first guess of the tilt."""
+    from .kernels import solve_weights
+
     middle = forms.bounds.middle
     grid = Grid(forms.base[..., None], forms.bounds.inner[:, None, None], middle[:, None, None])
     mean_curve, spread_curve, path = (bounded[:, j : j + 1] for j in range(3))
@@ -314,85 +312,10 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms) -> Weights:
     parts = np.concatenate([powers, *(powers * forms.tilts.mT[:, [k]] for k in (0, 1))], axis=1)
     solution = np.empty((11, len(fixed), fixed.shape[2]))
     solution[:2] = tilt
-    _solve_all(fixed, np.ascontiguousarray(bounded), parts, middle, forms.law.has_path, solution)
+    solve_weights(fixed, np.ascontiguousarray(bounded), parts, middle, forms.law.has_path, solution)
     tilt, mean, slopes, inverse, error = np.split(solution, [2, 3, 6, 10])
     by_curve = inverse.reshape(2, 2, *error.shape[1:])
     return Weights(forms, fixed, along, tilt, mean[0], slopes, by_curve, error[0])
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _averages(weight, parts, out):  # type: ignore[no-untyped-def]
-    for k in range(len(parts)):
-        total = 0.0
-        for r in range(len(weight)):
-            total += weight[r] * parts[k, r]
-        out[k] = total
-    out /= out[0]
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _tilted(fixed, parts, tilt, weight):  # type: ignore[no-untyped-def]
-    """Fill weights relative to the largest."""
-    for r in range(len(fixed)):
-        weight[r] = fixed[r] + tilt[0] * parts[3, r] + tilt[1] * parts[6, r]
-    top = weight.max()
-    for r in range(len(fixed)):
-        weight[r] = np.exp(max(weight[r] - top, LOWEST))
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: ignore[no-untyped-def]
-    """Fill weights (R,) with both curves by Newton's method, and the `solution`."""
-    # `fixed` (R,) are log weights without the tilt, `parts` (9, R) 1, theta and its square, and
-    # these times the functions that tilt; the solution has the tilt (a first guess before), the
-    # mean, the curves' derivatives in the moments, the tilt's in the curves, and the error
-    error, factor, averages = np.inf, 1.0, np.empty(9)
-    tried, step = solution[:2].copy(), np.zeros(2)
-    for _ in range(_STEPS):
-        _tilted(fixed, parts, tried, weight)
-        _averages(weight, parts, averages)
-        mean, square = averages[1], averages[2]
-        curves = _curves(mean, square - mean * mean, middle, has_path)
-        first_gap, second_gap = target[0] - curves[0], target[1] - curves[1]
-        size = abs(first_gap) + abs(second_gap)
-        if size < error:
-            error, factor = size, 1.0
-            u, moved_u, square_u, v, moved_v, square_v = averages[3:]
-            moved_u, moved_v = moved_u - mean * u, moved_v - mean * v
-            by_variance = 2.0 * mean * curves[4]
-            a, b = curves[2] * moved_u, curves[2] * moved_v
-            c = (curves[3] - by_variance) * moved_u + curves[4] * (square_u - square * u)
-            d = (curves[3] - by_variance) * moved_v + curves[4] * (square_v - square * v)
-            det = a * d - b * c
-            solution[:2], solution[2], solution[3:6] = tried, mean, curves[2:]
-            solution[6:10] = d / det, -b / det, -c / det, a / det
-            step[0] = solution[6] * first_gap + solution[7] * second_gap
-            step[1] = solution[8] * first_gap + solution[9] * second_gap
-            longest = np.abs(step).max()
-            if not (error > _CLOSE and longest < np.inf):
-                break
-            step *= min(1.0, _LONGEST / longest)
-        else:  # a step too long; NaN too
-            factor *= 0.5
-            if factor < _LEAST_FACTOR or error <= _ROUGH:
-                break
-        tried = solution[:2] + factor * step
-    if (tried != solution[:2]).any():
-        _tilted(fixed, parts, solution[:2], weight)
-    weight /= weight.sum()
-    solution[10] = error
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _solve_all(log_weight, bounded, parts, middle, has_path, solution):  # type: ignore[no-untyped-def]
-    """Turn log weights (n, R, draws) into weights, and fill solutions (11, n, draws)."""
-    rows, components, draws = log_weight.shape
-    weight = np.empty(components)
-    for b in range(rows):
-        for s in range(draws):
-            fixed, found = log_weight[b, :, s].copy(), solution[:, b, s].copy()
-            _solve(fixed, bounded[b, :2, s], parts[b], middle[b], has_path, weight, found)
-            log_weight[b, :, s], solution[:, b, s] = weight, found
 
 
 def _along_line(bounded: Floats, forms: WeightForms) -> Weights:
@@ -403,7 +326,7 @@ def _along_line(bounded: Floats, forms: WeightForms) -> Weights:
         share = np.minimum(reached[rows] + step[rows], 1.0)
         points = begin[rows] + share[..., None] * (bounded - begin)[rows]
         tried = _newton(points, tilt[:, rows], forms.rows(rows))
-        met = tried.error <= _ROUGH
+        met = tried.error <= ROUGH
         tilt[:, rows] = np.where(met, tried.tilt, tilt[:, rows])
         reached[rows] = np.where(met, share, reached[rows])
         step[rows] *= np.where(met, 1.5, 0.5)

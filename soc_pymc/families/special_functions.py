@@ -1,210 +1,251 @@
-"""Special functions that SciPy lacks, or that take it ten times as long, and Gauss rules of draws.
+"""Special functions that SciPy lacks, or that take it several times as long, and Gauss rules.
 
 Differences of log Gamma functions cancel. Loader's saddle-point form (2000) of probabilities has
-terms that do not: deviances, and the remainders of Stirling's formula.
+terms that do not: divergences, and the remainders of Stirling's formula.
 """
 
-import math
+from collections.abc import Sequence
 
-import numba
 import numpy as np
 from numpy.polynomial.polynomial import polyvander
+from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, in_blocks
+from .._lib.compiled import compiled
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
-_LEAST_STIRLING = 16.0  # smallest argument for Stirling's series
-_LEAST_POLYGAMMA = 10.0  # and of those of polygamma functions
-_NEAR = 0.3  # largest argument of a series about 0
-_ERROR, _MOST_TERMS = 2e-15, 10_000  # for the continued fraction of a Beta's tail
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+ERROR, MOST_TERMS = 2e-15, 10_000  # for the continued fraction of a Beta's tail
+EVERY = 4  # terms between looks at which elements are done
+_TINY = 1e-280  # in place of a count of 0, so small that no mean of interest is below it
+NEGLIGIBLE = 1e-18  # term over the sum of those before
 _LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
 _SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
 _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 _SDS, _TAILS = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
+_KERNELS = "soc_pymc.families.kernels"
+_ENOUGH = 4_000_000  # numbers for which compiling pays even where nothing is cached
 _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
 _ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
 
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-_TYPES = [] if numba.config.DISABLE_JIT else ["float64(float64, float64, float64)"]
-_of_three = numba.vectorize(_TYPES, cache=True)
-_of_four = numba.vectorize([text.replace("(", "(float64, ") for text in _TYPES], cache=True)
+
+def stirling(x: Floats) -> Floats:
+    """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x > 0, to 1e-14."""
+    # the series at x + 8, less the logarithms of x, ..., x + 7 over x + 8, in pairs
+    inverse = 1.0 / (x + 8.0)
+    square = inverse * inverse
+    pair = 1.0 - 9.0 * inverse
+    product = x * inverse * (1.0 - inverse)
+    for number in (14.0, 18.0, 20.0):
+        product *= pair + number * square
+    change = (x - 0.5) * np.log1p(8.0 / x) - 8.0 - np.log(product)
+    return change + inverse * _polynomial(square, _STIRLING)
 
 
-@_jit
-def log1pmx(x):  # type: ignore[no-untyped-def]
-    """log(1 + x) - x for x > -1, by a series in x/(2 + x) near 0."""
-    if not abs(x) < _NEAR:
-        return math.log1p(x) - x
-    u = x / (2.0 + x)
-    w = u * u
-    tail = w * (1 / 3 + w * (1 / 5 + w * (1 / 7 + w * (1 / 9 + w * (1 / 11 + w * (
-        1 / 13 + w * (1 / 15 + w * (1 / 17 + w / 19))))))))  # fmt: skip
-    return 2.0 * u * tail - x * u
-
-
-@_jit
-def stirling(x):  # type: ignore[no-untyped-def]
-    """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x > 0."""
-    if x < _LEAST_STIRLING:
-        return math.lgamma(x + 1.0) - (x + 0.5) * math.log(x) + x - _HALF_LOG_2PI
-    w = 1.0 / (x * x)
-    return (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188)))) / x
-
-
-@_jit
-def deviance(x, gap, mean):  # type: ignore[no-untyped-def]
-    """X log(x / mean) + mean - x for x > 0, given also an exact gap = mean - x."""
-    if abs(gap) < _NEAR * x:
-        return -x * log1pmx(gap / x)
-    return x * (math.log(x) - math.log(mean)) + gap
-
-
-@_jit
-def polygammas(x):  # type: ignore[no-untyped-def]
-    """Psi, psi' and psi'' of x > 0."""
-    digamma = trigamma = tetragamma = 0.0
-    while x < _LEAST_POLYGAMMA:
-        z = 1.0 / x
-        digamma -= z
-        trigamma += z * z
-        tetragamma -= 2.0 * z * z * z
-        x += 1.0
-    z = 1.0 / x
-    w = z * z
-    digamma += math.log(x) - 0.5 * z - w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (
-        1 / 240 - w * (1 / 132 - w * 691 / 32760)))))  # fmt: skip
-    trigamma += z + 0.5 * w + z * w * (1 / 6 - w * (1 / 30 - w * (1 / 42 - w * (
-        1 / 30 - w * (5 / 66 - w * 691 / 2730)))))  # fmt: skip
-    tetragamma -= w + z * w + w * w * (1 / 2 - w * (1 / 6 - w * (1 / 6 - w * (
-        3 / 10 - w * (5 / 6 - w * 691 / 210)))))  # fmt: skip
-    return digamma, trigamma, tetragamma
-
-
-@_of_three
-def log_negative_binomial(count, shape, expected):  # type: ignore[no-untyped-def]
-    """Log probability of a negative binomial count with this mean and Gamma shape."""
-    ratio = expected / shape
-    if not count > 0.0:
-        return -shape * math.log1p(ratio)
-    if expected == 0.0:
-        return -np.inf
-    total = shape + count
-    # distance of each from its mean given their sum, from their difference, which is exact
-    gap = (expected - count) / (1.0 + ratio)
-    parts = deviance(count, gap, total * (ratio / (1.0 + ratio)))
-    parts += deviance(shape, -gap, total / (1.0 + ratio))
-    remainder = stirling(total) - stirling(shape) - stirling(count)
-    return remainder - parts - 0.5 * (math.log(2.0 * math.pi * count) + math.log1p(count / shape))
-
-
-@_of_four
-def beta_kernel(x, complement, a, b):  # type: ignore[no-untyped-def]
-    """x^a (1 - x)^b / B(a, b), given also its complement 1 - x with all its digits."""
-    if not (x > 0.0 and complement > 0.0):
-        return 0.0
-    m = a + b
-    gap = m * x - a if x < 0.5 else b - m * complement
-    log = stirling(m) - stirling(a) - stirling(b) - _HALF_LOG_2PI
-    log += 0.5 * math.log(a / m * b) - deviance(a, gap, m * x) - deviance(b, -gap, m * complement)
-    return math.exp(log)
-
-
-@_jit
-def _beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
-    # the continued fraction of Didonato and Morris (1992), Algorithm 708, for P(theta <= x) over
-    # `beta_kernel`, for x up to (a + 1) / (a + b + 2)
-    m = a + b
-    lean = (a - m * x if x < 0.5 else m * complement - b) + 1.0
-    inverse = 1.0 / (a + 1.0)
-    last, value = 0.0, 1.0 / (a * lean * inverse)
-    bottom = value  # denominator of the last convergent over this one's
-    for n in range(1, _MOST_TERMS):
-        share = n * (b - n) * x * inverse
-        top = (a + n - 1.0) * (m + n - 1.0) * x * inverse * share
-        inverse = 1.0 / (a + 2.0 * n + 1.0)
-        term = n + share + (a + n) * (lean + n * (1.0 + complement)) * inverse
-        scale = 1.0 / (term + top * bottom)
-        new = (term * value + top * last) * scale
-        last, bottom = value * scale, scale
-        if abs(new - value) <= _ERROR * new:
-            return new
-        value = new
+def _polynomial(x: Floats, coefficients: Sequence[float]) -> Floats:
+    """Value of a polynomial by Horner's scheme, from the constant term on."""
+    value = coefficients[-1] * x
+    for coefficient in coefficients[-2:0:-1]:
+        value += coefficient
+        value *= x
+    value += coefficients[0]
     return value
 
 
-@_of_four
-def _beta_tail(x, complement, a, b):  # type: ignore[no-untyped-def]
-    if not x > 0.0:
-        return 1.0
-    kernel = beta_kernel(x, complement, a, b)
-    if x < (a + 1.0) / (a + b + 2.0):
-        return 1.0 - min(kernel * _beta_fraction(x, complement, a, b), 1.0)
-    return min(kernel * _beta_fraction(complement, x, b, a), 1.0) if complement > 0.0 else 0.0
+def divergence(x: Floats, y: Floats, gap: Floats, mean_x: Floats, mean_y: Floats) -> Floats:
+    """Sum x log(x / mean_x) + y log(y / mean_y), given an exact gap = mean_x - x = y - mean_y.
+
+    Its error is what a change of the last digit of x would make; x may be 0.
+    """
+    size = np.abs(gap)
+    rise = y * np.log1p(size / np.minimum(y, mean_y))
+    rise -= x * np.log1p(size / np.maximum(np.minimum(x, mean_x), _TINY))
+    return np.sign(gap) * rise
 
 
-@_of_four
-def log_beta_binomial(y, n, a, b):  # type: ignore[no-untyped-def]
-    """Log probability of y successes in n trials, theta ~ Beta(a, b); y need not be whole."""
-    # given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial
+@in_blocks
+def _stirling_of_count(count: Floats) -> Floats:
+    """Part of a count's log probability that depends on the count alone, which may be 0."""
+    return np.where(count > 0.0, stirling(count) + (0.5 * np.log(count) + _HALF_LOG_2PI), 0.0)
+
+
+def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
+    """Log probability of a negative binomial count with this mean and Gamma shape."""
+    return in_blocks(_negative_binomial)(count, _stirling_of_count(count), shape, expected)
+
+
+def _negative_binomial(count: Floats, of_count: Floats, shape: Floats, expected: Floats) -> Floats:
+    ratio = expected / shape
+    total = shape + count
+    # distance of the count from its mean given the total, from a difference that is exact
+    gap = (expected - count) / (1.0 + ratio)
+    means = total * (ratio / (1.0 + ratio)), total / (1.0 + ratio)
+    value = stirling(total) - stirling(shape) - of_count - 0.5 * np.log1p(count / shape)
+    value -= divergence(count, shape, gap, *means)
+    value[(expected == 0.0) & (count > 0.0)] = -np.inf
+    return value
+
+
+def _beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     m = a + b
-    log_ratio = log_negative_binomial(y, a, n * (a / m))
-    log_ratio += log_negative_binomial(n - y, b, n * (b / m))
-    return log_ratio - log_negative_binomial(n, m, n)
+    gap = np.where(x < 0.5, m * x - a, b - m * complement)
+    log = stirling(m) - stirling(a) - stirling(b) - _HALF_LOG_2PI + 0.5 * np.log(a / m * b)
+    log -= divergence(a, b, gap, m * x, m * complement)
+    return np.where((x > 0.0) & (complement > 0.0), np.exp(log), 0.0)
 
 
-@_jit
-def _added(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
-    """Sum of probabilities from `low` to y, given that of y, from y downwards."""
-    total, term = 0.0, at_y
-    k = y
-    while k >= low:
-        total += term
-        if term < 1e-18 * total and a >= 1.0:  # the rest falls further
+@in_blocks
+def beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
+    """x^a (1 - x)^b / B(a, b), given also its complement 1 - x with all its digits."""
+    return _beta_kernel(x, complement, a, b)
+
+
+@compiled(_KERNELS, _ENOUGH)
+def _beta_fraction(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
+    # the continued fraction of Didonato and Morris (1992), Algorithm 708, for P(theta <= x) over
+    # `beta_kernel`, for x up to (a + 1) / (a + b + 2); a and so on are those of the next term
+    m, further = a + b, 1.0 + complement
+    lean = np.where(x < 0.5, a - m * x, m * complement - b) + 1.0
+    inverse = 1.0 / (a + 1.0)
+    value = 1.0 / (a * lean * inverse)
+    last, bottom = np.zeros_like(x), value.copy()  # numerator, denominator over this convergent's
+    answer, place = np.empty_like(x), np.arange(len(x))
+    a, b = a.copy(), b - 1.0
+    for n in range(1, MOST_TERMS):
+        if not len(place):
             break
-        term *= k * (b + (n - k)) / ((n - k + 1.0) * (a + k - 1.0))
-        k -= 1.0
-    return total
+        inverse *= x
+        share = b * inverse
+        share *= n
+        top = a * m
+        top *= inverse
+        top *= share
+        for variable, step in ((a, 1.0), (b, -1.0), (m, 1.0), (lean, further)):
+            variable += step
+        inverse = 1.0 / (a + (n + 1))
+        term = a * lean
+        term *= inverse
+        term += share
+        term += n
+        bottom *= top
+        bottom += term
+        bottom = 1.0 / bottom
+        new = term * value
+        new += top * last
+        new *= bottom
+        last = value * bottom
+        if n % EVERY == 0:
+            goes_on = np.flatnonzero(np.abs(new - value) > ERROR * new)
+            if len(goes_on) < len(place):
+                answer[place] = new
+                place = place[goes_on]
+                x, a, b, m, further, lean, inverse, last, new, bottom = (
+                    values[goes_on]
+                    for values in (x, a, b, m, further, lean, inverse, last, new, bottom)
+                )
+        value = new
+    answer[place] = value
+    return answer
 
 
-@_jit
-def _tail(y, n, a, b):  # type: ignore[no-untyped-def]
-    """P(Y <= y) up to about the mean; of many numbers an integral over the root of y."""
-    if y < 0.0:
-        return 0.0
-    m = a + b
-    sd = math.sqrt(n * (a / m) * (b / m) * ((m + n) / (m + 1.0)))
-    low = max(0.0, math.floor(y - _SDS * sd - _TAILS * (1.0 + n / m)))
-    at_y = math.exp(log_beta_binomial(y, n, a, b))
-    if y - low < _MOST_SUMMED:
-        return _added(y, low, at_y, n, a, b)
-    last = low + _SINGLE - 1.0
-    at_last = math.exp(log_beta_binomial(last, n, a, b))
-    total = _added(last, low, at_last, n, a, b)
-    change = math.exp(log_beta_binomial(last + 1.0, n, a, b)) - at_last
-    change -= math.exp(log_beta_binomial(y + 1.0, n, a, b)) - at_y
-    total += change / 24.0
-    begin = math.sqrt(last + 0.5)
-    half = 0.5 * (math.sqrt(y + 0.5) - begin)
-    for i in range(len(_NODE)):
-        root = begin + half * (1.0 + _NODE[i])
-        total += 2.0 * half * _SHARE[i] * root * math.exp(log_beta_binomial(root * root, n, a, b))
-    return total
-
-
-@_of_four
-def beta_binomial_cdf(y, n, a, b):  # type: ignore[no-untyped-def]
-    """P(Y <= y) of successes in n trials, theta ~ Beta(a, b)."""
-    if y * b <= (n - y) * a:  # at most the mean
-        return min(_tail(y, n, a, b), 1.0)
-    return max(1.0 - _tail(n - y - 1.0, n, b, a), 0.0)
-
-
+@in_blocks
 def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     """P(theta > x), given also the complement 1 - x to full precision; large ones are SciPy's."""
-    large = np.minimum(a, b) > _LARGE
-    tail = _beta_tail(x, complement, np.where(large, 1.0, a), np.where(large, 1.0, b))
-    return np.where(large, special.betaincc(a, b, x), tail) if large.any() else np.asarray(tail)
+    tail = np.empty_like(x)
+    is_large = np.minimum(a, b) > _LARGE
+    if is_large.any():
+        tail[is_large] = special.betaincc(a[is_large], b[is_large], x[is_large])
+        x, complement, a, b = (values[~is_large] for values in (x, complement, a, b))
+    is_low = x < (a + 1.0) / (a + b + 2.0)
+    near = np.where(is_low, x, complement)
+    others = np.where(is_low, complement, x), np.where(is_low, a, b), np.where(is_low, b, a)
+    part = np.minimum(_beta_kernel(near, *others) * _beta_fraction(near, *others), 1.0)
+    part = np.where(near > 0.0, part, 0.0)
+    tail[~is_large] = np.where(is_low, 1.0 - part, part)
+    return tail
+
+
+def log_beta_binomial(y: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
+    """Log probability of y successes in n trials, theta ~ Beta(a, b); y need not be whole."""
+    of_y, of_rest, of_n = (_stirling_of_count(count) for count in (y, np.subtract(n, y), n))
+    return _log_beta_binomial(y, n, a, b, of_y + of_rest - of_n)
+
+
+@in_blocks
+def _log_beta_binomial(y: Floats, n: Floats, a: Floats, b: Floats, of_counts: Floats) -> Floats:
+    # given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial
+    rest, m, ratio = n - y, a + b, n / (a + b)
+    with_y, with_rest, total = a + y, b + rest, m + n
+    share = n / total
+    gap = (a * rest - b * y) / total
+    value = stirling(with_y) + stirling(with_rest) - stirling(total)
+    value -= stirling(a) + stirling(b) - stirling(m) + of_counts
+    value -= 0.5 * np.log((with_y / a) * (with_rest / b) / (1.0 + ratio))
+    value -= divergence(y, a, gap, with_y * share, with_y / (1.0 + ratio))
+    value -= divergence(rest, b, -gap, with_rest * share, with_rest / (1.0 + ratio))
+    return value
+
+
+@compiled(_KERNELS, _ENOUGH)
+def _added(y: Floats, low: Floats, at_y: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
+    """Sum of probabilities from `low` to y, given that of y, from y downwards."""
+    answer, place = np.empty_like(y), np.arange(len(y))
+    total, term, k, failures = at_y.copy(), at_y, y.copy(), n - y
+    while len(place):
+        for _ in range(EVERY):
+            ratio = failures + b
+            ratio *= k
+            k -= 1.0
+            failures += 1.0
+            ratio /= failures * (a + np.maximum(k, 0.0))
+            term *= ratio  # 0 below 0
+            total += term
+        falls = a >= 1.0  # from term to term
+        goes_on = np.flatnonzero((k > low) & ~(falls & (term <= NEGLIGIBLE * total)))
+        if len(goes_on) < len(place):
+            answer[place] = total
+            place = place[goes_on]
+            low, total, term, k, failures, a, b = (
+                values[goes_on] for values in (low, total, term, k, failures, a, b)
+            )
+    return answer
+
+
+def _lower_tail(y: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
+    """P(Y <= y) up to about the mean; of many numbers an integral over the root of y."""
+    m = a + b
+    sd = np.sqrt(n * (a / m) * (b / m) * ((m + n) / (m + 1.0)))
+    low = np.maximum(0.0, np.floor(y - _SDS * sd - _TAILS * (1.0 + n / m)))
+    is_long = y - low >= _MOST_SUMMED
+    last = np.where(is_long, low + (_SINGLE - 1.0), y)
+    total = _added(last, low, np.exp(log_beta_binomial(last, n, a, b)), n, a, b)
+    rows = np.flatnonzero(is_long)
+    if len(rows):
+        parameters = n[rows, None], a[rows, None], b[rows, None]
+        total[rows] += _integral(last[rows, None], y[rows, None], *parameters)
+    return np.where(y < 0.0, 0.0, total)
+
+
+def _integral(low: Floats, y: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
+    """Sum of probabilities above `low` up to y, all (rows, 1)."""
+    ends = np.hstack([low, low + 1.0, y, y + 1.0])
+    at_low, above_low, at_y, above_y = np.exp(log_beta_binomial(ends, n, a, b)).T
+    change = (above_low - at_low) - (above_y - at_y)
+    begin = np.sqrt(low + 0.5)
+    half = 0.5 * (np.sqrt(y + 0.5) - begin)
+    root = begin + half * (1.0 + _NODE)
+    values = root * np.exp(log_beta_binomial(root * root, n, a, b))
+    return np.asarray(2.0 * half[:, 0] * (values @ _SHARE) + change / 24.0)
+
+
+@in_blocks
+def beta_binomial_cdf(y: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
+    """P(Y <= y) of successes in n trials, theta ~ Beta(a, b)."""
+    is_low = y * b <= (n - y) * a  # at most the mean
+    number = np.where(is_low, y, n - y - 1.0)
+    tail = _lower_tail(number, n, np.where(is_low, a, b), np.where(is_low, b, a))
+    return np.where(is_low, np.minimum(tail, 1.0), np.maximum(1.0 - tail, 0.0))
 
 
 # --- Gauss rules: few nodes with the moments of draws ---------------------------------------------

@@ -19,6 +19,7 @@ from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import Phase, phase
+from .._lib.psis import smoothed
 from .._model.problem import Problem
 from .annealing import annealed
 from .density import (
@@ -256,15 +257,11 @@ def _repaired(
 
 def importance(log_weight: Floats) -> tuple[Floats, float, float]:
     """Smoothed importance weights, their Pareto k, and effective sample over their number."""
-    from arviz_stats.base import array_stats
-
     if not np.isfinite(log_weight).all():
         return np.full(len(log_weight), 1.0 / len(log_weight)), np.inf, 0.0
-    # ArviZ's function is for leave-one-out and takes minus the log weights
-    smoothed, k = array_stats.psislw(-log_weight)
-    weight = np.exp(np.asarray(smoothed) - np.max(smoothed))
-    weight /= weight.sum()
-    return weight, float(k), float(1.0 / (weight**2).sum() / len(weight))
+    smooth, k = smoothed(log_weight[:, None])
+    weight = np.exp(smooth[:, 0])
+    return weight, float(k[0]), float(1.0 / (weight**2).sum() / len(weight))
 
 
 def _weighed_draws(

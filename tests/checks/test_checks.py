@@ -87,7 +87,7 @@ def pit_of(ends, n=1, seed=0):
     """Returns the PIT of rows of n items in one slice, from the ends of their intervals."""
     n = np.full(ends.shape[1], n)
     pits = pit.slice_pits(ends, n, {"": n > 0}, np.random.default_rng(seed))
-    return pits.isel(slice=0)
+    return pit.with_p_values(pits).isel(slice=0)
 
 
 def test_pit_is_calibrated_on_the_truth():
@@ -485,7 +485,7 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
         ends = pit.cdf_ends(posterior_of(fit), items.columns)
         masks = {pit.Slice(pit.ALL): ones > 0}
         pits, _ = pit.pit_tests(fit, items, masks, ends, rng)
-        independent = pit.slice_pits(ends, ones, masks, rng)
+        independent = pit.with_p_values(pit.slice_pits(ends, ones, masks, rng))
         p_values.append([float(test["p_value"][0]) for test in (pits, independent)])
     allowed, independent = (np.array(p_values) < 0.05).sum(axis=0)
     assert allowed <= 4 < independent

@@ -8,14 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from arviz_stats.utils import ELPDDataLOO
 from scipy.linalg import hadamard
 from scipy.special import logsumexp
 
 import soc_pymc as soc
 from soc_pymc import _fit
 from soc_pymc.checks import comparison
-from soc_pymc.checks.comparison import leave_one_out
+from soc_pymc.checks.comparison import LeftOut, leave_one_out
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
@@ -306,12 +305,7 @@ def test_the_simplest_of_those_near_the_best_that_can_be_trusted(elpd, doubtful,
         n = np.ones(1024, dtype=int)
         each = np.nan * n if total is None else total / 1024 + np.sqrt(2.0) / 32 * np.tile(sign, 64)
         k = np.where(np.cumsum(n) <= number, 1.0, 0.1)
-        by_row = {
-            x: xr.DataArray(v, {"n": ("row", n)}, "row")
-            for x, v in (("elpd_i", each), ("pareto_k", k))
-        }
-        totals = {"elpd": each.sum(), "se": 0.0, "p": 0.0, "scale": "log", "n_samples": 1000}
-        loo = ELPDDataLOO(**totals, n_data_points=1024, good_k=2 / 3, warning=False, **by_row)
+        loo = LeftOut(n, each, k, p=0.0, draws=1000)
         results[name] = (None if total is None else loo), ""
     table = _fit._table(results)
     np.testing.assert_allclose(table["dse"].replace(0.0, np.nan).dropna(), 2.0)

@@ -1,0 +1,41 @@
+"""Loops in NumPy that Numba compiles once there is so much work that compiling them pays."""
+
+from collections.abc import Callable
+from functools import cached_property, update_wrapper
+from importlib import import_module
+from typing import Any
+
+
+class Compiled[Result]:
+    """A function of arrays that is replaced by a kernel after arrays of `enough` numbers in all.
+
+    The kernel has the function's name in a module that imports Numba, and gives the same bits, so
+    that no result depends on what the process did before.
+    """
+
+    def __init__(self, function: Callable[..., Result], module: str, enough: int) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self._module = module
+        self._missing = enough
+
+    @cached_property
+    def kernel(self) -> Callable[..., Result]:
+        """The compiled function."""
+        kernel: Callable[..., Result] = getattr(
+            import_module(self._module), self.function.__name__.lstrip("_")
+        )
+        return kernel
+
+    def __call__(self, array: Any, *arrays: Any) -> Result:
+        if self._missing > 0:
+            self._missing -= len(array)
+            return self.function(array, *arrays)
+        return self.kernel(array, *arrays)
+
+
+def compiled[Result](
+    module: str, enough: int
+) -> Callable[[Callable[..., Result]], Compiled[Result]]:
+    """Decorate a function that has a kernel of its name in a module."""
+    return lambda function: Compiled(function, module, enough)

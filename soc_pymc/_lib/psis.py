@@ -1,0 +1,70 @@
+"""Pareto-smoothed importance sampling, for many sets of weights at once.
+
+Vehtari et al. (2024): the largest weights of each set become quantiles of the generalised Pareto
+law that is fitted to them (Zhang and Stephens 2009), whose shape k says whether they can be used.
+"""
+
+import numpy as np
+from scipy import special
+
+from .arrays import Floats, Ints
+
+_FEW_DRAWS, _LEAST_TAIL = 225, 5  # draws up to which a fifth is the tail, and its least number
+_EQUAL = 1e-9  # log weights that range less are equal
+_PRIOR_DRAWS, _PRIOR_K, _PRIOR_SCALE = 10, 0.5, 3.0  # weak priors of k and of the scale
+_LEAST_WEIGHT = 10.0 * np.finfo(float).eps  # of a scale that the posterior mean is taken over
+_AT_ONCE = 500_000  # numbers in one array of sets x scales x tail
+
+
+@np.errstate(all="ignore")
+def smoothed(log_ratio: Floats) -> tuple[Floats, Floats]:
+    """Logarithms of weights that sum to 1, (draws, n), from log ratios, and k of each set.
+
+    K is 0 where all ratios are equal, and infinite where no tail can be fitted, whose weights stay.
+    """
+    draws = len(log_ratio)
+    log_weight = log_ratio - log_ratio.max(axis=0)
+    k = np.where(np.ptp(log_ratio, axis=0) <= _EQUAL, 0.0, np.inf)
+    number = int(3.0 * np.sqrt(draws)) if draws > _FEW_DRAWS else draws // 5
+    uneven = np.flatnonzero((k > 0.0) & (number >= _LEAST_TAIL))
+    step = max(1, _AT_ONCE // ((30 + number) ** 2))
+    for start in range(0, len(uneven), step):
+        columns = uneven[start : start + step]
+        row, tail, shape = _tails(log_weight[:, columns], number)
+        fitted = np.isfinite(shape) & np.isfinite(tail).all(axis=0)
+        columns = columns[fitted]
+        log_weight[row[:, fitted], columns] = tail[:, fitted]
+        k[columns] = shape[fitted]
+    return special.log_softmax(log_weight, axis=0), k
+
+
+def _tails(log_weight: Floats, number: int) -> tuple[Ints, Floats, Floats]:
+    """Rows of the largest weights, (number, n), their smoothed logarithms, and k; NaN if none."""
+    first = len(log_weight) - number - 1  # the cutoff is the largest weight below the tail
+    row = np.argpartition(log_weight, first, axis=0)
+    cutoff = np.exp(np.take_along_axis(log_weight, row[[first]], axis=0))[0]
+    order = np.argsort(np.take_along_axis(log_weight, row[first + 1 :], axis=0), axis=0)
+    row = np.take_along_axis(row[first + 1 :], order, axis=0)
+    tail = np.take_along_axis(log_weight, row, axis=0)
+    k, scale = _fitted(np.exp(tail.T) - cutoff[:, None])
+    # quantiles (1 - p)^-k - 1 over k, for k = 0 too
+    log_share = -np.log1p(-(np.arange(number) + 0.5) / number)[:, None]
+    quantile = cutoff + scale * log_share * special.exprel(k * log_share)
+    return row, np.minimum(np.log(quantile), tail[-1]), np.where(scale > 0.0, k, np.nan)
+
+
+def _fitted(excess: Floats) -> tuple[Floats, Floats]:
+    """Shapes and scales of generalised Pareto laws of rising excesses (n, number)."""
+    number = excess.shape[1]
+    scales = 30 + int(np.sqrt(number))
+    quartile, largest = excess[:, int(number / 4 + 0.5) - 1], excess[:, -1]
+    grid = 1.0 - np.sqrt(scales / (np.arange(scales) + 0.5))
+    inverse = grid / (_PRIOR_SCALE * quartile[:, None]) + 1.0 / largest[:, None]  # -k over scale
+    shape = np.log1p(-inverse[:, :, None] * excess[:, None]).mean(axis=2)
+    weight = special.softmax(number * (np.log(-inverse / shape) - shape - 1.0), axis=1)
+    weight[weight < _LEAST_WEIGHT] = 0.0
+    mean = (weight * inverse).sum(axis=1) / weight.sum(axis=1)
+    k = np.log1p(-mean[:, None] * excess).mean(axis=1)
+    scale = -k / mean
+    k = (number * k + _PRIOR_DRAWS * _PRIOR_K) / (number + _PRIOR_DRAWS)
+    return np.where(quartile > excess[:, 0], k, np.nan), scale

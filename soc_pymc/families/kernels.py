@@ -1,0 +1,223 @@
+"""Loops that Numba compiles: those of `special_functions` on large arrays, and those of mixtures.
+
+The modules that call them import this one where they need it, as Numba takes long to import.
+"""
+
+import math
+
+import numba
+import numpy as np
+
+from .mixture_weights import LOWEST, ROUGH, curves_of
+from .special_functions import ERROR, EVERY, MOST_TERMS, NEGLIGIBLE
+
+_LEAST_POLYGAMMA = 10.0  # smallest argument for series of polygamma functions
+# Newton steps in log a and log b of a Beta: longest, last; and most of all kinds
+_LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60
+# of mixtures: residual allowed in both curves, smallest factor of a step, longest step of the tilt
+_RESIDUAL, _LEAST_FACTOR, _LONGEST_TILT = 1e-8, 1e-4, 2.0
+
+_compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+
+@_compiled
+def beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
+    """Fractions (n,) of `special_functions`."""
+    answer = np.empty_like(x)
+    for i in range(len(x)):
+        answer[i] = _fraction(x[i], complement[i], a[i], b[i])
+    return answer
+
+
+@_compiled
+def _fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
+    m, further = a + b, 1.0 + complement
+    lean = (a - m * x if x < 0.5 else m * complement - b) + 1.0
+    inverse = 1.0 / (a + 1.0)
+    value = 1.0 / (a * lean * inverse)
+    last, bottom = 0.0, value
+    b -= 1.0
+    for n in range(1, MOST_TERMS):
+        inverse *= x
+        share = b * inverse * n
+        top = a * m * inverse * share
+        a += 1.0
+        b -= 1.0
+        m += 1.0
+        lean += further
+        inverse = 1.0 / (a + (n + 1))
+        term = a * lean * inverse + share + n
+        bottom = 1.0 / (bottom * top + term)
+        new = (term * value + top * last) * bottom
+        last = value * bottom
+        if n % EVERY == 0 and not abs(new - value) > ERROR * new:
+            return new
+        value = new
+    return value
+
+
+@_compiled
+def added(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
+    """Sums (n,) of probabilities of `special_functions`."""
+    answer = np.empty_like(y)
+    for i in range(len(y)):
+        total = term = at_y[i]
+        k, failures = y[i], n[i] - y[i]
+        while True:
+            for _ in range(EVERY):
+                ratio = (failures + b[i]) * k
+                k -= 1.0
+                failures += 1.0
+                term *= ratio / (failures * (a[i] + max(k, 0.0)))
+                total += term
+            if not k > low[i] or (a[i] >= 1.0 and term <= NEGLIGIBLE * total):
+                break
+        answer[i] = total
+    return answer
+
+
+# --- mixtures ------------------------------------------------------------------------------------
+
+
+@_compiled
+def polygammas(x):  # type: ignore[no-untyped-def]
+    """Psi, psi' and psi'' of x > 0."""
+    digamma = trigamma = tetragamma = 0.0
+    while x < _LEAST_POLYGAMMA:
+        z = 1.0 / x
+        digamma -= z
+        trigamma += z * z
+        tetragamma -= 2.0 * z * z * z
+        x += 1.0
+    z = 1.0 / x
+    w = z * z
+    digamma += math.log(x) - 0.5 * z - w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (
+        1 / 240 - w * (1 / 132 - w * 691 / 32760)))))  # fmt: skip
+    trigamma += z + 0.5 * w + z * w * (1 / 6 - w * (1 / 30 - w * (1 / 42 - w * (
+        1 / 30 - w * (5 / 66 - w * 691 / 2730)))))  # fmt: skip
+    tetragamma -= w + z * w + w * w * (1 / 2 - w * (1 / 6 - w * (1 / 6 - w * (
+        3 / 10 - w * (5 / 6 - w * 691 / 210)))))  # fmt: skip
+    return digamma, trigamma, tetragamma
+
+
+@_compiled
+def solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
+    """Fill a and b by Newton's method on their logarithms, from the limit of large shapes."""
+    for i in range(len(location)):
+        odds = math.exp(location[i])
+        p = (1.0 + odds) / variance[i] + 0.5 * odds / (1.0 + odds)
+        q = (1.0 + 1.0 / odds) / variance[i] + 0.5 / (1.0 + odds)
+        for _ in range(_STEPS):
+            digamma_p, tri, bend = polygammas(p)
+            digamma_q, its_tri, its_bend = polygammas(q)
+            spread = tri + its_tri
+            mean_gap = location[i] - (digamma_p - digamma_q)
+            spread_gap = math.log(variance[i] / spread)
+            # derivatives of the mean and of the log variance in log a and in log b
+            aa, ab = p * tri, -q * its_tri
+            ba, bb = p * bend / spread, q * its_bend / spread
+            scale = 1.0 / (aa * bb - ab * ba)
+            u = min(max((mean_gap * bb - ab * spread_gap) * scale, -_LONGEST), _LONGEST)
+            v = min(max((aa * spread_gap - mean_gap * ba) * scale, -_LONGEST), _LONGEST)
+            p *= math.exp(u)
+            q *= math.exp(v)
+            if abs(u) + abs(v) < _CLOSE:
+                break
+        a[i], b[i] = p, q
+
+
+_curves = _compiled(curves_of)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _averages(weight, parts, out):  # type: ignore[no-untyped-def]
+    for k in range(len(parts)):
+        total = 0.0
+        for r in range(len(weight)):
+            total += weight[r] * parts[k, r]
+        out[k] = total
+    for k in range(len(parts) - 1, -1, -1):
+        out[k] /= out[0]
+
+
+@_compiled
+def _tilted(fixed, parts, tilt, weight):  # type: ignore[no-untyped-def]
+    """Fill weights relative to the largest."""
+    top = -np.inf
+    for r in range(len(fixed)):
+        weight[r] = fixed[r] + tilt[0] * parts[3, r] + tilt[1] * parts[6, r]
+        top = max(top, weight[r])
+    for r in range(len(fixed)):
+        weight[r] = math.exp(max(weight[r] - top, LOWEST))
+
+
+@_compiled
+def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: ignore[no-untyped-def]
+    """Fill weights (R,) with both curves by Newton's method, and the `solution`."""
+    # `fixed` (R,) are log weights without the tilt, `parts` (9, R) 1, theta and its square, and
+    # these times the functions that tilt; the solution has the tilt (a first guess before), the
+    # mean, the curves' derivatives in the moments, the tilt's in the curves, and the error.
+    # Numbers are set one by one: slices take Numba seconds more to compile
+    error, factor, averages = np.inf, 1.0, np.empty(9)
+    tried, step = np.array([solution[0], solution[1]]), np.zeros(2)
+    for _ in range(_STEPS):
+        _tilted(fixed, parts, tried, weight)
+        _averages(weight, parts, averages)
+        mean, square = averages[1], averages[2]
+        curves = _curves(mean, square - mean * mean, middle, has_path)
+        first_gap, second_gap = target[0] - curves[0], target[1] - curves[1]
+        size = abs(first_gap) + abs(second_gap)
+        if size < error:
+            error, factor = size, 1.0
+            u, v = averages[3], averages[6]
+            moved_u, moved_v = averages[4] - mean * u, averages[7] - mean * v
+            by_variance = 2.0 * mean * curves[4]
+            a, b = curves[2] * moved_u, curves[2] * moved_v
+            c = (curves[3] - by_variance) * moved_u + curves[4] * (averages[5] - square * u)
+            d = (curves[3] - by_variance) * moved_v + curves[4] * (averages[8] - square * v)
+            det = a * d - b * c
+            values = (
+                tried[0], tried[1], mean, curves[2], curves[3], curves[4],
+                d / det, -b / det, -c / det, a / det,
+            )  # fmt: skip
+            for j in range(10):
+                solution[j] = values[j]
+            step[0] = solution[6] * first_gap + solution[7] * second_gap
+            step[1] = solution[8] * first_gap + solution[9] * second_gap
+            if not (error > _RESIDUAL and abs(step[0]) + abs(step[1]) < np.inf):
+                break
+            shorter = min(1.0, _LONGEST_TILT / max(abs(step[0]), abs(step[1])))
+            step[0] *= shorter
+            step[1] *= shorter
+        else:  # a step too long; NaN too
+            factor *= 0.5
+            if factor < _LEAST_FACTOR or error <= ROUGH:
+                break
+        for j in range(2):
+            tried[j] = solution[j] + factor * step[j]
+    if tried[0] != solution[0] or tried[1] != solution[1]:
+        _tilted(fixed, parts, solution, weight)
+    total = 0.0
+    for r in range(len(weight)):
+        total += weight[r]
+    for r in range(len(weight)):
+        weight[r] /= total
+    solution[10] = error
+
+
+@_compiled
+def solve_weights(log_weight, bounded, parts, middle, has_path, solution):  # type: ignore[no-untyped-def]
+    """Turn log weights (n, R, draws) into weights, and fill solutions (11, n, draws)."""
+    rows, components, draws = log_weight.shape
+    fixed, weight, found = np.empty(components), np.empty(components), np.empty(11)
+    for b in range(rows):
+        for s in range(draws):
+            for r in range(components):
+                fixed[r] = log_weight[b, r, s]
+            for j in range(2):
+                found[j] = solution[j, b, s]
+            _solve(fixed, bounded[b, :2, s], parts[b], middle[b], has_path, weight, found)
+            for r in range(components):
+                log_weight[b, r, s] = weight[r]
+            for j in range(11):
+                solution[j, b, s] = found[j]
