@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
+from soc_pymc._model.coordinates import Space, Step
 from soc_pymc._model.mode import Target
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families import family, outcomes, scales
@@ -200,7 +201,7 @@ def test_forms_of_waiting_times_are_those_of_draws():
     np.testing.assert_allclose(forms.noise(1.0, 1.0 / 40.0), (theta**-2).mean(), rtol=0.01)
 
 
-BASES = (family.Family, OutcomeForms, RowSums, Target)
+BASES = (family.Family, OutcomeForms, RowSums, Target, Space, Step)
 
 
 def test_every_method_without_a_body_is_abstract():
