@@ -44,9 +44,12 @@ _STEPS = len(GRID) - 1
 _BINS = 20  # bins of the score for histograms
 _CHUNK = 20_000
 _EACH = 32  # rows of more items are divided among the grid by one multinomial draw
-_DRAWS = 200  # draws of the curves to compute shifts
-_ITEMS = 200  # items of a slice that shifts are averaged over: accurate to about 7%
+_DRAWS = 100  # draws of the curves to compute shifts
+# items that shifts are averaged over, and least number of a slice: accurate to about 7%
+_POOL, _ITEMS = 1000, 150
 _PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
+_COARSE = 2  # replicates are taken at every second point of the grid
+_FAINT = 1e-3  # share of the shifts' variance in directions that are left out
 _TINY = 1e-300  # smallest p-value before its logarithm is taken
 _TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
 
@@ -267,36 +270,46 @@ def loo_pit_finding(values: Floats, where: str) -> dict[str, Any]:
 def curve_shifts(fit: Fit, items: Observations, members: Bools, rng: Generator) -> Floats:
     """Return shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
     posterior, draws, n = posterior_of(fit), even_draws(fit, _DRAWS), items.n
-    places = [np.flatnonzero(mask) for mask in members]
-    rows = np.concatenate([rng.choice(p, _ITEMS, p=n[p] / n[p].sum()) for p in places])
-    columns = select(items.columns, rows)
-    outcomes = posterior.simulate(columns, rng, draws)
-    drawn = outcomes[rng.integers(len(outcomes), size=len(rows)), np.arange(len(rows))]
-    columns[posterior.outcome.observed] = drawn
+    row = rng.choice(len(n), _POOL, p=n / n.sum())
+    rows, weights = [row], [members[:, row].astype(float)]
+    for k, mask in enumerate(members):  # of small slices further items
+        if (lacking := _ITEMS - int(mask[row].sum())) > 0:
+            place = np.flatnonzero(mask)
+            rows.append(rng.choice(place, lacking, p=n[place] / n[place].sum()))
+            weights.append(np.repeat(np.eye(len(members))[:, [k]], lacking, axis=1))
+    columns, weight = select(items.columns, np.concatenate(rows)), np.hstack(weights)
+    drawn_by: Ints = np.asarray(rng.integers(len(draws), size=weight.shape[1]))
+    columns[posterior.outcome.observed] = posterior.simulate(columns, rng, draws, drawn_by)
     log_density = posterior.log_density(columns, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
-    departure = (ratio / ratio.mean(axis=0) - 1.0).reshape(-1, len(places), _ITEMS)
-    share = pit_upto_grid(*posterior.cdf_interval(columns)).reshape(len(places), _ITEMS, -1)
-    return np.asarray(np.einsum("dsi,sip->dsp", departure, share) / _ITEMS)
+    departure = ratio / ratio.mean(axis=0) - 1.0
+    share = pit_upto_grid(*posterior.cdf_interval(columns))
+    shifts = [departure[:, part] @ share[part] / part.sum() for part in weight > 0.0]
+    return np.stack(shifts, axis=1)
 
 
 def replicated_distances(shift: Floats, shared: Floats, rng: Generator) -> Floats:
     """Distances of replicated ECDFs, (replicates, slices); `shared` items of pairs of slices."""
-    draws, slices, points = shift.shape
-    n = np.diag(shared)
+    n, step = np.diag(shared), np.diff(GRID[::_COARSE], append=1.0)
     values, vectors = np.linalg.eigh(shared / np.sqrt(np.outer(n, n)))
     root = vectors * np.sqrt(np.maximum(values, 0.0)) / np.sqrt(n)[:, None]
-    distances = []
+    flat = shift[..., ::_COARSE].reshape(len(shift), -1) / np.sqrt(len(shift))
+    size, directions = np.linalg.eigh(flat @ flat.T)
+    counts = np.cumsum(size) > _FAINT * size.sum()
+    ways = (directions[:, counts].T @ flat).astype(np.float32)
+    shape, distances = (len(n), _AT_ONCE, len(step)), []
     for _ in range(_PATHS // _AT_ONCE):
-        # any combination of the draws' shifts with independent Normal weights has their covariance
-        mix = rng.normal(size=(_AT_ONCE, draws)) / np.sqrt(draws)
-        bridge = np.zeros((slices, _AT_ONCE, points))
-        steps = rng.normal(scale=GRID[1] ** 0.5, size=(slices, _AT_ONCE, points - 1))
-        bridge[..., 1:] = np.cumsum(steps, axis=-1)
-        bridge -= GRID * bridge[..., -1:]
-        strayed = np.tensordot(root, bridge, 1) + np.tensordot(shift, mix, (0, 1)).swapaxes(1, 2)
+        # independent Normal multiples of the ways have the covariance of the draws' shifts
+        mix = rng.standard_normal((_AT_ONCE, len(ways)), dtype=np.float32)
+        walk = rng.standard_normal(shape, dtype=np.float32) * np.sqrt(step, dtype=np.float32)
+        bridge = np.cumsum(walk, axis=-1)
+        end = bridge[..., -1:].copy()
+        bridge -= walk  # from 0 on, at the beginning of each step
+        bridge -= GRID[::_COARSE].astype(np.float32) * end
+        strayed = root.astype(np.float32) @ bridge.reshape(len(n), -1)
+        strayed = strayed.reshape(shape) + (mix @ ways).reshape(_AT_ONCE, len(n), -1).swapaxes(0, 1)
         distances.append(np.abs(strayed).max(axis=-1).T)
-    return np.concatenate(distances) + BETWEEN / np.sqrt(n)
+    return np.concatenate(distances) + BETWEEN * np.sqrt(_COARSE) / np.sqrt(n)
 
 
 def distance_p_value(distance: float, n: int, replicated: Floats) -> float:

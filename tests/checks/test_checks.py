@@ -396,6 +396,22 @@ def test_few_items_are_checked(n):
     assert result.data["log_likelihood"].sizes["item"] == n
 
 
+def test_draws_for_arviz_are_made_when_they_are_read(monkeypatch):
+    """And once: outcomes that are read twice are the same."""
+    fit, frame = hand_made_fit(), simulate(300, 5)
+    data = check_items(fit, frame, subset=50).data
+    item = data["observed_data"]["item"].to_numpy()
+    columns = {name: values[item] for name, values in columns_of(frame).items()}
+    expected = posterior_of(fit).log_density(columns)
+    made = data["log_likelihood"]["count"].stack(sample=("chain", "draw")).transpose("sample", ...)
+    np.testing.assert_allclose(made, expected)
+    outcomes = data["posterior_predictive"]["count"]
+    assert outcomes.dtype == np.int64
+    np.testing.assert_array_equal(outcomes.isel(item=3), outcomes[..., 3])
+    monkeypatch.setattr(type(posterior_of(fit)), "simulate", None)
+    np.testing.assert_array_equal(data["posterior_predictive"]["count"], outcomes)
+
+
 def test_inference_that_failed_comes_first():
     status = Status(False, "Pareto k 0.9", 0.9, 0.05, 1.0)
     result = check_items(hand_made_fit(status=status), simulate(500, 1))
