@@ -19,6 +19,7 @@ from .._model.splines import Axis
 from ..data.items import grouping_dims, has_score, is_label, roles_of
 from ..families.priors import PRIORS, Prior, Spline
 from ..families.scales import RANK
+from .deferred import with_recipes, without_recipes
 from .methods import NUTS, VI, FiveSteps, Method
 
 PARETO_K = 0.7
@@ -214,7 +215,7 @@ class Fit:
         FitError
             If `path` is not the name of a file, or the fit could not be loaded again.
         """
-        tree = self.data.copy()
+        tree = with_recipes(self.data)
         for name in ("prior", "method", "status"):
             record = getattr(self, name)
             content = {"name": type(record).__name__, **asdict(record)}
@@ -298,6 +299,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         table = attrs.pop("selection", None)
         selection = None if table is None else pd.DataFrame(json.loads(table))
         tree.attrs = attrs
+        tree = without_recipes(tree, records["prior"])
         return Fit(tree, **records, selection=selection)
     except (KeyError, TypeError, ValueError) as error:
         text = error.args[0] if error.args else type(error).__name__
