@@ -111,9 +111,10 @@ def _netcdf(tree: xr.DataTree) -> io.BytesIO:
         array = np.asarray(values)
         return array.astype(text) if array.dtype.kind in "OU" else array
 
-    with h5py.File(made, "w") as file:
+    with h5py.File(made, "w", track_order=True) as file:
         for node in tree.subtree:
-            group, data = file.require_group(node.path), node.to_dataset(inherit=False)
+            data = node.to_dataset(inherit=False)
+            group = file.create_group(node.path, track_order=True) if node.parent else file
             encoded = conventions.encode_dataset_coordinates(data.drop_encoding())
             variables, attributes = conventions.cf_encoder(*encoded)
             group.attrs.update({name: stored(value) for name, value in attributes.items()})

@@ -15,7 +15,7 @@ from scipy import sparse
 from .._model.problem import Problem, observed_totals, prior_draws
 from ..data.statistics import Statistics
 from ..families.row_sums import RowSums
-from .deferred import RowValues, deferred, flat
+from .deferred import RowValues, deferred
 from .density import CHUNK, labelled, mode
 
 _PRIOR_DRAWS, _FEW = 500, 100  # of parameters, and of outcomes at least
@@ -98,7 +98,8 @@ def _densities(built: Problem, posterior: xr.Dataset) -> list[xr.Dataset]:
     batch_of = dict(zip(free, batches, strict=True))
     outputs = vectorize_graph([*prior.values(), *likelihood.values()], batch_of)
     function = pytensor.function(batches, outputs, mode=mode(), on_unused_input="ignore")
-    draws = flat(posterior, [v.name for v in free]).values()
+    by_chain = [posterior[v.name].transpose("chain", "draw", ...).to_numpy() for v in free]
+    draws = [np.concatenate(chains) for chains in by_chain]
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     starts = range(0, shape[0] * shape[1], CHUNK)
     parts = [function(*(x[i : i + CHUNK] for x in draws)) for i in starts]

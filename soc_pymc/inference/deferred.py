@@ -1,5 +1,6 @@
 """Variables that are computed when first read; a saved fit holds what computes them instead."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -15,11 +16,13 @@ from xarray.core import indexing
 from .._lib.arrays import Floats, Ints
 from .._lib.threads import ordered_map
 from ..families.family import FAMILIES
-from ..families.mixture_rows import MixtureCells
 from ..families.priors import Prior
-from ..families.row_sums import Ragged
+from ..families.row_sums import Ragged, RowSums
+
+_Parts = dict[str, list[NDArray[Any]]]  # arrays by name of what they make
 
 _STORE = "deferred"  # group of a saved file
+_OVER = ["chain", "draw"]
 _CHUNK = 50  # draws evaluated at once
 _LARGEST = 2.0**62  # a count that an integer can hold
 
@@ -66,34 +69,24 @@ class RowValues:
         whole = self.dtype is not np.float64
         return np.asarray(np.clip(drawn, 0.0, _LARGEST) if whole else drawn, dtype=self.dtype)
 
-    def to_arrays(self) -> xr.Dataset:
-        """All arrays, of which `from_arrays` makes the rows again."""
-        matrices = [sparse.csr_array(matrix) for matrix in self.matrices]
-        parts: dict[str, tuple[NDArray[Any], ...]] = {
-            f"matrix_{k}": (x.data, x.indices, x.indptr, np.array(x.shape))
-            for k, x in enumerate(matrices)
-        }
-        if isinstance(self.data, MixtureCells):
-            parts["cells"] = self.data.arrays
-        else:
-            for field in fields(self.data):
-                values = getattr(self.data, field.name)
-                ragged = isinstance(values, Ragged)
-                parts[field.name] = (values.start, *values.columns) if ragged else (values,)
-        arrays = {f"{name}.{k}": x for name, part in parts.items() for k, x in enumerate(part)}
-        dims = {name: [f"dim_{k}_{n}" for k, n in enumerate(x.shape)] for name, x in arrays.items()}
-        attributes = {f"names_{k}": " ".join(names) for k, names in enumerate(self.names)}
-        return xr.Dataset({name: (dims[name], x) for name, x in arrays.items()}, attrs=attributes)
+    def parts(self) -> _Parts:
+        """All arrays, of which `of_parts` makes the rows again."""
+        parts: _Parts = {}
+        for k, matrix in enumerate(map(sparse.csr_array, self.matrices)):
+            shape = np.array(matrix.shape)
+            parts[f"matrix_{k}"] = [matrix.data, matrix.indices, matrix.indptr, shape]
+        if not isinstance(self.data, RowSums):
+            return parts | {"cells": [*self.data.arrays]}
+        for field in fields(self.data):  # type: ignore[arg-type]
+            values = getattr(self.data, field.name)
+            ragged = isinstance(values, Ragged)
+            parts[field.name] = [values.start, *values.columns] if ragged else [values]
+        return parts
 
     @staticmethod
-    def from_arrays(arrays: xr.Dataset, prior: Prior) -> "RowValues":
+    def of_parts(names: Sequence[Sequence[str]], parts: _Parts, prior: Prior) -> "RowValues":
         """The rows of a fit with this prior."""
-        family = FAMILIES[prior.family]
-        parts: dict[str, list[NDArray[Any]]] = {}
-        for name in sorted(map(str, arrays), key=lambda name: int(name.split(".")[1])):
-            parts.setdefault(name.split(".")[0], []).append(arrays[name].to_numpy())
-        names = tuple(tuple(text.split()) for _, text in sorted(arrays.attrs.items()))
-        matrices: list[Any] = []
+        family, matrices = FAMILIES[prior.family], []
         for k in range(len(names)):
             *columns, shape = parts.pop(f"matrix_{k}")
             matrix = sparse.csr_array(tuple(columns), shape=tuple(shape))
@@ -101,15 +94,16 @@ class RowValues:
             matrices.append(matrix.toarray() if prior.gridded else matrix)
         data: Any
         if prior.gridded:
+            from ..families.mixture_rows import MixtureCells
+
             data = MixtureCells.made_of(family.components.law, *parts["cells"])
         else:
-            data = family.rows(
-                **{
-                    name: Ragged(part[0], tuple(part[1:])) if len(part) > 1 else part[0]
-                    for name, part in parts.items()
-                }
-            )
-        return RowValues(names, tuple(matrices), data, family.outcome.dtype)
+            values = {
+                name: Ragged(part[0], tuple(part[1:])) if len(part) > 1 else part[0]
+                for name, part in parts.items()
+            }
+            data = family.rows(**values)
+        return RowValues(tuple(map(tuple, names)), tuple(matrices), data, family.outcome.dtype)
 
 
 # --- variables of the tree ------------------------------------------------------------------------
@@ -124,32 +118,26 @@ _SOURCES = {  # by group: where its draws are, and what its variable is of them
 class _Deferred(BackendArray):
     """Values (chain, draw, size) of a variable, computed when first read."""
 
-    def __init__(self, group: str, rows: RowValues, draws: xr.Dataset, argument: Ints) -> None:
-        self.group, self.rows, self.argument = group, rows, argument
-        self.names = [name for names in rows.names for name in names]
-        self.draws = draws[self.names]
+    def __init__(
+        self, group: str, rows: RowValues, draws: Mapping[str, Floats], argument: Ints
+    ) -> None:
+        self.group, self.rows, self.draws, self.argument = group, rows, draws, argument
         by_block = group == "log_likelihood"
         size = len(argument) if by_block else len(rows.data.total)
-        self.shape = draws.sizes["chain"], draws.sizes["draw"], size
+        self.shape = (*next(iter(draws.values())).shape[:2], size)
         self.dtype = np.dtype(float if by_block else rows.dtype)
 
     @cached_property
     def _values(self) -> NDArray[Any]:
         _, function = _SOURCES[self.group]
-        values = function(self.rows, flat(self.draws, self.names), self.argument)
-        return values.reshape(self.shape)
+        draws = {name: np.concatenate(chains) for name, chains in self.draws.items()}
+        return function(self.rows, draws, self.argument).reshape(self.shape)
 
     def __getitem__(self, key: Any) -> Any:
         support = indexing.IndexingSupport.BASIC
         return indexing.explicit_indexing_adapter(
             key, self.shape, support, lambda part: self._values[part]
         )
-
-
-def flat(draws: xr.Dataset, names: Sequence[str]) -> dict[str, Floats]:
-    """Variables with the draws of all chains one after the other, (draws, ...)."""
-    arrays = {name: draws[name].transpose("chain", "draw", ...).to_numpy() for name in names}
-    return {name: values.reshape(-1, *values.shape[2:]) for name, values in arrays.items()}
 
 
 def deferred(
@@ -159,29 +147,48 @@ def deferred(
 
     `argument` are the starts of the blocks of a log likelihood, or the seed of replicates.
     """
-    values = indexing.LazilyIndexedArray(_Deferred(group, rows, draws, argument))
-    return draws[["chain", "draw"]].assign({name: (("chain", "draw", dim), values)})
+    values = _Deferred(group, rows, _arrays(draws, rows.names), argument)
+    return draws[_OVER].assign({name: _lazy(dim, values)})
+
+
+def _lazy(dim: str, values: _Deferred) -> xr.Variable:
+    return xr.Variable((*_OVER, dim), indexing.LazilyIndexedArray(values))
+
+
+# --- saved trees ----------------------------------------------------------------------------------
 
 
 def with_recipes(tree: xr.DataTree) -> xr.DataTree:
     """The tree as it is saved: with what computes deferred variables in place of their values."""
     tree = tree.copy()
-    recipes: dict[str, xr.Dataset] = {}
-    for group, node in tree.children.items():
-        data = node.to_dataset()
+    rows: RowValues | None = None
+    contents: dict[str, Any] = {}
+    parts: _Parts = {}
+    for group in (group for group in _SOURCES if group in tree.children):
+        data = tree[group].to_dataset()
         for name, variable in data.variables.items():
-            values = _whole(variable)
-            if values is None or values.group != group:
+            values = _whole(variable, group)
+            if values is None or group in contents or values.rows is not (rows or values.rows):
                 continue
-            draws, known = values.draws, _draws(data, tree, group)
-            changed = [x for x in draws if x not in known or not np.array_equal(draws[x], known[x])]
-            recipe = draws[changed].assign(argument=("number", values.argument))
-            recipe.attrs = {"dim": variable.dims[-1]}
-            recipes[f"{group}/{name}"] = recipe
-            recipes["/"] = values.rows.to_arrays()
-            node.dataset = data.drop_vars([name])
-    if recipes:
-        tree[_STORE] = xr.DataTree.from_dict(recipes)
+            rows = values.rows
+            saved = _saved_draws(data, tree, group, rows)
+            changed = {
+                parameter: draws
+                for parameter, draws in values.draws.items()
+                if parameter not in saved or not np.array_equal(draws, saved[parameter])
+            }
+            contents[group] = name, variable.dims[-1], [*changed]
+            parts[group] = [values.argument, *changed.values()]
+            tree[group].dataset = data.drop_vars([name])
+    if rows is None:
+        return tree
+    parts |= rows.parts()
+    recipes = xr.Dataset(attrs={"contents": json.dumps(contents | {"names": rows.names})})
+    for name, part in parts.items():
+        for k, array in enumerate(part):
+            dims = [f"dim_{axis}_{size}" for axis, size in enumerate(array.shape)]
+            recipes[f"{name}.{k}"] = dims, array
+    tree[_STORE] = xr.DataTree(recipes)
     return tree
 
 
@@ -189,31 +196,43 @@ def without_recipes(tree: xr.DataTree, prior: Prior) -> xr.DataTree:
     """The tree of a saved fit with its deferred variables."""
     if _STORE not in tree.children:
         return tree
-    store = tree[_STORE]
-    rows = RowValues.from_arrays(store.to_dataset(), prior)
-    for group, node in store.children.items():
+    parts: _Parts = {}
+    for key, array in tree[_STORE].data_vars.items():
+        parts.setdefault(str(key).split(".")[0], []).append(array.to_numpy())
+    contents = json.loads(tree[_STORE].attrs["contents"])
+    names = contents.pop("names")
+    recipes = {group: parts.pop(group) for group in contents}
+    rows = RowValues.of_parts(names, parts, prior)
+    for group, (name, dim, changed) in contents.items():
         data = tree[group].to_dataset()
-        for name, recipe in node.children.items():
-            changed = recipe.to_dataset()
-            draws = _draws(data, tree, group).assign(changed.data_vars)
-            argument = changed["argument"].to_numpy()
-            values = deferred(group, name, changed.attrs["dim"], rows, draws, argument)
-            tree[group].dataset = data.assign(values.data_vars)
+        argument, *arrays = recipes[group]
+        draws = _saved_draws(data, tree, group, rows) | dict(zip(changed, arrays, strict=True))
+        values = _Deferred(group, rows, draws, argument)
+        tree[group].dataset = data.assign({name: _lazy(dim, values)})
     return tree.drop_nodes(_STORE)
 
 
-def _whole(variable: xr.Variable) -> _Deferred | None:
-    """The deferred values of a variable; None for others, and for parts of deferred ones."""
+def _whole(variable: xr.Variable, group: str) -> _Deferred | None:
+    """The deferred values of a group's variable; None for others, and for parts of them."""
     lazy = variable._data
     values = getattr(lazy, "array", None)
     if not isinstance(lazy, indexing.LazilyIndexedArray) or not isinstance(values, _Deferred):
         return None
     whole = all(isinstance(part, slice) and part == slice(None) for part in lazy.key.tuple)
-    return values if whole else None
+    return values if whole and values.group == group else None
 
 
-def _draws(data: xr.Dataset, tree: xr.DataTree, group: str) -> xr.Dataset:
-    """Draws from which a group's variable is computed, with the labels of its `data`."""
+def _saved_draws(
+    data: xr.Dataset, tree: xr.DataTree, group: str, rows: RowValues
+) -> dict[str, Floats]:
+    """Draws in the tree of which a group's variable is made, with the labels of its `data`."""
     source, _ = _SOURCES[group]
     draws = tree[source].to_dataset() if source in tree.children else xr.Dataset()
-    return xr.align(data[["chain", "draw"]], draws, join="left", copy=False)[1]
+    aligned = xr.align(data[_OVER], draws, join="left", copy=False)[1]
+    return _arrays(aligned, rows.names)
+
+
+def _arrays(draws: xr.Dataset, names: Sequence[Sequence[str]]) -> dict[str, Floats]:
+    """Variables (chain, draw, ...) of these names, if they are there."""
+    present = [name for each in names for name in each if name in draws]
+    return {name: draws[name].transpose(*_OVER, ...).to_numpy() for name in present}

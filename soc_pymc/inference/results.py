@@ -19,7 +19,6 @@ from .._model.splines import Axis
 from ..data.items import grouping_dims, has_score, is_label, roles_of
 from ..families.priors import PRIORS, Prior, Spline
 from ..families.scales import RANK
-from .deferred import with_recipes, without_recipes
 from .methods import NUTS, VI, FiveSteps, Method
 
 PARETO_K = 0.7
@@ -205,6 +204,8 @@ class Fit:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, whole or not at all, for `load_fit`.
 
+        Of groups that are computed when read, the file holds what computes them.
+
         Parameters
         ----------
         path
@@ -215,6 +216,8 @@ class Fit:
         FitError
             If `path` is not the name of a file, or the fit could not be loaded again.
         """
+        from .deferred import with_recipes
+
         tree = with_recipes(self.data)
         for name in ("prior", "method", "status"):
             record = getattr(self, name)
@@ -292,6 +295,8 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     >>> again.prior == fit.prior, again.data.equals(fit.data)
     (True, True)
     """
+    from .deferred import without_recipes
+
     tree = read_saved(path, xr.open_datatree, _FORMAT, FitError, "a fit", "soc-pymc fit").copy()
     attrs = {name: value for name, value in tree.attrs.items() if name != "format"}
     try:
