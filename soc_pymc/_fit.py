@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +12,7 @@ from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, SocError, warn_user
 from ._lib.progress import phase
 from ._model.rows import sizes_vary
-from .checks._check import check
+from .checks._check import checks_of
 from .checks.advice import as_code
 from .checks.comparison import elpd_table, left_out, warn_of_clusters
 from .checks.results import FAIL
@@ -129,7 +128,7 @@ def _choose(
     except SocError as error:
         table = _table({code: results[code]}).assign(reason=f"not compared: {error}")
     chosen = fits[str(table["chosen"].idxmax())]
-    return replace(chosen, selection=table.rename_axis("prior").reset_index()[_COLUMNS])
+    return chosen.selected_by(table.rename_axis("prior").reset_index()[_COLUMNS])
 
 
 def _compare(
@@ -147,7 +146,7 @@ def _compare(
     simple = str(table["chosen"].idxmax())
     mixtures = {as_code(prior): prior for prior in (family.mixture(**term) for term in terms)}
     reason = f"not fitted: the check of {simple} asks for no mixture"
-    result = check(fits[simple], stats, progress=False)
+    result = checks_of(fits[simple], stats, (), 0, 1, False, loo=results[simple][0])
     code = f"soc.{family.mixture.__name__}("
     if FAIL in set(result.table["verdict"]) or any(code in line for line in result.advice):
         reason = f"not fitted: without a mixture, {simple} is preferred"

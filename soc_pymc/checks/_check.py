@@ -153,8 +153,12 @@ def check(
 def checks_of(
     fit: Fit, data: Items | Statistics, by: Sequence[str], seed: int, subset: int,
     progress: bool | None, all_items: Items | None = None, same_items: bool = False,
+    loo: LeftOut | None = None,
 ) -> CheckResult:  # fmt: skip
-    """Check a fit on `data`, some of `all_items`, which show the clusters and may have made it."""
+    """Check a fit on `data`, some of `all_items`, which show the clusters and may have made it.
+
+    `loo` is the leave-one-out of the same statistics, if that is known already.
+    """
     if fit.mean_only:
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
@@ -173,7 +177,7 @@ def checks_of(
     groups["pit_by_score"] = pit.pits_by_score(ends, items.n, items.columns["score"], rngs[3])
     # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
-    sample, where, loo = items, ALL, None
+    sample, where = items, ALL
     if not isinstance(data, Statistics):
         chosen, sample = items.sample(subset, rngs[1])
         where = ALL if len(chosen) == n else f"{len(chosen):,} random items"
@@ -184,7 +188,7 @@ def checks_of(
             values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
             rows.append(pit.loo_pit_finding(values, where))
     if not fit.one_draw:
-        loo = leave_one_out(fit, sample, progress)
+        loo = loo or leave_one_out(fit, sample, progress)
         if exact_draws:
             k = float(np.nanmax(loo.pareto_k))
             verdict = OK if k <= PARETO_K else WARN

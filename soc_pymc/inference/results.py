@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -138,6 +138,12 @@ class Fit:
     @cached_property
     def _computed(self) -> dict[Hashable, Any]:
         return {}
+
+    def selected_by(self, selection: pd.DataFrame) -> "Fit":
+        """Return the fit with the table by which it was chosen; what was computed is kept."""
+        fit = replace(self, selection=selection)
+        fit._computed.update(self._computed)
+        return fit
 
     def __getstate__(self) -> dict[str, Any]:  # copies and pickles compute again
         return {name: value for name, value in self.__dict__.items() if name != "_computed"}
