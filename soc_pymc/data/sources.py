@@ -175,7 +175,9 @@ def batches(
 def arrow_table(source: Any, columns: Sequence[str]) -> Any:
     """Arrow table of some columns of a source, in the order of its rows."""
     with readable(source):
-        return open_table(source, columns).to_pyarrow()
+        if kind_of(source) in ("ibis", "files") or NO_SCORE in columns:
+            return open_table(source, columns).to_pyarrow()
+        return _in_memory(source, columns)
 
 
 def paths_of(source: Any) -> list[str]:

@@ -171,7 +171,12 @@ def _needs(role: str) -> str:
 
 
 def check_types(items: Items, table: Any) -> None:
-    """Refuse columns whose type does not suit their role."""
+    """Refuse columns of an Ibis or Arrow table whose type does not suit their role."""
+    import ibis
+    import pyarrow as pa
+
+    if isinstance(table, pa.Table):
+        table = ibis.memtable(table)
     wrong = [
         f"column {name!r} holds {words}; {_needs(role)}: convert it first"
         for role, name in items.roles.items()

@@ -11,13 +11,22 @@ from numpy.typing import NDArray
 from .._lib.arguments import Rule
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, StatisticsError
-from .._lib.progress import is_shown, parts
+from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
 from ..data.formulas import near_whole
-from ..data.items import CROSS, Items, check_outcomes, group_roles, has_score, is_group, roles_of
+from ..data.items import (
+    CROSS,
+    MARK,
+    Items,
+    check_outcomes,
+    group_roles,
+    has_score,
+    is_group,
+    roles_of,
+)
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..data.validation import bounds_of, scan
+from ..data.validation import bounds_of, check_types, scan
 from ..families.family import Family, family_of, with_zero
 from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit
@@ -140,14 +149,34 @@ def read_items(
     fit: Fit, items: Items, by: Sequence[str], progress: bool | None
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items, and the columns `by`; warns of scores far from the fit's."""
-    roles = posterior_roles(fit, items)
+    posterior_roles(fit, items)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
-    scan(read, progress=is_shown(progress))
-    names = list(dict.fromkeys([*roles.values(), *by]))
-    table = arrow_table(items.source, names)
-    columns = columns_of(table, roles)
+    with phase("checking items", enabled=is_shown(progress)):
+        table = arrow_table(items.source, list(dict.fromkeys([*read.roles.values(), *by])))
+        check_types(read, table)
+        columns = dict(columns_of(table, read.roles))
+        refuse_invalid(columns, read)
+    if not fit.groups:
+        columns.pop("group", None)
     warn_of_extrapolation(fit, columns["score"])
     return columns, {name: table[name].to_pandas() for name in by}
+
+
+def refuse_invalid(columns: Columns, items: Items) -> None:
+    """Refuse items, or a batch of them, if some are not valid or there are none."""
+    outcome, crossings = OUTCOMES[items.kind], max(len(group_roles(items.roles)) - 1, 0)
+    y, size = own_outcomes(outcome, {"score": columns["score"]})
+    y, size = columns.get(outcome.observed, y), columns.get(outcome.size, size)
+    if not (
+        len(y)
+        and outcome.validity.are_valid(columns["score"], y, size)
+        and not any(
+            label is None or (crossings and label.count(MARK) != crossings)
+            for label in columns.get("group", ())
+        )
+    ):
+        scan(items, progress=False)  # which says all that is wrong
+        raise ItemsError("some items are not valid, but were when they were read again: try again")
 
 
 def check_groups(fit: Fit, stats: Statistics) -> None:

@@ -18,19 +18,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from .._lib.arguments import PROBABILITY, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
 from ..data import sources
-from ..data.items import MARK, NO_SCORE, Items, check_items, group_roles
-from ..data.validation import check_types, scan
-from ..families.outcomes import OUTCOMES
+from ..data.items import NO_SCORE, Items, check_items
+from ..data.validation import check_types
 from ..inference.results import Fit
 from ..prior_table import quantile_name
 from .curves import P_ZERO, Extrapolation
-from .item_columns import Columns, Scorer, columns_of, own_outcomes, posterior_roles
+from .item_columns import Scorer, columns_of, posterior_roles, refuse_invalid
 from .predictive import posterior_of
 from .prior_build import fit_digest
 
@@ -212,8 +213,7 @@ class _Scoring:
 
         def scored(batch: Any) -> Any:
             columns = columns_of(batch, self.items.roles)
-            if not _are_valid(columns, self.items):
-                self._refuse()
+            refuse_invalid(columns, self.items)
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:
                 self.far.count(columns["score"])
@@ -231,12 +231,7 @@ class _Scoring:
                 raise CancelledError
             yield batch
         if empty:
-            self._refuse()
-
-    def _refuse(self) -> None:
-        """Raise the full error about the items."""
-        scan(self.items, progress=False)
-        raise ItemsError("some items cannot be scored, but were valid when read again: try again")
+            refuse_invalid({"score": np.empty(0)}, self.items)
 
     def _attached(self, scored: Iterator[Any]) -> Any:
         """The user's table, or all else as an Arrow table, with the new columns."""
@@ -279,17 +274,6 @@ class _Scoring:
                 raise ItemsError(f"{target} holds the items: give another name or folder to out=")
             sources_of[key] = path
         return files
-
-
-def _are_valid(columns: Columns, items: Items) -> bool:
-    """Return True if all items of a batch (at least one) are valid."""
-    outcome, crossings = OUTCOMES[items.kind], max(len(group_roles(items.roles)) - 1, 0)
-    y, size = own_outcomes(outcome, {"score": columns["score"]})
-    y, size = columns.get(outcome.observed, y), columns.get(outcome.size, size)
-    return outcome.validity.are_valid(columns["score"], y, size) and not any(
-        label is None or (crossings and label.count(MARK) != crossings)
-        for label in columns.get("group", ())
-    )
 
 
 def is_folder(name: str) -> bool:
