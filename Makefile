@@ -64,8 +64,9 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# the cost of scoring; with AGAINST=commit, of whole tasks beside the code of that commit
 bench: $(READY)
-	$(BIN)/python -m tests.bench.bench_fit $(BENCH)
+	$(BIN)/python -m tests.bench.$(if $(AGAINST),bench_paired $(AGAINST),bench_fit) $(BENCH)
 
 bench-scale: $(READY)
 	$(BIN)/python -m tests.bench.bench_scale $(BENCH)

@@ -2,19 +2,17 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
-import pymc as pm
 
 from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, SocError, warn_user
 from ._lib.progress import phase
-from ._model.rows import CLASS
-from .checks._check import check
+from ._model.rows import sizes_vary
+from .checks._check import checks_of
 from .checks.advice import as_code
 from .checks.comparison import elpd_table, left_out, warn_of_clusters
 from .checks.results import FAIL
@@ -26,6 +24,9 @@ from .inference import fitting
 from .inference.methods import Method
 from .inference.results import Fit
 
+if TYPE_CHECKING:
+    import pymc as pm
+
 _FEW = 0.01  # share of cells with a large Pareto k, beyond which leave-one-out is not trusted
 _NEAR = 2.0  # standard errors below the best
 _COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
@@ -36,7 +37,7 @@ def fit(
     prior: Prior | Literal["auto"] | None = None,
     method: Method | None = None,
     *,
-    model: pm.Model | None = None,
+    model: "pm.Model | None" = None,
     progress: bool | None = None,
 ) -> Fit:
     """Fit the hierarchical model to statistics.
@@ -127,7 +128,7 @@ def _choose(
     except SocError as error:
         table = _table({code: results[code]}).assign(reason=f"not compared: {error}")
     chosen = fits[str(table["chosen"].idxmax())]
-    return replace(chosen, selection=table.rename_axis("prior").reset_index()[_COLUMNS])
+    return chosen.selected_by(table.rename_axis("prior").reset_index()[_COLUMNS])
 
 
 def _compare(
@@ -136,15 +137,16 @@ def _compare(
     """Add the term in exposure, and mixtures if the check asks for them; compare all."""
     [plain] = fits.values()
     family = family_of(plain.prior)
-    sizes = stats.cells("joint")[family.rows.size_cell] >> CLASS
-    terms: list[dict[str, Spline]] = [{}, {"exposure": Spline()}][: 2 if np.ptp(sizes) else 1]
+    terms: list[dict[str, Spline]] = [{}]
+    if sizes_vary(stats, family):
+        terms.append({"exposure": Spline()})
     for term in terms[1:]:
         add(family.prior(**term))
     table = _table(results)
     simple = str(table["chosen"].idxmax())
     mixtures = {as_code(prior): prior for prior in (family.mixture(**term) for term in terms)}
     reason = f"not fitted: the check of {simple} asks for no mixture"
-    result = check(fits[simple], stats, progress=False)
+    result = checks_of(fits[simple], stats, (), 0, 1, False, loo=results[simple][0])
     code = f"soc.{family.mixture.__name__}("
     if FAIL in set(result.table["verdict"]) or any(code in line for line in result.advice):
         reason = f"not fitted: without a mixture, {simple} is preferred"

@@ -18,6 +18,7 @@ from .checks.observations import check_rows
 from .checks.pit import (
     ALL,
     LEAST,
+    Slice,
     equal_parts,
     large_sizes,
     pit_findings,
@@ -54,7 +55,7 @@ _FINDINGS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
     """Items whose outcomes were divided in two, with columns named by role in the same order."""
 
@@ -221,8 +222,9 @@ def _judged(
     pairs = {**train, "new": test[observed], "new_size": test[size]}
     intervals = in_chunks(ends, _CHUNK, pairs, "predictive distribution", progress)
     n = np.ones(len(train["score"]), dtype=np.int64)
-    large = large_sizes(posterior.outcome, test[size], _EXPOSED)
-    masks = {ALL: n > 0} | {name: x for name, x in large.items() if x.sum() >= min(LEAST, len(n))}
+    large = large_sizes(posterior.outcome, test[size], size, _EXPOSED)
+    masks = {Slice(ALL): n > 0}
+    masks |= {part: mask for part, mask in large.items() if mask.sum() >= min(LEAST, len(n))}
     return means, with_p_values(slice_pits(intervals, n, masks, _stream(seed, "PIT")))
 
 

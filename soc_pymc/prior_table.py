@@ -10,6 +10,7 @@ import json
 import math
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,10 +36,19 @@ ARRAYS = SimpleNamespace(
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
-# the description of a table, and a function from a group's label to columns of its nodes, by cell
-PriorTable = namedtuple("PriorTable", "meta nodes")
 Items = namedtuple("Items", "score outcome size prior_size group")  # arrays (n,), or None
-Posteriors = namedtuple("Posteriors", "weight a b zero averages flagged")  # as in `nodes_given`
+Posteriors = namedtuple("Posteriors", "weight a b zero averages flagged ways")  # by `nodes_given`
+
+
+@dataclass(frozen=True, eq=False)
+class PriorTable:
+    """The description of a table, and columns of its nodes, cell by cell.
+
+    They are a function of a group's label and of the cells that will be read.
+    """
+
+    meta: Any
+    nodes: Any
 
 
 def _half(n: Any) -> Any:
@@ -199,7 +209,9 @@ def by_group(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> PriorTable:
     starts = meta["cells"] // len(labels) * np.arange(1, len(labels))
     ends = np.searchsorted(columns["cell"], starts)
     parts = {name: np.split(values, ends) for name, values in columns.items()}
-    return PriorTable(meta, lambda label: {k: v[labels.index(label)] for k, v in parts.items()})
+    return PriorTable(
+        meta, lambda label, cells: {k: v[labels.index(label)] for k, v in parts.items()}
+    )
 
 
 def quantile_name(prob: float) -> str:
@@ -273,7 +285,7 @@ def posterior_rows(table: PriorTable, items: Items, probs: Sequence[float]) -> t
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged, family = np.ones(len(items.score), dtype=bool), FAMILIES[table.meta["family"]]
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
-        for part, (weight, a, b, zero, averages, flags) in posterior_nodes(table, items):
+        for part, (weight, a, b, zero, averages, flags, _) in posterior_nodes(table, items):
             out[:, part] = mixture_rows(family, weight, a, b, averages, probs, zero)
             flagged[part] = flags
     return out, flagged | ~np.isfinite(out).all(axis=0)
@@ -286,11 +298,14 @@ def posterior_nodes(table: PriorTable, items: Items) -> Iterator[tuple[Any, Post
     if bad := np.sum(~((t > low) & (t < high) | np.isin(t, meta["atoms"]))):
         place = f"above {low:g} and below {high:g}, as the {scale} scale needs them"
         raise ValueError(f"{bad} of {len(t)} scores are not {place}")
-    labels, code = np.unique([""] if items.group is None else items.group, return_inverse=True)
-    parts = [table.nodes(label) for label in labels]
+    cell, x, w = places(meta, t, items.prior_size, ARRAYS)
+    labels: Any = [""]
+    code = np.zeros(len(t), dtype=np.int64)
+    if items.group is not None:
+        labels, code = np.unique(items.group, return_inverse=True)
+    parts = [table.nodes(label, cell[code == k]) for k, label in enumerate(labels)]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     begin = np.flatnonzero(columns["node"] == 0)  # of the nodes of a cell
-    cell, x, w = places(meta, t, items.prior_size, ARRAYS)
     cell = cell + len(begin) // len(labels) * code
     number = np.diff(begin, append=len(columns["node"]))[cell]
     # a mixture's items of similar outcomes share the components that count
@@ -332,8 +347,12 @@ def _within(cuts: Any, values: Any, edges: Any, u: Any, xp: Any) -> tuple[Any, A
 
 
 def nodes_given(meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any) -> Posteriors:
-    """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,)."""
+    """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,).
+
+    And the ways (nodes, n) in which a mixture's weights vary before the outcomes.
+    """
     family, sums = FAMILIES[meta["family"]], list[Any]()
+    ways = [values for name, values in node.items() if name.startswith("way_")]
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
     weight, *curves = (
         xp.keep(sum(node[f"{name}_{term}"] * power for term, power in powers.items()))
@@ -342,7 +361,7 @@ def nodes_given(meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any) -
     curves = [xp.keep(xp.clip(v, -m, m)) for v, m in zip(curves, family.bounds, strict=True)]
     a, b = map(xp.keep, family.parameters(*curves, xp))
     if meta["mixture"]:
-        weight, *sums = _reweighted(node, weight, family.log_density(a, b, y, n, xp), xp)
+        weight, *sums = _reweighted(ways, weight, family.log_density(a, b, y, n, xp), xp)
     if meta["zero"]:
         sums.append(xp.where(node["is_zero"], weight, 0.0))
         weight = xp.keep(xp.where(node["is_zero"], 0.0, weight))
@@ -351,14 +370,13 @@ def nodes_given(meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any) -
     close = sums[0] <= MOST_MOVED if meta["mixture"] else averages[2] <= MOST_APART * averages[1]
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
-    return Posteriors(weight / total, a, b, zero, averages, flagged)
+    return Posteriors(weight / total, a, b, zero, averages, flagged, ways)
 
 
-def _reweighted(node: Any, weight: Any, log_density: Any, xp: Any) -> tuple[Any, Any]:
+def _reweighted(ways: Any, weight: Any, log_density: Any, xp: Any) -> tuple[Any, Any]:
     """A mixture's weights given log densities of the outcome, and terms of how far they move."""
     prior, log_p = xp.keep(xp.high(weight, 0.0)), xp.keep(log_density)  # polynomials may be < 0
     p = xp.keep(xp.exp(xp.high(log_p - xp.most(log_p), _LEAST_LOG)))
-    ways = [values for name, values in node.items() if name.startswith("way_")]
     total, *shifts = xp.total(prior * p, *(way * p for way in ways))
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
     shifts = [xp.keep(shift / total) for shift in shifts]

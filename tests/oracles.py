@@ -1,7 +1,10 @@
 """Posteriors of the simulations' items by quadrature: the best that anyone can estimate."""
 
 import numpy as np
+import pytensor
+import pytensor.tensor as pt
 from numpy.polynomial.hermite_e import hermegauss
+from pymc.blocking import DictToArrayBijection
 from scipy import special
 from scipy.interpolate import CubicSpline
 
@@ -124,3 +127,14 @@ def _effect_moments(away):
 def _hazard(z):
     """Normal density over distribution function at z."""
     return np.exp(-0.5 * z * z - 0.5 * np.log(2 * np.pi) - special.log_ndtr(z))
+
+
+def pymc_density(model, points):
+    """Returns a PyMC model's log density at points of its value variables, and gradients."""
+    start = DictToArrayBijection.map(model.initial_point())
+    outputs = [model.logp(), *pt.grad(model.logp(), model.value_vars)]
+    function = pytensor.function(model.value_vars, outputs, mode="FAST_COMPILE")
+    parts = (DictToArrayBijection.rmap(start._replace(data=point)) for point in points)
+    results = [function(*part.values()) for part in parts]
+    values = np.array([value for value, *_ in results])
+    return values, np.array([np.concatenate(list(map(np.ravel, x[1:]))) for x in results])

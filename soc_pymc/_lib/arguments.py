@@ -20,6 +20,7 @@ MOST_DRAWS = 10_000_000  # draws, iterations or sums in one call; more exceed an
 
 Refusal = type[SocError]
 Rule = Callable[..., Any]
+BOOLEAN = bool | np.bool_
 
 
 def shown(value: object) -> str:
@@ -98,7 +99,7 @@ def OrNone(rule: Rule) -> Rule:
 
 def switch(value: Any, name: str, error: Refusal = FitError) -> bool:
     """True or False, of Python or NumPy."""
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, BOOLEAN):
         return bool(value)
     raise error(f"{name}={shown(value)} must be True or False")
 

@@ -37,7 +37,7 @@ def progress(show: bool | None = None) -> None:
 
 def is_shown(show: bool | None) -> bool:
     """Return whether progress is shown: by an argument, the setting, or the surroundings."""
-    OrNone(switch)(show, "progress")
+    show = OrNone(switch)(show, "progress")
     variable = os.environ.get(VARIABLE, "").strip()
     if variable not in ("", "0", "1"):
         raise SocError(f"the environment variable {VARIABLE}={variable!r} must be 0 or 1")

@@ -17,7 +17,7 @@ _POSITIONS = np.linspace(-5.0, 5.0, 401)
 _MOST_TERMS = 500  # coefficients whose scale is evaluated at once
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlockLaplace:
     """Gaussian approximation of one block, in coordinates z that diagonalise its information.
 
@@ -32,7 +32,7 @@ class BlockLaplace:
     mode_pull: Floats  # pull - coupling @ e at the mode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Laplace:
     """Gaussian approximation of the coefficients of one design.
 

@@ -25,7 +25,7 @@ _SMALL = 0.01  # share of a scale's prior: smaller ones are as good as 0
 _SLOWER, _FASTER = 0.5, 1.5  # factors on the length of steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LevelRows:
     """Both curves at the rows as linear functions of shared coefficients and those of levels."""
 
@@ -61,7 +61,7 @@ class LevelRows:
         return _Information(shared.T @ weighted, coupling, levels)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LevelScale:
     """Scale of the deviations of one kind, with all their coefficients integrated out."""
 
@@ -72,7 +72,7 @@ class LevelScale:
     pull: Floats  # precision times the data's centre
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Levels:
     """Rows of all levels with their sites: quadratic log likelihoods of their coefficients b."""
 
@@ -107,7 +107,7 @@ def _covariance(information: Floats, tau: Floats) -> Floats:
     return np.asarray(tau[:, None] * inner * tau)
 
 
-@dataclass
+@dataclass(eq=False)
 class LevelTarget(CurveTarget):
     """Rows of levels, which are integrated out; their deviations (G, K) follow both curves' states.
 

@@ -48,7 +48,7 @@ _WIDENING, _MOST_WIDENING = 0.7, 1.0  # widening of a grid in sds of the log var
 _NEAR, _MOST_NEAR, _MOVES = 0.5, 0.9, 6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MergedRows:
     """Rows of the likelihood, each of one or more rows of the curves."""
 
@@ -62,7 +62,7 @@ class MergedRows:
     spread: Floats  # variance of the items' own locations around the row's
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mixture(Target):
     """A mixture's log marginal, with one design for all predictors."""
 

@@ -17,7 +17,7 @@ _ROUNDS = 60
 _HALVINGS = 30
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curvature:
     """The log marginal at given coefficients; only the values if one is not finite."""
 
@@ -103,7 +103,7 @@ def of_coefficients(
     return slopes, information
 
 
-@dataclass
+@dataclass(eq=False)
 class CurveTarget(Target):
     """Rows of one family, whose two curves have orthogonal information."""
 
@@ -132,7 +132,7 @@ class CurveTarget(Target):
         return float(np.max(moves / self.data.farthest))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mode:
     """Where a search ended."""
 

@@ -23,7 +23,7 @@ _FEWEST_BINS = 100  # minimum of merged bins where there are hardly any events
 _MOST_EFFECTS = 40  # most bins of a mixture, whose rows merge about as many
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pilot:
     """Both curves of the family with their mode: the whole prior, or a mixture's base."""
 

@@ -1,48 +1,63 @@
-"""Building of the `pymc.Model` from a prior and statistics."""
+"""Building of the model's parts from a prior and statistics."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pymc as pm
 import xarray as xr
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from .._lib.reprs import short
 from ..data.statistics import STATISTICS, Statistics
-from ..families.family import FAMILIES, Family, family_of_kind
+from ..families.family import FAMILIES, Family, family_of_kind, reads_joint
 from ..families.priors import Prior
+from .coordinates import Coefficients, Coordinates, Space
 from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, find_pilot
+from .rows import rows_of
 from .terms import Curve, LevelTerms
-from .variables import (
-    Coefficients,
-    add_coefficients,
-    add_level_scales,
-    observe_curves,
-    observe_mixture,
-)
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
-    """A model with further inputs of inference and the fit."""
+    """A model's parameters and data, with further inputs of inference and the fit."""
 
-    model: pm.Model
     family: Family
     pilot: Pilot
-    coefficients: tuple[Coefficients, ...]
+    coordinates: Coordinates
     observed: str  # name of the observed variable
+    totals: Floats  # its values, by row of the likelihood
     mixture: Mixture | None
     data: Any  # of the likelihood's rows: `RowSums` or `MixtureCells`
     score: Floats  # at the centre of each of these rows
     predictors: tuple[str, ...]  # inputs of the likelihood, by row
     no_minibatches: str  # reason why they are not possible, if so
-    built_in: frozenset[str] = frozenset()  # parameters and potentials that the user did not add
+    extended: "pm.Model | None" = None  # the model in PyMC with terms that a user added
+
+    @cached_property
+    def model(self) -> "pm.Model":
+        """The model in PyMC, which takes a second to load; not where levels are integrated out."""
+        from .pymc_model import pymc_model
+
+        return self.extended or pymc_model(self)
+
+    @cached_property
+    def space(self) -> Space:
+        """The parameters as functions of coordinates."""
+        if self.extended is None:
+            return self.coordinates
+        from .interpreter import ModelSpace
+
+        return ModelSpace(self)
 
 
-def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
+def model(stats: Statistics, prior: Prior | None = None) -> "pm.Model":
     """The PyMC model, to inspect, draw, sample or extend.
 
     Parameters
@@ -91,66 +106,76 @@ def check_prior(prior: Any, stats: Statistics) -> None:
             f"prior=soc.{type(prior).__name__}(...) is not for these statistics of "
             f"{stats.kind} items: use soc.{instead.__name__}(...)"
         )
+    if reads_joint(prior):  # one row tells whether any item informs more than the mean
+        rows_of(stats, family, most_bins=1)[1].refuse_mean_only(f"soc.{short(prior)}")
 
 
 def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
     family = family_of_kind(stats.kind)
     pilot = find_pilot(stats, family, prior, full)
-    mean, names = pilot.curves[0], tuple(f"bin_{curve.variable}" for curve in pilot.curves)
+    if prior.gridded:
+        return _mixture_problem(stats, family, prior, pilot)
     parts = tuple(
-        Coefficients(curve.design, laplace, curve.outputs)
+        Coefficients.of(curve.design, laplace, curve.outputs, curve, pilot.levels)
         for curve, laplace in zip(pilot.curves, pilot.laplaces, strict=True)
     )
-    refusal = "groups cannot be fitted in minibatches: leave VI(batch=) out" if pilot.levels else ""
-    likelihood: Any = None, pilot.data, mean.axis.inverse(mean.position), names, refusal
-    if prior.gridded:
-        pilot.data.refuse_mean_only(f"soc.{type(prior).__name__}()")
-        mixture, laplace = place_mixture(stats, family, prior, pilot)
-        parts = (Coefficients(mixture.designs[0], laplace, mixture.outputs),)
-        merged = "a mixture, or with zero=True, where bins are merged"
-        refusal = f"VI(batch=) does not apply to {merged}: leave it out"
-        likelihood = mixture, mixture.cells, mixture.rows.score, ("bin_predictor",), refusal
-    problem = Problem(pm.Model(), family, pilot, parts, family.outcome.observed, *likelihood)
-    coords: dict[str, Any] = {"bin": problem.score}
-    coords |= {grouping.name: list(grouping.levels) for grouping in pilot.groupings}
+    mean = pilot.curves[0]
+    score = mean.axis.inverse(mean.position)
+    return Problem(
+        family,
+        pilot,
+        Coordinates(parts, _labels(pilot, parts, score, ["level", "slope"])),
+        family.outcome.observed,
+        pilot.data.total,
+        None,
+        pilot.data,
+        score,
+        tuple(f"bin_{curve.variable}" for curve in pilot.curves),
+        "groups cannot be fitted in minibatches: leave VI(batch=) out" if pilot.levels else "",
+    )
+
+
+def _mixture_problem(stats: Statistics, family: Family, prior: Prior, pilot: Pilot) -> Problem:
+    """The problem of a mixture, or of a prior with a share of zeros."""
+    mixture, laplace = place_mixture(stats, family, prior, pilot)
+    parts = (Coefficients.of(mixture.designs[0], laplace, mixture.outputs),)
+    score = mixture.rows.score
+    line_terms = list(range(parts[0].design.line.shape[1]))
+    merged = "a mixture, or with zero=True, where bins are merged"
+    return Problem(
+        family,
+        pilot,
+        Coordinates(parts, _labels(pilot, parts, score, line_terms)),
+        family.outcome.observed,
+        np.bincount(mixture.rows.of, stats.data["sum_y"].to_numpy()[pilot.rows.bin]),
+        mixture,
+        mixture.cells,
+        score,
+        ("bin_predictor",),
+        f"VI(batch=) does not apply to {merged}: leave it out",
+    )
+
+
+def _labels(
+    pilot: Pilot, parts: tuple[Coefficients, ...], score: Floats, line: list[Any]
+) -> dict[str, Any]:
+    """Labels of all dims."""
+    labels: dict[str, Any] = {"bin": score}
+    labels |= {grouping.name: list(grouping.levels) for grouping in pilot.groupings}
     for part in parts:
-        coords |= {block.dim: np.arange(block.design.shape[1]) for block in part.design.blocks}
-        number = part.design.line.shape[1]
-        coords[part.design.dim] = (
-            np.arange(number) if prior.gridded else ["level", "slope"][:number]
-        )
+        labels |= {block.dim: np.arange(block.design.shape[1]) for block in part.design.blocks}
+        labels[part.design.dim] = line[: part.design.line.shape[1]]
         for output in part.outputs:
-            coords |= output.coords
-    problem.model.add_coords(coords)
-    with problem.model:
-        _add_variables(problem, stats)
-    terms = [*problem.model.free_RVs, *problem.model.potentials]
-    return replace(problem, built_in=frozenset(v.name for v in terms))
-
-
-def _add_variables(problem: Problem, stats: Statistics) -> None:
-    """Add parameters and outcomes to the model."""
-    pilot, parts, mixture = problem.pilot, problem.coefficients, problem.mixture
-    widths: list[Any] = [None] * len(parts)
-    if pilot.levels:
-        widths = add_level_scales(pilot.levels, pilot.curves, parts)
-    values = list(map(add_coefficients, parts, widths))
-    if mixture:
-        predictors = values[0].reshape((len(mixture.rows.score), -1))
-        totals = np.bincount(mixture.rows.of, stats.data["sum_y"].to_numpy()[pilot.rows.bin])
-        predictors = pm.Deterministic(problem.predictors[0], predictors)
-        observe_mixture(problem.observed, predictors, mixture.cells, totals)
-    elif not pilot.levels:
-        curves = dict(zip(problem.predictors, values, strict=True))
-        observe_curves(problem.observed, curves, pilot.data)
+            labels |= output.coords
+    return labels
 
 
 def mixture_data(problem: Problem) -> xr.Dataset:
     """Grid and functions of a mixture, which scoring needs besides its draws."""
     if problem.mixture is None:
         return xr.Dataset()
-    mixture, family, coords = problem.mixture, problem.family, problem.model.coords
+    mixture, family, coords = problem.mixture, problem.family, problem.coordinates.labels
     pilot = {
         f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
         for curve, state in zip(problem.pilot.curves, mixture.states, strict=True)
@@ -176,13 +201,14 @@ _Drawn = dict[str, tuple[tuple[str, ...], Floats]]  # dims and values by name
 def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Dataset:
     """The prior of the variables that `fit` draws from the posterior, (1, draws, ...)."""
     drawn: _Drawn = {}
-    for part in built.coefficients:
+    for part in built.coordinates.parts:
         drawn |= _of_coefficients(part, draws, rng)
     for curve in built.pilot.curves:
         if curve.levels:
             drawn |= _of_levels(curve, curve.levels, drawn[curve.variable][1], rng)
     prior = xr.Dataset({x: (("chain", "draw", *dims), v[None]) for x, (dims, v) in drawn.items()})
-    coords = {dim: np.asarray(built.model.coords.get(dim, ())) for dim in prior.dims}
+    labels = built.coordinates.labels
+    coords = {dim: np.asarray(labels.get(str(dim), ())) for dim in prior.dims}
     coords |= {"chain": np.zeros(1, dtype=int), "draw": np.arange(draws)}
     return prior.assign_coords({dim: labels for dim, labels in coords.items() if len(labels)})
 
@@ -217,31 +243,9 @@ def _of_levels(curve: Curve, term: LevelTerms, shared: Floats, rng: np.random.Ge
     return drawn
 
 
-def observed_totals(built: Problem) -> Floats:
-    """Observed totals of rows; compiled code would leave its source in the temporary folder."""
-    variable = built.model.rvs_to_values[built.model[built.observed]]
-    return np.asarray(variable.eval(mode="FAST_COMPILE"))
+def extended(built: Problem, model: "pm.Model") -> Problem:
+    """Return the problem with a model to which the user has added terms."""
+    from .pymc_model import check_extended
 
-
-# --- models with terms added by the user ---------------------------------------------------------
-
-
-def extended(built: Problem, model: pm.Model) -> Problem:
-    """The problem with a model to which the user has added terms."""
-    lacking = sorted(v.name for v in built.model.basic_RVs if v.name not in model.named_vars)
-    if lacking:
-        raise FitError(
-            f"model= lacks {', '.join(lacking)}: extend soc.model(stats, prior) of the same prior"
-        )
-    coords_match = all(
-        np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
-        for name, values in built.model.coords.items()
-    )
-    changed = replace(built, model=model)
-    same = np.array_equal(observed_totals(built), observed_totals(changed))
-    if not (coords_match and same):
-        raise FitError("model= does not match stats and prior (data or knots): rebuild it")
-    if model.discrete_value_vars:
-        names = ", ".join(v.name for v in model.discrete_value_vars)
-        raise FitError(f"model= has discrete unknowns ({names}): sum them out")
-    return changed
+    check_extended(built, model)
+    return replace(built, extended=model)

@@ -28,7 +28,7 @@ _NEARLY, _MOST_OF = 1e-3, 0.2
 _SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Keys:
     """Numbers of rows by group, place along the scores and class of sizes, in this order."""
 
@@ -60,7 +60,7 @@ class Keys:
         return {column: values[chosen] for column, values in table.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Rows with their positions."""
 
@@ -167,6 +167,14 @@ def _common_sizes(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
     number = items.to_numpy().astype(np.int64)
     far_more = stand_out(number, np.ones(len(number), dtype=bool))
     return common.loc[one_size.to_numpy() & far_more].reset_index()
+
+
+def sizes_vary(stats: Statistics, family: Family) -> bool:
+    """Return True if items that say something of theta have sizes of several classes."""
+    table = stats.table("joint")
+    cell = table[family.rows.size_cell]
+    informative = (table["n"] > 0) & (cell != ZERO_EXPOSURE)
+    return bool(np.ptp(cell[informative] >> CLASS))
 
 
 def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:

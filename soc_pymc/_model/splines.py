@@ -90,7 +90,7 @@ def natural_spline(position: ArrayLike, knots: ArrayLike, values: ArrayLike) -> 
     return np.asarray(inner)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Basis:
     """A straight line and wiggly functions with independent, equal prior scale."""
 

@@ -34,7 +34,7 @@ _BIN_SCALE = 0.2  # prior scale of bins' effects
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """Penalised coefficients N(0, tau^2) of one term."""
 
@@ -46,7 +46,7 @@ class Block:
     dim: str  # of the coefficients
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Design:
     """A linear model at the rows and its prior: penalised blocks, most local first, then a line."""
 
@@ -73,7 +73,7 @@ class Design:
         return slice(self.whole.shape[1] - self.line.shape[1], None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class State:
     """Coefficients in the order of `Design.whole`, and the blocks' smoothing scales."""
 
@@ -103,7 +103,7 @@ class Points(NamedTuple):
     to_rows: Any  # matrix (rows, points) from values here to those at the rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LevelTerms:
     """Deviations of a grouping's levels from a curve that are integrated out of the likelihood."""
 
@@ -115,7 +115,7 @@ class LevelTerms:
     design: Floats  # at the rows, (rows, K)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """One curve over the score."""
 
@@ -161,7 +161,7 @@ class Curve:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Output:
     """A quantity that is linear in the coefficients of a design."""
 
@@ -255,7 +255,7 @@ def make_curve(
     return Curve(name, variable, axis, basis, design, u, terms.points, levels)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Terms:
     """Terms of one curve: blocks, and the points of their targets."""
 

@@ -29,7 +29,7 @@ _BATCH = 1 << 18
 _PROBS = (0.1, 0.5)  # quantiles of theta of every item
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subset:
     """Some of the items."""
 
@@ -42,7 +42,7 @@ class Subset:
         return len(self.columns["score"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Overview:
     """Results of one pass over the items."""
 

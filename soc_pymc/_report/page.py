@@ -28,7 +28,6 @@ from ..plots.style import picture_of
 from ..posterior.calibration import bands
 from ..posterior.curves import P_ZERO
 from ..posterior.predictive import posterior_of
-from ..quantities.comparisons import ALL_LEVELS
 from .overview import BY_LOSS, BY_LOW_QUANTILE, BY_MEAN, Overview, Subset
 
 _LEVELS = 20  # in the picture of a column of groups
@@ -110,7 +109,7 @@ def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:
     if not fit.groups or fit.one_draw:
         return None
     effects = quantities.group_effects(fit, stats)
-    levels = effects.table[effects.table["where"] != ALL_LEVELS]
+    levels = effects.table[effects.table["p"].notna()]
     sizes = [min(n, _LEVELS) + 2 for n in levels.groupby("what", sort=False).size()]
     arguments = levels, _LEVELS, effects.data.attrs["neutral"]
     height = 0.5 + 0.25 * sum(sizes)

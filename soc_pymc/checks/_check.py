@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
 from numpy.random import Generator
+from numpy.typing import NDArray
+from xarray.backends import BackendArray
+from xarray.core import indexing
 
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Floats, Ints
@@ -63,7 +67,8 @@ class CheckResult(results.Result):
         wide intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
     data
         `xarray.DataTree`, of items on a random subset, for ArviZ's own functions. Of all items
-        ``pit`` has the ECDFs by slice minus the uniform cdf, ``pit_by_score`` those in 20 bins.
+        ``pit`` has the ECDFs by slice of a ``column``, minus the uniform cdf; ``pit_by_score``
+        those in 20 bins.
     advice
         What the findings mean and what to try next, in plain sentences.
     elpd
@@ -148,8 +153,12 @@ def check(
 def checks_of(
     fit: Fit, data: Items | Statistics, by: Sequence[str], seed: int, subset: int,
     progress: bool | None, all_items: Items | None = None, same_items: bool = False,
+    loo: LeftOut | None = None,
 ) -> CheckResult:  # fmt: skip
-    """Check a fit on `data`, some of `all_items`, which show the clusters and may have made it."""
+    """Check a fit on `data`, some of `all_items`, which show the clusters and may have made it.
+
+    `loo` is the leave-one-out of the same statistics, if that is known already.
+    """
     if fit.mean_only:
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
@@ -168,19 +177,18 @@ def checks_of(
     groups["pit_by_score"] = pit.pits_by_score(ends, items.n, items.columns["score"], rngs[3])
     # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
-    sample, where, thinned, loo = items, ALL, fit, None
+    sample, where = items, ALL
     if not isinstance(data, Statistics):
         chosen, sample = items.sample(subset, rngs[1])
-        thinned = thin(fit, _DRAWS)
         where = ALL if len(chosen) == n else f"{len(chosen):,} random items"
         with phase("draws for ArviZ", enabled=progress):
             columns = sample.columns, chosen, ends[:, chosen]
-            groups |= _arviz_groups(thinned, *columns, rngs[1], exact_draws)
+            groups |= _arviz_groups(thin(fit, _DRAWS), *columns, rngs[1], exact_draws)
         if exact_draws and (same_items or not other_total(fit, observed)):
             values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
             rows.append(pit.loo_pit_finding(values, where))
     if not fit.one_draw:
-        loo = leave_one_out(thinned, sample, progress)
+        loo = loo or leave_one_out(fit, sample, progress)
         if exact_draws:
             k = float(np.nanmax(loo.pareto_k))
             verdict = OK if k <= PARETO_K else WARN
@@ -308,19 +316,38 @@ def _arviz_groups(
     """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
     posterior, draws = posterior_of(fit), fit.data["posterior"].to_dataset()
     outcome, name = posterior.outcome, posterior.outcome.observed
-    density, share = posterior.log_density(columns), rng.random(len(item))
+    share = rng.random(len(item))
     cdfs = {"pit_values": ends}
     if exact_draws:
-        cdfs["loo_pit"] = cdf_without(fit, columns, density, ends)
+        cdfs["loo_pit"] = cdf_without(fit, columns, ends)
     by_item = {"observed_data": columns[name].astype(outcome.dtype)}
     by_item |= {group: below + share * (upto - below) for group, (below, upto) in cdfs.items()}
-    simulated = posterior.simulate(columns, rng).astype(outcome.dtype)
-    by_draw = {"posterior_predictive": simulated, "log_likelihood": density}
     coords = {"chain": draws["chain"], "draw": draws["draw"], "item": item}
-    shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
     constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
     groups = {"posterior": draws, "constant_data": xr.Dataset(constants, {"item": item})}
     groups |= {k: xr.Dataset({name: ("item", x)}, {"item": item}) for k, x in by_item.items()}
-    for group, x in by_draw.items():
-        groups[group] = xr.Dataset({name: (tuple(coords), x.reshape(shape))}, coords)
+    by_draw: dict[str, tuple[Any, Any]] = {
+        "posterior_predictive": (outcome.dtype, partial(posterior.simulate, columns, rng)),
+        "log_likelihood": (np.float64, partial(posterior.log_density, columns)),
+    }
+    shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
+    for group, (dtype, make) in by_draw.items():
+        later = indexing.LazilyIndexedArray(_Later(shape, np.dtype(dtype), make))
+        groups[group] = xr.Dataset({name: (tuple(coords), later)}, coords)
     return groups
+
+
+class _Later(BackendArray):
+    """An array that is made when it is first read."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], make: Any) -> None:
+        self.shape, self.dtype, self._make = shape, dtype, make
+
+    @cached_property
+    def _values(self) -> NDArray[Any]:
+        return np.asarray(self._make(), dtype=self.dtype).reshape(self.shape)
+
+    def __getitem__(self, key: Any) -> Any:
+        support = indexing.IndexingSupport.OUTER_1VECTOR
+        part = self._values.__getitem__
+        return indexing.explicit_indexing_adapter(key, self.shape, support, part)

@@ -28,7 +28,7 @@ from ..inference.results import FIT, Fit
 from ..posterior.curves import place_of, with_posterior
 from ..posterior.predictive import posterior_of
 from .observations import CurveRows, check_roles, curve_rows, observe, thin
-from .pit import cdf_ends, pit_tests
+from .pit import Slice, cdf_ends, pit_tests
 from .results import FAIL, OK, SIDES, WARN, WARNS, Findings, Result, finding, result_table
 
 PARTS = ("level", "slope", "spread")  # of the first curve level and slope, of the second level
@@ -170,7 +170,7 @@ def _table(
             day_fit, rng = _moved(fit, states.isel(day=t)), np.random.default_rng([seed, t])
             items = observe(day_fit, day_stats)
             pit_ends = cdf_ends(posterior_of(day_fit), items.columns)
-            rows += pit_tests(day_fit, items, {str(day): items.n > 0}, pit_ends, rng)[1]
+            rows += pit_tests(day_fit, items, {Slice(str(day)): items.n > 0}, pit_ends, rng)[1]
     table = result_table(rows).dropna(subset="p", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select([of_day < FALSE_ALARMS / HORIZON, of_day < WARNS], [FAIL, WARN], OK)

@@ -182,7 +182,7 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
                 f"Items with the same {column!r} are alike: tell the fit by {kind}(..., "
                 f"cluster={column!r}), or by group={grouping!r} for curves of each."
             )
-        yield gains.by(level_codes(column, values, gains.items.n)[0]), remedy
+        yield gains.by(level_codes(values, gains.items.n)[0]), remedy
 
 
 def as_code(prior: Any, kind: Any = None, **changes: Any) -> str:

@@ -32,8 +32,8 @@ from .observations import (
 )
 from .results import OK
 
-_NUMBERS = 4_000_000  # numbers in one array of draws x rows
-_MOST_NUMBERS, _FEWEST_DRAWS = 40_000_000, 100  # numbers of all rows, and draws
+_CHUNK = 20_000  # rows at once
+_MOST_NUMBERS, _FEWEST_DRAWS = 4_000_000, 100  # log densities of smoothed rows, and draws
 _SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothed
 _SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
 _PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
@@ -91,34 +91,27 @@ class LeftOut:
 def leave_one_out(
     fit: Fit, items: Observations, progress: bool | None = None, title: str = "leave-one-out"
 ) -> LeftOut:
-    """Leave every item out in turn."""
+    """Leave every item out in turn; where the weights of draws differ, they are smoothed."""
     n, k = items.n, np.full(len(items.n), np.nan)
-    thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // len(n)))
-    posterior, sizes = posterior_of(thinned), thinned.data["posterior"].sizes
-    draws = sizes["chain"] * sizes["draw"]
-
-    def moments(part: Columns) -> Floats:
-        density = posterior.log_density(part)
-        low, high = density.min(axis=0), density.max(axis=0)
-        without = low - np.log(np.exp(low - density).mean(axis=0))
-        full = np.log(np.exp(density - high).mean(axis=0)) + high
-        return np.stack([without, full, density.var(axis=0)])
-
-    step = max(1, _NUMBERS // draws)
-    by_row, full, sway = in_chunks(moments, step, items.columns, title, progress)
+    moments = posterior_of(fit).density_moments
+    full, by_row, sway = in_chunks(moments, _CHUNK, items.columns, title, progress)
     number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
     worst = np.argsort(-sway)[:number]
-    density = posterior.log_density(select(items.columns, worst))
+    thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // number))
+    density = posterior_of(thinned).log_density(select(items.columns, worst))
     log_weight, k[worst] = smoothed(-density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
-    return LeftOut(n, by_row, k, float(n @ (full - by_row)), draws)
+    return LeftOut(n, by_row, k, float(n @ (full - by_row)), len(density))
 
 
-def cdf_without(fit: Fit, columns: Columns, log_density: Floats, ends: Floats) -> Floats:
+def cdf_without(fit: Fit, columns: Columns, ends: Floats) -> Floats:
     """P(Y < y) and P(Y <= y), (2, n), of items left out: `ends` moved by weights of 32 draws."""
-    pick = np.unique(np.arange(_PIT_DRAWS) * len(log_density) // _PIT_DRAWS)
-    weight = special.softmax(-log_density[pick], axis=0) - 1.0 / len(pick)
-    shift = np.einsum("dn,edn->en", weight, posterior_of(fit).cdf_by_draw(columns, pick))
+    posterior, sizes = posterior_of(fit), fit.data["posterior"].sizes
+    draws = sizes["chain"] * sizes["draw"]
+    pick = np.unique(np.arange(_PIT_DRAWS) * draws // _PIT_DRAWS)
+    log_density = posterior.log_density(columns, pick)
+    weight = special.softmax(-log_density, axis=0) - 1.0 / len(pick)
+    shift = np.einsum("dn,edn->en", weight, posterior.cdf_by_draw(columns, pick))
     return np.stack(proper(*(ends + shift)))
 
 

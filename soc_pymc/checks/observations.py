@@ -41,7 +41,7 @@ from ..posterior.predictive import posterior_of
 ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Observations:
     """Rows that stand for one item each, or for several."""
 

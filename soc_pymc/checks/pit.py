@@ -11,15 +11,15 @@ this as a Brownian bridge over sqrt(n). Distances are judged by such replicates,
 one shift. Items that made the fit stray less: for them the test is conservative.
 """
 
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.random import Generator
 
+from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.laws import uniform_distance, uniform_p_value
 from ..families.outcomes import Outcome
@@ -44,52 +44,94 @@ _STEPS = len(GRID) - 1
 _BINS = 20  # bins of the score for histograms
 _CHUNK = 20_000
 _EACH = 32  # rows of more items are divided among the grid by one multinomial draw
-_DRAWS = 200  # draws of the curves to compute shifts
-_ITEMS = 200  # items of a slice that shifts are averaged over: accurate to about 7%
+_DRAWS = 100  # draws of the curves to compute shifts
+# items that shifts are averaged over, and least number of a slice: accurate to about 7%
+_POOL, _ITEMS = 1000, 150
 _PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
+_COARSE = 2  # replicates are taken at every second point of the grid
+_FAINT = 1e-3  # share of the shifts' variance in directions that are left out
 _TINY = 1e-300  # smallest p-value before its logarithm is taken
 _TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
 
-Masks = Mapping[str, Bools]  # slices by name; in all functions `n` is the number of items of rows
+_MISSING = "missing"  # the level of items without one, in words
 
 
-def slices(fit: Fit, items: Observations) -> dict[str, Bools]:
-    """Return masks of the slices with enough items, by name."""
+class Slice(NamedTuple):
+    """Items that are tested together: all of them, or those of one level or part of a column."""
+
+    name: str  # of the column in results, such as "exposure"; or of all items
+    column: str = ""  # in the table of the items
+    relation: str = ""  # of the column to the level: "=" or ">="; none to a part of its values
+    level: Hashable = None  # None if it is missing
+
+    def __str__(self) -> str:
+        words = [self.name]
+        if self.relation:
+            words += [self.relation, _word(self.level)]
+        elif self.column:
+            words.append(str(self.level))
+        return " ".join(words)
+
+
+def _word(level: Hashable) -> str:
+    if level is None:
+        return _MISSING
+    if isinstance(level, float):
+        return digits(level)
+    return repr(level) if level == _MISSING else str(level)
+
+
+Masks = Mapping[Slice, Bools]  # in all functions `n` is the number of items of rows
+
+
+def slices(fit: Fit, items: Observations) -> dict[Slice, Bools]:
+    """Return masks of the slices with enough items."""
     outcome, n = posterior_of(fit).outcome, items.n
     score, size, word = items.columns["score"], items.columns[outcome.size], outcome.words.size
-    masks = {ALL: n > 0, **{f"score = {atom:.6g}": score == atom for atom in fit.atoms}}
-    masks |= large_sizes(outcome, size)
-    for name, numbers in (("score", score), (word, size)):
-        code, names = _fifths(name, pd.Series(numbers), n)
-        if len(names) > 1:
-            masks |= {part: code == k for k, part in enumerate(names)}
     roles = {"score": items.roles["score"], word: items.roles[outcome.size]}
+    masks = {Slice(ALL): n > 0}
+    masks |= {Slice("score", roles["score"], "=", atom): score == atom for atom in fit.atoms}
+    masks |= large_sizes(outcome, size, roles[word])
+    for name, numbers in (("score", score), (word, size)):
+        code, parts = _fifths(pd.Series(numbers), n)
+        if len(parts) > 1:
+            masks |= {Slice(name, roles[name], "", x): code == k for k, x in enumerate(parts)}
     for column, values in items.labels.items():
-        # a column that merely bears a role's name is called a column
-        name = f"column {column}" if roles.get(column, column) != column else column
-        code, names = level_codes(name, values, n)
-        places = np.arange(len(names))
+        name = _heading(column, roles)
+        code, levels = level_codes(values, n)
+        places = np.arange(len(levels))
         if not is_cut(values):
-            places = np.argsort(-np.bincount(code, n, len(names)), kind="stable")[:LEVELS]
-        masks |= {names[k]: code == k for k in places}
+            places = np.argsort(-np.bincount(code, n, len(levels)), kind="stable")[:LEVELS]
+        masks |= {Slice(name, column, *levels[k]): code == k for k in places}
     fewest = min(LEAST, int(n.sum()))
-    return {name: mask for name, mask in masks.items() if n[mask].sum() >= fewest}
+    return {part: mask for part, mask in masks.items() if n[mask].sum() >= fewest}
 
 
-def large_sizes(outcome: Outcome, size: Floats, least: float = _LARGE) -> dict[str, Bools]:
+def _heading(column: str, roles: Mapping[str, str]) -> str:
+    """Name of a column in results, unlike the word of a role and unlike a level."""
+    if roles.get(column, column) != column:
+        return f"column {column}"
+    return f"column {column!r}" if " = " in column or column.startswith("column ") else column
+
+
+def large_sizes(
+    outcome: Outcome, size: Floats, column: str, least: float = _LARGE
+) -> dict[Slice, Bools]:
     """Mask the items whose outcomes say much about their theta, where sizes are amounts."""
-    return {f"{outcome.words.size} >= {least:.0f}": size >= least} if outcome.sizes_add else {}
+    large = Slice(outcome.words.size, column, ">=", least)
+    return {large: size >= least} if outcome.sizes_add else {}
 
 
-def level_codes(column: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
-    """Return numbers of the levels of a column, or of its fifths, and their names."""
+def level_codes(values: pd.Series, n: Ints) -> tuple[Ints, list[tuple[str, Hashable]]]:
+    """Return numbers of the levels of a column, or of its fifths; and these, with the relation."""
     if is_cut(values):
-        code, names = _fifths(column, values.reset_index(drop=True), n)
+        code, parts = _fifths(values.reset_index(drop=True), n)
         missing = values.isna().to_numpy()
-        names += [f"{column} = missing"] * int(missing.any())
-        return np.where(missing, len(names) - 1, code), names
-    code, levels = pd.factorize(values, use_na_sentinel=False)
-    return code, [f"{column} = {'missing' if pd.isna(level) else level}" for level in levels]
+        levels: list[tuple[str, Hashable]] = [("", part) for part in parts]
+        levels += [("=", None)] * int(missing.any())
+        return np.where(missing, len(levels) - 1, code), levels
+    code, labels = pd.factorize(values, use_na_sentinel=False)
+    return code, [("=", None if pd.isna(label) else label) for label in labels]
 
 
 def rare_levels(labels: Mapping[str, pd.Series]) -> Iterator[str]:
@@ -105,17 +147,17 @@ def is_cut(values: pd.Series) -> bool:
     return values.dtype.kind in "iufM" and values.nunique(dropna=True) > LEVELS
 
 
-def _fifths(name: str, values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
-    """Return numbers of the fifths of numbers or dates, -1 where missing, and their names."""
+def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
+    """Return numbers of the fifths of numbers or dates, -1 where missing, and their ranges."""
     code = equal_parts(np.asarray(values.rank(), dtype=np.float64), 5, n)
     ends = values.groupby(code).agg(["min", "max"]).drop(index=-1, errors="ignore")
-    names = []
+    ranges = []
     for k, pair in enumerate(ends.itertuples(index=False), 1):
         low, high = (
             f"{end:%Y-%m-%d}" if isinstance(end, pd.Timestamp) else number(end) for end in pair
         )
-        names.append(f"{name} {k}/{len(ends)}: {low}{f' to {high}' * (high != low)}")
-    return code, names
+        ranges.append(f"{k}/{len(ends)}: {low}{f' to {high}' * (high != low)}")
+    return code, ranges
 
 
 def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> Ints:
@@ -164,7 +206,7 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
         "n_items": ("slice", items.astype(np.int64)),
         "distance": ("slice", distance),
     }
-    return xr.Dataset(variables, {"slice": list(masks), "u": GRID})
+    return xr.Dataset(variables, {"slice": [*map(str, masks)], "u": GRID})
 
 
 def with_p_values(pits: xr.Dataset) -> xr.Dataset:
@@ -197,7 +239,7 @@ def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
 def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Dataset:
     """Return ECDFs in 20 bins of the score, with each bin's mean score and number of items."""
     part = equal_parts(score, _BINS, n)
-    pits = slice_pits(ends, n, {str(k): part == k for k in range(part.max() + 1)}, rng)
+    pits = slice_pits(ends, n, {Slice(str(k)): part == k for k in range(part.max() + 1)}, rng)
     pits = pits.rename(slice="bin").drop_vars("bin")
     mean_score = np.bincount(part, n * score) / pits["n_items"].to_numpy()
     ecdfs = pits[["n_items"]].assign(ecdf=pits["randomised"] + pits["u"])
@@ -214,7 +256,9 @@ def pit_tests(
     replicated = replicated_distances(shifts, shared, rng)
     distances = zip(pits["distance"].values, pits["n_items"].values, replicated.T, strict=True)
     pits["p_value"] = "slice", [distance_p_value(*each) for each in distances]
-    return pits, [*pit_findings(pits), *_together(pits, replicated)]
+    findings = [*pit_findings(pits), *_together(pits, [*masks], replicated)]
+    names = {"quantity": [part.name for part in masks], "column": [part.column for part in masks]}
+    return pits.assign_coords({key: ("slice", values) for key, values in names.items()}), findings
 
 
 def loo_pit_finding(values: Floats, where: str) -> dict[str, Any]:
@@ -226,36 +270,46 @@ def loo_pit_finding(values: Floats, where: str) -> dict[str, Any]:
 def curve_shifts(fit: Fit, items: Observations, members: Bools, rng: Generator) -> Floats:
     """Return shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
     posterior, draws, n = posterior_of(fit), even_draws(fit, _DRAWS), items.n
-    places = [np.flatnonzero(mask) for mask in members]
-    rows = np.concatenate([rng.choice(p, _ITEMS, p=n[p] / n[p].sum()) for p in places])
-    columns = select(items.columns, rows)
-    outcomes = posterior.simulate(columns, rng, draws)
-    drawn = outcomes[rng.integers(len(outcomes), size=len(rows)), np.arange(len(rows))]
-    columns[posterior.outcome.observed] = drawn
+    row = rng.choice(len(n), _POOL, p=n / n.sum())
+    rows, weights = [row], [members[:, row].astype(float)]
+    for k, mask in enumerate(members):  # of small slices further items
+        if (lacking := _ITEMS - int(mask[row].sum())) > 0:
+            place = np.flatnonzero(mask)
+            rows.append(rng.choice(place, lacking, p=n[place] / n[place].sum()))
+            weights.append(np.repeat(np.eye(len(members))[:, [k]], lacking, axis=1))
+    columns, weight = select(items.columns, np.concatenate(rows)), np.hstack(weights)
+    drawn_by: Ints = np.asarray(rng.integers(len(draws), size=weight.shape[1]))
+    columns[posterior.outcome.observed] = posterior.simulate(columns, rng, draws, drawn_by)
     log_density = posterior.log_density(columns, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
-    departure = (ratio / ratio.mean(axis=0) - 1.0).reshape(-1, len(places), _ITEMS)
-    share = pit_upto_grid(*posterior.cdf_interval(columns)).reshape(len(places), _ITEMS, -1)
-    return np.asarray(np.einsum("dsi,sip->dsp", departure, share) / _ITEMS)
+    departure = ratio / ratio.mean(axis=0) - 1.0
+    share = pit_upto_grid(*posterior.cdf_interval(columns))
+    shifts = [departure[:, part] @ share[part] / part.sum() for part in weight > 0.0]
+    return np.stack(shifts, axis=1)
 
 
 def replicated_distances(shift: Floats, shared: Floats, rng: Generator) -> Floats:
     """Distances of replicated ECDFs, (replicates, slices); `shared` items of pairs of slices."""
-    draws, slices, points = shift.shape
-    n = np.diag(shared)
+    n, step = np.diag(shared), np.diff(GRID[::_COARSE], append=1.0)
     values, vectors = np.linalg.eigh(shared / np.sqrt(np.outer(n, n)))
     root = vectors * np.sqrt(np.maximum(values, 0.0)) / np.sqrt(n)[:, None]
-    distances = []
+    flat = shift[..., ::_COARSE].reshape(len(shift), -1) / np.sqrt(len(shift))
+    size, directions = np.linalg.eigh(flat @ flat.T)
+    counts = np.cumsum(size) > _FAINT * size.sum()
+    ways = (directions[:, counts].T @ flat).astype(np.float32)
+    shape, distances = (len(n), _AT_ONCE, len(step)), []
     for _ in range(_PATHS // _AT_ONCE):
-        # any combination of the draws' shifts with independent Normal weights has their covariance
-        mix = rng.normal(size=(_AT_ONCE, draws)) / np.sqrt(draws)
-        bridge = np.zeros((slices, _AT_ONCE, points))
-        steps = rng.normal(scale=GRID[1] ** 0.5, size=(slices, _AT_ONCE, points - 1))
-        bridge[..., 1:] = np.cumsum(steps, axis=-1)
-        bridge -= GRID * bridge[..., -1:]
-        strayed = np.tensordot(root, bridge, 1) + np.tensordot(shift, mix, (0, 1)).swapaxes(1, 2)
+        # independent Normal multiples of the ways have the covariance of the draws' shifts
+        mix = rng.standard_normal((_AT_ONCE, len(ways)), dtype=np.float32)
+        walk = rng.standard_normal(shape, dtype=np.float32) * np.sqrt(step, dtype=np.float32)
+        bridge = np.cumsum(walk, axis=-1)
+        end = bridge[..., -1:].copy()
+        bridge -= walk  # from 0 on, at the beginning of each step
+        bridge -= GRID[::_COARSE].astype(np.float32) * end
+        strayed = root.astype(np.float32) @ bridge.reshape(len(n), -1)
+        strayed = strayed.reshape(shape) + (mix @ ways).reshape(_AT_ONCE, len(n), -1).swapaxes(0, 1)
         distances.append(np.abs(strayed).max(axis=-1).T)
-    return np.concatenate(distances) + BETWEEN / np.sqrt(n)
+    return np.concatenate(distances) + BETWEEN * np.sqrt(_COARSE) / np.sqrt(n)
 
 
 def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
@@ -280,20 +334,19 @@ def pit_findings(pits: xr.Dataset, what: str = "PIT") -> Findings:
     return [finding(what, str(where), distance, p, n=n) for where, distance, p, n in rows]
 
 
-def _together(pits: xr.Dataset, replicated: Floats) -> Findings:
+def _together(pits: xr.Dataset, parts: Sequence[Slice], replicated: Floats) -> Findings:
     """Fisher's sums of log p-values by quantity, and numbers of p < 0.05, among replicates."""
-    quantities: dict[tuple[str, str], list[int]] = {}
-    for k, name in enumerate(pits["slice"].to_numpy()):
-        if part := re.match(r"(.+?)(?: \d+/\d+: | (= ))", name):
-            quantities.setdefault((part[1], part[2] or ""), []).append(k)
+    quantities: dict[tuple[str, str, str], list[int]] = {}
+    for k, part in enumerate(parts):
+        quantities.setdefault((part.name, part.column, part.relation), []).append(k)
     distance, p = (pits[name].to_numpy() for name in ("distance", "p_value"))
     p_replicated = (np.argsort(np.argsort(-replicated, axis=0), axis=0) + 0.5) / len(replicated)
     rows = []
-    for (quantity, is_label), places in quantities.items():
+    for (quantity, _, relation), places in quantities.items():
         if (n := len(places)) > 1:
             observed = -np.log(np.maximum(p[places], _TINY)).sum()
             chance = _exceedance(-np.log(p_replicated[:, places]).sum(axis=1), observed)
-            where = f"{quantity} = any of {n}" if is_label else f"{quantity} 1/{n} to {n}/{n}"
+            where = f"{quantity} = any of {n}" if relation else f"{quantity} 1/{n} to {n}/{n}"
             rows.append(finding(TOGETHER, where, distance[places].max(), chance))
     if len(p) >= _FEWEST_SLICES:
         off, off_replicated = int((p < WARNS).sum()), (p_replicated < WARNS).sum(axis=1)

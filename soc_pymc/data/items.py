@@ -236,7 +236,7 @@ def check_outcomes(value: Any, name: str = "items") -> Items:
     return items
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Grouping:
     """One column of groups, with the level of every group of the statistics."""
 

@@ -36,13 +36,15 @@ _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
 
 
 def kind_of(source: Any) -> str:
-    """Kind of a source of items, also "stream" or "files"; refuses other objects."""
+    """Kind of a source of items or of its base class, also "stream" or "files"; refuses others."""
     names = source if isinstance(source, list | tuple) and source else [source]
     if all(isinstance(name, str | os.PathLike) for name in names):
         return "files"
-    name = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
-    if name in _KINDS:
-        return _KINDS[name]
+    classes = type(source).__mro__
+    name, *bases = (f"{c.__module__.partition('.')[0]}.{c.__name__}" for c in classes)
+    for known in (name, *bases):
+        if known in _KINDS:
+            return _KINDS[known]
     if name == "pyarrow.RecordBatchReader":
         raise ItemsError("a RecordBatchReader can be read only once: give its read_all()")
     if hasattr(source, "__arrow_c_stream__"):
@@ -262,6 +264,8 @@ def batches(
 def arrow_table(source: Any, columns: Sequence[str]) -> Any:
     """Arrow table of some columns of a source, in the order of its rows."""
     with readable(source):
+        if kind_of(source) not in ("ibis", "files") and NO_SCORE not in columns:
+            return _in_memory(source, columns)
         rows = opened(source, columns)
         return rows.table() if isinstance(rows, Rows) else rows.to_pyarrow()
 

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import A, shown
+from .._lib.arguments import BOOLEAN, A, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
@@ -202,7 +202,7 @@ class Statistics:
 
     def _in_fold(self, fold: int) -> NDArray[np.bool_]:
         """Mask of the numbers of folds or blocks that are in a fold."""
-        if isinstance(fold, bool) or fold not in range(self.folds):
+        if isinstance(fold, BOOLEAN) or fold not in range(self.folds):
             have = f"0 to {self.folds - 1}" if self.folds else "none: summarize with folds=10"
             raise StatisticsError(f"there is no fold {shown(fold)}; the folds are {have}")
         # a fold is made of several blocks of clusters

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import OneOf, OrNone, Whole, digits, numbers_of, shown
+from .._lib.arguments import BOOLEAN, OneOf, OrNone, Whole, digits, numbers_of, shown, switch
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
@@ -103,7 +103,9 @@ def summarize(
         raise StatisticsError(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
     if isinstance(joint, str) and joint != "auto":
         raise StatisticsError(f"joint={shown(joint)} must be 'auto', True, False or a whole number")
-    joint = joint if isinstance(joint, bool | str) else Whole(1)(joint, "joint", StatisticsError)
+    if not isinstance(joint, str):
+        rule = switch if isinstance(joint, BOOLEAN) else Whole(1)
+        joint = rule(joint, "joint", StatisticsError)
     OneOf("raise", "warn", "ignore")(on_leakage, "on_leakage", StatisticsError)
     if edges is not None:
         edges = _cut_points(edges)

@@ -203,7 +203,9 @@ def _needs(role: str) -> str:
 
 
 def check_types(items: Items, table: Any) -> None:
-    """Refuse columns of an Ibis table, or of `Rows`, whose type does not suit their role."""
+    """Refuse columns of `Rows`, or of an Arrow or Ibis table, of a type not right for their role."""
+    if not isinstance(table, Rows) and kind_of(table) == "arrow":
+        table = open_rows(table)
     if isinstance(table, Rows):
         if _are_plain(items, table):
             return
@@ -254,15 +256,16 @@ def check_ids(items: Items, progress: bool = True) -> None:
     import ibis.expr.operations as ops
 
     table = open_table(items.source, list(items.roles.values()))
-    table = table.filter(table[items.id].notnull())
-    keys = [name for name in (items.id, items.date) if name]
+    keys = [role for role in ("id", "date") if role in items.roles]
+    table = table.select(**{role: table[items.roles[role]] for role in keys})
+    table = table.filter(table["id"].notnull())
     with phase("checking ids", enabled=progress), readable(items.source):
         n = table.count().to_pyarrow().as_py()
         hashed = table.get_backend().has_operation(ops.Hash)
         parts = math.ceil(n / _IDS_AT_ONCE) if hashed else 1
         if parts > 1:  # all rows of an id have the same hash
-            table = table.filter(table[items.id].hash() % parts == 0)
-        rows = table.group_by(keys).aggregate(rows_of_id=table.count())["rows_of_id"]
+            table = table.filter(table["id"].hash() % parts == 0)
+        rows = table.group_by(keys).aggregate(n=table.count())["n"]
         repeated = (parts * (rows > 1).ifelse(rows, 0).sum()).to_pyarrow().as_py()
     if repeated:
         raise ItemsError(

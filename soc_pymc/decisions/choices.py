@@ -22,7 +22,7 @@ _FEW = 128  # draws of the curves in the search for a choice's cut-off
 _COST = Real(above=0.0, below=LARGEST)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DecisionItems:
     """A fit, and items to decide on, with the index of the answer."""
 

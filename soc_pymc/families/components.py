@@ -40,7 +40,7 @@ _FAINT = 1e-200  # weight that counts as 0
 _ROUNDED = 1.5 * STEP**2 / 12.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frame:
     """Base distributions at some scores, which place the components."""
 

@@ -16,6 +16,8 @@ from .row_sums import Columns
 _FORMS = 6  # of `MixtureCells.arrays`, those of the forms
 _STEP = 1e-2  # of differences of slopes, which are rounded to single precision
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
+BEYOND = 2.0  # sd of the curves beyond what the components can represent
+WITHIN_BOUNDS = "within_bounds"  # name of the log density of these
 _LEAST_DENSITY = np.float32(1e-37)  # for a draw far from the data, single precision may underflow
 
 
@@ -45,7 +47,7 @@ def cell_points(
     return cell, (outcomes, sizes), items
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MixtureCells:
     """Data of the likelihood of a mixture, row by row."""
 
@@ -87,10 +89,27 @@ class MixtureCells:
         slope = np.moveaxis(slope, 2, 0)
         return value.T.reshape(predictors.shape[:-1]), slope.reshape(predictors.shape)
 
-    def by_draw(self, predictors: Floats) -> tuple[Floats, Floats]:
-        """Sums (draws,) over all rows at predictors (draws, rows, P), and slopes in these."""
-        value, slope = self.log_marginals(predictors)
-        return value.sum(axis=1), slope
+    def sums(self, predictors: Floats) -> Floats:
+        """Sums (draws,) over all rows at predictors (rows P, draws).
+
+        Curves within what the components can represent are likelier than others.
+        """
+        return self.sums_and_slopes(predictors)[0]
+
+    def sums_and_slopes(self, predictors: Floats) -> tuple[Floats, Floats]:
+        """`sums`, and slopes in the predictors (rows P, draws)."""
+        by_row = predictors.T.reshape(predictors.shape[1], len(self.constant), -1)
+        value, slope = self.log_marginals(by_row)
+        excess = self.forms.bounds.excess(by_row[..., 0], by_row[..., 1])
+        slope[..., 0] -= excess[0] / BEYOND**2 / self.forms.bounds.unit
+        slope[..., 1] -= excess[1] / BEYOND**2
+        total = value.sum(axis=1) + self.within_bounds(by_row)
+        return total, slope.reshape(predictors.shape[::-1]).T
+
+    def within_bounds(self, predictors: Floats) -> Floats:
+        """Log density (draws,) of curves beyond what the components can represent."""
+        excess = self.forms.bounds.excess(predictors[..., 0], predictors[..., 1])
+        return np.asarray(-0.5 * sum((x / BEYOND) ** 2 for x in excess).sum(axis=-1))
 
     def _share_of_zeros(self, predictor: Floats) -> Floats:
         return special.expit(predictor) if len(self.atom) else np.zeros_like(predictor)

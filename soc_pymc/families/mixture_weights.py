@@ -104,6 +104,14 @@ class Bounds(NamedTuple):
         """Both curves (..., n) relative to the pilot's mean curve and unit."""
         return (mean_curve - self.mean_curve) / self.unit, spread_curve - 2.0 * np.log(self.unit)
 
+    def excess(self, mean_curve: Any, spread_curve: Any, xp: Any = np) -> tuple[Any, Any]:
+        """Relative curves (..., n) less the nearest that the components can represent."""
+        mean, spread = self.relative(mean_curve, spread_curve)
+        low, high = np.fmax(self.low, -np.inf), np.fmin(self.high, np.inf)  # NaN: unbounded
+        # not clip, which PyTensor's interpreter applies slowly
+        nearest = xp.minimum(xp.maximum(mean, -self.farthest), self.farthest)
+        return mean - nearest, spread - xp.minimum(xp.maximum(spread, low), high)
+
     def bent(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
         """Relative curves (2, ..., n) as the components can represent them, and derivatives."""
         mean_curve, spread_curve = self.relative(mean_curve, spread_curve)
@@ -143,7 +151,7 @@ def _bent(x: Floats, low: Floats, high: Floats) -> Pair:
     return value, 1.0 - upper**2 - lower**2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WeightForms:
     """Components at n scores, and how P predictors give their weights."""
 
@@ -208,7 +216,7 @@ def curves_of(mean: Any, variance: Any, middle: Any, has_path: bool) -> tuple[An
     )
 
 
-@dataclass
+@dataclass(eq=False)
 class Weights:
     """Weights of rows under draws, with what their derivatives need."""
 

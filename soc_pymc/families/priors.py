@@ -3,7 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from .._lib.arguments import POSITIVE, OneOf, OrNone, Real, Whole, shown
+from .._lib.arguments import (
+    POSITIVE,
+    A,
+    OneOf,
+    OrNone,
+    Real,
+    Whole,
+    convert_fields,
+    shown,
+    switch,
+)
 from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
@@ -12,7 +22,6 @@ COMPONENTS = ("weight", "component_place", "component_sd")
 
 _MOST_KNOTS = 10_000
 _SWITCHES = "monotone", "bin_effects", "groups", "zero", "atoms"
-_ONE_SWITCH = ": it is one switch, and monotone concerns the mean alone"
 
 
 @dataclass(frozen=True)
@@ -52,15 +61,10 @@ class Spline:
     wiggle: float | None = None
 
     def __post_init__(self) -> None:
-        rules = {
-            "knots": Whole(1, _MOST_KNOTS),
-            "scale": OneOf(*SCALES, RANK),
-            "level": OrNone(_mean_and_sd),
-            "slope": OrNone(_mean_and_sd),
-            "wiggle": OrNone(POSITIVE),
-        }
-        for option, rule in rules.items():  # which make them Python numbers, for saved fits
-            object.__setattr__(self, option, rule(getattr(self, option), option))
+        pair = OrNone(_mean_and_sd)
+        scale, wiggle = OneOf(*SCALES, RANK), OrNone(POSITIVE)
+        knots = Whole(1, _MOST_KNOTS)
+        convert_fields(self, knots=knots, scale=scale, level=pair, slope=pair, wiggle=wiggle)
 
 
 def _mean_and_sd(pair: Any, name: str) -> tuple[float, float]:
@@ -110,16 +114,10 @@ class _Single:
         return self.mixture or self.zero
 
     def __post_init__(self) -> None:
-        title, curve = type(self).__name__, "soc.Spline(...) or soc.Constant()"
-        for option, kind, rule in (
-            ("mean", Spline, curve),
-            ("variance", Spline, curve),
-            ("exposure", Spline | None, "soc.Spline(...) or None"),
-            *((switch, bool, "True or False") for switch in _SWITCHES),
-        ):
-            if not isinstance(value := getattr(self, option), kind):
-                hint = _ONE_SWITCH if option in _SWITCHES[:3] else ""
-                raise FitError(f"{title}({option}=) must be {rule}, not {shown(value)}{hint}")
+        curve = A(Spline, "soc.Spline(...) or soc.Constant()")
+        term = A(Spline | None, "soc.Spline(...) or None")
+        switches = dict.fromkeys(_SWITCHES, switch)
+        convert_fields(self, mean=curve, variance=curve, exposure=term, **switches)
         for option, partner in (("mean", self.variance), ("variance", self.mean)):
             if isinstance(constant := getattr(self, option), Constant):
                 level = Spline(knots=1, scale=partner.scale, level=constant.level)
@@ -127,8 +125,8 @@ class _Single:
         size = self.exposure
         if size is not None and size != Spline(knots=size.knots, wiggle=size.wiggle):
             raise FitError(
-                f"{title}(exposure=soc.Spline(...)) takes knots= and wiggle= alone: its axis is "
-                "log exposure, and its level and slope are part of what shrinks to zero"
+                "exposure=soc.Spline(...) takes knots= and wiggle= alone: its axis is log "
+                "exposure, and its level and slope are part of what shrinks to zero"
             )
 
 

@@ -2,18 +2,21 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints
 from .row_sums import RowSums
 
-_DEGREE = 6  # in each curve: (_DEGREE + 1)^2 values at Chebyshev's nodes give all coefficients
+# in each curve, the lowest first: (degree + 1)^2 values at Chebyshev nodes give all coefficients
+_DEGREES = 4, 6, 9, 13
 _ERROR = 1e-3  # nats, allowed for all rows together as independent errors
 _TESTS = 12  # random points of a row where the error is measured
+_AT_ONCE = 1 << 16  # powers of one variable at once: half a MB
+# from here on compiled code, which is three times as fast, makes up for its loading
+_COMPILED_ROWS, _COMPILED_VALUES = 5_000, 1_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Surrogates:
     """One polynomial for each row, in units of reach from the centre of its region."""
 
@@ -22,13 +25,72 @@ class Surrogates:
     coefficients: Floats  # (rows, i, j): of u^i v^j
     degree: Ints  # (rows,): in each curve
 
+    def values(self, location: Floats, dispersion: Floats) -> tuple[Floats, Bools]:
+        """Values at both parameters, all (rows, draws), and where these are outside a region."""
+        (value,), outside = self._evaluated(location, dispersion, 1)
+        return value, outside
+
+    def values_and_slopes(self, location: Floats, dispersion: Floats) -> tuple[Floats, Bools]:
+        """Values, and slopes in both parameters, (3, rows, draws); and where these are outside."""
+        return self._evaluated(location, dispersion, 3)
+
+    def _evaluated(self, location: Floats, dispersion: Floats, number: int) -> tuple[Floats, Bools]:
+        results = np.empty((number, *location.shape))
+        outside = np.empty(location.shape, dtype=np.bool_)
+        if len(location) >= _COMPILED_ROWS or location.size >= _COMPILED_VALUES:
+            from .row_polynomial_kernel import fill
+
+            polynomials = self.centre, self.reach, self.coefficients, self.degree
+            fill(location, dispersion, results[0], results[1:], outside, *polynomials)
+            return results, outside
+        for degree in np.unique(self.degree):
+            members = np.flatnonzero(self.degree == degree)
+            step = max(1, _AT_ONCE // ((int(degree) + 1) * location.shape[1]))
+            for start in range(0, len(members), step):
+                rows = members[start : start + step]
+                part = location[rows], dispersion[rows]
+                results[:, rows], outside[rows] = self._of_rows(rows, *part, int(degree), number)
+        return results, outside
+
+    def _of_rows(
+        self, rows: Ints, location: Floats, dispersion: Floats, degree: int, number: int
+    ) -> tuple[Floats, Bools]:
+        """Results for some rows of one degree."""
+        with np.errstate(divide="ignore", invalid="ignore"):  # rows without a polynomial
+            per_unit = 1.0 / self.reach[:, rows, None]
+            u = (location - self.centre[0, rows, None]) * per_unit[0]
+            v = (dispersion - self.centre[1, rows, None]) * per_unit[1]
+            outside = ~((np.abs(u) < 1.0) & (np.abs(v) < 1.0))
+            of_u, of_v = _powers(u, degree), _powers(v, degree)
+            terms = self.coefficients[rows, : degree + 1, : degree + 1]
+            by_u = terms @ of_v  # coefficients of the powers of u
+            results = np.empty((number, *location.shape))
+            np.einsum("rkd,rkd->rd", of_u, by_u, out=results[0])
+            if number > 1:
+                rising = np.arange(1, degree + 1)
+                slope_by_u = by_u[:, 1:] * rising[:, None]
+                slope_by_v = (terms[:, :, 1:] * rising) @ of_v[:, :-1]
+                np.einsum("rkd,rkd->rd", of_u[:, :-1], slope_by_u, out=results[1])
+                np.einsum("rkd,rkd->rd", of_u, slope_by_v, out=results[2])
+                results[1:] *= per_unit
+        return results, outside
+
+
+def _powers(x: Floats, degree: int) -> Floats:
+    """Powers of x (rows, draws) up to a degree, (rows, degree + 1, draws)."""
+    powers = np.empty((len(x), degree + 1, x.shape[1]))
+    powers[:, 0] = 1.0
+    for k in range(degree):
+        np.multiply(powers[:, k], x, out=powers[:, k + 1])
+    return powers
+
 
 def make_surrogates(
     data: RowSums,
     low: Floats,
     high: Floats,
     allowed: float = _ERROR,
-    degrees: tuple[int, ...] = (_DEGREE,),
+    degrees: tuple[int, ...] = _DEGREES,
 ) -> Surrogates:
     """Polynomials over boxes (2, rows) of the first of `degrees` whose error is allowed."""
     centre, reach = 0.5 * (low + high), 0.5 * (high - low)
@@ -66,42 +128,3 @@ def _fitted(
     powers = (x[:, None] ** np.arange(degree + 1) for x in (u, v))
     near = np.einsum("ti,tj,bij->tb", *powers, terms, optimize=True)
     return terms, np.abs(near - exact(u, v)).max(axis=0)
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _polynomial(u, v, terms, inner, value):  # type: ignore[no-untyped-def]
-    """Fill `value` (draws,) by Horner's scheme in both variables."""
-    value[:] = 0.0
-    for i in range(len(terms) - 1, -1, -1):
-        inner[:] = 0.0
-        for j in range(terms.shape[1] - 1, -1, -1):
-            term = terms[i, j]
-            for s in range(len(u)):
-                inner[s] = inner[s] * v[s] + term
-        for s in range(len(u)):
-            value[s] = value[s] * u[s] + inner[s]
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def polynomial_values(  # type: ignore[no-untyped-def]
-    m, c, value, slopes, outside, centre, reach, coefficients, degree
-):
-    """Fill values and slopes (unless empty), (rows, draws), and mark those outside regions."""
-    draws = m.shape[1]
-    u, v, inner = np.empty(draws), np.empty(draws), np.empty(draws)
-    power = np.arange(coefficients.shape[1])
-    for b in range(len(m)):
-        if not reach[0, b] > 0.0 or not reach[1, b] > 0.0:
-            outside[b] = True
-            continue
-        per_u, per_v = 1.0 / reach[0, b], 1.0 / reach[1, b]
-        for s in range(draws):
-            u[s] = (m[b, s] - centre[0, b]) * per_u
-            v[s] = (c[b, s] - centre[1, b]) * per_v
-            outside[b, s] = not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0)
-        terms = coefficients[b, : degree[b] + 1, : degree[b] + 1]
-        _polynomial(u, v, terms, inner, value[b])
-        if slopes.size:
-            rising = power[1 : degree[b] + 1]
-            _polynomial(u, v, terms[1:] * rising[:, None] * per_u, inner, slopes[0, b])
-            _polynomial(u, v, terms[:, 1:] * rising * per_v, inner, slopes[1, b])

@@ -1,4 +1,4 @@
-"""Special functions that SciPy lacks, or that take it several times as long, and Gauss rules.
+"""Special functions that SciPy lacks, or that take it several times as long.
 
 Differences of log Gamma functions cancel. Loader's saddle-point form (2000) of probabilities has
 terms that do not: divergences, and the remainders of Stirling's formula.
@@ -7,7 +7,6 @@ terms that do not: divergences, and the remainders of Stirling's formula.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.polynomial.polynomial import polyvander
 from numpy.typing import ArrayLike
 from scipy import special
 
@@ -27,7 +26,6 @@ _SDS, _TAILS = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left o
 _KERNELS = "soc_pymc.families.kernels"
 _ENOUGH = 4_000_000  # numbers for which compiling pays even where nothing is cached
 _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
-_ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
 
 
 def stirling(x: Floats) -> Floats:
@@ -246,38 +244,3 @@ def beta_binomial_cdf(y: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
     number = np.where(is_low, y, n - y - 1.0)
     tail = _lower_tail(number, n, np.where(is_low, a, b), np.where(is_low, b, a))
     return np.where(is_low, np.minimum(tail, 1.0), np.maximum(1.0 - tail, 0.0))
-
-
-# --- Gauss rules: few nodes with the moments of draws ---------------------------------------------
-
-
-def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
-    """Weights and both curves, (n, 3, K^2), of K nodes a curve for draws (n, draws).
-
-    Averages are exact for polynomials of degree 2K - 1 in the first curve, and for products of
-    degree K - 1 in each. Weights sum to 1 and may be negative.
-    """
-    centre, level = (curve.mean(axis=1, keepdims=True) for curve in (location, dispersion))
-    x, sd = _standardised(location - centre, np.abs(location).max(axis=1, keepdims=True))
-    z = dispersion - level
-    slope = (x * z).mean(axis=1, keepdims=True)
-    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))  # a logarithm
-    (node_x, lagrange_x), (node_z, lagrange_z) = _nodes(x, number), _nodes(z, number)
-    weight = lagrange_x.swapaxes(1, 2) @ lagrange_z
-    locations = np.broadcast_to((centre + sd * node_x)[:, :, None], weight.shape)
-    dispersions = (level + slope * node_x)[:, :, None] + (remaining_sd * node_z)[:, None]
-    return np.stack([weight, locations, dispersions], axis=1).reshape(len(x), 3, number**2)
-
-
-def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
-    """Centred draws over their sd, and this sd, (n, 1): 0 if it is rounding of a `size`."""
-    sd = np.sqrt((x * x).mean(axis=1, keepdims=True))
-    sd = np.where(sd <= _ROUNDING * size, 0.0, sd)
-    return np.divide(x, sd, out=np.zeros_like(x), where=sd > 0.0), sd
-
-
-def _nodes(x: Floats, number: int) -> tuple[Floats, Floats]:
-    """Gauss nodes (n, number) of draws, and Lagrange's polynomials there, (n, draws, number)."""
-    basis = np.linalg.qr(polyvander(x, number - 1))[0]  # orthonormal polynomials
-    nodes, vectors = np.linalg.eigh(basis.swapaxes(1, 2) @ (x[:, :, None] * basis))
-    return nodes, basis @ (vectors * vectors[:, :1])

@@ -44,7 +44,8 @@ def statistics_of(chosen: Chosen) -> Any:
         return None
     if len(chosen.items) > 1:
         raise StatisticsError("give one file of statistics, or files of items")
-    flags = [flag_of(role) for role in (*ROLES, "group", "by") if getattr(chosen, role)]
+    of_items = (*ROLES, "no_score", "group", "cluster", "by")
+    flags = [flag_of(name) for name in of_items if getattr(chosen, name)]
     if flags:
         raise StatisticsError(
             f"{', '.join(flags)}: statistics have no columns, leave these out or give the items"
@@ -67,7 +68,9 @@ def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None) -> "Items":
         sized = getattr(chosen, kind.size) or (fitted and fitted.prior.exposure)
         roles = ["score", kind.size] if sized else ["score"]
     names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
-    if getattr(chosen, "no_score", False):
+    if chosen.no_score:
+        if chosen.score:
+            raise StatisticsError("--no-score: the items have no score, leave out --score")
         names["score"] = NO_SCORE
     missing = [flag_of(role) for role, name in names.items() if not name]
     missing = [f"{flag} (or --no-score)" if flag == "--score" else flag for flag in missing]

@@ -38,9 +38,8 @@ _LISTING = "{} --help lists all options"
 _PATHS = "Parquet or CSV files, or a glob"
 _ITEMS = _option("items", _PATHS, nargs="+")
 _FIT = _option("fit", "a fit, from 'soc-pymc fit'")
-_COLUMNS = (
+_NAMES = (
     _option("--score", "column of the scores (default: as in the fit, where one is read)"),
-    _switch("--no-score", "items have no score: fit one level and one spread"),
     *(
         _option(flag_of(role), f"column of the {words}")
         for kind in KINDS
@@ -49,6 +48,8 @@ _COLUMNS = (
     _option("--group", "column of groups (default: as in a fit with groups); of several: "
             "--group country --group device", action="append"),
 )  # fmt: skip
+_NO_SCORE = _switch("--no-score", "items have no score: fit one level and one spread")
+_COLUMNS = (*_NAMES, _NO_SCORE)
 _BINS = _option("--bins", "number of bins (default: grows with the items)", type=int)
 _ID = _option("--id", "column of whole numbers or text that identify an item")
 _CLUSTER = _option("--cluster", "column of clusters, whose items depend on each other")
@@ -123,7 +124,8 @@ def make_parser() -> argparse.ArgumentParser:
 def _call(function: Callable[..., Any], chosen: Chosen, *values: Any, **options: Any) -> Any:
     """Call a function with the options that have the names of its parameters."""
     names = list(inspect.signature(function).parameters)[len(values) :]
-    selected = {k: v for k, v in vars(chosen).items() if k in names and v is not None}
+    selected = {name: getattr(chosen, name, None) for name in names}
+    selected = {name: value for name, value in selected.items() if value is not None}
     return function(*values, **(selected | options))
 
 
@@ -280,7 +282,7 @@ def export_prior(chosen: Chosen) -> None:
     "fit.nc --table ads --dialect bigquery > posteriors.sql",
     _FIT,
     _option("--table", "name of the table of items", required=True),
-    *_COLUMNS,
+    *_NAMES,
     _option("--columns", "other columns to keep", nargs="*"),
     _option("--quantiles", "two levels (default: 0.05 0.95)", type=float, nargs=2),
     _option("--prior", "table with the file of 'export-prior' (default: numbers in the text)"),
@@ -364,4 +366,4 @@ def demo(chosen: Chosen) -> None:
 
     if chosen.items < 1000:
         raise FitError(f"--items {chosen.items}: the demo needs at least 1000")
-    run(Path(chosen.out), items=chosen.items, seed=chosen.seed or 0)
+    run(Path(chosen.out), chosen.items, chosen.seed or 0, chosen.progress)

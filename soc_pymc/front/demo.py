@@ -13,36 +13,37 @@ from .._lib.files import replacing
 ROLES: dict[str, Any] = {"score": "score", "count": "count", "exposure": "exposure"}
 
 
-def run(folder: Path, items: int = 200_000, seed: int = 0) -> None:
+def run(folder: Path, items: int, seed: int, progress: bool | None) -> None:
     """Simulate items as in the paper's Section 5.2, fit, check, refit as advised, and score."""
+    shown: dict[str, Any] = {"progress": progress}
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / "items.parquet") as temporary:
         soc.simulation.click_rates(items, seed=seed).to_parquet(temporary)
     clicks = soc.PoissonItems(str(folder / "items.parquet"), **ROLES)
-    stats = soc.summarize(clicks, joint=True)
+    stats = soc.summarize(clicks, joint=True, **shown)
     print(f"{stats}\n\nOne Gamma at each score, the default:")
-    gamma = soc.fit(stats, method=soc.VI(seed=seed))
-    before = soc.check(gamma, clicks, subset=500)
+    gamma = soc.fit(stats, method=soc.VI(seed=seed), **shown)
+    before = soc.check(gamma, clicks, subset=500, **shown)
     advised = any("GammaMixture" in line for line in before.advice)
     remedy = "The advice names" if advised else "A remedy is"
     print(f"{before}\n\nThe true rates are lognormal. {remedy} a mixture of Gammas:")
-    mixture = soc.fit(stats, soc.GammaMixture(), soc.VI(seed=seed))
-    after = soc.check(mixture, clicks, subset=500)
+    mixture = soc.fit(stats, soc.GammaMixture(), soc.VI(seed=seed), **shown)
+    after = soc.check(mixture, clicks, subset=500, **shown)
     print(f"{after}\n\nDoes it predict better? Leave-one-out, in nats:")
-    table = soc.compare({"Gamma": gamma, "mixture": mixture}, stats)
+    table = soc.compare({"Gamma": gamma, "mixture": mixture}, stats, **shown)
     print(table[["rank", "elpd", "elpd_diff", "dse", "trust"]].round(1).to_string())
     mixture.save(folder / "fit.nc")
-    soc.item_posteriors(mixture, clicks, out=folder / "posteriors.parquet")
+    soc.item_posteriors(mixture, clicks, out=folder / "posteriors.parquet", **shown)
     scored = pd.read_parquet(folder / "posteriors.parquet")
     with replacing(folder / "demo.png") as temporary:
         _picture(mixture, scored).savefig(temporary, format="png", dpi=150)
-    _print_gains(mixture, scored)
+    alone = soc.PoissonItems(scored[["score"]], score="score")
+    _print_gains(soc.item_posteriors(mixture, alone, **shown), scored)
     print(f"\n{folder}/ holds " + ", ".join(sorted(path.name for path in folder.iterdir())))
 
 
-def _print_gains(fit: soc.Fit, scored: pd.DataFrame) -> None:
-    """Say in three lines what a user gains."""
-    alone = soc.item_posteriors(fit, soc.PoissonItems(scored[["score"]], score="score"))
+def _print_gains(alone: pd.DataFrame, scored: pd.DataFrame) -> None:
+    """Say in three lines what a user gains, with and without the outcomes."""
     estimates = pd.DataFrame(
         {"t": scored["score"], "alone": alone["theta_mean"], "after": scored["theta_mean"]}
     )

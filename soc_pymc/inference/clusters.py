@@ -91,7 +91,7 @@ def _added_to_levels(
         part.design.whole @ part.laplace.state.coefficients
         + (term.design * deviation[level]).sum(axis=1)
         for part, term, deviation in zip(
-            built.coefficients, terms, np.split(levels.mode, split, axis=1), strict=True
+            built.coordinates.parts, terms, np.split(levels.mode, split, axis=1), strict=True
         )
     ]
     rows = _block_rows(built, stats, *curves)
@@ -144,7 +144,7 @@ def _added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -
             "all clusters are in one block, so nothing shows how they differ: give cluster= a "
             "column with more labels, or leave it out"
         )
-    parts = built.coefficients
+    parts = built.coordinates.parts
     designs = [part.design.whole for part in parts]
     precision = [part.laplace.state.prior(part.design)[1] for part in parts]
     curves = [part.design.whole @ part.laplace.state.coefficients for part in parts]

@@ -2,10 +2,9 @@
 
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pymc as pm
 import xarray as xr
 
 from .._lib.arguments import A, OrNone
@@ -18,15 +17,15 @@ from ..families.family import family_of_kind
 from ..families.priors import Prior
 from .clusters import for_clusters
 from .fit_tree import conventional, fit_tree
-from .five_steps import run_five_steps
 from .methods import NUTS, VI, FiveSteps, Method
 from .results import Fit, Status
-from .sampling import run_nuts
 from .variational import run_variational
 
 _log = logging.getLogger(__name__)
 _METHOD = A(Method, "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)")
-_MODEL = A(pm.Model, "soc.model(stats, prior), to which you added terms")
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 
 @one_blas_thread
@@ -35,11 +34,15 @@ def fit(
     prior: Prior | None = None,
     method: Method | None = None,
     *,
-    model: pm.Model | None = None,
+    model: "pm.Model | None" = None,
     progress: bool | None = None,
 ) -> Fit:
     """Fit one prior to statistics: `soc.fit` describes the arguments."""
-    method, model = OrNone(_METHOD)(method, "method"), OrNone(_MODEL)(model, "model")
+    method = OrNone(_METHOD)(method, "method")
+    if model is not None:
+        import pymc as pm  # which takes a second to load
+
+        A(pm.Model, "soc.model(stats, prior), to which you added terms")(model, "model")
     if not isinstance(stats, Statistics):
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
@@ -67,24 +70,35 @@ def fit(
 
 
 def _run(
-    stats: Statistics, prior: Prior, method: Method, model: pm.Model | None, progress: bool | None
+    stats: Statistics,
+    prior: Prior,
+    method: Method,
+    model: "pm.Model | None",
+    progress: bool | None,
 ) -> tuple[xr.DataTree, dict[str, Any]]:
     """The fit's tree, and the fields of its status without the seconds."""
     if isinstance(method, FiveSteps):
+        from .five_steps import run_five_steps
+
         if model is not None:
             raise FitError(
                 "soc.FiveSteps() fits each bin by itself: leave model= out, or use soc.VI()"
             )
         with phase("fit: five steps", enabled=progress):
             return run_five_steps(stats, prior, method)
-    nuts = isinstance(method, NUTS)
     with phase("fit: pilot and model", enabled=progress):
-        built = problem.build(stats, prior, full=nuts or model is not None)
+        full = isinstance(method, NUTS) or model is not None
+        built = problem.build(stats, prior, full=full)
         if model is not None:  # in the coordinates of the same Laplace start
             built = problem.extended(built, model)
-    run: Any = run_nuts if nuts else run_variational
-    groups, verdict = run(built, method, progress)
+    if isinstance(method, NUTS):
+        from .sampling import run_nuts
+
+        groups, verdict = run_nuts(built, method, progress)
+    else:
+        groups, verdict = run_variational(built, method, progress)
     if stats.blocks:
         wider, words = for_clusters(built, stats, prior, groups["posterior"], method.seed)
-        groups, verdict["reason"] = {**groups, **wider}, verdict["reason"] + words
+        groups = {**groups, **wider}
+        verdict["reason"] += words
     return fit_tree(built, stats, groups, prior.monotone, method.seed), verdict

@@ -17,6 +17,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.reprs import short
 from .._lib.threads import ordered_map
+from .._model.interpreter import exact_slopes
 from .._model.pilot import check_joint_cells
 from .._model.rows import positions, rows_of
 from .._model.splines import Axis, natural_spline, place_knots, roughness, spline_matrix
@@ -29,7 +30,7 @@ from ..families.monotone import project_monotone
 from ..families.poisson_gamma import match_gammas, moments_of_log
 from ..families.priors import COMPONENTS, Spline
 from ..families.row_sums import Columns, RowSums
-from .density import SAMPLED, exact_slopes
+from .density import SAMPLED
 from .fit_tree import bin_table
 from .methods import FiveSteps
 
@@ -236,7 +237,7 @@ _MOMENTS: Mapping[str, tuple[Callable[..., Pair], Callable[..., Pair], Callable[
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Smoothing:
     """Smoothing splines through the moments of bins."""
 

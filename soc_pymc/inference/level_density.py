@@ -5,32 +5,18 @@ antithetic proposals is an unbiased estimate of its integral. With the same nois
 it is smooth; with fresh noise, Pareto k covers levels too (Andrieu and Roberts 2009).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import numba
 import numpy as np
-import pytensor
-import pytensor.tensor as pt
 import xarray as xr
-from scipy import linalg, sparse
+from scipy import sparse
 
-from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
+from .._model.coordinates import Point
 from .._model.problem import Problem
 from ..families.row_polynomials import make_surrogates
-from .density import (
-    NO_SLOPES,
-    Evaluate,
-    NearRows,
-    Space,
-    finite,
-    mode,
-    near_density,
-    posterior_draws,
-    rest_log_density,
-    with_likelihood,
-)
+from .density import Densities, Evaluate, NearRows, Values, finite, finite_values, posterior_draws
+from .level_kernel import solve
 
 _MOST_PAIRS, _MOST_ROWS = 16, 50_000  # pairs for weights and draws, and rows times pairs
 _RANGE_DRAWS = 100  # for the range of polynomials
@@ -41,42 +27,7 @@ _ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by m
 _MOST_VALUES = 20_000_000  # numbers of both curves at all rows, proposals and draws: 160 MB
 
 
-@dataclass(frozen=True)
-class Densities:
-    """The log density of a problem's parameters, with levels that are integrated out or without."""
-
-    bound: Evaluate  # smooth: for the evidence bound and gradients
-    weights: Evaluate  # for importance weights: estimates with fresh noise, or the same
-    draws: Callable[[Floats], xr.Dataset]  # from coordinates (draws, dim)
-    # effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
-    # still have a good k, and their weights do not widen it enough
-    fewest: float = 0.5
-    effective: float = 4.0  # sample made for each draw kept
-
-    def gap(self, rows: Floats) -> Floats | float:
-        """Excess of the weights' log density over the bound's."""
-        if self.weights is self.bound:
-            return 0.0
-        return np.asarray(self.weights(rows)[0] - self.bound(rows)[0])
-
-
-def densities_of(built: Problem, space: Space, rng: np.random.Generator, draws: int) -> Densities:
-    """The densities of a problem; `rng` is for the noise of levels."""
-    if not built.pilot.levels:
-        near = near_density(built, space)
-        return Densities(near, near, lambda rows: posterior_draws(space, rows[None]))
-    knots = sum(len(curve.basis.knots) for curve in built.pilot.curves)
-    levels = built.pilot.levels.rows.number
-    refuse_beyond_memory(
-        2.0 * 8.0 * draws * levels * knots,
-        f"{draws:,} draws of the curves of {levels:,} levels",
-        "take fewer draws by VI(draws=), or give group= a column with fewer levels",
-    )
-    density = LevelDensity(built, space, rng)
-    return Densities(density.bound(), density.weights(), density.draws, 0.05, 2.0)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Proposed:
     """Shared parameters at draws, and N proposals of all levels' scaled coefficients for each."""
 
@@ -90,23 +41,17 @@ class _Proposed:
 class LevelDensity:
     """The log density of a problem whose levels are integrated out, in its model's coordinates."""
 
-    def __init__(self, built: Problem, space: Space, rng: np.random.Generator) -> None:
+    def __init__(self, built: Problem, rng: np.random.Generator) -> None:
         assert built.pilot.levels is not None
-        self._built, self._space, self._rng = built, space, rng
+        self._built, self._rng = built, rng
+        self._coordinates = built.coordinates
         self._levels, self._rows = built.pilot.levels, built.pilot.levels.rows
         self._kind = self._rows.kind
+        # from both curves' coefficients, which are rotated
+        self._turns = [part.laplace.turn for part in built.coordinates.parts]
         rows = np.arange(len(self._rows.level))
         members = np.ones(len(rows)), (self._rows.level, rows)
         self._sums = sparse.csr_array(members, shape=(self._rows.number, len(rows)))
-        model, parts = built.model, built.coefficients
-        scales = [model[scale.name] for scale in self._levels.scales]
-        coefficients = pt.concatenate([model[name] for part in parts for name in part.names])
-        turn = linalg.block_diag(*(part.laplace.turn for part in parts))
-        values = [pt.dot(turn, coefficients), pt.log(pt.stack(scales))[self._kind]]
-        outputs = [*model.replace_rvs_by_values(values), rest_log_density(built, model)]
-        # coordinates; shared coefficients, log scales and the log prior from them
-        self._inputs, self._outputs = space.batched(outputs)
-        self._forward = pytensor.function([self._inputs], self._outputs, mode=mode())
         self._noise = self._draw_noise(1, 1)
         self._near = self._polynomials()
         # many small levels need several, and large ones, where a pair costs more, only one
@@ -122,14 +67,14 @@ class LevelDensity:
         prior, site = self._rng.standard_normal((2, levels, size, pairs, draws))
         return prior, (self._levels.root @ site.reshape(levels, size, -1)).reshape(prior.shape)
 
-    def _proposed(
-        self, coefficients: Floats, log_tau: Floats, noise: tuple[Floats, Floats]
-    ) -> _Proposed:
-        """Proposals at shared coefficients (draws, P) and log scales (draws, K)."""
+    def _proposed(self, point: Point, noise: tuple[Floats, Floats]) -> _Proposed:
+        """Proposals at shared coefficients and scales."""
         # With D = diag(tau) and x = b / tau the site is x'D u - x'D A D x / 2. So x is N(M^-1 D u,
         # M^-1), M = I + D A D, as is M^-1 (D u + noise) with noise of covariance M. Nothing is
         # divided by tau, which may be tiny.
-        shared, tau = coefficients.T, np.ascontiguousarray(np.exp(log_tau).T)
+        pairs = zip(point.coefficients, self._turns, strict=True)
+        shared = np.concatenate([turn @ values.T for values, turn in pairs])
+        tau = np.ascontiguousarray(np.exp(point.log_scales[:, self._kind]).T)
         levels = self._levels
         coupled = np.tensordot(levels.coupling, shared - levels.centre[:, None], 1)
         pull = tau * (levels.pull[:, :, None] - coupled)
@@ -144,9 +89,8 @@ class LevelDensity:
 
     def _fresh(self, rows: Floats, pairs: int) -> tuple[_Proposed, Floats]:
         """Proposals with fresh noise for every draw, and the log prior density."""
-        coefficients, log_tau, log_prior = self._forward(rows)
-        noise = self._draw_noise(len(rows), pairs)
-        return self._proposed(coefficients, log_tau, noise), log_prior
+        point = self._coordinates.at(rows)
+        return self._proposed(point, self._draw_noise(len(rows), pairs)), point.log_density
 
     def _curves(self, proposed: _Proposed) -> Floats:
         """Both curves at the rows, (2, rows, N draws)."""
@@ -157,26 +101,24 @@ class LevelDensity:
         curves += (self._rows.shared @ proposed.shared)[:, None]
         return np.asarray(of_levels).reshape(2, len(self._rows.level), -1)
 
-    def _log_weights(self, proposed: _Proposed, by_row: Floats = NO_SLOPES) -> Floats:
-        """Log importance weights (G, N, draws); fills (2, rows, N draws) slopes of rows."""
-        location, dispersion = self._curves(proposed)
-        value = self._near.values(location, dispersion, by_row)
+    def _log_weights(self, proposed: _Proposed, value: Floats) -> Floats:
+        """Log importance weights (G, N, draws) from log marginals of rows (rows, N draws)."""
         return proposed.log_ratio + (self._sums @ value).reshape(proposed.log_ratio.shape)
+
+    def densities(self) -> Densities:
+        """The densities of the shared parameters."""
+        return Densities(self.bound(), self.weights(), self.draws, True, 0.05, 2.0)
 
     def bound(self) -> Evaluate:
         """Value and gradient with the same noise for all draws."""
-        *inputs, log_prior = self._outputs
-        likelihood = self._value_and_slopes, log_prior, self._inputs
-        return with_likelihood(*likelihood, inputs, self._chunk(1))
+        return finite(self._value_and_gradient, self._chunk(1))
 
-    def _value_and_slopes(
-        self, coefficients: Floats, log_tau: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        """Log likelihood (draws,), and its slopes in shared coefficients and log scales."""
-        proposed = self._proposed(coefficients, log_tau, self._noise)
+    def _value_and_gradient(self, rows: Floats) -> tuple[Floats, Floats]:
+        point = self._coordinates.at(rows)
+        proposed = self._proposed(point, self._noise)
         _, number, draws = proposed.log_ratio.shape
-        by_row = np.empty((2, len(self._rows.level), number * draws))
-        log_weight = self._log_weights(proposed, by_row)
+        value, by_row = self._near.values_and_slopes(*self._curves(proposed))
+        log_weight = self._log_weights(proposed, value)
         total = np.logaddexp.reduce(log_weight, axis=1)
         weights = np.exp(log_weight - total[:, None])
         by_row *= weights[self._rows.level].reshape(-1, number * draws)
@@ -185,7 +127,12 @@ class LevelDensity:
         by_pull, by_tau = self._slopes(proposed, weights[:, None], by_deviation)
         by_shared = (self._rows.shared.T @ by_row).reshape(-1, number, draws).sum(axis=1)
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
-        return (total - np.log(number)).sum(axis=0), by_shared.T, by_tau.T
+        ends = np.cumsum([turn.shape[0] for turn in self._turns])[:-1]
+        parts = zip(np.split(by_shared.T, ends, axis=1), self._turns, strict=True)
+        by_coefficients = [slope @ turn for slope, turn in parts]
+        by_scale = by_tau.T @ np.eye(len(self._levels.scales))[self._kind]
+        log_density = point.log_density + (total - np.log(number)).sum(axis=0)
+        return log_density, point.gradient(by_coefficients, by_scale)
 
     def _slopes(
         self, proposed: _Proposed, weights: Floats, by_deviation: Floats
@@ -209,24 +156,24 @@ class LevelDensity:
         by_tau += (by_move * moves + (by_move + of_pairs) * (moves - proposed.prior_noise)).sum(2)
         return tau * by_mean, (by_tau - 1.0 + variance).sum(axis=0)
 
-    def weights(self) -> Evaluate:
-        """Value with fresh noise for every draw; gradients are not computed, but 0."""
+    def weights(self) -> Values:
+        """Value with fresh noise for every draw."""
 
-        def part(rows: Floats) -> tuple[Floats, Floats]:
+        def part(rows: Floats) -> Floats:
             proposed, log_prior = self._fresh(rows, self._pairs)
-            log_weight = self._log_weights(proposed)
+            log_weight = self._log_weights(proposed, self._near.values(*self._curves(proposed)))
             total = np.logaddexp.reduce(log_weight, axis=1) - np.log(log_weight.shape[1])
-            return log_prior + total.sum(axis=0), np.zeros_like(rows)
+            return np.asarray(log_prior + total.sum(axis=0))
 
-        return finite(part, self._chunk(self._pairs))
+        return finite_values(part, self._chunk(self._pairs))
 
     def draws(self, rows: Floats) -> xr.Dataset:
         """Draws with the levels' curves, chosen among proposals by importance weights."""
-        posterior = posterior_draws(self._space, rows[None])
+        posterior = posterior_draws(self._coordinates, rows)
         step, chosen = self._chunk(self._pairs), []
         for begin in range(0, len(rows), step):
             proposed, _ = self._fresh(rows[begin : begin + step], self._pairs)
-            log_weight = self._log_weights(proposed)
+            log_weight = self._log_weights(proposed, self._near.values(*self._curves(proposed)))
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
             best = best[:, None, None]
@@ -244,7 +191,7 @@ class LevelDensity:
 
     def _polynomials(self) -> NearRows:
         """Polynomials of all rows, on the range of draws around the start."""
-        start, step = self._space.start, self._chunk(1)
+        start, step = self._coordinates.start, self._chunk(1)
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
         parts = (self._fresh(draws[i : i + step], 1)[0] for i in range(0, _RANGE_DRAWS, step))
         ends = [(curves.min(axis=2), curves.max(axis=2)) for curves in map(self._curves, parts)]
@@ -253,37 +200,3 @@ class LevelDensity:
         more = _FARTHER * (high - low)
         data = self._built.data
         return NearRows(data, make_surrogates(data, low - more, high + more, _ERROR, _DEGREES))
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def solve(information, tau, right):  # type: ignore[no-untyped-def]
-    """Replace right (G, K, n, draws) by M^-1 right, M = I + D A D with D = diag(tau (K, draws)).
-
-    Returns log det M (G, draws) and the diagonal of M^-1 (G, K, draws). M is swept (Goodnight 1979)
-    for all draws at once, without a choice of pivots, as none is below 1.
-    """
-    levels, size, columns, draws = right.shape
-    log_det, diagonal = np.zeros((levels, draws)), np.empty((levels, size, draws))
-    table = np.empty((size, size + columns, draws))
-    for g in range(levels):
-        for i in range(size):
-            for j in range(size):
-                table[i, j] = tau[i] * information[g, i, j] * tau[j]
-            table[i, i] += 1.0
-            table[i, size:] = right[g, i]
-        for k in range(size):
-            pivot = table[k, k].copy()
-            log_det[g] += np.log(pivot)
-            table[k, k] = 1.0
-            table[k] /= pivot
-            for i in range(size):
-                if i != k:
-                    factor = table[i, k].copy()
-                    table[i, k] = 0.0
-                    for j in range(size + columns):
-                        for s in range(draws):  # as vector instructions, without a copy
-                            table[i, j, s] -= factor[s] * table[k, j, s]
-        for i in range(size):
-            right[g, i] = table[i, size:]
-            diagonal[g, i] = table[i, i]
-    return log_det, diagonal

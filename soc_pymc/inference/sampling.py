@@ -1,11 +1,5 @@
-"""Sampling from the posterior: the No-U-Turn sampler, and annealed importance sampling.
+"""Sampling from the posterior by the No-U-Turn sampler."""
 
-Annealing serves where a Gaussian q is not good enough. Its draws move towards the posterior p
-through densities q^(1 - b) p^b, b from 0 to 1, by leapfrog steps that leave each of these unchanged
-(Neal 2001) and keep most of their momentum. Each draw collects its importance weight on its way.
-"""
-
-from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -14,17 +8,11 @@ import pymc as pm
 import pytensor
 import xarray as xr
 
-from .._lib.arrays import Floats
 from .._lib.progress import is_shown
 from .._lib.threads import raising_interrupt
+from .._model.interpreter import kept_variables
 from .._model.problem import Problem
-from .density import Evaluate, kept_variables
 from .methods import NUTS
-
-# the Gaussian is too narrow where the posterior is skewed, so draws begin with wider ones
-_WIDER = 1.05
-_STEP, _KEPT = 0.45, 0.75  # length of a step in sd, and what is kept of the momentum after it
-_FARTHEST = 9.0  # sd: steps out of this box are refused
 
 
 def run_nuts(
@@ -80,69 +68,3 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
     error = least_sample("mean") ** -0.5
     mc_error = error if np.isfinite(error) else None
     return {"converged": not problems, "reason": reason, "mc_error": mc_error}
-
-
-# --- annealed importance sampling -----------------------------------------------------------------
-
-
-@dataclass
-class _State:
-    """Draws in coordinates where the Gaussian is standard normal."""
-
-    noise: Floats
-    momentum: Floats
-    logp: Floats
-    gradient: Floats
-
-    def energy(self, share: float) -> Floats:
-        """Log density q^(1 - share) p^share of the noise, and of the momentum."""
-        gaussian = 0.5 * (1.0 - share) * (self.noise**2).sum(axis=1)
-        return share * self.logp - gaussian - 0.5 * (self.momentum**2).sum(axis=1)
-
-    def slope(self, share: float) -> Floats:
-        """Gradient of that log density in the noise."""
-        return share * self.gradient - (1.0 - share) * self.noise
-
-
-def annealed(
-    evaluate: Evaluate,
-    location: Floats,
-    factor: Floats,
-    number: int,
-    densities: int,
-    rng: np.random.Generator,
-) -> tuple[Floats, Floats]:
-    """Noise of draws (number, dim), location + factor @ noise, and their log weights."""
-    wider = _WIDER * factor
-
-    def target(noise: Floats) -> tuple[Floats, Floats]:
-        logp, gradient = evaluate(location + noise @ wider.T)
-        return logp, gradient @ wider
-
-    noise, momentum = rng.normal(size=(2, number, len(location)))
-    state, log_weight = _State(noise, momentum, *target(noise)), np.zeros(number)
-    for k in range(1, densities + 1):
-        log_weight += (state.logp + 0.5 * (state.noise**2).sum(axis=1)) / densities
-        if k < densities:
-            state = _moved(target, k / densities, state, rng)
-            fresh = rng.normal(size=noise.shape)
-            state.momentum = _KEPT * state.momentum + np.sqrt(1.0 - _KEPT**2) * fresh
-    return _WIDER * state.noise, log_weight
-
-
-def _moved(target: Evaluate, share: float, old: _State, rng: np.random.Generator) -> _State:
-    """A step that leaves q^(1 - share) p^share unchanged; where refused, momentum is reversed."""
-    half = old.momentum + 0.5 * _STEP * old.slope(share)
-    noise = old.noise + _STEP * half
-    inside = (np.abs(noise) < _FARTHEST).all(axis=1)
-    noise = np.where(inside[:, None], noise, old.noise)
-    new = _State(noise, half, *target(noise))
-    new.momentum = half + 0.5 * _STEP * new.slope(share)
-    # a density of 0 has an energy of -inf or NaN, never exceeded by a random number
-    with np.errstate(invalid="ignore"):
-        gain = new.energy(share) - old.energy(share)
-        accepted = inside & (np.log(rng.random(len(gain))) < gain)
-    new.momentum[~accepted] = -old.momentum[~accepted]
-    for name in ("noise", "logp", "gradient"):
-        getattr(new, name)[~accepted] = getattr(old, name)[~accepted]
-    return new

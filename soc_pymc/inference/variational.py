@@ -5,27 +5,33 @@ bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so tha
 maximum. Importance weights show how good the result is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pytensor
 import xarray as xr
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
+from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.progress import Phase, phase
 from .._lib.psis import smoothed
 from .._model.problem import Problem
-from .density import Evaluate, make_space, minibatch_density, systematic
+from .annealing import annealed
+from .density import (
+    Densities,
+    Evaluate,
+    minibatch_density,
+    near_densities,
+    systematic,
+)
 from .fit_tree import in_chains
-from .level_density import Densities, densities_of
 from .methods import VI
 from .results import PARETO_K
-from .sampling import annealed
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
 _WIDEST = 3.0  # largest change of a width by curvature, which may be 0 or have the wrong sign
@@ -126,7 +132,7 @@ def _gaussian(
     return (location, factor * sd), problem
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Draws:
     """Draws of a Gaussian, w = location + factor @ noise, with log importance weights."""
 
@@ -150,11 +156,9 @@ def run_variational(
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Groups for the fit's `DataTree`, and the fields of its `Status` except for the seconds."""
     rng = np.random.default_rng(method.seed)
-    # traces of where nodes were made cost a tenth of a fit
-    no_traces = pytensor.config.change_flags(traceback__limit=0)
-    with phase("fit: preparing the evidence bound", enabled=progress), no_traces:
-        space = make_space(built.model)
-        densities = densities_of(built, space, rng, method.draws)
+    start = built.space.start
+    with phase("fit: preparing the evidence bound", enabled=progress):
+        densities = _densities(built, rng, method.draws)
         bins, batch = len(built.score), method.batch
         if batch and built.no_minibatches:
             raise FitError(built.no_minibatches)
@@ -162,14 +166,13 @@ def run_variational(
             batch = _BATCH if bins > _MANY_BINS and not built.no_minibatches else 0
         evaluate = densities.bound
         if 0 < batch < bins:
-            evaluate = minibatch_density(built, space, systematic(bins, batch, space.dim, rng))
+            evaluate = minibatch_density(built, systematic(bins, batch, len(start), rng))
     with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
         counted = _counted(evaluate, shown)
-        gaussian, problem = _gaussian(counted, space.start, method.max_iterations, rng)
+        gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
     with phase("fit: draws and Pareto k", unit="evaluations", enabled=progress) as shown:
-        bound, by_draw = _counted(densities.bound, shown), densities.weights
-        by_draw = bound if by_draw is densities.bound else _counted(by_draw, shown)
-        densities = replace(densities, bound=bound, weights=by_draw)
+        bound = _counted(densities.bound, shown)
+        densities = replace(densities, bound=bound, weights=_counted(densities.weights, shown))
         weighed = _weighed_draws(densities, *gaussian, method.draws, rng)
         draws, words = _repaired(densities, weighed, max(method.draws, _FEWEST_DRAWS), rng)
         numbers = chosen(draws.log_weight, method.draws, rng)
@@ -185,7 +188,7 @@ def run_variational(
     }
     k, ess = draws.quality
     reason = f"Pareto k {k:.2f}, effective sample {ess:.0%} of the draws{words}"
-    if not all(part.laplace.converged for part in built.coefficients):
+    if not all(part.laplace.converged for part in built.coordinates.parts):
         reason += "; the search for the mode, where inference begins, did not converge"
     if not k <= PARETO_K:
         reason = (
@@ -197,10 +200,28 @@ def run_variational(
     return groups, {**verdict, "pareto_k": k, "ess_fraction": ess}
 
 
-def _counted(evaluate: Evaluate, shown: Phase) -> Evaluate:
+def _densities(built: Problem, rng: np.random.Generator, draws: int) -> Densities:
+    """The densities of a problem; `rng` is for the noise of levels."""
+    if not built.pilot.levels:
+        return near_densities(built)
+    from .level_density import LevelDensity  # which loads Numba
+
+    knots = sum(len(curve.basis.knots) for curve in built.pilot.curves)
+    levels = built.pilot.levels.rows.number
+    refuse_beyond_memory(
+        2.0 * 8.0 * draws * levels * knots,
+        f"{draws:,} draws of the curves of {levels:,} levels",
+        "take fewer draws by VI(draws=), or give group= a column with fewer levels",
+    )
+    return LevelDensity(built, rng).densities()
+
+
+def _counted[Result](
+    evaluate: Callable[[Floats], Result], shown: Phase
+) -> Callable[[Floats], Result]:
     """A density that reports its evaluations as progress."""
 
-    def counted(rows: Floats) -> tuple[Floats, Floats]:
+    def counted(rows: Floats) -> Result:
         shown.advance()
         return evaluate(rows)
 
@@ -252,7 +273,7 @@ def _weighed_draws(
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
         fresh = rng.normal(size=(number - len(noise), len(location)))
-        weight = densities.weights(location + fresh @ factor.T)[0] + 0.5 * (fresh**2).sum(axis=1)
+        weight = densities.weights(location + fresh @ factor.T) + 0.5 * (fresh**2).sum(axis=1)
         noise, log_weight = np.concatenate([noise, fresh]), np.concatenate([log_weight, weight])
         _, k, ess = importance(log_weight)
         if ess < densities.fewest:  # draws will be annealed

@@ -177,7 +177,7 @@ def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
     ax.legend(title=title, title_fontsize=8, loc="lower right", **style.FRAMELESS)
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class CalibrationDisplay:
     """A calibration curve with its band, as data and as a picture.
 

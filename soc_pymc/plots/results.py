@@ -61,10 +61,11 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
         panels = style.panels(ax, (6.8, 4.4))
         _histograms(result, panels[0])
         return panels
-    slices = [str(name) for name in result.data["pit"]["slice"].to_numpy()]
+    pits = result.data["pit"].to_dataset()
+    slices = np.arange(pits.sizes["slice"])
     if by is not None:
-        slices = [name for name in slices if name.startswith((f"{by} ", f"column {by} "))]
-        if not slices:
+        slices = np.flatnonzero((pits["quantity"] == by) | (pits["column"] == by))
+        if not len(slices):
             raise FitError(f"by={shown(by)} is not a column of the slices: leave it out to see all")
     slices = slices if ax is None else slices[:1]
     columns = min(_COLUMNS, len(slices))
@@ -74,10 +75,10 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     for panel in unused:
         panel.remove()
     handles: dict[str, Any] = {}
-    for place, (name, panel) in enumerate(zip(slices, axes, strict=True)):
+    for place, (number, panel) in enumerate(zip(slices, axes, strict=True)):
         x = "PIT" if place >= len(slices) - columns else ""
         y = "ECDF - uniform" if place % columns == 0 else ""
-        style.finish(panel, _ecdf(result, name, panel), x, y, ax is not None, fontsize=8)
+        style.finish(panel, _ecdf(result, number, panel), x, y, ax is not None, fontsize=8)
         drawn, labels = panel.get_legend_handles_labels()
         handles |= dict(zip(labels, drawn, strict=True))
     if ax is None:
@@ -86,10 +87,10 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     return axes
 
 
-def _ecdf(result: CheckResult, name: str, ax: Axes) -> str:
+def _ecdf(result: CheckResult, number: int, ax: Axes) -> str:
     """Draw band and ECDF differences of a slice, coloured by its verdict; return a title."""
-    pit = result.data["pit"].to_dataset().sel(slice=name)
-    row = result.table.query("what == 'PIT' and where == @name").iloc[0]
+    pit = result.data["pit"].to_dataset().isel(slice=number)
+    row = result.table[result.table["what"] == "PIT"].iloc[number]
     n, u = int(pit["n_items"]), pit["u"].to_numpy()
     bound = float(stats.kstwo.isf(1 - _PROB, n))
     ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", color=style.REFERENCE, alpha=0.12, lw=0)
@@ -102,7 +103,7 @@ def _ecdf(result: CheckResult, name: str, ax: Axes) -> str:
     ax.set(xlim=(0, 1), ylim=(-reach, reach), xticks=[0, 0.5, 1])
     ax.locator_params(axis="y", nbins=5)
     ax.tick_params(labelsize=8)
-    return f"{style.escaped(name, 36)}\n{n:,} items, p {p_value(row['p'])}: {verdict}"
+    return f"{style.escaped(row['where'], 36)}\n{n:,} items, p {p_value(row['p'])}: {verdict}"
 
 
 def _histograms(result: CheckResult, ax: Axes) -> None:

@@ -47,8 +47,8 @@ def calibration_curves(
     Parameters
     ----------
     fit, score
-        The fit, and scores, shape (n,); None takes 200 points between the outer bins. Beyond the
-        data curves are straight lines on their axis.
+        The fit, and scores, shape (n,); None takes 200 points between the outer bins, or between
+        the scores of a single bin. Beyond the data curves are straight lines on their axis.
     group
         The label of a group, or of crossed groups a level of each, ``("FR", None)``; None gives the
         shared curves. A new group deviates from them by draws from the prior.
@@ -170,11 +170,12 @@ def _over_sizes(fit: Fit, score: Floats, labels: Any, by_size: bool) -> dict[str
 
 
 def default_scores(fit: Fit) -> Floats:
-    """Default scores of curves, between the outer bins."""
-    centre = fit.data["constant_data"]["score"].to_numpy()
-    centre = centre[atom_of(fit, centre) == 0]
-    axis = fit.axis("mean")
-    low, high = axis([centre.min(), centre.max()])
+    """Default scores of curves, between the outer bins; of a single bin, between its scores."""
+    bins = fit.data["constant_data"].to_dataset()
+    bins = bins.isel(bin=atom_of(fit, bins["score"]) == 0)
+    least, most = ("score", "score") if bins.sizes["bin"] > 1 else ("score_min", "score_max")
+    centre, axis = bins["score"].to_numpy(), fit.axis("mean")
+    low, high = axis([bins[least].min(), bins[most].max()])
     return centre[:1] if low == high else axis.inverse(np.linspace(low, high, _POINTS))
 
 
@@ -231,7 +232,7 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
     return xr.DataArray(scale.score(np.array([low, middle, high])), coords, ("bound", "score"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BinScores:
     """Occupied bins, by group if the statistics have groups."""
 

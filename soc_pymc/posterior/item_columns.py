@@ -24,9 +24,9 @@ from ..data.items import (
     is_group,
     roles_of,
 )
-from ..data.sources import arrow_table, opened
+from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..data.validation import bounds_of, check_total, check_types, scan
+from ..data.validation import bounds_of, check_types, scan
 from ..families.family import Family, family_of, with_zero
 from ..families.outcomes import OUTCOMES, Outcome
 from ..inference.results import Fit
@@ -39,7 +39,7 @@ Columns = Mapping[str, NDArray[Any]]
 Scorer = Callable[[Columns], Floats]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ThetaMixture:
     """Theta of n items given score and outcome, as mixtures of K members of a family."""
 
@@ -149,32 +149,34 @@ def read_items(
     fit: Fit, items: Items, by: Sequence[str], progress: bool | None
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items, and the columns `by`; warns of scores far from the fit's."""
-    posterior_roles(fit, items)  # refuses items of another kind
-    outcome = OUTCOMES[items.kind]
+    posterior_roles(fit, items)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
-    names = list(dict.fromkeys([*read.roles.values(), *by]))
     with phase("checking items", enabled=is_shown(progress)):
-        check_types(read, opened(items.source, names))
-        table = arrow_table(items.source, names)
-        columns = columns_of(table, read.roles)
-        if not (table.num_rows and are_valid(columns, read)):
-            scan(read, progress=False)
-            raise ItemsError("the items changed while they were read: try again")
-        check_total(read, float(columns[outcome.observed].sum()))
-    columns = {role: columns[role] for role in columns if role != "group" or fit.groups}
+        table = arrow_table(items.source, list(dict.fromkeys([*read.roles.values(), *by])))
+        check_types(read, table)
+        columns = dict(columns_of(table, read.roles))
+        refuse_invalid(columns, read)
+    if not fit.groups:
+        columns.pop("group", None)
     warn_of_extrapolation(fit, columns["score"])
     return columns, {name: table[name].to_pandas() for name in by}
 
 
-def are_valid(columns: Columns, items: Items) -> bool:
-    """Return True if all items of a batch (at least one) are valid."""
+def refuse_invalid(columns: Columns, items: Items) -> None:
+    """Refuse items, or a batch of them, if some are not valid or there are none."""
     outcome, crossings = OUTCOMES[items.kind], max(len(group_roles(items.roles)) - 1, 0)
     y, size = own_outcomes(outcome, {"score": columns["score"]})
     y, size = columns.get(outcome.observed, y), columns.get(outcome.size, size)
-    return outcome.validity.are_valid(columns["score"], y, size) and not any(
-        label is None or (crossings and label.count(MARK) != crossings)
-        for label in columns.get("group", ())
-    )
+    if not (
+        len(y)
+        and outcome.validity.are_valid(columns["score"], y, size)
+        and not any(
+            label is None or (crossings and label.count(MARK) != crossings)
+            for label in columns.get("group", ())
+        )
+    ):
+        scan(items, progress=False)  # which says all that is wrong
+        raise ItemsError("some items are not valid, but were when they were read again: try again")
 
 
 def check_groups(fit: Fit, stats: Statistics) -> None:

@@ -18,6 +18,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from .._lib.arguments import PROBABILITY, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
@@ -25,11 +27,11 @@ from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import ordered_map
 from ..data import sources
 from ..data.items import NO_SCORE, Items, check_items
-from ..data.validation import check_types, scan
+from ..data.validation import check_types
 from ..inference.results import Fit
 from ..prior_table import quantile_name
 from .curves import P_ZERO, Extrapolation
-from .item_columns import Scorer, are_valid, columns_of, posterior_roles
+from .item_columns import Scorer, columns_of, posterior_roles, refuse_invalid
 from .predictive import posterior_of
 from .prior_build import fit_digest
 
@@ -80,8 +82,9 @@ def item_posteriors(
     -------
     table or pathlib.Path
         The user's columns and ``theta_mean``, ``theta_sd``, ``theta_var``, quantiles by percent
-        (``theta_q05``), and with ``zero=True`` ``p_zero`` = P(theta = 0 | t, y). A pandas, Polars,
-        Arrow or Ibis table comes back as its kind, others as an Arrow table; with `out`, the path.
+        (``theta_q05``), and with ``zero=True`` ``p_zero`` = P(theta = 0 | t, y). A pandas or Polars
+        table (or one of a subclass, such as a GeoDataFrame) comes back as its class, an Ibis table
+        as one, and others as an Arrow table; with `out`, the path.
 
     Raises
     ------
@@ -138,7 +141,7 @@ def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     return probs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Scoring:
     """The scoring of a table of items, or of several, batch by batch."""
 
@@ -210,8 +213,7 @@ class _Scoring:
 
         def scored(batch: Any) -> Any:
             columns = columns_of(batch, self.items.roles)
-            if not are_valid(columns, self.items):
-                self._refuse()
+            refuse_invalid(columns, self.items)
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:
                 self.far.count(columns["score"])
@@ -229,12 +231,7 @@ class _Scoring:
                 raise CancelledError
             yield batch
         if empty:
-            self._refuse()
-
-    def _refuse(self) -> None:
-        """Raise the full error about the items."""
-        scan(self.items, progress=False)
-        raise ItemsError("some items cannot be scored, but were valid when read again: try again")
+            refuse_invalid({"score": np.empty(0)}, self.items)
 
     def _attached(self, scored: Iterator[Any]) -> Any:
         """The user's table, or all else as an Arrow table, with the new columns."""
@@ -246,8 +243,11 @@ class _Scoring:
             return sources.open_table(table) if kind == "ibis" else table
         if kind == "arrow":
             return reduce(lambda t, name: t.append_column(name, table[name]), self.names, source)
-        added = {name: table[name].to_numpy() for name in self.names}
-        return source.assign(**added) if kind == "pandas" else source.hstack(type(source)(added))
+        if kind == "pandas":
+            return source.assign(**{name: table[name].to_numpy() for name in self.names})
+        import polars as pl
+
+        return source.hstack(pl.DataFrame(table.select(self.names)))
 
     def _files(self) -> list[tuple[Any, Path]]:
         """Each source with the file for its posteriors, which must not be a file of items."""

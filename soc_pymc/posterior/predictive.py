@@ -81,12 +81,21 @@ class Posterior:
         return self._by_draw(columns, draws, ends)
 
     def simulate(
-        self, columns: Columns, rng: np.random.Generator, draws: Ints | None = None
+        self,
+        columns: Columns,
+        rng: np.random.Generator,
+        draws: Ints | None = None,
+        drawn_by: Ints | None = None,
     ) -> Floats:
-        """Outcomes of new items of the same score and size, (draws, n)."""
+        """Outcomes of new items of the same score and size, (draws, n).
+
+        Given places among the draws, `drawn_by` (n,), each item has an outcome of one draw, (n,).
+        """
         before, shape = self._before(columns), (self._number(draws), len(columns["score"]))
         uniform = rng.random(shape) if self._weights else np.empty(0)
         curves = self.family.to_curves(*self.theta_given(before, draws, uniform))
+        if drawn_by is not None:
+            curves = tuple(curve[drawn_by, np.arange(shape[1])] for curve in curves)
         return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
 
     def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
@@ -215,6 +224,35 @@ class Posterior:
             below, upto = self.family.cdf_interval(outcome[items], size[items], *curves)
             ends[:, items] = theta.average(below), theta.average(upto)
         return proper(*ends)
+
+    def density_moments(self, columns: Columns) -> Floats:
+        """Log E(p), -log E(1 / p) and Var(log p) of the outcomes' densities p, (3, n), over draws.
+
+        By the prior table, which is close where the densities differ little from draw to draw.
+        """
+        y, size = own_outcomes(self.outcome, columns)
+        out = np.full((3, len(y)), np.nan)
+        if not why_no_table(self.fit):
+            before = self.items(self._before(columns))
+            for part, theta in prior_table.posterior_nodes(table_of(self.fit), before):
+                weight, curves = theta.weight, self.family.to_curves(theta.a, theta.b)
+                if theta.zero is not None:  # the last component
+                    weight = (1.0 - theta.zero) * weight
+                    weight[-1] = theta.zero
+                if "spread" in columns:
+                    curves = self.family.widened(*curves, columns["spread"][part])
+                log_density = self.family.log_density(y[part], size[part], *curves)
+                moments = _moments_over_nodes if self._weights is None else _moments_by_ways
+                out[:, part] = np.where(
+                    theta.flagged, np.nan, moments(log_density, weight, theta.ways)
+                )
+        by_draws, step = np.flatnonzero(np.isnan(out).any(axis=0)), items_at_once(self.fit)
+        for start in range(0, len(by_draws), step):
+            chunk = by_draws[start : start + step]
+            log_density = self.log_density(select(columns, chunk))
+            equal = np.full((len(log_density), 1), 1.0 / len(log_density))
+            out[:, chunk] = _moments_over_nodes(log_density, equal)
+        return out
 
     def _thetas(self, columns: Columns) -> Iterator[tuple[Ints, ThetaMixture]]:
         """Theta of items by the table, part by part; over all draws if flagged, with an outcome."""
@@ -356,6 +394,27 @@ class Posterior:
     def _quantiles(self, rows: Floats, shape: Floats) -> Floats:
         """Inverse of `_shape`."""
         return rows[0] * np.exp(shape) if self.outcome.positive else rows[0] + rows[1] * shape
+
+
+@np.errstate(invalid="ignore", divide="ignore")  # of negative weights
+def _moments_over_nodes(log_density: Floats, weight: Floats, ways: Any = ()) -> Floats:
+    """`Posterior.density_moments` from log densities (nodes, n) with weights."""
+    low, high = log_density.min(axis=0), log_density.max(axis=0)
+    full = high + np.log((weight * np.exp(log_density - high)).sum(axis=0))
+    without = low - np.log((weight * np.exp(low - log_density)).sum(axis=0))
+    mean = (weight * log_density).sum(axis=0)
+    variance = (weight * (log_density - mean) ** 2).sum(axis=0)
+    return np.stack([full, without, variance])
+
+
+def _moments_by_ways(log_density: Floats, weight: Floats, ways: Sequence[Floats]) -> Floats:
+    """`Posterior.density_moments` of components whose weights vary: as if p were lognormal."""
+    high = log_density.max(axis=0)
+    density = np.exp(log_density - high)
+    mean = (weight * density).sum(axis=0)
+    variance = np.log1p(sum(((way * density).sum(axis=0) / mean) ** 2 for way in ways))
+    full = high + np.log(mean)
+    return np.stack([full, full - variance, variance])
 
 
 def proper(below: Floats, upto: Floats) -> _Pair:

@@ -9,14 +9,12 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from functools import partial
-from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
 from .._model.splines import knots_in
 from ..data.items import ONE_SCORE, has_score
@@ -24,26 +22,30 @@ from ..families.family import family_of
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
 from ..families.scales import RANK
-from ..families.special_functions import gauss_rules
 from ..inference.results import Fit
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
-from .curves import SIZE_WIDTH, curve_draws, items_at_once, size_atoms, size_knots
+from .curves import SIZE_WIDTH, curve_draws, size_atoms, size_knots
+from .gauss_rules import gauss_rules
 from .item_columns import Columns, select
 from .weights import SmoothWeights
 
-_CELLS, _SIZES = 32, 14  # least numbers of cells along score and size
+_CELLS, _SIZES = 16, 14  # least numbers of cells along score and size
 # how far cells extend beyond the knots, as a share of the range, and number of cells there
 _BEYOND, _OUTER = 0.5, 4
 _WIDEST = 1.0  # spread of the curves from which a cell's nodes are not accurate
 _LEVELS = ((0.13, 2), (0.3, 3), (np.inf, 5))  # spread of the curves, and nodes a curve up to it
-_X = 0.5 + 0.5 * np.cos(np.pi * (np.arange(5) + 0.5) / 5)  # points of a cell along the score
-_W = 0.5 + 0.5 * np.cos(np.pi * (np.arange(4) + 0.5) / 4)  # and along the size
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
 _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score and size
+# points of a cell, which determine these: of Chebyshev, and of Padua (Caliari, De Marchi and
+# Vianello 2005), moved inside
+_POINTS = (np.cos(np.pi * (np.arange(4) + 0.5) / 4), 0.97 * np.cos(np.pi * np.arange(4) / 3))
+_SIZE_POINTS = 0.97 * np.cos(np.pi * np.arange(5) / 4)
+_PAIRS = ([(i, 0) for i in range(4)], [(i, j) for i in range(4) for j in range(i % 2, 5, 2)])
 # draws of a mixture, with the moments of all, and for means of weights at many sizes
 _DRAWS, _FEWER_DRAWS = 512, 192
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
+_AT_ONCE = 50_000  # numbers in one array of points x draws, which fit in the cache
 
 type Nodes = dict[str, NDArray[Any]]  # columns of nodes, cell by cell, as in a file
 
@@ -54,13 +56,8 @@ def table_of(fit: Fit) -> PriorTable:
     def make() -> PriorTable:
         if refusal := why_no_table(fit):
             raise FitError(refusal)
-        edges, sizes, lock = _edges(fit), _size_edges(fit), threading.Lock()
-
-        def nodes(label: str) -> Nodes:
-            with lock:
-                return fit._once(("nodes", label), partial(_nodes, fit, edges, sizes, label))
-
-        return PriorTable(_meta(fit, edges, sizes), nodes)
+        cells = _Cells(fit)
+        return PriorTable(_meta(fit, cells.edges, cells.sizes), cells.nodes)
 
     return fit._once("prior table", make)
 
@@ -116,26 +113,25 @@ def fit_digest(fit: Fit) -> str:
     return digest.hexdigest()
 
 
-def _divided(edges: Floats, number: int, least: int = 1) -> Floats:
-    """Edges with each interval cut into equal parts, at least `least`, no wider than 1 / number."""
+def _divided(edges: Floats, number: int) -> Floats:
+    """Edges with each interval cut into equal parts, no wider than 1 / number of the range."""
     width = np.diff(edges)
-    parts = np.maximum(np.ceil(number * width / width.sum()), least).astype(int)
+    parts = np.ceil(number * width / width.sum()).astype(int)
     ends = np.append(0, np.cumsum(parts))
     return np.interp(np.arange(ends[-1] + 1), ends, edges) if len(edges) else edges
 
 
 def _edges(fit: Fit) -> Floats:
     """Edges of cells on the score's axis: knots, places between them, and where curves jump."""
-    axis, costly = fit.axis("mean"), fit.prior.gridded and fit.prior.exposure is not None
-    number, least = (_CELLS // 2, 1) if costly else (_CELLS, 2)
+    axis = fit.axis("mean")
     names = ["mean_knot", "variance_knot", *["weight_knot"] * bool(fit.prior.gridded)]
     knots = np.unique(np.concatenate([knots_in(fit.data, name) for name in names]))
     if axis.scale == RANK:
-        return _divided(np.union1d(knots, [0.0, 1.0]), number, least)
+        return _divided(np.union1d(knots, [0.0, 1.0]), _CELLS)
     reach = _BEYOND * (float(np.ptp(knots)) or 1.0)
     low, high = knots[0] - reach, knots[-1] + reach
     outer = np.linspace(low, knots[0], _OUTER + 1), np.linspace(knots[-1], high, _OUTER + 1)
-    edges = np.unique(np.concatenate([*outer, _divided(knots, number, least)]))
+    edges = np.unique(np.concatenate([*outer, _divided(knots, _CELLS)]))
     edges = edges[axis.local.holds(axis.inverse(edges))]  # next to 0 there may be no further score
     if fit.prior.bin_effects:
         jumps = fit.data["constant_data"]["edge"].to_numpy()
@@ -159,85 +155,180 @@ def _size_edges(fit: Fit) -> Floats:
     return np.union1d(edges[~inside], ends)
 
 
-def _nodes(fit: Fit, edges: Floats, sizes: Floats, label: str) -> Nodes:
-    """Columns of the nodes in all cells of a group, those of atoms last."""
-    axis, outcome = fit.axis("mean"), family_of(fit.prior).outcome
-    terms, w = (_PLANE, _W) if len(sizes) else (_LINE, np.zeros(1))
-    v = sizes[:-1, None] + np.diff(sizes)[:, None] * w if len(sizes) else np.zeros((1, 1))
-    inner = axis.inverse(edges[:-1, None] + np.diff(edges)[:, None] * _X)
-    score = np.vstack([inner, np.repeat(np.array(fit.atoms)[:, None], len(_X), axis=1)])
-    degree = np.repeat([3, 0], [len(inner), len(fit.atoms)])
-    if axis.scale != RANK:  # beyond the outermost cells a line goes on
-        degree[[0, len(inner) - 1]] = 1
-    shape = (len(score), len(v), len(_X), len(w))
-    points = {"score": np.broadcast_to(score[:, None, :, None], shape).ravel()}
-    points["group"] = np.full(points["score"].shape, label, dtype=object)
-    points[outcome.size] = np.exp(np.broadcast_to(v[:, None], shape).ravel())
-    cells = (_components if fit.prior.gridded else _rules)(fit, points, len(score) * len(v))
-    values, ways, wide = zip(*cells, strict=True)
-    degrees = np.repeat(degree, len(v)).tolist()
-    coefficients = [_polynomials(*cell, w, terms) for cell in zip(values, degrees, strict=True)]
-    number = [len(values) for values in coefficients]
-    columns = {
-        "node": np.concatenate([np.arange(k, dtype=np.int32) for k in number]),
-        "wide": np.repeat(np.array(wide, dtype=np.int32), number),
-    }
-    names = [f"{name}_{i}{j}" for name in POLYNOMIALS for i, j in terms]
-    by_term = np.concatenate(coefficients).reshape(len(columns["node"]), -1).T
-    columns |= dict(zip(names, by_term.astype(np.float32), strict=True))
-    for k in (1, 2):  # values of both curves, which may be far from 0, keep all digits
-        columns[f"{POLYNOMIALS[k]}_00"] = by_term[k * len(terms)]
-    by_way = np.concatenate(ways).astype(np.float32).T
-    return columns | {f"way_{k}": way for k, way in enumerate(by_way)}
+class _Made(NamedTuple):
+    """Nodes of some cells, equally many each."""
+
+    cells: Ints
+    values: Floats  # (cells, points, 3, nodes): weights and both curves
+    ways: Floats  # (cells, nodes, k): ways in which weights vary, whose products are a covariance
+    wide: Bools  # (cells,): whether the curves are hardly known
 
 
-def _polynomials(
-    nodes: Floats, degree: int, w: Floats, terms: tuple[tuple[int, int], ...]
-) -> Floats:
-    """Coefficients (nodes, 3, terms) of values (points, 3, nodes), of a degree along the score."""
-    x, w = (places.ravel() for places in np.meshgrid(_X, w, indexing="ij"))
-    power, out = np.array(terms), np.zeros((nodes.shape[2], 3, len(terms)))
-    # where curves are lines, weights stay the same
-    for rows, most in ((slice(0, 1), degree if degree > 1 else 0), (slice(1, 3), degree)):
-        used = np.flatnonzero(power[:, 0] <= most)
-        basis = x[:, None] ** power[used, 0] * w[:, None] ** power[used, 1]
-        values = np.linalg.pinv(basis) @ nodes[:, rows].reshape(len(nodes), -1)
-        out[:, rows, used] = values.reshape(len(used), -1, nodes.shape[2]).transpose(2, 1, 0)
-    return out
+class _Group:
+    """Columns of the nodes of a group's cells; one node is NaN in a cell that is not made."""
+
+    def __init__(self, columns: Nodes) -> None:
+        self.cell = np.arange(len(columns["node"]))
+        self.columns = columns
+        self.is_made = np.zeros(len(self.cell), dtype=bool)
+
+    def add(self, parts: list[tuple[Ints, Nodes]]) -> None:
+        """Put nodes of cells in the place of others."""
+        cells, new = zip(*parts, strict=True)
+        added = np.concatenate(cells)
+        self.is_made[added] = True
+        stays = ~np.isin(self.cell, added)
+        cell = np.append(self.cell[stays], added)
+        order = np.argsort(cell, kind="stable")
+        self.cell = cell[order]
+        self.columns = {
+            name: np.concatenate([values[stays], *(part[name] for part in new)])[order]
+            for name, values in self.columns.items()
+        }
 
 
-# nodes of cells, from columns of their points, equally many each: values (points, 3, nodes), ways
-# (nodes, k) in which weights vary, and whether the curves are hardly known
+class _Cells:
+    """Nodes of a fit's cells, made when an item first needs them."""
+
+    def __init__(self, fit: Fit) -> None:
+        self.edges, self.sizes = _edges(fit), _size_edges(fit)
+        self._fit, self._lock, self._groups = fit, threading.Lock(), dict[str, _Group]()
+        axis, by_size = fit.axis("mean"), len(self.sizes) > 0
+        x, w = 0.5 + 0.5 * _POINTS[by_size], 0.5 + 0.5 * _SIZE_POINTS
+        along_score, along_size = np.array(_PAIRS[by_size]).T
+        self._terms = _PLANE if by_size else _LINE
+        self._places = np.array([x[along_score], w[along_size]])
+        inner = axis.inverse(self.edges[:-1, None] + np.diff(self.edges)[:, None] * x)
+        atoms = np.repeat(np.array(fit.atoms)[:, None], len(x), axis=1)
+        low, width = self.sizes[:-1, None], np.diff(self.sizes)[:, None]
+        self._score = np.vstack([inner, atoms])
+        self._size = np.exp(low + width * w) if by_size else np.ones((1, 1))
+        degree = np.repeat([3, 0], [len(inner), len(atoms)])
+        if axis.scale != RANK:  # beyond the outermost cells a line goes on
+            degree[[0, len(inner) - 1]] = 1
+        self._degree = np.repeat(degree, len(self._size))
+        # points of all cells, as indices of these scores and sizes
+        row, column = np.divmod(np.arange(len(self._degree))[:, None], len(self._size))
+        self._row = row * len(x) + along_score
+        self._column = column * self._size.shape[1] + along_size
+
+    def nodes(self, label: str, cells: Ints | None = None) -> Nodes:
+        """Columns of the nodes of a group, in all its cells or at least in some."""
+        number, mixture = len(self._degree), self._fit.prior.gridded
+        asked = np.bincount(np.arange(number) if cells is None else cells, minlength=number)
+        with self._lock:
+            if label not in self._groups:
+                nothing = np.full((number, 1, 3, len(self._terms)), np.nan)
+                ways = np.zeros((number, 1, _MOST_WAYS if mixture else 0))
+                columns = self._columns(nothing, ways, np.zeros(number, dtype=bool))
+                self._groups[label] = _Group(columns)
+            group = self._groups[label]
+            missing = np.flatnonzero((asked > 0) & ~group.is_made)
+            if len(missing):
+                make = self._components if mixture else self._rules
+                group.add([self._fitted(made) for made in make(label, missing)])
+            return group.columns
+
+    def _fitted(self, made: _Made) -> tuple[Ints, Nodes]:
+        """Each node's cell, and columns with polynomials through the values at points."""
+        power, nodes = np.array(self._terms), made.values.shape[3]
+        coefficients = np.zeros((len(made.cells), nodes, 3, len(power)))
+        degrees = self._degree[made.cells]
+        for degree in np.unique(degrees):
+            is_alike = degrees == degree
+            fitted = coefficients[is_alike]
+            # where curves are lines, weights stay the same
+            for rows, most in ((slice(0, 1), degree if degree > 1 else 0), (slice(1, 3), degree)):
+                used = np.flatnonzero(power[:, 0] <= most)
+                x, w = self._places[:, :, None] ** power[used].T[:, None]
+                values = made.values[is_alike, :, rows]
+                flat = np.linalg.pinv(x * w) @ values.reshape(*values.shape[:2], -1)
+                by_term = flat.reshape(len(values), len(used), *values.shape[2:])
+                fitted[:, :, rows, used] = by_term.transpose(0, 3, 2, 1)
+            coefficients[is_alike] = fitted
+        columns = self._columns(coefficients, made.ways, made.wide)
+        return np.repeat(made.cells, nodes), columns
+
+    def _columns(self, coefficients: Floats, ways: Floats, wide: Bools) -> Nodes:
+        """Columns of nodes from coefficients (cells, nodes, 3, terms)."""
+        cells, nodes, _, terms = coefficients.shape
+        names = [f"{name}_{i}{j}" for name in POLYNOMIALS for i, j in self._terms]
+        by_term = coefficients.reshape(cells * nodes, -1).T
+        columns = {
+            "node": np.tile(np.arange(nodes, dtype=np.int32), cells),
+            "wide": np.repeat(wide.astype(np.int32), nodes),
+        }
+        columns |= dict(zip(names, by_term.astype(np.float32), strict=True))
+        for k in (1, 2):  # values of both curves, which may be far from 0, keep all digits
+            columns[f"{POLYNOMIALS[k]}_00"] = by_term[k * terms]
+        by_way = ways.reshape(cells * nodes, -1).astype(np.float32).T
+        return columns | {f"way_{k}": way for k, way in enumerate(by_way)}
+
+    def _rules(self, label: str, cells: Ints) -> Iterator[_Made]:
+        """Gauss rules of the draws' curves."""
+        (location, further_location), (dispersion, further_dispersion) = self._curves(label)
+        draws = location.shape[1]
+        location_sd = _sds_of_sums(location, further_location)
+        dispersion_sd = _sds_of_sums(dispersion, further_dispersion)
+        level = np.add.outer(dispersion.mean(axis=1), further_dispersion.mean(axis=1))
+        unit = family_of(self._fit.prior).unit(level)
+        spread = np.maximum(_MEAN_SPREAD * location_sd / unit, dispersion_sd)
+        by_cell = spread[self._row, self._column].max(axis=1)
+        tops, numbers = zip(*_LEVELS, strict=True)
+        number = np.minimum(np.array(numbers)[np.searchsorted(tops, by_cell)], draws)
+        step = max(1, _AT_ONCE // (draws * self._places.shape[1]))
+        for k in np.unique(number[cells]):
+            alike = cells[number[cells] == k]
+            values = []
+            for part in (alike[i : i + step] for i in range(0, len(alike), step)):
+                row, column = self._row[part].ravel(), self._column[part].ravel()
+                rules = gauss_rules(
+                    location[row] + further_location[column],
+                    dispersion[row] + further_dispersion[column],
+                    k,
+                )
+                values.append(rules.reshape(len(part), -1, *rules.shape[1:]))
+            nodes = np.concatenate(values)
+            ways = np.zeros((len(nodes), nodes.shape[3], 0))
+            yield _Made(alike, nodes, ways, by_cell[alike] > _WIDEST)
+
+    def _curves(self, label: str) -> Iterator[tuple[Floats, Floats]]:
+        """Draws of each curve at all scores, and what sizes add to it, (places, draws)."""
+        score, size = self._score.ravel(), self._size.ravel()
+        label_of_scores, label_of_sizes = (
+            np.full(len(places), label, dtype=object) for places in (score, size)
+        )
+        first_size = np.full(len(score), size[0])
+        by_score = curve_draws(self._fit, score, label_of_scores, first_size)
+        by_size = curve_draws(self._fit, np.full(len(size), score[0]), label_of_sizes, size)
+        for curve, along_size in zip(by_score, by_size, strict=True):
+            further = along_size - along_size[:, :1]
+            yield np.ascontiguousarray(curve.T), np.ascontiguousarray(further.T)
+
+    def _components(self, label: str, cells: Ints) -> Iterator[_Made]:
+        """Components of a mixture, with mean and covariance of their weights over the draws."""
+        fit, weights = self._fit, SmoothWeights(self._fit)
+        score, size = self._score.ravel()[self._row[cells]], self._size.ravel()[self._column[cells]]
+        columns: Columns = {
+            "score": score.ravel(),
+            "group": np.full(score.size, label, dtype=object),
+            family_of(fit.prior).outcome.size: size.ravel(),
+        }
+        curves = np.broadcast_arrays(*family_of(fit.prior).to_curves(*weights.parameters(columns)))
+        number = _DRAWS if fit.prior.exposure is None else _FEWER_DRAWS
+        mean = weights.few(columns, number).mean(axis=0)
+        values = np.stack([mean, *curves], axis=1).reshape(*score.shape, 3, -1)
+        middle = np.abs(self._places - 0.5).sum(axis=0).argmin()
+        inner = weights.few(select(columns, slice(middle, None, score.shape[1])), _DRAWS)
+        ways = np.stack([*map(_ways, inner.transpose(1, 0, 2))])
+        yield _Made(cells, values, ways, np.zeros(len(cells), dtype=bool))
 
 
-def _rules(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:
-    """Gauss rules of the draws' curves."""
-    family, (tops, numbers) = family_of(fit.prior), zip(*_LEVELS, strict=True)
-    points = len(columns["score"]) // cells
-    step = max(1, items_at_once(fit) // points) * points
-    for start in range(0, cells * points, step):
-        part = select(columns, slice(start, start + step))
-        terms = part.get("group"), part.get(family.outcome.size)
-        curves = curve_draws(fit, part["score"], *terms)
-        values = [np.ascontiguousarray(v.T).reshape(-1, points, len(v)) for v in curves]
-        location, dispersion = (curve.std(axis=0) for curve in curves)
-        unit = family.unit(curves[1].mean(axis=0))
-        spread = np.maximum(_MEAN_SPREAD * location / unit, dispersion)
-        spread = spread.reshape(-1, points).max(axis=1)
-        number = np.minimum(np.array(numbers)[np.searchsorted(tops, spread)], len(curves[0]))
-        for a, b, k, sd in zip(*values, number.tolist(), spread, strict=True):
-            yield gauss_rules(a, b, k), np.zeros((k**2, 0)), bool(sd > _WIDEST)
-
-
-def _components(fit: Fit, columns: Columns, cells: int) -> Iterator[tuple[Floats, Floats, bool]]:
-    """Components of a mixture, with mean and covariance of their weights over the draws."""
-    weights, points = SmoothWeights(fit), len(columns["score"]) // cells
-    curves = np.broadcast_arrays(*family_of(fit.prior).to_curves(*weights.parameters(columns)))
-    number = _DRAWS if fit.prior.exposure is None else _FEWER_DRAWS
-    mean = weights.few(columns, number).mean(axis=0)
-    values = np.stack([mean, *curves], axis=1).reshape(cells, points, 3, -1)
-    middle = weights.few(select(columns, slice(points // 2, None, points)), _DRAWS)
-    yield from zip(values, map(_ways, middle.transpose(1, 0, 2)), repeat(False), strict=False)
+def _sds_of_sums(first: Floats, second: Floats) -> Floats:
+    """Sds (n, m) over draws of the sums of two variables, (n, draws) and (m, draws)."""
+    x, y = (draws - draws.mean(axis=1, keepdims=True) for draws in (first, second))
+    squares = np.add.outer((x * x).sum(axis=1), (y * y).sum(axis=1)) + 2.0 * x @ y.T
+    return np.sqrt(np.maximum(squares, 0.0) / x.shape[1])
 
 
 def _ways(weights: Floats) -> Floats:

@@ -214,7 +214,8 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         of E(theta | t), an odds ratio for successes in trials, or a difference for values, with
         verdict ``"warn"`` where the interval excludes no effect. The last row of a column has the
         sd of its levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on
-        the log scale; ``advice`` says how many levels differ, and how many would by chance.
+        the log scale, with dims (draw, group), of several columns group_1, group_2 and so on;
+        ``advice`` says how many levels differ, and how many would by chance.
 
     Raises
     ------
@@ -244,9 +245,9 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     parts, advice, data, levels = [], [], {}, {}
     for place, grouping in enumerate(stats.groupings):
         draws, n = _effects(fit, stats, grouping, place)
-        column, levels[grouping.column] = grouping.column, list(grouping.levels)
-        data[f"effect_of_{column}"] = ("draw", column), draws
-        rows = estimates(f"{effect} of {column}", levels[column], draws, prob, n=n)
+        column, levels[grouping.name] = grouping.column, list(grouping.levels)
+        data[f"effect_of_{column}"] = ("draw", grouping.name), draws
+        rows = estimates(f"{effect} of {column}", grouping.levels, draws, prob, n=n)
         spread = draws.std(axis=1, keepdims=True, ddof=min(1, len(n) - 1))
         sd = estimates(f"sd of {column}", [ALL_LEVELS], spread, prob, n=n.sum())
         for frame in (rows, sd):

@@ -347,7 +347,7 @@ def summary(fit: Fit) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["quantity", "score", "lower", "median", "upper"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SupportPoints:
     """Scores that stand for items: two of every bin (of every group), one after the other."""
 

@@ -3,6 +3,7 @@
 import io
 import sys
 
+import numpy as np
 import pytest
 
 import soc_pymc as soc
@@ -39,9 +40,10 @@ def test_the_argument_precedes_the_setting_and_that_the_variable(screen, monkeyp
         assert is_shown(None) is terminal
     monkeypatch.setenv(VARIABLE, "1")
     assert is_shown(None)
-    soc.progress(False)
-    assert not is_shown(None)
-    assert is_shown(True)
+    for off in (False, np.False_):
+        soc.progress(off)
+        assert is_shown(None) is False
+        assert is_shown(np.True_) is True
     monkeypatch.setenv(VARIABLE, "yes")
     with pytest.raises(soc.SocError, match=VARIABLE):
         is_shown(None)

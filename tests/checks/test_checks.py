@@ -299,6 +299,25 @@ def test_columns_are_cut_by_their_kind():
     assert any("'name' has 30 levels" in said for said in result.advice)
 
 
+def test_names_that_read_alike_are_slices_of_their_own():
+    """Each level of each column is tested on its items; so is a label "missing" beside none."""
+    n = 600
+    frame = simulate(n, 5)
+    frame["x"] = np.repeat(["y = c", "z"], [200, 400])
+    frame["x = y"] = np.repeat(["c", "d", "e"], [150, 350, 100])
+    frame["kind"] = np.repeat(np.array(["missing", "a", None]), [100, 180, 320])
+    by = ["x", "x = y", "kind"]
+    result = check_items(hand_made_fit(), frame, by=by)
+    table = result.table[result.table["what"] == "PIT"].set_index("where")
+    expected = {"x = y = c": 200, "x = z": 400}
+    expected |= {"column 'x = y' = c": 150, "column 'x = y' = d": 350, "column 'x = y' = e": 100}
+    expected |= {"kind = 'missing'": 100, "kind = a": 180, "kind = missing": 320}
+    assert table.loc[table.index.str.contains(" = "), "n"].to_dict() == expected
+    together = result.table.loc[result.table["what"] == pit.TOGETHER, "where"]
+    assert {"x = any of 2", "column 'x = y' = any of 3", "kind = any of 3"} <= set(together)
+    assert [len(soc.plots.plot_pit(result, by=name)) for name in by] == [2, 3, 3]
+
+
 def with_pit(frame, distance, sides=(1, 1, 1, 1, 1)):
     """Returns the check of values whose PIT strays by a known distance by fifth of the noise sd.
 
@@ -375,6 +394,24 @@ def test_few_items_are_checked(n):
     result = check_items(hand_made_fit(), simulate(n, 0), subset=n)
     assert "all items" in set(result.table["where"])
     assert result.data["log_likelihood"].sizes["item"] == n
+
+
+def test_draws_for_arviz_are_made_when_they_are_read(monkeypatch):
+    """And once: outcomes that are read twice are the same."""
+    fit, frame = hand_made_fit(), simulate(300, 5)
+    data = check_items(fit, frame, subset=50).data
+    item = data["observed_data"]["item"].to_numpy()
+    columns = {name: values[item] for name, values in columns_of(frame).items()}
+    expected = posterior_of(fit).log_density(columns)
+    made = np.concatenate(
+        data["log_likelihood"]["count"].transpose("chain", "draw", ...).to_numpy()
+    )
+    np.testing.assert_allclose(made, expected)
+    outcomes = data["posterior_predictive"]["count"]
+    assert outcomes.dtype == np.int64
+    np.testing.assert_array_equal(outcomes.isel(item=3), outcomes[..., 3])
+    monkeypatch.setattr(type(posterior_of(fit)), "simulate", None)
+    np.testing.assert_array_equal(data["posterior_predictive"]["count"], outcomes)
 
 
 def test_inference_that_failed_comes_first():
@@ -464,7 +501,7 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
     for own in outcomes:
         items = Observations(columns | {truth.outcome.observed: own}, ones, {}, {})
         ends = pit.cdf_ends(posterior_of(fit), items.columns)
-        masks = {"": ones > 0}
+        masks = {pit.Slice(pit.ALL): ones > 0}
         pits, _ = pit.pit_tests(fit, items, masks, ends, rng)
         independent = pit.with_p_values(pit.slice_pits(ends, ones, masks, rng))
         p_values.append([float(test["p_value"][0]) for test in (pits, independent)])

@@ -231,6 +231,21 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     assert "simplest within 2 dse" in repr(again)
 
 
+ONE_SIZE = {
+    "gamma": {"exposure": [0, 50, 50, 50] * 75, "count": [0, 1, 2, 4] * 75},
+    "normal": {"noise_sd": 0.5},
+    "beta": {"trials": [0, 4, 4, 4] * 75, "successes": [0, 1, 2, 3] * 75},
+}
+
+
+@pytest.mark.parametrize("name", thinned(ONE_SIZE, ["gamma"]))
+def test_the_term_is_not_tried_where_sizes_of_informative_items_are_equal(name):
+    frame = FAMILIES[name].frame().head(300).assign(**ONE_SIZE[name])
+    fit = soc.fit(case_statistics(name, frame, 10, joint=True), "auto", FAST, **QUIET)
+    assert fit.selection["prior"][0] == f"soc.{fit.prior.family}()"
+    assert not fit.selection["prior"].str.contains("exposure").any()
+
+
 def decayed_statistics():
     """Returns statistics of two days, of which the first counts half."""
     frame = count_frame(300).assign(day=["2026-01-01", "2026-01-02"] * 150)

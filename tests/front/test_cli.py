@@ -1,5 +1,7 @@
 """The command line: each command does what its function does; errors are one line, status 2."""
 
+import argparse
+import functools
 import warnings
 
 import numpy as np
@@ -7,9 +9,10 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from soc_pymc.front import demo
 from soc_pymc.front.arguments import prior_of
 from soc_pymc.front.cli import main
-from soc_pymc.front.commands import make_parser
+from soc_pymc.front.commands import COMMANDS, make_parser
 
 
 def run(*words):
@@ -195,6 +198,54 @@ def test_each_option_is_a_field_of_the_prior(words, prior):
     assert prior_of(chosen, "poisson", grouped=True, default=default) == prior
 
 
+class Recorded(argparse.Namespace):
+    """Options that remember which of them were read."""
+
+    def __getattribute__(self, name):
+        super().__getattribute__("__dict__").setdefault("read", set()).add(name)
+        return super().__getattribute__(name)
+
+
+WORDS = {  # of each command, with the fewest options
+    "run": "items.parquet --score score --count count --exposure exposure --out new.parquet",
+    "summarize": "items.parquet --score score --count count --exposure exposure --out new.nc",
+    "fit": "joint.nc --out new.nc",
+    "curves": "gamma_fit.nc --out new.csv",
+    "posteriors": "gamma_fit.nc items.parquet --out new.parquet",
+    "export-prior": "gamma_fit.nc --out new.json",
+    "sql": "gamma_fit.nc --table ads",
+    "check": "gamma_fit.nc items.parquet",
+    "report": "gamma_fit.nc items.parquet --out new.html",
+    "compare": "joint.nc a=gamma_fit.nc b=gamma_fit.nc",
+    "drift": "joint.nc --out new.csv",
+    "demo": "--out new",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_reads_every_option_that_it_takes(command, example, files, monkeypatch, tmp_path):
+    """The functions that it calls are replaced by their results; all show progress but a few."""
+    gamma, table = example("gamma"), pd.DataFrame({"value": [1.0]})
+    result = soc.quantities.score_at(gamma.fit, 0.05)
+    results = {"summarize": gamma.statistics, "fit": gamma.fit, "check": result, "compare": table}
+    results |= {"item_posteriors": table, "report": "", "drift": result, "posterior_sql": ""}
+    for name, value in results.items():
+        replaced = functools.partial(lambda *_, value, **options: value, value=value)
+        replaced = functools.update_wrapper(replaced, getattr(soc, name))
+        monkeypatch.setattr(soc, name, replaced)
+    monkeypatch.setattr(demo, "run", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    for path in files.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    chosen = make_parser().parse_args([command, *WORDS[command].split()], Recorded())
+    options = {name for name in vars(chosen) if name not in ("run", "listing", "refuse", "read")}
+    chosen.read.clear()
+    COMMANDS[command][0](chosen)
+    if command in ("curves", "export-prior", "sql"):  # too quick to show any
+        options.remove("progress")
+    assert options - chosen.read == set()
+
+
 ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
 
 
@@ -226,6 +277,10 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
         (["curves", "gamma_fit.nc", "--group", "A", "--out", "new.csv"], "no groups"),
         (["curves", "gamma_fit.nc", "--exposure", "2", "--out", "new.csv"], "exposure"),
         (["check", "gamma_fit.nc", "values.nc", "--by", "a"], "no columns"),
+        (["check", "gamma_fit.nc", "values.nc", "--cluster", "a"], "--cluster: statistics"),
+        (["check", "gamma_fit.nc", "joint.nc", "--no-score"], "--no-score: statistics"),
+        (["report", "gamma_fit.nc", "items.parquet", "--no-score", "--score", "a"],
+         "leave out --score"),
         (["run", "items.parquet", *ROLES[:-1], "none", "--out", "p.parquet"], "'none' is missing"),
         (["run", "plain.nc", "items.parquet", *ROLES, "--out", "p.parquet"], "plain.nc"),
     ],
@@ -248,6 +303,7 @@ def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
         ("", "--help"),
         ("frobnicate", "choose from"),
         ("fit s.nc --out f.nc --colour", "--colour; soc-pymc fit --help"),
+        ("sql f.nc --table ads --no-score", "--no-score; soc-pymc sql --help"),
     ],
 )
 def test_unknown_words_are_one_line_after_the_usage(words, text, capsys):

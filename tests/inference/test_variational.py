@@ -10,8 +10,8 @@ import xarray as xr
 import soc_pymc as soc
 from soc_pymc._model import mode
 from soc_pymc._model.problem import build
-from soc_pymc.inference.density import make_space, systematic
-from soc_pymc.inference.level_density import densities_of
+from soc_pymc.inference.density import systematic
+from soc_pymc.inference.level_density import LevelDensity
 from soc_pymc.inference.sampling import _sampling_verdict
 from soc_pymc.inference.variational import chosen, importance
 from tests.studies import agreement
@@ -148,13 +148,13 @@ def test_slopes_with_levels_integrated_out_are_those_of_values():
     items = soc.PoissonItems(frame, score="t", count="y", exposure="n", group="group")
     spline = soc.Spline(knots=4)
     built = build(soc.summarize(items, bins=10), soc.Gamma(mean=spline, variance=spline))
-    space = make_space(built.model)
-    densities = densities_of(built, space, np.random.default_rng(1), 100)
-    for point in rng.normal(space.start, 0.5, (2, space.dim)):
+    densities = LevelDensity(built, np.random.default_rng(1)).densities()
+    start = built.space.start
+    for point in rng.normal(start, 0.5, (2, len(start))):
         slope = densities.bound(point[None])[1][0]
-        steps = 1e-4 * np.eye(space.dim)
+        steps = 1e-4 * np.eye(len(start))
         ahead, behind = densities.bound(point + steps)[0], densities.bound(point - steps)[0]
         np.testing.assert_allclose(slope, (ahead - behind) / 2e-4, atol=1e-3)
-        estimates = densities.weights(np.repeat(point[None], 200, axis=0))[0]
+        estimates = densities.weights(np.repeat(point[None], 200, axis=0))
         integral = np.logaddexp.reduce(estimates) - np.log(len(estimates))
         assert densities.bound(point[None])[0][0] == pytest.approx(integral, abs=0.5)

@@ -125,10 +125,15 @@ def test_other_fits(case, example):
 
 
 def test_a_single_bin(example):
+    """Its curves are flat, and drawn over all its scores."""
     stats = soc.summarize(example("gamma").items, edges=[], progress=False)
     fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
     for name in ("plot_curves", "plot_prior"):
         draw(name, fit)
+    curve = plots.plot_curves(fit)[0].lines[0]
+    score = example("gamma").frame["score"]
+    np.testing.assert_allclose(curve.get_xdata()[[0, -1]], [score.min(), score.max()])
+    assert np.ptp(curve.get_ydata()) == 0.0
 
 
 def test_a_score_that_is_too_high_is_seen():

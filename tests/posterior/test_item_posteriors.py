@@ -7,6 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import xarray as xr
+from ibis.expr.types.relations import CachedTable
 from scipy import stats
 
 import soc_pymc as soc
@@ -204,3 +205,53 @@ def test_every_kind_of_table(example, backend, tmp_path):
     assert list(table.columns) == list(expected.columns)
     assert list(table["kind"]) == list(frame["kind"])
     np.testing.assert_allclose(table[ref.COLUMNS], expected[ref.COLUMNS], rtol=1e-9)
+
+
+class Places(pd.DataFrame):
+    """Items at places, which no engine can read."""
+
+    _metadata = ("crs",)
+
+    @property
+    def _constructor(self):
+        return Places
+
+
+class PolarsPlaces(pl.DataFrame):
+    def __init__(self, data=None, *, crs=None):
+        super().__init__(data)
+
+
+def places(frame):
+    """Returns a table of a subclass with an attribute, an index and a column of objects."""
+    table = Places(frame.assign(place=[object() for _ in range(len(frame))]))
+    table.crs = "EPSG:4326"
+    return table.set_axis(frame["kind"] + "!")
+
+
+SUBCLASSES = {
+    "pandas": places,
+    "polars": lambda frame: PolarsPlaces(pl.from_pandas(frame)),
+    "ibis": lambda frame: CachedTable(source_of("duckdb", pa.table(frame), "").op()),
+}
+
+
+@pytest.mark.parametrize("kind", SUBCLASSES)
+def test_a_table_of_a_subclass_stays_one(example, kind):
+    """With its other columns, its index and its attributes; a cached table stays in its engine."""
+    frame = ref.some_rows(example("five_steps"), 60)[["kind", "score", "count", "exposure"]]
+    expected = ref.score_items(example("five_steps"), frame)
+    source = SUBCLASSES[kind](frame)
+    found = ref.score_items(example("five_steps"), source)
+    assert isinstance(found, ibis.Table if kind == "ibis" else type(source))
+    assert list(found.columns) == [*source.columns, *expected.columns[4:]]
+    means = found["theta_mean"].to_list()
+    np.testing.assert_allclose(means, expected["theta_mean"], rtol=1e-9)
+    if kind == "pandas":
+        assert found.crs == "EPSG:4326"
+        assert found.index.equals(source.index)
+        assert found["place"].equals(source["place"])
+        above = soc.decisions.probability_above(
+            example("five_steps").fit, example("five_steps").case.items(source), 0.02
+        )
+        assert above.index.equals(source.index)

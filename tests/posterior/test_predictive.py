@@ -40,6 +40,41 @@ def test_outcomes_of_a_single_family(example, name):
     np.testing.assert_allclose(ends, expected, atol=1e-8)
 
 
+@pytest.mark.parametrize("name", thinned(CASES, ["normal", "zeros"]))
+def test_moments_of_densities_over_the_draws(example, name):
+    """Where log p varies by less than .01: logarithms of E(p) and E(1/p) to 5e-3, variances to .3.
+
+    Of a mixture only the mean and the covariance of its weights are known.
+    """
+    frame, fit = ref.some_rows(example(name), 100), example(name).fit
+    columns, posterior = ref.columns_of(name, frame), posterior_of(fit)
+    log_density = posterior.log_density(columns)
+    density = np.exp(log_density)
+    full, without, variance = posterior.density_moments(columns)
+    alike = log_density.var(axis=0) < 0.01
+    assert alike.mean() > 0.5
+    np.testing.assert_allclose(full[alike], np.log(density.mean(axis=0))[alike], atol=5e-3)
+    expected = -np.log((1 / density).mean(axis=0))
+    np.testing.assert_allclose(without[alike], expected[alike], atol=5e-3)
+    total = log_density.var(axis=0)[alike].sum()
+    assert variance[alike].sum() == pytest.approx(total, rel=0.3)
+
+
+def test_outcomes_of_one_draw_for_each_item(example):
+    """Simulated by the draws named, whose means are far apart."""
+    fit, frame = example("normal").fit, ref.some_rows(example("normal"), 1)
+    columns = {k: np.repeat(v, 4000) for k, v in ref.columns_of("normal", frame).items()}
+    draws = np.array([3, 8])
+    drawn_by = np.arange(4000) % 2
+    posterior, rng = posterior_of(fit), np.random.default_rng(0)
+    outcomes = posterior.simulate(columns, rng, draws, drawn_by)
+    both = posterior.simulate(columns, rng, draws)
+    assert outcomes.shape == (4000,)
+    for place in (0, 1):
+        means = outcomes[drawn_by == place].mean(), both[place].mean()
+        assert means[0] == pytest.approx(means[1], abs=5 * both[place].std() / np.sqrt(1300))
+
+
 @pytest.mark.parametrize("name", ref.CLOSED_FORM)
 def test_further_outcomes_of_a_single_family(example, name):
     """The distribution of a further outcome given the item's own, over all draws: to 1e-4.

@@ -4,10 +4,13 @@ Each case names what the error must mention: the column or argument, the number 
 offending value, and a few words of the remedy.
 """
 
+import dataclasses
 import datetime
+import inspect
 import io
 import types
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,8 +18,10 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
+from soc_pymc.families.priors import PRIORS
 from tests.examples import QUIET
 from tests.tables import COLUMNS, KINDS, ROLES, source_of
+from tests.whole.test_public_names import PUBLIC, value_of
 
 NAN, INF = float("nan"), float("inf")
 FIX, CONVERT = "fix or drop", "convert it first"
@@ -215,9 +220,12 @@ def given(example):
     """Items, statistics and fits that calls are made with."""
     gamma, normal = example("gamma"), example("normal")
     grouped = example("groups").statistics
+    labels = {"y": [0, 1, 0, 0], "N": [1, 1, 1, 0]}
     return types.SimpleNamespace(
         items=gamma.items, stats=gamma.statistics, fit=gamma.fit, frame=gamma.frame,
         values=normal.items, value_stats=normal.statistics,
+        labels=summarize("successes", labels, joint=True, **EDGES),
+        labels_without_cells=summarize("successes", labels, joint=False, **EDGES),
         grouped_stats=grouped, grouped_fit=example("groups").fit,
     )  # fmt: skip
 
@@ -252,6 +260,12 @@ CALLS = [
     (lambda g: soc.Spline(scale="square"), FIT, "'log', 'logit', 'linear'"),
     (lambda g: soc.Spline(level=(NAN, 1)), FIT, "finite number"),
     (lambda g: soc.Gamma(mean="log"), FIT, "soc.Spline(...)"),
+    (lambda g: soc.fit(g.labels, soc.Beta(exposure=soc.Spline()), **QUIET), FIT,
+     "=Spline()) needs items of two trials or more"),
+    (lambda g: soc.model(g.labels, soc.Beta(zero=True)), FIT,
+     "soc.Beta(zero=True) needs items of two trials or more"),
+    (lambda g: soc.prior_predictive(soc.BetaMixture(), g.labels_without_cells), FIT,
+     "soc.BetaMixture() needs items of two trials or more"),
     (lambda g: soc.calibration_curves("fit.nc"), FIT, "soc.load_fit"),
     (lambda g: soc.calibration_curves(g.fit, [NAN]), FIT, "finite numbers"),
     (lambda g: soc.calibration_curves(g.fit, [-1.0]), FIT, "scale"),
@@ -282,6 +296,40 @@ def test_bad_arguments(call, error, mentioned, given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused(lambda: call(given), error, mentioned)
     assert not list(tmp_path.iterdir())  # nothing half-written
+
+
+SWITCHES = {
+    ("soc.bands", "simultaneous"): lambda g: (soc.calibration_curves(g.fit),),
+    ("soc.plots.plot_curves", "simultaneous"): lambda g: (g.fit,),
+    ("soc.decisions.total", "mean"): lambda g: (g.fit, g.items),
+    ("soc.summarize", "joint"): lambda g: (g.items,),
+}
+SWITCHES |= {
+    (f"soc.{kind.__name__}", field.name): lambda _: ()
+    for kind in PRIORS
+    for field in dataclasses.fields(kind)
+    if field.type is bool
+}
+
+
+@pytest.mark.parametrize(("path", "name"), SWITCHES)
+def test_switches_are_booleans_of_python_or_numpy(path, name, given):
+    call = partial(value_of(path), *SWITCHES[path, name](given))
+    for value in (True, False):
+        assert repr(call(**{name: np.bool_(value)})) == repr(call(**{name: value}))
+    for value in (0.5, "yes", None):
+        with pytest.raises(soc.SocError, match=rf"^{name}={value!r} must be"):
+            call(**{name: value})
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+def test_every_switch_is_tested(path):
+    """Except ``progress=``, which has tests of its own, and what `soc.fit` says of itself."""
+    value = value_of(path)
+    if callable(value) and not (isinstance(value, type) and issubclass(value, Exception)):
+        for name, parameter in inspect.signature(value).parameters.items():
+            if "bool" in str(parameter.annotation) and "progress" not in f"{path} {name}":
+                assert (path, name) in SWITCHES or value is soc.Status
 
 
 ODD_NAMES = ['a"b', "a'b", "t; DROP TABLE items; --", "señal スコア", "a\nb", "a.b[0]{c}", "select"]

@@ -1,18 +1,24 @@
 """The public surface: every name is there, documented, typed, and light to import."""
 
+import copy
+import dataclasses
 import importlib
 import inspect
 import pickle
 import pkgutil
+import re
 import subprocess
 import sys
 import types
 from pathlib import Path
 
 import cloudpickle
+import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from soc_pymc.checks._drift import Drift
+from soc_pymc.posterior.curves import with_posterior
 
 ROOT = Path(__file__).parents[2]
 MODULES = [name for name in soc.__all__ if isinstance(getattr(soc, name), types.ModuleType)]
@@ -27,12 +33,17 @@ def value_of(path):
     return value
 
 
+def modules():
+    """Returns every module of the package, imported."""
+    names = [module.name for module in pkgutil.walk_packages(soc.__path__, "soc_pymc.")]
+    return [importlib.import_module(name) for name in names]
+
+
 def test_names_survive_the_import_of_every_module():
     """A submodule with a function's name would replace the function when it is imported."""
     before = {path: value_of(path) for path in PUBLIC}
     assert type(soc) is types.ModuleType
-    for module in pkgutil.walk_packages(soc.__path__, "soc_pymc."):
-        importlib.import_module(module.name)
+    assert modules()
     assert all(value_of(path) is value for path, value in before.items())
     with pytest.raises(AttributeError, match="nonsense"):
         _ = soc.nonsense
@@ -47,6 +58,55 @@ def test_every_name_is_documented_with_an_example_and_typed(path):
     signature = inspect.signature(value)
     bare = [p.name for p in signature.parameters.values() if p.annotation is p.empty]
     assert bare == []
+
+
+# results by the name of their class, made from two examples and a folder
+RESULTS = {
+    "Fit": lambda gamma, groups, folder: gamma.fit,
+    "Statistics": lambda gamma, groups, folder: gamma.statistics,
+    "Grouping": lambda gamma, groups, folder: groups.statistics.groupings[0],
+    "PoissonItems": lambda gamma, groups, folder: gamma.items,
+    "Split": lambda gamma, groups, folder: soc.evaluate.split_items(gamma.items),
+    "CheckResult": lambda gamma, groups, folder: soc.check(gamma.fit, gamma.items, subset=50),
+    "Result": lambda gamma, groups, folder: soc.quantities.score_at(gamma.fit, 0.05),
+    "Drift": lambda gamma, groups, folder: Drift(pd.DataFrame(), None, fit=gamma.fit),
+    "PriorTable": lambda gamma, groups, folder: soc.prior_table.load(
+        soc.export_prior(gamma.fit, folder / "prior.json")
+    ),
+    "CalibrationDisplay": lambda gamma, groups, folder: (
+        soc.plots.CalibrationDisplay.from_predictions([0, 1, 1, 0], [0.1, 0.2, 0.3, 0.4])
+    ),
+    "SecondOrderCalibrator": lambda gamma, groups, folder: soc.SecondOrderCalibrator(),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_is_equal_to_itself_alone(name, example, tmp_path):
+    """Arrays and trees of draws are not compared, and a result is a key of a dictionary."""
+    result = RESULTS[name](example("gamma"), example("groups"), tmp_path)
+    assert type(result).__name__ == name
+    others = [copy.copy(result)]
+    if name == "Fit":
+        posterior = 1.1 * result.data["posterior"].to_dataset()
+        others.append(with_posterior(result, posterior))
+    assert all(other != result for other in others)
+    assert result == result
+    assert {result: "first", **dict.fromkeys(others, "other")}[result] == "first"
+
+
+def test_records_that_are_compared_have_plain_fields():
+    """Comparing arrays field by field is ambiguous, and their records have no hash."""
+    held = re.compile("^(?!.*Callable).*(ndarray|xarray|pandas|Mapping|Sequence|dict|list)")
+    records = {c for m in modules() for c in vars(m).values() if dataclasses.is_dataclass(c)}
+    compared = [c for c in records if isinstance(c, type) and c.__dataclass_params__.eq]
+    assert soc.Status in compared
+    wrong = [
+        f"{record.__name__}.{field.name}"
+        for record in compared
+        for field in dataclasses.fields(record)
+        if held.match(str(field.type))
+    ]
+    assert wrong == []
 
 
 WORKERS = """

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -92,6 +93,52 @@ def test_no_verb_reads_columns_without_a_role(kind, small_fit, small_frame):
     soc.evaluate.leakage(items, fresh=items)
     pairs = {"one": (small_fit, items), "other": (small_fit, items)}
     soc.quantities.compare_scores(pairs, **QUIET)
+
+
+def renamed_answers(groups, names):
+    """Returns numbers of many verbs for items whose columns have these names.
+
+    They are those of score, count, exposure, group, id, and labels to slice on.
+    """
+    score, count, exposure, group, number, label = names
+    frame = groups.frame.assign(number=np.arange(len(groups.frame)))
+    frame["label"] = np.array(["l", "m", "n"])[frame["number"] % 3]
+    frame = frame[["score", "count", "exposure", "kind", "number", "label"]].set_axis(names, axis=1)
+    columns = {"score": score, "count": count, "exposure": exposure, "group": group}
+    items = soc.PoissonItems(frame, **columns, id=number)
+    stats = soc.summarize(items, bins=15, **QUIET)
+    fit = replace(groups.fit, data=groups.fit.data.copy())
+    fit.data.attrs["roles"] = stats.data.attrs["roles"]
+    effects = soc.quantities.group_effects(fit, stats)
+    total = soc.decisions.total(fit, items, by=label, weights=exposure, **QUIET)
+    theta = soc.decisions.thompson_draws(fit, items, 2, **QUIET)
+    return {
+        "statistics": stats.table("part")["n"],
+        "posteriors": soc.item_posteriors(fit, items, **QUIET)["theta_mean"],
+        "effects": effects.table["value"],
+        "draws": effects.data[f"effect_of_{group}"].to_numpy(),
+        "check": soc.check(fit, items, by=label, subset=50, **QUIET).table["value"],
+        "total": total,
+        "theta": theta.sel(item=7),
+        "above": soc.decisions.probability_above(fit, items, 0.05, **QUIET),
+        "shrinkage": soc.quantities.shrinkage(fit, items, bins=3, **QUIET).table["value"],
+    }
+
+
+NAMES = {
+    "dims": "chain mean_knot bound draw item bin",
+    "roles": "count exposure score level group_1 group",
+    "tables": "value n p slice rows_of_id where",
+}
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_columns_may_have_names_that_results_have(names, example):
+    """Names of dims, of roles and of a table's columns change no number."""
+    groups = example("groups")
+    expected = renamed_answers(groups, ["t", "clicks", "views", "kind", "key", "site"])
+    for verb, values in renamed_answers(groups, names.split()).items():
+        np.testing.assert_array_equal(values, expected[verb], err_msg=verb)
 
 
 def test_a_new_column_must_not_be_there(small_fit, small_frame):

@@ -1,42 +1,37 @@
-"""Parameters and outcomes as PyMC variables, in coordinates close to a standard normal.
+"""A problem's model in PyMC: to inspect, extend, and sample by NUTS.
 
-Parameters have plain priors. The coordinates are PyMC transforms, which do not change the model: of
-a variable's inputs, only those of its prior affect its density, and the last two before its random
-generator its coordinates. On the plain coordinates variational inference fails silently, because
-the width of the coefficients depends on the smoothing scale.
+Parameters have plain priors. Their coordinates (`coordinates`) are PyMC transforms, which do not
+change the model: of a variable's inputs, only those of its prior affect its density, and the last
+two before its random generator its coordinates.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.distributions.custom import CustomDistRV
 from pymc.logprob.transforms import Transform
 from pytensor.gradient import grad_undefined
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.utils import safe_signature
-from scipy import optimize, special
 
 from .._lib.arrays import Floats
+from .._lib.errors import FitError
 from ..families.family import FAMILIES
-from ..families.mixture_rows import MixtureCells
+from ..families.mixture_rows import BEYOND, WITHIN_BOUNDS, MixtureCells
 from ..families.row_sums import RowSums
-from .laplace import ROOT2, BlockLaplace, Laplace, half_normal_scale, scale_log_density
-from .levels import Levels
-from .terms import Block, Curve, Design, Output
+from .coordinates import Coefficients, PenalisedCoefficients
+from .laplace import ROOT2, half_normal_scale
 
-_POSITIONS = np.linspace(-8.0, 8.0, 3201)
+if TYPE_CHECKING:
+    from .problem import Problem
+
 _MEDIAN = 0.4769362762044699  # erf(_MEDIAN) = 1/2
-_BEYOND = 2.0  # sd of a mixture's curves beyond what its components can represent
 
 
 class ScaleTransform(Transform):
@@ -105,27 +100,6 @@ class AffineTransform(Transform):
         return pt.log(root if root.ndim == 1 else pt.diagonal(root)).sum()
 
 
-def density_shape(q: Floats, log_density: Floats) -> Floats:
-    """Constants of `ScaleTransform` that make v normal under a log density of q at equal steps."""
-    mass = np.cumsum(np.exp(log_density - log_density.max()))
-    share = (mass - 0.5 * np.diff(mass, prepend=0.0)) / mass[-1]
-    v = np.linspace(-4.0, 4.0, 33)  # tails matter for importance weights
-    target = np.interp(special.ndtr(v), share, q)
-    weight = np.exp(-(v**2) / 16.0)
-
-    def residual(x: Floats) -> Floats:
-        a, log_b, e, log_d = x
-        fitted = a + np.exp(log_b) * np.sinh(np.exp(log_d) * (np.arcsinh(v) + e))
-        return np.asarray(weight * (fitted - target))
-
-    start = np.array([target[16], np.log((target[24] - target[8]) / 4.0), 0.0, 0.0])
-    width = np.array([8.0, 3.0, 1.5, 0.5])  # limits the tails
-    a, log_b, e, log_d = optimize.least_squares(
-        residual, start, bounds=(start - width, start + width)
-    ).x
-    return np.array([a, np.exp(log_b), e, np.exp(log_d)])
-
-
 # --- variables -----------------------------------------------------------------------------------
 
 
@@ -156,94 +130,60 @@ def _variable(name: str, law: Any, transform: Transform, *inputs: Any, dims: Any
     )
 
 
-def add_scale(name: str, prior_scale: float, precision: Floats, pull: Floats) -> Any:
-    """A scale tau ~ half-normal(prior_scale) of coefficients with this data precision and pull."""
-    log_density = scale_log_density(_POSITIONS, prior_scale, precision, pull)
-    scale = pm.Data(f"{name}_prior_scale", np.asarray(prior_scale))
-    shape = pm.Data(f"{name}_shape", density_shape(_POSITIONS, log_density))
+def _data(part: Coefficients) -> dict[str, Any]:
+    """All constants of a part as data of the model, so that compiled code can be reused."""
+    known = part.design.dim
+    return {
+        name: pm.Data(name, value, dims=dims if dims == (known,) else None)
+        for name, (dims, value) in part.constants.items()
+    }
+
+
+def _scale(name: str, data: Mapping[str, Any]) -> Any:
+    """A scale tau ~ half-normal."""
+    scale, shape = data[f"{name}_prior_scale"], data[f"{name}_shape"]
     return _variable(name, pm.HalfNormal, ScaleTransform(), scale, scale, shape)
 
 
-# --- coefficients ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """Coefficients of one design as variables, with their outputs."""
-
-    design: Design
-    laplace: Laplace
-    outputs: Sequence[Output]
-
-    @property
-    def names(self) -> list[str]:
-        """Variables of the coefficients, in the order of the design."""
-        return [*(block.name for block in self.design.blocks), self.design.name]
-
-
-def add_coefficients(part: Coefficients, widths: Any = None) -> Any:
+def _coefficients(part: Coefficients) -> Any:
     """Add variables of coefficients and their outputs; returns their values at the rows."""
+    data = _data(part)
     variables: list[Any] = []
-    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
-        variables.append(_block(block, laplace, variables))
+    for scale, term, block in zip(part.scales, part.terms, part.design.blocks, strict=True):
+        tau = _scale(scale.name, data)
+        variables.append(_term(term, block.dim, tau, variables, data))
     before = pt.concatenate(variables) if variables else pt.zeros((0,))
-    values = pt.concatenate([before, _line(part, before, widths)])
-    # a rotation of independent, equal normals does not change the prior
-    turn = part.laplace.turn
+    values = pt.concatenate([before, _line(part, before, data)])
     for output in part.outputs:
-        matrix = pm.Data(f"to_{output.name}", output.matrix @ turn)
+        matrix = pm.Data(f"to_{output.name}", output.matrix @ part.laplace.turn)
         at_points = pt.dot(matrix, values).reshape(output.shape)
         pm.Deterministic(output.name, at_points, dims=output.dims)
-    return pt.dot(pm.Data(f"{part.design.name}_at_rows", part.design.whole @ turn), values)
+    return pt.dot(pm.Data(f"{part.design.name}_at_rows", part.at_rows), values)
 
 
-def _block(block: Block, laplace: BlockLaplace, before: Sequence[Any]) -> Any:
-    """Rotated coefficients z ~ N(0, tau) of a term, with their scale tau ``{name}_sd``."""
-    # given tau, z = pull s^2 + s w, s^2 = tau^2 / (1 + precision tau^2)
-    name = block.name
-    tau = add_scale(f"{name}_sd", block.scale, laplace.precision, laplace.mode_pull)
-    pull = pm.Data(f"{name}_pull", laplace.pull)
+def _term(
+    term: PenalisedCoefficients,
+    dim: str,
+    tau: Any,
+    before: Sequence[Any],
+    data: Mapping[str, Any],
+) -> Any:
+    """Rotated coefficients of a term, as in `PenalisedCoefficients.at`."""
+    pull, precision = data[f"{term.name}_pull"], data[f"{term.name}_precision"]
     if before:
-        coupling = pm.Data(f"{name}_coupling", laplace.coupling)
-        pull = pull - pt.dot(coupling, pt.concatenate(before))
-    precision = pm.Data(f"{name}_precision", laplace.precision)
-    # log tau is finite where 1/tau^2 overflows
+        pull = pull - pt.dot(data[f"{term.name}_coupling"], pt.concatenate(before))
     log_sd = pt.log(tau) - 0.5 * pt.log1p(precision * tau**2)
     inputs = 0.0, tau, pull * pt.exp(2.0 * log_sd), pt.exp(log_sd)
-    return _variable(name, pm.Normal, AffineTransform(), *inputs, dims=block.dim)
+    return _variable(term.name, pm.Normal, AffineTransform(), *inputs, dims=dim)
 
 
-def _line(part: Coefficients, before: Any, widths: Any) -> Any:
-    """The line's coefficients with their own Normal priors, in coordinates given all terms."""
-    name, dim, known = part.design.name, part.design.dim, part.laplace
-    root = pm.Data(f"{name}_root", known.line_root)
-    mean = pm.Data(f"{name}_prior_mean", part.design.line_mean, dims=dim)
-    sd = pm.Data(f"{name}_prior_sd", part.design.line_sd, dims=dim)
-    centre = pm.Data(f"{name}_centre", known.line_centre, dims=dim)
-    # makes the terms orthogonal to the line in the information
-    centre = centre - pt.dot(pm.Data(f"{name}_shift", known.line_shift), before)
-    root = root if widths is None else root * widths[:, None]
-    return _variable(name, pm.Normal, AffineTransform(), mean, sd, centre, root, dims=dim)
-
-
-def add_level_scales(
-    levels: Levels, curves: Sequence[Curve], parts: Sequence[Coefficients]
-) -> list[Any]:
-    """Add scales of levels' deviations; returns factors on the sds of both lines' coefficients."""
-    # the more levels may deviate, the less is known of their average
-    scales = [add_scale(s.name, s.prior, s.precision, s.pull) for s in levels.scales]
-    widths, end = [], 0
-    for part, curve, term in zip(parts, curves, levels.rows.terms, strict=True):
-        columns, end = slice(end, end + len(term.names)), end + len(term.names)
-        start = np.array([scale.tau for scale in levels.scales[columns]])
-        lines = np.linalg.lstsq(curve.basis.line, term.values, rcond=None)[0]
-        of_average = np.square(start[term.kind] * lines) / levels.rows.number
-        by_kind = of_average @ (term.kind[:, None] == np.arange(len(start)))
-        shares = by_kind / np.square(part.laplace.line_root).sum(axis=1, keepdims=True)
-        shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
-        change = pt.sqr(pt.stack(scales[columns]) / start) - 1.0
-        widths.append(pt.sqrt(1.0 + pt.dot(shares, change)))
-    return widths
+def _line(part: Coefficients, before: Any, data: Mapping[str, Any]) -> Any:
+    """The line's coefficients, as in `LineCoefficients.at`."""
+    name = part.line.name
+    prior = data[f"{name}_prior_mean"], data[f"{name}_prior_sd"]
+    centre = data[f"{name}_centre"] - pt.dot(data[f"{name}_shift"], before)
+    inputs = *prior, centre, data[f"{name}_root"]
+    return _variable(name, pm.Normal, AffineTransform(), *inputs, dims=part.design.dim)
 
 
 # --- the observed variable: its data are inputs, as PyMC never releases a distribution's functions
@@ -263,26 +203,11 @@ def observe_curves(name: str, curves: Mapping[str, Any], data: RowSums) -> None:
         *[pm.Deterministic(curve, values, dims="bin") for curve, values in curves.items()],
         *shared(cells),
         observed=data.total,
-        random=partial(_totals, sums.draw_row, signature),
+        random=lambda *inputs, rng, size: sums.replicates(rng, *inputs),
         signature=signature,
         logp=lambda _, *inputs: sums.log_marginal(pt, *inputs),
         dims="bin",
     )
-
-
-def _totals(
-    draw_row: Any, signature: str, *inputs: Any, rng: np.random.Generator, size: Any
-) -> Any:
-    return np.vectorize(partial(draw_row, rng), signature=signature)(*inputs)
-
-
-@numba_core_rv_funcify.register(CustomDistRV)
-def _compiled_totals(op: Any, node: Any) -> tuple[Any, None]:
-    """The compiled draw of a row's total; a user's own variable is drawn in Python."""
-    random = vars(type(op))["_random_fn"]
-    if getattr(random, "func", None) is not _totals:
-        raise NotImplementedError
-    return random.args[0], None
 
 
 def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Floats) -> None:
@@ -294,13 +219,8 @@ def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Float
         inputs = (x[(0,) * (x.ndim - number)] for x, number in zip(arrays, core, strict=True))
         return MixtureLogMarginal(law)(predictors, *inputs)[0]
 
-    bounds = cells.forms.bounds
-    mean, spread = bounds.relative(predictors[:, 0], predictors[:, 1])
-    low, high = np.fmax(bounds.low, -np.inf), np.fmin(bounds.high, np.inf)  # NaN: unbounded
-    ends = (mean, -bounds.farthest, bounds.farthest), (spread, low, high)
-    # curves beyond what components can represent; not clip, which the interpreter applies slowly
-    excess = (x - pt.minimum(pt.maximum(x, least), most) for x, least, most in ends)
-    pm.Potential("within_bounds", -0.5 * sum(pt.sqr(x / _BEYOND).sum() for x in excess))
+    excess = cells.forms.bounds.excess(predictors[:, 0], predictors[:, 1], pt)
+    pm.Potential(WITHIN_BOUNDS, -0.5 * sum(pt.sqr(x / BEYOND).sum() for x in excess))
     pm.CustomDist(
         name,
         predictors,
@@ -352,3 +272,45 @@ def _called_from_numba(op: MixtureLogMarginal, **kwargs: Any) -> Any:
         return value, slope
 
     return mixture_log_marginal
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+def pymc_model(problem: "Problem") -> pm.Model:
+    """Build the model of a problem without levels that are integrated out."""
+    model = pm.Model(coords=problem.coordinates.labels)
+    with model:
+        values = [_coefficients(part) for part in problem.coordinates.parts]
+        if problem.mixture:
+            predictors = values[0].reshape((len(problem.score), -1))
+            predictors = pm.Deterministic(problem.predictors[0], predictors)
+            observe_mixture(problem.observed, predictors, problem.data, problem.totals)
+        else:
+            curves = dict(zip(problem.predictors, values, strict=True))
+            observe_curves(problem.observed, curves, problem.data)
+    return model
+
+
+def check_extended(problem: "Problem", model: pm.Model) -> None:
+    """Refuse a model that is not the problem's with terms that a user added."""
+    lacking = sorted(v.name for v in problem.model.basic_RVs if v.name not in model.named_vars)
+    if lacking:
+        raise FitError(
+            f"model= lacks {', '.join(lacking)}: extend soc.model(stats, prior) of the same prior"
+        )
+    coords_match = all(
+        np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
+        for name, values in problem.model.coords.items()
+    )
+    if not (coords_match and np.array_equal(_observed(problem, model), problem.totals)):
+        raise FitError("model= does not match stats and prior (data or knots): rebuild it")
+    if model.discrete_value_vars:
+        names = ", ".join(v.name for v in model.discrete_value_vars)
+        raise FitError(f"model= has discrete unknowns ({names}): sum them out")
+
+
+def _observed(problem: "Problem", model: pm.Model) -> Floats:
+    """Observed totals of a model; compiled code would leave its source in the temporary folder."""
+    variable = model.rvs_to_values[model[problem.observed]]
+    return np.asarray(variable.eval(mode="FAST_COMPILE"))

@@ -1,0 +1,497 @@
+"""Parameters as functions of coordinates that are near a standard normal, with NumPy alone.
+
+On plain parameters variational inference fails silently, because the width of the coefficients
+depends on their smoothing scale. So each parameter is a smooth function of a coordinate of its own
+and of the parameters before it, chosen from the Laplace start. The log density of the coordinates
+is that of the parameters' priors plus the log Jacobian; its gradient runs through the same steps
+backwards. `pymc_model` builds the same parameters as PyMC variables.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy import optimize, special
+
+from .._lib.arrays import Floats
+from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
+from .levels import Levels
+from .terms import Block, Curve, Design, Output
+
+_POSITIONS = np.linspace(-8.0, 8.0, 3201)
+_LEAST_POSITION = -15.0  # there a scale is 1e-50 of its prior's, and gradients are still accurate
+_HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
+
+type Values = dict[str, Floats]  # draws (draws, ...) of parameters by name; of scales the logarithm
+
+
+class Move(NamedTuple):
+    """A parameter at its coordinates."""
+
+    value: Floats  # (draws, size); of a scale its logarithm, (draws,)
+    log_density: Floats  # (draws,): log prior plus log Jacobian
+    # from the slope of any function in `value` to that function plus `log_density` in the
+    # coordinates, (draws, size); adds the slopes in earlier parameters to a dict
+    back: Callable[[Floats, Values], Floats]
+
+
+class Step(Protocol):
+    """A parameter as a function of its coordinates and of earlier parameters."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the parameter."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of its coordinates."""
+
+    @abstractmethod
+    def at(self, coordinates: Floats, before: Values) -> Move:
+        """Return the parameter at coordinates (draws, size)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """A scale tau ~ half-normal, at the coordinate v.
+
+    Its standard normal position in the prior is q = a + b sinh(d (asinh v + e)), whose shape
+    (a, b, e, d) matches quantiles of the Laplace start's posterior of q (Jones and Pewsey 2009).
+    """
+
+    name: str
+    prior: float  # scale of the half-normal
+    shape: Floats
+    size: int = 1
+
+    @staticmethod
+    def of(name: str, prior: float, precision: Floats, pull: Floats) -> "Scale":
+        """Scale of coefficients with this data precision and pull."""
+        log_density = scale_log_density(_POSITIONS, prior, precision, pull)
+        return Scale(name, prior, density_shape(_POSITIONS, log_density))
+
+    def at(self, coordinates: Floats, before: Values) -> Move:
+        """Return log tau."""
+        a, b, e, d = self.shape
+        v = coordinates[:, 0]
+        inner = d * (np.arcsinh(v) + e)
+        q = a + b * np.sinh(inner)
+        steepness = d / np.sqrt(1.0 + v**2)
+        rise = b * np.cosh(inner) * steepness  # dq / dv
+        log_density = np.log(rise) - 0.5 * q**2 - _HALF_LOG_2PI
+        own_slope = np.tanh(inner) * steepness - v / (1.0 + v**2) - q * rise
+        held = np.maximum(q, _LEAST_POSITION)
+        tau = half_normal_scale(held, self.prior)
+        # d log tau / dq is the ratio of the normal to the half-normal density, over tau
+        standard = tau / self.prior
+        log_rise = np.exp(0.5 * (standard**2 - held**2)) / (2.0 * standard) * rise
+        log_rise = np.where(q > _LEAST_POSITION, log_rise, 0.0)
+
+        def back(slope: Floats, slopes: Values) -> Floats:
+            return np.asarray(slope * log_rise + own_slope)[:, None]
+
+        return Move(np.log(tau), log_density, back)
+
+    def log_prior(self, tau: Floats) -> Floats:
+        """Log density of the half-normal prior."""
+        constant = np.log(2.0) - _HALF_LOG_2PI - np.log(self.prior)
+        return np.asarray(constant - 0.5 * (tau / self.prior) ** 2)
+
+
+@dataclass(frozen=True, eq=False)
+class PenalisedCoefficients:
+    """Coefficients z ~ N(0, tau) of a term, at coordinates w: z = pull s^2 + s w.
+
+    Given tau, s^2 = tau^2 / (1 + precision tau^2) is about their posterior variance.
+    """
+
+    name: str
+    scale: str  # name of tau
+    earlier: tuple[str, ...]  # names of the coefficients that couple with these
+    laplace: BlockLaplace
+
+    @property
+    def size(self) -> int:
+        """Number of coefficients."""
+        return len(self.laplace.precision)
+
+    def at(self, coordinates: Floats, before: Values) -> Move:
+        """Return the coefficients."""
+        laplace, log_tau = self.laplace, before[self.scale][:, None]
+        tau = np.exp(log_tau)
+        held = 1.0 / (1.0 + laplace.precision * tau**2)
+        log_sd = log_tau + 0.5 * np.log(held)  # finite where 1 / tau^2 overflows
+        sd = np.exp(log_sd)
+        pull = laplace.pull
+        if self.earlier:
+            pull = pull - stacked(before, self.earlier) @ laplace.coupling.T
+        centre = pull * sd**2
+        noise = sd * coordinates
+        value = centre + noise
+        ratio = value / tau
+        log_density = (log_sd - log_tau - 0.5 * ratio**2 - _HALF_LOG_2PI).sum(axis=1)
+
+        def back(slope: Floats, slopes: Values) -> Floats:
+            slope = slope - ratio / tau
+            by_log_tau = slope * held * (2.0 * centre + noise) + ratio**2 - 1.0 + held
+            _add(slopes, self.scale, by_log_tau.sum(axis=1))
+            if self.earlier:
+                _add_stacked(slopes, before, self.earlier, -(slope * sd**2) @ laplace.coupling)
+            return np.asarray(slope * sd)
+
+        return Move(value, log_density, back)
+
+
+@dataclass(frozen=True, eq=False)
+class LineCoefficients:
+    """Coefficients of the line with Normal priors, in coordinates given all terms.
+
+    Where levels are integrated out, the more these may deviate, the less is known of their average,
+    so the line's sds follow the levels' scales.
+    """
+
+    name: str
+    design: Design
+    laplace: Laplace
+    earlier: tuple[str, ...]  # names of the coefficients of all terms
+    level_scales: tuple[str, ...] = ()
+    start: Floats = field(default_factory=lambda: np.empty(0))  # of these scales
+    # (line, level scales): parts of the line's variances that follow the squared scales
+    shares: Floats = field(default_factory=lambda: np.empty((0, 0)))
+
+    @property
+    def size(self) -> int:
+        """Number of coefficients."""
+        return len(self.design.line_mean)
+
+    def at(self, coordinates: Floats, before: Values) -> Move:
+        """Return the coefficients."""
+        laplace, sd = self.laplace, self.design.line_sd
+        centre = laplace.line_centre
+        if self.earlier:
+            centre = centre - stacked(before, self.earlier) @ laplace.line_shift.T
+        widths = np.ones(1)
+        if self.level_scales:
+            log_scales = np.stack([before[name] for name in self.level_scales], axis=1)
+            squares = np.exp(2.0 * log_scales) / self.start**2
+            widths = np.sqrt(1.0 + (squares - 1.0) @ self.shares.T)
+        noise = widths * (coordinates @ laplace.line_root.T)
+        value = centre + noise
+        deviation = (value - self.design.line_mean) / sd
+        log_root = np.log(np.diagonal(laplace.line_root)) + np.log(widths)
+        log_density = (log_root - 0.5 * deviation**2 - np.log(sd) - _HALF_LOG_2PI).sum(axis=1)
+
+        def back(slope: Floats, slopes: Values) -> Floats:
+            slope = slope - deviation / sd
+            if self.earlier:
+                _add_stacked(slopes, before, self.earlier, -slope @ laplace.line_shift)
+            if self.level_scales:
+                by_log_width = slope * noise + 1.0
+                by_log_scale = ((by_log_width / widths**2) @ self.shares) * squares
+                for name, values in zip(self.level_scales, by_log_scale.T, strict=True):
+                    _add(slopes, name, values)
+            return np.asarray((slope * widths) @ laplace.line_root)
+
+        return Move(value, log_density, back)
+
+    def log_prior(self, line: Floats) -> Floats:
+        """Log density of the Normal prior, summed over coefficients (..., k)."""
+        deviation = (line - self.design.line_mean) / self.design.line_sd
+        log_density = -0.5 * deviation**2 - np.log(self.design.line_sd) - _HALF_LOG_2PI
+        return np.asarray(log_density.sum(axis=-1))
+
+
+def stacked(values: Mapping[str, Floats], names: Sequence[str]) -> Floats:
+    """Values of several parameters side by side, (draws, k)."""
+    return np.concatenate([values[name] for name in names], axis=1)
+
+
+def _add(slopes: Values, name: str, slope: Floats) -> None:
+    slopes[name] = slopes[name] + slope if name in slopes else slope
+
+
+def _add_stacked(slopes: Values, values: Values, names: Sequence[str], slope: Floats) -> None:
+    ends = np.cumsum([values[name].shape[1] for name in names])
+    for name, part in zip(names, np.split(slope, ends[:-1], axis=1), strict=True):
+        _add(slopes, name, part)
+
+
+# --- all parameters -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """Coefficients of one design, the steps that lead to them, and what is linear in them."""
+
+    design: Design
+    laplace: Laplace
+    outputs: Sequence[Output]
+    scales: tuple[Scale, ...]  # of the blocks
+    terms: tuple[PenalisedCoefficients, ...]
+    line: LineCoefficients
+    level_scales: tuple[Scale, ...] = ()  # of deviations that are integrated out
+
+    @staticmethod
+    def of(
+        design: Design,
+        laplace: Laplace,
+        outputs: Sequence[Output],
+        curve: Curve | None = None,
+        levels: Levels | None = None,
+    ) -> "Coefficients":
+        """Coefficients from the Laplace start; of a curve with levels that are integrated out."""
+        names = tuple(block.name for block in design.blocks)
+        pairs = list(zip(design.blocks, laplace.blocks, strict=True))
+        scales = tuple(_block_scale(block, start) for block, start in pairs)
+        terms = tuple(
+            PenalisedCoefficients(block.name, scale.name, names[:k], start)
+            for k, ((block, start), scale) in enumerate(zip(pairs, scales, strict=True))
+        )
+        line = LineCoefficients(design.name, design, laplace, names)
+        if curve is None or levels is None or curve.levels is None:
+            return Coefficients(design, laplace, outputs, scales, terms, line)
+        names_of_curve = {f"{name}_sd" for name in curve.levels.names}
+        of_curve = [scale for scale in levels.scales if scale.name in names_of_curve]
+        level_scales = tuple(Scale.of(s.name, s.prior, s.precision, s.pull) for s in of_curve)
+        start = np.array([scale.tau for scale in of_curve])
+        shares = _line_shares(curve, levels, laplace, start)
+        level_names = tuple(scale.name for scale in level_scales)
+        line = LineCoefficients(design.name, design, laplace, names, level_names, start, shares)
+        return Coefficients(design, laplace, outputs, scales, terms, line, level_scales)
+
+    @property
+    def names(self) -> list[str]:
+        """Variables of the coefficients, in the order of the design."""
+        return [*(block.name for block in self.design.blocks), self.design.name]
+
+    @property
+    def steps(self) -> list[Step]:
+        """All parameters but the levels' scales, in the order of the coordinates."""
+        terms = [step for pair in zip(self.scales, self.terms, strict=True) for step in pair]
+        return [*terms, self.line]
+
+    @cached_property
+    def at_rows(self) -> Floats:
+        """Values at the rows of all coefficients, which are rotated, (rows, k)."""
+        # a rotation of independent, equal normals does not change the prior
+        return self.design.whole @ self.laplace.turn
+
+    @property
+    def constants(self) -> dict[str, tuple[tuple[str, ...], Any]]:
+        """Dims and values by name of all numbers that the parameters depend on."""
+        values: dict[str, Any] = {}
+        for scale in (*self.level_scales, *self.scales):
+            values[f"{scale.name}_prior_scale"] = np.asarray(scale.prior)
+            values[f"{scale.name}_shape"] = scale.shape
+        for term in self.terms:
+            values[f"{term.name}_pull"] = term.laplace.pull
+            if term.earlier:
+                values[f"{term.name}_coupling"] = term.laplace.coupling
+            values[f"{term.name}_precision"] = term.laplace.precision
+        name = self.line.name
+        values[f"{name}_root"] = self.laplace.line_root
+        values[f"{name}_shift"] = self.laplace.line_shift
+        constants = {}
+        for key, value in values.items():
+            dims = tuple(f"{key}_dim_{k}" for k in range(value.ndim))
+            constants[key] = dims, value
+        of_line = {
+            "prior_mean": self.design.line_mean,
+            "prior_sd": self.design.line_sd,
+            "centre": self.laplace.line_centre,
+        }
+        labelled = {f"{name}_{key}": ((self.design.dim,), x) for key, x in of_line.items()}
+        return constants | labelled
+
+
+class Point(NamedTuple):
+    """All parameters at coordinates (draws, dim)."""
+
+    coefficients: list[Floats]  # of each design, rotated, (draws, k)
+    log_scales: Floats  # of levels that are integrated out, (draws, scales)
+    log_density: Floats  # (draws,): log prior plus log Jacobian
+    # from a function's slopes in the coefficients, and in the logarithms of levels' scales, to the
+    # gradient (draws, dim) of that function plus `log_density`
+    gradient: Callable[..., Floats]
+
+
+class Space(Protocol):
+    """Parameters of a model as functions of one vector of coordinates."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> Mapping[str, Any]:
+        """Labels by dim."""
+
+    @property
+    @abstractmethod
+    def start(self) -> Floats:
+        """Coordinates of the Laplace start."""
+
+    @property
+    @abstractmethod
+    def dims(self) -> Mapping[str, tuple[str, ...]]:
+        """Dims of all variables of the posterior by name, first those of parameters."""
+
+    @property
+    @abstractmethod
+    def constants(self) -> Mapping[str, tuple[tuple[str, ...], Any]]:
+        """Dims and values by name of all numbers that the parameters depend on."""
+
+    @abstractmethod
+    def at(self, coordinates: Floats) -> Point:
+        """Return all parameters at coordinates (draws, dim)."""
+
+    @abstractmethod
+    def variables(self, coordinates: Floats) -> Mapping[str, Floats]:
+        """Return the variables of `dims` at coordinates, (draws, ...)."""
+
+    @abstractmethod
+    def densities(self, draws: Mapping[str, Floats]) -> tuple[Values, Values]:
+        """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """The space of the parameters of a problem's own model."""
+
+    parts: tuple[Coefficients, ...]
+    labels: Mapping[str, Any]
+
+    @cached_property
+    def level_scales(self) -> list[Scale]:
+        """Scales of the deviations of levels that are integrated out."""
+        return [scale for part in self.parts for scale in part.level_scales]
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """All parameters, in the order of their coordinates."""
+        return [*self.level_scales, *(step for part in self.parts for step in part.steps)]
+
+    @cached_property
+    def start(self) -> Floats:
+        """Coordinates of the Laplace start."""
+        return np.zeros(sum(step.size for step in self.steps))
+
+    def at(self, coordinates: Floats) -> Point:
+        """Return all parameters at coordinates (draws, dim)."""
+        values, moves = self._moves(coordinates)
+        coefficients = [stacked(values, part.names) for part in self.parts]
+        names = [scale.name for scale in self.level_scales]
+        log_scales = np.array([values[name] for name in names]).T
+        log_density = np.sum([move.log_density for move in moves], axis=0)
+
+        def gradient(by_coefficients: Sequence[Floats], by_log_scales: Any = None) -> Floats:
+            slopes: Values = {}
+            for part, slope in zip(self.parts, by_coefficients, strict=True):
+                _add_stacked(slopes, values, part.names, slope)
+            for k, name in enumerate(names):
+                _add(slopes, name, by_log_scales[:, k])
+            by_step = []
+            for step, move in zip(reversed(self.steps), reversed(moves), strict=True):
+                slope = slopes.get(step.name, np.zeros(len(coordinates)))
+                by_step.append(move.back(slope, slopes))
+            return np.concatenate(by_step[::-1], axis=1)
+
+        return Point(coefficients, log_scales, log_density, gradient)
+
+    def _moves(self, coordinates: Floats) -> tuple[Values, list[Move]]:
+        """All parameters by name, with their slopes."""
+        values: Values = {}
+        moves, start = [], 0
+        with np.errstate(all="ignore"):  # far draws get a density that is not finite
+            for step in self.steps:
+                move = step.at(coordinates[:, start : start + step.size], values)
+                values[step.name] = move.value
+                moves.append(move)
+                start += step.size
+        return values, moves
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """Dims of all variables of the posterior by name; scales have none."""
+        dims: dict[str, tuple[str, ...]] = {scale.name: () for scale in self.level_scales}
+        for part in self.parts:
+            for block, scale in zip(part.design.blocks, part.scales, strict=True):
+                dims[scale.name] = ()
+                dims[block.name] = (block.dim,)
+            dims[part.design.name] = (part.design.dim,)
+        outputs = {output.name: output.dims for part in self.parts for output in part.outputs}
+        return dims | outputs
+
+    def variables(self, coordinates: Floats) -> Values:
+        """Return the variables of `dims` at coordinates, (draws, ...)."""
+        values, _ = self._moves(coordinates)
+        scales = [*self.level_scales, *(scale for part in self.parts for scale in part.scales)]
+        names = {scale.name for scale in scales}
+        variables = {k: np.exp(x) if k in names else x for k, x in values.items()}
+        for part in self.parts:
+            coefficients = stacked(values, part.names) @ part.laplace.turn.T
+            variables |= {output.name: output.values(coefficients) for output in part.outputs}
+        return variables
+
+    @property
+    def constants(self) -> dict[str, tuple[tuple[str, ...], Any]]:
+        """Dims and values by name of all numbers that the parameters depend on."""
+        return {name: x for part in self.parts for name, x in part.constants.items()}
+
+    def densities(self, draws: Mapping[str, Floats]) -> tuple[Values, Values]:
+        """Log priors of scales and lines, by name; a user has added nothing."""
+        log_priors: Values = {}
+        for part in self.parts:
+            for scale in (*part.level_scales, *part.scales):
+                log_priors[scale.name] = scale.log_prior(draws[scale.name])
+            log_priors[part.line.name] = part.line.log_prior(draws[part.line.name])
+        return log_priors, {}
+
+
+# --- shapes of coordinates from the Laplace start -------------------------------------------------
+
+
+def density_shape(q: Floats, log_density: Floats) -> Floats:
+    """Constants of `Scale` that make v normal under a log density of q at equal steps."""
+    mass = np.cumsum(np.exp(log_density - log_density.max()))
+    share = (mass - 0.5 * np.diff(mass, prepend=0.0)) / mass[-1]
+    v = np.linspace(-4.0, 4.0, 33)  # tails matter for importance weights
+    target = np.interp(special.ndtr(v), share, q)
+    weight = np.exp(-(v**2) / 16.0)
+
+    def inner(x: Floats) -> Floats:
+        return np.asarray(np.exp(x[3]) * (np.arcsinh(v) + x[2]))
+
+    def residual(x: Floats) -> Floats:
+        return np.asarray(weight * (x[0] + np.exp(x[1]) * np.sinh(inner(x)) - target))
+
+    def slopes(x: Floats) -> Floats:
+        b = np.exp(x[1])
+        by_inner = b * np.cosh(inner(x))
+        by_shift = by_inner * np.exp(x[3])
+        columns = np.ones_like(v), b * np.sinh(inner(x)), by_shift, by_inner * inner(x)
+        return weight[:, None] * np.stack(columns, axis=1)
+
+    start = np.array([target[16], np.log((target[24] - target[8]) / 4.0), 0.0, 0.0])
+    width = np.array([8.0, 3.0, 1.5, 0.5])  # limits the tails
+    bounds = start - width, start + width
+    a, log_b, e, log_d = optimize.least_squares(residual, start, slopes, bounds).x
+    return np.array([a, np.exp(log_b), e, np.exp(log_d)])
+
+
+def _block_scale(block: Block, start: BlockLaplace) -> Scale:
+    """Scale of a term's coefficients."""
+    return Scale.of(f"{block.name}_sd", block.scale, start.precision, start.mode_pull)
+
+
+def _line_shares(curve: Curve, levels: Levels, laplace: Laplace, start: Floats) -> Floats:
+    """Shares (line, scales) of the line's variances that are due to the average of levels."""
+    assert curve.levels is not None
+    kind = curve.levels.kind
+    lines = np.linalg.lstsq(curve.basis.line, curve.levels.values, rcond=None)[0]
+    of_average = np.square(start[kind] * lines) / levels.rows.number
+    by_kind = of_average @ (kind[:, None] == np.arange(len(start)))
+    shares = by_kind / np.square(laplace.line_root).sum(axis=1, keepdims=True)
+    return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0))

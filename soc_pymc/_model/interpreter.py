@@ -1,0 +1,199 @@
+"""PyTensor's interpreter: for models that a user has extended, and derivatives to all digits.
+
+Nothing is compiled, as compiling takes longer than it saves. Everything that is internal to
+PyTensor and PyMC and needed for it stands here.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property, reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.initial_point import make_initial_point_expression
+from pymc.logprob.utils import ParameterValueError
+from pytensor.compile.mode import Mode, optdb
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.rewriting.basic import SequentialGraphRewriter, in2out, node_rewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.link.vm import VMLinker
+
+from .._lib.arrays import Floats, Ints
+from ..families.mixture_rows import WITHIN_BOUNDS
+from ..families.row_sums import RowSums
+from .coordinates import Point, Values
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+
+def kept_variables(model: pm.Model) -> list[Any]:
+    """Variables kept in the posterior: all except the curves at bins, which follow from knots."""
+    return [v for v in [*model.free_RVs, *model.deterministics] if not v.name.startswith("bin_")]
+
+
+class ModelSpace:
+    """The space of the parameters of an extended model: its value variables side by side."""
+
+    def __init__(self, problem: "Problem") -> None:
+        self._problem, self._model = problem, problem.model
+        model = self._model
+        expressions = make_initial_point_expression(
+            free_rvs=model.free_RVs,
+            rvs_to_transforms=model.rvs_to_transforms,
+            initval_strategies=model.rvs_to_initial_values,
+            return_transformed=True,
+        )
+        point = pytensor.function([], expressions, mode=mode())()
+        self.start = np.concatenate([np.ravel(part) for part in point]).astype(float)
+        self._variables = [model.rvs_to_values[v] for v in model.free_RVs]
+        self._shapes = [np.shape(part) for part in point]
+        self.labels: Mapping[str, Any] = {
+            str(dim): np.asarray(x) for dim, x in model.coords.items() if x is not None
+        }
+
+    def batched(self, outputs: Any) -> tuple[Any, Any]:
+        """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
+        # PyMC repeats a variable's transform wherever it is used; merged only after
+        # differentiation, each would still have its own gradient
+        outputs = rewrite_graph(outputs, include=("merge",), clone=True)
+        rows = pt.matrix("coordinates")
+        replace, start = {}, 0
+        for variable, shape in zip(self._variables, self._shapes, strict=True):
+            size = math.prod(shape)
+            replace[variable] = rows[:, start : start + size].reshape((rows.shape[0], *shape))
+            start += size
+        return rows, vectorize_graph(outputs, replace)
+
+    @cached_property
+    def _functions(self) -> tuple[Any, Any]:
+        """Coefficients and log density at coordinates, and the gradient from slopes."""
+        model, parts = self._model, self._problem.coordinates.parts
+        coefficients = [pt.concatenate([model[name] for name in part.names]) for part in parts]
+        values = model.replace_rvs_by_values(coefficients)
+        rows, (*at_rows, log_density) = self.batched([*values, self._log_density()])
+        slopes = [pt.matrix() for _ in at_rows]
+        pulls = sum((x * slope).sum() for x, slope in zip(at_rows, slopes, strict=True))
+        gradient = pt.grad(log_density.sum() + pulls, rows)
+        forward = pytensor.function([rows], [*at_rows, log_density], mode=mode())
+        return forward, pytensor.function([rows, *slopes], gradient, mode=mode())
+
+    def _log_density(self) -> Any:
+        """Log density without the outcomes of items."""
+        model, problem = self._model, self._problem
+        variables = [v for v in model.basic_RVs if v.name != problem.observed]
+        potentials = [v for v in model.potentials if v.name != WITHIN_BOUNDS]
+        factors = model.logp(vars=[*variables, *potentials], sum=False)
+        # one after the other: the interpreter adds up at most 32 at once
+        return reduce(add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors))
+
+    def at(self, coordinates: Floats) -> Point:
+        """Return all parameters at coordinates; where a scale underflows, the density is NaN."""
+        forward, backward = self._functions
+        draws, empty = len(coordinates), np.empty((len(coordinates), 0))
+        try:
+            *coefficients, log_density = forward(coordinates)
+        except ParameterValueError:
+            if draws > 1:
+                return _joined([self.at(row[None]) for row in coordinates])
+            sizes = [part.at_rows.shape[1] for part in self._problem.coordinates.parts]
+            unknown = np.full(1, np.nan)
+            return Point([np.zeros((1, k)) for k in sizes], empty, unknown, lambda _: coordinates)
+
+        def gradient(by_coefficients: Sequence[Floats]) -> Floats:
+            return np.asarray(backward(coordinates, *by_coefficients))
+
+        return Point(coefficients, empty, log_density, gradient)
+
+    @cached_property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """Dims of all variables of the posterior by name."""
+        return {v.name: self._dims(v.name, v.ndim) for v in kept_variables(self._model)}
+
+    def _dims(self, name: str, number: int) -> tuple[str, ...]:
+        known = self._model.named_vars_to_dims.get(name) or [None] * number
+        return tuple(dim or f"{name}_dim_{k}" for k, dim in enumerate(known))
+
+    def variables(self, coordinates: Floats) -> Mapping[str, Floats]:
+        """Return the variables of `dims` at coordinates, (draws, ...)."""
+        variables = [self._model[name] for name in self.dims]
+        matrix, outputs = self.batched(self._model.replace_rvs_by_values(variables))
+        values = pytensor.function([matrix], outputs, mode=mode())(coordinates)
+        return dict(zip(self.dims, values, strict=True))
+
+    @cached_property
+    def constants(self) -> dict[str, tuple[tuple[str, ...], Any]]:
+        """Dims and values by name of all data that the parameters depend on."""
+        inputs = {*ancestors(self._model.free_RVs)}
+        data = {d.name: d.get_value() for d in self._model.data_vars if d in inputs}
+        return {name: (self._dims(name, np.ndim(x)), x) for name, x in data.items()}
+
+    def densities(self, draws: Mapping[str, Floats]) -> tuple[Values, Values]:
+        """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
+        model, free = self._model, self._model.free_RVs
+        # a line's variable has further inputs, but its prior does not use them
+        lines = {part.design.name for part in self._problem.coordinates.parts}
+        top = [v for v in free if v.name in lines or not {*free} & ({*ancestors([v])} - {v})]
+        observed = [v for v in model.observed_RVs if v.name != self._problem.observed]
+        zero = 0.0 * free[0].sum()  # a density without parameters does not vary over the draws
+        prior = {v.name: pm.logp(v, v).sum() for v in top}
+        added = {v.name: pm.logp(v, model.rvs_to_values[v]) + zero for v in observed}
+        added |= {v.name: v.sum() for v in model.potentials if v.name != WITHIN_BOUNDS}
+        batches = [pt.tensor(shape=(None,) * (v.ndim + 1), dtype=v.dtype) for v in free]
+        batch_of = dict(zip(free, batches, strict=True))
+        outputs = vectorize_graph([*prior.values(), *added.values()], batch_of)
+        function = pytensor.function(batches, outputs, mode=mode(), on_unused_input="ignore")
+        values = function(*(draws[v.name] for v in free))
+        by_name = dict(zip([*prior, *added], values, strict=True))
+        return {name: by_name[name] for name in prior}, {name: by_name[name] for name in added}
+
+
+def _joined(points: Sequence[Point]) -> Point:
+    """Points of single draws as one."""
+    coefficients, scales, log_density, gradients = zip(*points, strict=True)
+
+    def gradient(by_coefficients: Sequence[Floats]) -> Floats:
+        rows = [[x[k : k + 1] for x in by_coefficients] for k in range(len(points))]
+        return np.concatenate([g(row) for g, row in zip(gradients, rows, strict=True)])
+
+    stacked = [np.concatenate(x) for x in zip(*coefficients, strict=True)]
+    return Point(stacked, np.concatenate(scales), np.concatenate(log_density), gradient)
+
+
+@node_rewriter([pt.second])
+def _whole_array(fgraph: Any, node: Any) -> list[Any]:
+    """Replace `second(x, y)`, y in the shape of x, which is slow in the interpreter."""
+    like, values = node.inputs
+    return [pt.switch(np.array(True), values, like).astype(values.dtype)]
+
+
+def mode() -> Mode:
+    """The interpreter; equal nodes are merged, and other rewrites take longer than they save."""
+    merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
+    rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
+    return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
+
+
+@cache
+def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
+    """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
+    location, dispersion = pt.matrices("location", "dispersion")
+    cells = [pt.tensor(shape=(None,) * number, dtype="float64") for number in dimensions]
+    value = sums.log_marginal(pt, location, dispersion, *cells)
+    slopes = pt.grad(value.sum(), [location, dispersion])
+    inputs = [location, dispersion, *cells]
+    return pytensor.function(inputs, [value, *slopes], mode=mode(), on_unused_input="ignore")
+
+
+def exact_slopes(data: RowSums, location: Floats, dispersion: Floats, rows: Ints) -> Floats:
+    """Return what `RowSums.value_and_gradient` does, to all digits: (3, draws, k)."""
+    cells = data.cells(rows)
+    with np.errstate(all="ignore"):
+        function = _compiled(type(data), tuple(x.ndim for x in cells))
+        return np.array(function(location, dispersion, *cells))

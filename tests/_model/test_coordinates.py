@@ -1,0 +1,41 @@
+"""The parameters' log density with NumPy alone is that of the model in PyMC."""
+
+import numpy as np
+import pytest
+
+from soc_pymc._model.interpreter import ModelSpace
+from soc_pymc._model.problem import build
+from tests.examples import thinned
+
+NAMES = ["gamma", "normal", "beta", "groups", "exposure", "gamma_mixture", "zeros"]
+
+
+@pytest.mark.parametrize("name", thinned(NAMES, ["gamma", "groups", "zeros"]))
+def test_numpy_and_pymc_have_the_same_parameters(example, name):
+    """At the start, at draws and far out: values, log densities and gradients to rounding."""
+    case = example(name)
+    built = build(case.statistics, case.case.prior, full=True)
+    ours, theirs = built.coordinates, ModelSpace(built)
+    rng = np.random.default_rng(0)
+    direction = rng.normal(size=len(ours.start))
+    np.testing.assert_allclose(theirs.start, ours.start, atol=1e-12)
+    points = np.array([0.0, 1.0, -2.0, 4.0])[:, None] * direction
+    at, expected = ours.at(points), theirs.at(points)
+    np.testing.assert_allclose(at.log_density, expected.log_density, rtol=1e-9)
+    slopes = []
+    for values, known in zip(at.coefficients, expected.coefficients, strict=True):
+        np.testing.assert_allclose(values, known, rtol=1e-9, atol=1e-12)
+        slopes.append(rng.normal(size=values.shape))
+    gradient, known = at.gradient(slopes), expected.gradient(slopes)
+    np.testing.assert_allclose(gradient, known, rtol=1e-7, atol=1e-7 * np.abs(known).max())
+    variables, draws = ours.variables(points), theirs.variables(points)
+    assert list(ours.dims) == list(theirs.dims) == list(variables)
+    for key, values in variables.items():
+        assert ours.dims[key] == theirs.dims[key]
+        np.testing.assert_allclose(values, draws[key], rtol=1e-9, atol=1e-12)
+    priors, known_priors = ours.densities(variables)[0], theirs.densities(draws)[0]
+    for key, values in priors.items():
+        np.testing.assert_allclose(values, known_priors[key], rtol=1e-9)
+    for key, (dims, values) in theirs.constants.items():
+        assert ours.constants[key][0] == dims
+        np.testing.assert_array_equal(ours.constants[key][1], values)
