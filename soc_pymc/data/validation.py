@@ -203,7 +203,7 @@ def _needs(role: str) -> str:
 
 
 def check_types(items: Items, table: Any) -> None:
-    """Refuse columns of `Rows`, or of an Arrow or Ibis table, of a type not right for their role."""
+    """Refuse columns of `Rows` or of an Arrow or Ibis table whose type does not suit their role."""
     if not isinstance(table, Rows) and kind_of(table) == "arrow":
         table = open_rows(table)
     if isinstance(table, Rows):
