@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 import soc_pymc as soc
 from soc_pymc import _fit
 from soc_pymc.checks import comparison
-from soc_pymc.checks.comparison import LeftOut, leave_one_out
+from soc_pymc.checks.comparison import LeftOut, leave_one_out, mixture_weights
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
@@ -201,6 +201,21 @@ def test_arviz_takes_checks_of_mixtures(example):
     assert {"LOO-PIT", "leave-one-out"} <= set(result.table["what"])
     assert np.isfinite(float(az.loo(result.data).elpd))
     assert len(az.compare({"a": result.elpd, "b": result.elpd})) == 2
+
+
+@pytest.mark.parametrize("spread", [0.05, 1.0, 30.0])
+def test_no_mixture_is_better(spread):
+    """No density gains on average over the mixture, and those with a weight are on a par."""
+    rng = np.random.default_rng(0)
+    log_density = spread * rng.normal(size=(8, 500)) + 0.1 * np.arange(8)[:, None]
+    log_density[7] = log_density[6]
+    n = rng.integers(1, 5, 500)
+    weight = mixture_weights(log_density, n)
+    assert weight.sum() == pytest.approx(1.0)
+    mixed = logsumexp(log_density, axis=0, b=weight[:, None])
+    slope = np.exp(log_density - mixed) @ n / n.sum()
+    assert slope.max() < 1.0 + 1e-8
+    np.testing.assert_allclose(slope[weight > 1e-3], 1.0, atol=1e-5)
 
 
 FAST = soc.VI(draws=400, seed=1)
