@@ -20,7 +20,7 @@ from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
 from .._lib.threads import one_blas_thread
 from ..data.items import Items, group_roles
-from ..data.sources import open_table, word_columns
+from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, PARETO_K, Fit, Status
@@ -210,7 +210,7 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
     for name in word_columns(data.source):
         if len(columns) < _MOST_COLUMNS and name not in {*by, *data.roles.values()}:
             with suppress(ItemsError):  # objects of several types
-                open_table(data.source, [name])
+                opened(data.source, [name])
                 columns.append(name)
     return columns
 
@@ -284,10 +284,10 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
 
 
 def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
-    from ..inference.clusters import cluster_factor  # which loads PyMC
-
     if not (fit.widened or clustered(data)):
         return []
+    from ..inference.clusters import cluster_factor  # which loads PyMC
+
     if not (fit.widened or isinstance(data, Statistics)):
         data = totals_without_folds(data, progress=False)
     factor = cluster_factor(fit, data)

@@ -19,8 +19,8 @@ from . import formulas
 from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, fold_of, summand
 from .items import CROSS, MARK, Items, is_day, key_roles
-from .sources import batches, kind_of, readable
-from .validation import FOLDS, bounds_of, check_total, read, scan, with_group
+from .sources import Rows, batches, count_of, kind_of, readable
+from .validation import FOLDS, bounds_of, check_total, plain, read, scan, with_group
 
 _BLOCK = 1_000_000  # items of a block
 _ROWS = 1 << 10  # initial rows of a table
@@ -40,7 +40,8 @@ class Local:
         self._n: int | None = None
         self._codes: dict[str, int] = {}  # of the labels of groups
         self._lock = threading.Lock()  # of the codes
-        self.table = with_group(read(items))
+        rows = plain(items)
+        self.table = with_group(read(items)) if rows is None else rows
 
     def weights(self, grid: Grid, weight: str | None) -> Weights:
         """Count blocks in threads; only the needed columns are read."""
@@ -74,7 +75,7 @@ class Local:
         if self._n is None and kind_of(self.items.source) == "ibis":
             # another query on the user's connection would end a stream early, without an error
             with readable(self.items.source):
-                self._n = self.table.count().to_pyarrow().as_py()
+                self._n = count_of(self.table)
         pile = Pile(outcome.tables["part"].keys, outcome.sums("part"))
         names = [*outcome.margins, *["joint"] * (most_joint > 0)]
         cells = {name: GroupSum(outcome, name) for name in names}
@@ -115,6 +116,25 @@ class Local:
         }
         return sums_of({"part": pile.total(), **tables}, list(self._codes) or [""], n)
 
+    def repeated_scores(
+        self, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
+    ) -> dict[float, int]:
+        """Scores in some cells that `least` items share, or that are `ends`, with their items."""
+
+        def count(block: Mapping[str, Any]) -> Columns:
+            inside = np.isin(grid.cell(block["score"]), cells)
+            scores, n = np.unique(block["score"][inside] + 0.0, return_counts=True)  # no -0
+            return {"score": scores, "n": n}
+
+        if not len(cells):
+            return {}
+        pile = Pile(("score",), ("n",))
+        for rows in self._mapped("choosing bins", ("score",), count):
+            pile.add(rows)
+        scores, n = pile.total().values()
+        chosen = (n >= least) | np.isin(scores, ends)
+        return dict(zip(scores[chosen].tolist(), n[chosen].tolist(), strict=True))
+
     def _parts(self, block: Mapping[str, Any]) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
         group = block.get("group", np.zeros(len(block["score"]), dtype=np.int64))
@@ -145,8 +165,10 @@ class Local:
 
     def _numbers(self, role: str, values: Any) -> NDArray[Any]:
         """Numbers of an Arrow array, NaN where missing; codes of groups, and blocks of clusters."""
-        if bounds_of(role):
-            return np.asarray(values.to_numpy(zero_copy_only=False))
+        if rule := bounds_of(role):
+            numbers = np.asarray(values.to_numpy(zero_copy_only=False))
+            is_rounded = not rule.whole or not isinstance(self.table, Rows)
+            return numbers if is_rounded else np.asarray(formulas.near_whole(numbers))
         if values.null_count:
             raise _NotValidError
         if role == "id":

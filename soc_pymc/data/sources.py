@@ -1,6 +1,8 @@
 """Open sources of items (tables in memory, files, Ibis tables) and read them in order.
 
-An Ibis table stays on its backend; a private in-memory DuckDB reads all others.
+An Ibis table stays on its backend; a private in-memory DuckDB reads all others. Their rows need no
+Ibis (`Rows`), which takes longer to import than reading some thousand items; formulas of columns do
+(`open_table`).
 """
 
 import difflib
@@ -9,7 +11,7 @@ import glob
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,8 +26,10 @@ _KINDS = {
     "pyarrow.Table": "arrow",
     "ibis.Table": "ibis",
 }
-_WORDS = ("str", "large_str", "object", "cat", "dict", "enum", "bool")
-_UNITED = {"table_name": "items", "union_by_name": True, "hive_partitioning": False}
+_WORDS = ("str", "large_str", "varchar", "object", "cat", "dict", "enum", "bool")
+_UNITED = {"union_by_name": True, "hive_partitioning": False}
+_MOST_HELD = 1 << 26  # bytes of files whose rows are read once, and held for several passes
+_AT_ONCE = 1_000_000  # rows of a batch
 _MOST_NAMES = 20  # in an error
 _IN_PROCESS = ("duckdb", "polars", "datafusion")  # engines of Ibis that run in this process
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
@@ -65,12 +69,16 @@ def is_remote(source: Any) -> bool:
 def _types(source: Any) -> list[tuple[str, str]]:
     """Names and types of the columns of a source; no column of a table in memory is read."""
     kind = kind_of(source)
+    pairs: Iterable[tuple[Any, Any]]
     if kind in ("pandas", "polars"):
         pairs = zip(source.columns, source.dtypes, strict=True)
     elif kind == "arrow":
         pairs = zip(source.column_names, source.schema.types, strict=True)
+    elif kind == "ibis":
+        with readable(source):
+            pairs = source.schema().items()
     else:
-        pairs = open_table(source).schema().items()
+        pairs = open_rows(source).types.items()
     return [(str(name), str(dtype).lower()) for name, dtype in pairs]
 
 
@@ -109,7 +117,11 @@ def connect() -> Any:
     """A new connection to this process's DuckDB in memory; its tables are its own."""
     import ibis
 
-    return ibis.duckdb.from_connection(_database(os.getpid(), threads()).cursor())
+    return ibis.duckdb.from_connection(_cursor())
+
+
+def _cursor() -> Any:
+    return _database(os.getpid(), threads()).cursor()
 
 
 @functools.cache
@@ -120,6 +132,84 @@ def _database(process: int, number_of_threads: int) -> Any:
     # cached contents would hide that a file was written again within a second
     config: dict[str, Any] = {"threads": number_of_threads, "enable_external_file_cache": False}
     return duckdb.connect(config=config)
+
+
+class Rows:
+    """Columns of a source that DuckDB reads, in the order of its rows."""
+
+    def __init__(self, relation: Any) -> None:
+        self._relation = relation
+        self.columns: list[str] = relation.columns
+        self.types = dict(zip(self.columns, map(str, relation.types), strict=True))
+        """DuckDB's types by column."""
+        self._held: Any = None  # an Arrow table
+
+    def select(self, **expressions: str) -> "Rows":
+        """Columns by name, as SQL."""
+        terms = (f"{expression} AS {quoted(name)}" for name, expression in expressions.items())
+        return Rows(self._relation.project(", ".join(terms)))
+
+    def hold(self) -> None:
+        """Keep the rows in memory."""
+        self._held = self.table()
+
+    def batches(self, columns: Sequence[str], size: int) -> Iterable[Any]:
+        """Arrow record batches of some columns."""
+        if self._held is not None:
+            return iter(self._held.select(columns).to_batches(max_chunksize=size))
+        rows = self.select(**{name: quoted(name) for name in columns})
+        return iter(_arrow_reader(rows._relation, size))
+
+    def table(self) -> Any:
+        """All rows as an Arrow table."""
+        return _arrow_reader(self._relation, _AT_ONCE).read_all()
+
+    def count(self) -> int:
+        """The number of rows."""
+        return int(self._relation.aggregate("count(*)").fetchone()[0])
+
+
+def _arrow_reader(relation: Any, size: int) -> Any:
+    """A reader of batches, by DuckDB's new method or by the one that it has deprecated."""
+    return (getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader)(size)
+
+
+def quoted(name: str) -> str:
+    """A column in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def open_rows(source: Any, columns: Sequence[str] | None = None) -> Rows:
+    """Some columns of a source that is not an Ibis table, or all; the rows keep their order."""
+    constants = {}
+    if columns is not None and NO_SCORE in columns:
+        columns = [name for name in columns if name != NO_SCORE]
+        constants = {NO_SCORE: f"CAST({ONE_SCORE} AS DOUBLE)"}
+    with readable(source):
+        if kind_of(source) == "files":
+            rows = Rows(_open_files(_cursor(), paths_of(source)))
+        else:
+            rows = Rows(_cursor().from_arrow(_in_memory(source, columns)))
+        names = {name: quoted(name) for name in chosen(rows.columns, columns)}
+        return rows.select(**names, **constants)
+
+
+def held(rows: Rows, source: Any) -> Rows:
+    """Rows, kept in memory if they are those of small files."""
+    if kind_of(source) == "files" and sum(map(os.path.getsize, paths_of(source))) <= _MOST_HELD:
+        with readable(source):
+            rows.hold()
+    return rows
+
+
+def opened(source: Any, columns: Sequence[str] | None = None) -> Any:
+    """Some columns of a source, or all: of an Ibis table another one, else `Rows`."""
+    return (open_table if kind_of(source) == "ibis" else open_rows)(source, columns)
+
+
+def count_of(table: Any) -> int:
+    """Number of rows of an Ibis table or of `Rows`."""
+    return table.count() if isinstance(table, Rows) else int(table.count().to_pyarrow().as_py())
 
 
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
@@ -135,7 +225,7 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
         if kind == "ibis":
             table = source
         elif kind == "files":
-            table = _open_files(paths_of(source))
+            table = _open_files(connect(), paths_of(source), table_name="items")
         else:
             connection = connect()
             connection.con.register("items", _in_memory(source, columns))
@@ -158,16 +248,15 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
 def batches(
     table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000, source: Any = None
 ) -> Iterator[Any]:
-    """Arrow record batches of an Ibis table, in the order of its rows, of at most `size` rows."""
+    """Arrow record batches of an Ibis table or `Rows`, in their order, of at most `size` rows."""
     with readable(source):
-        table = table.select(*chosen(table.columns, columns))
-        backend = table.get_backend()
-        if backend.name == "duckdb":  # Ibis calls a method that DuckDB has deprecated
-            relation = backend._to_duckdb_relation(table)
-            reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
-            parts = reader(size)
+        names = chosen(table.columns, columns)
+        if isinstance(table, Rows):
+            parts = table.batches(names, size)
+        elif (backend := table.get_backend()).name == "duckdb":
+            parts = _arrow_reader(backend._to_duckdb_relation(table.select(*names)), size)
         else:
-            parts = table.to_pyarrow_batches(chunk_size=size)
+            parts = table.select(*names).to_pyarrow_batches(chunk_size=size)
         for part in parts:
             yield from (part.slice(start, size) for start in range(0, part.num_rows, size))
 
@@ -175,9 +264,10 @@ def batches(
 def arrow_table(source: Any, columns: Sequence[str]) -> Any:
     """Arrow table of some columns of a source, in the order of its rows."""
     with readable(source):
-        if kind_of(source) in ("ibis", "files") or NO_SCORE in columns:
-            return open_table(source, columns).to_pyarrow()
-        return _in_memory(source, columns)
+        if kind_of(source) not in ("ibis", "files") and NO_SCORE not in columns:
+            return _in_memory(source, columns)
+        rows = opened(source, columns)
+        return rows.table() if isinstance(rows, Rows) else rows.to_pyarrow()
 
 
 def paths_of(source: Any) -> list[str]:
@@ -198,13 +288,14 @@ def paths_of(source: Any) -> list[str]:
     return paths
 
 
-def _open_files(paths: Sequence[str]) -> Any:
+def _open_files(connection: Any, paths: Sequence[str], **options: Any) -> Any:
+    """Relation of files, by a connection of DuckDB or of Ibis."""
     names = [glob.escape(path) for path in paths]
     if all(path.lower().endswith((".parquet", ".pq")) for path in paths):
-        return connect().read_parquet(names, **_UNITED)
+        return connection.read_parquet(names, **_UNITED, **options)
     if all(path.lower().endswith((".csv", ".tsv")) for path in paths):
         # types are those of all lines of all files, as a fraction may come late
-        return connect().read_csv(names, header=True, sample_size=-1, **_UNITED)
+        return connection.read_csv(names, header=True, sample_size=-1, **_UNITED, **options)
     raise ItemsError(
         f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or all "
         "*.csv, not compressed"

@@ -1,6 +1,7 @@
 """Columns of items by role, and their validity; one error reports all problems of a table."""
 
 import math
+import re
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from functools import reduce
@@ -13,11 +14,15 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
 from .formulas import FOLD_PRIME, MOST_FOLDS, functions
 from .items import CROSS, DAY, MARK, Items, is_group, is_label, key_roles
-from .sources import kind_of, open_table, readable
+from .sources import Rows, held, kind_of, open_rows, open_table, quoted, readable
 
 FOLDS = Bounds(
     f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
 )
+# DuckDB's types of numbers and labels
+_WHOLE = "TINYINT|SMALLINT|INTEGER|BIGINT"
+_NUMBER = rf"{_WHOLE}|HUGEINT|U({_WHOLE}|HUGEINT)|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)"
+_LABEL = rf"{_WHOLE}|HUGEINT|U({_WHOLE}|HUGEINT)|VARCHAR|BOOLEAN|ENUM\(.*\)"
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
 _NEEDS = {
@@ -50,6 +55,33 @@ def _read(role: str, column: Any) -> Any:
     if dtype.is_boolean():
         return column.ifelse("true", "false")  # engines spell true and false differently
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
+
+
+def plain(items: Items) -> Rows | None:
+    """Columns by role as `read` and `with_group` have them, but numbers are not yet rounded.
+
+    None if the items are an Ibis table, or have a type that Ibis has to read or to refuse.
+    """
+    if kind_of(items.source) == "ibis":
+        return None
+    rows, sql = open_rows(items.source, list(items.roles.values())), {}
+    if not _are_plain(items, rows):
+        return None
+    for role, name in items.roles.items():
+        dtype = "DOUBLE" if bounds_of(role) else "BIGINT" if role == "id" else "VARCHAR"
+        sql[role] = f"CAST({quoted(name)} AS {dtype})"
+    if labels := [sql[role] for role in key_roles(items.roles)]:
+        sql["group"] = f" || '{CROSS}' || ".join(labels)
+    return held(rows.select(**sql), items.source)
+
+
+def _are_plain(items: Items, rows: Rows) -> bool:
+    """Return True if all types of DuckDB are right for their roles and read as they are."""
+    forms = {"id": _WHOLE, "date": "VARCHAR|DATE"}
+    return all(
+        re.fullmatch(_NUMBER if bounds_of(role) else forms.get(role, _LABEL), rows.types[name])
+        for role, name in items.roles.items()
+    )
 
 
 def with_group(table: Any) -> Any:
@@ -171,12 +203,13 @@ def _needs(role: str) -> str:
 
 
 def check_types(items: Items, table: Any) -> None:
-    """Refuse columns of an Ibis or Arrow table whose type does not suit their role."""
-    import ibis
-    import pyarrow as pa
-
-    if isinstance(table, pa.Table):
-        table = ibis.memtable(table)
+    """Refuse columns of `Rows` or of an Arrow or Ibis table whose type does not suit their role."""
+    if not isinstance(table, Rows) and kind_of(table) == "arrow":
+        table = open_rows(table)
+    if isinstance(table, Rows):
+        if _are_plain(items, table):
+            return
+        table = open_table(items.source, list(items.roles.values()))
     wrong = [
         f"column {name!r} holds {words}; {_needs(role)}: convert it first"
         for role, name in items.roles.items()
@@ -218,10 +251,10 @@ def check_total(items: Items, total: float) -> None:
 
 def check_ids(items: Items, progress: bool = True) -> None:
     """Refuse ids that several rows have, on one day if the items have dates."""
-    import ibis.expr.operations as ops
-
     if items.id is None:
         return
+    import ibis.expr.operations as ops
+
     table = open_table(items.source, list(items.roles.values()))
     keys = [role for role in ("id", "date") if role in items.roles]
     table = table.select(**{role: table[items.roles[role]] for role in keys})

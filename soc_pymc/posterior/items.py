@@ -158,7 +158,7 @@ class _Scoring:
         """Score the items to a table, or to one file."""
         table, files = self._checked_table(), self._files() if self.out else []
         with sources.readable(self.items.source):
-            total = int(table.count().to_pyarrow().as_py()) if is_shown(progress) else None
+            total = sources.count_of(table) if is_shown(progress) else None
         with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
             scored = self._batches(table, running)
             return _write(scored, files[0][1], self.names) if files else self._attached(scored)
@@ -187,12 +187,12 @@ class _Scoring:
         return folder
 
     def _table(self) -> Any:
-        """Ibis table of the items, with the constant score of those without one."""
+        """Ibis table or `Rows` of the items, with the constant score of those without one."""
         source, columns = self.items.source, list(self.items.roles.values())
         if not self.out and sources.kind_of(source) not in _COPIED:
-            return sources.open_table(source, columns)  # others are copied with all columns
+            return sources.opened(source, columns)  # others are copied with all columns
         all_columns = None if self.items.score else [*sources.column_names(source), NO_SCORE]
-        return sources.open_table(source, all_columns)
+        return sources.opened(source, all_columns)
 
     def _checked_table(self) -> Any:
         """The table, after a check of its columns and of the new names."""
