@@ -19,7 +19,7 @@ from . import formulas
 from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, fold_of, summand
 from .items import CROSS, MARK, Items, is_day, key_roles
-from .sources import Rows, batches, count_of, kind_of, readable
+from .sources import batches, count_of, kind_of, readable
 from .validation import FOLDS, bounds_of, check_total, plain, read, scan, with_group
 
 _BLOCK = 1_000_000  # items of a block
@@ -165,10 +165,8 @@ class Local:
 
     def _numbers(self, role: str, values: Any) -> NDArray[Any]:
         """Numbers of an Arrow array, NaN where missing; codes of groups, and blocks of clusters."""
-        if rule := bounds_of(role):
-            numbers = np.asarray(values.to_numpy(zero_copy_only=False))
-            is_rounded = not rule.whole or not isinstance(self.table, Rows)
-            return numbers if is_rounded else np.asarray(formulas.near_whole(numbers))
+        if bounds_of(role):
+            return np.asarray(values.to_numpy(zero_copy_only=False))
         if values.null_count:
             raise _NotValidError
         if role == "id":

@@ -11,9 +11,12 @@ import glob
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
@@ -27,8 +30,7 @@ _KINDS = {
     "ibis.Table": "ibis",
 }
 _WORDS = ("str", "large_str", "varchar", "object", "cat", "dict", "enum", "bool")
-_UNITED = {"union_by_name": True, "hive_partitioning": False}
-_MOST_HELD = 1 << 26  # bytes of files whose rows are read once, and held for several passes
+_MOST_HELD = 1 << 24  # bytes of files that are read once, and held for several passes
 _AT_ONCE = 1_000_000  # rows of a batch
 _MOST_NAMES = 20  # in an error
 _IN_PROCESS = ("duckdb", "polars", "datafusion")  # engines of Ibis that run in this process
@@ -78,7 +80,7 @@ def _types(source: Any) -> list[tuple[str, str]]:
         with readable(source):
             pairs = source.schema().items()
     else:
-        pairs = open_rows(source).types.items()
+        pairs = open_rows(source, hold=False).types.items()
     return [(str(name), str(dtype).lower()) for name, dtype in pairs]
 
 
@@ -134,77 +136,95 @@ def _database(process: int, number_of_threads: int) -> Any:
     return duckdb.connect(config=config)
 
 
+@dataclass(frozen=True)
 class Rows:
-    """Columns of a source that DuckDB reads, in the order of its rows."""
+    """Columns of files or of a table in memory, in the order of their rows."""
 
-    def __init__(self, relation: Any) -> None:
-        self._relation = relation
-        self.columns: list[str] = relation.columns
-        self.types = dict(zip(self.columns, map(str, relation.types), strict=True))
-        """DuckDB's types by column."""
-        self._held: Any = None  # an Arrow table
+    types: Mapping[str, str]
+    """Types by column: DuckDB's of files that are read again by each pass, else Arrow's."""
+    held: Any  # Arrow table; None for such files
+    paths: Sequence[str] = ()
 
-    def select(self, **expressions: str) -> "Rows":
-        """Columns by name, as SQL."""
-        terms = (f"{expression} AS {quoted(name)}" for name, expression in expressions.items())
-        return Rows(self._relation.project(", ".join(terms)))
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.types)
 
-    def hold(self) -> None:
-        """Keep the rows in memory."""
-        self._held = self.table()
-
-    def batches(self, columns: Sequence[str], size: int) -> Iterable[Any]:
-        """Arrow record batches of some columns."""
-        if self._held is not None:
-            return iter(self._held.select(columns).to_batches(max_chunksize=size))
-        rows = self.select(**{name: quoted(name) for name in columns})
-        return iter(_arrow_reader(rows._relation, size))
+    def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
+        """Arrow record batches of some columns, of at most `size` rows."""
+        if self.held is None:
+            yield from _arrow_reader(_query(", ".join(map(_term, columns)), self.paths), size)
+            return
+        table = self.held.select(columns)
+        for start in range(0, table.num_rows, size):
+            yield from table.slice(start, size).combine_chunks().to_batches()
 
     def table(self) -> Any:
         """All rows as an Arrow table."""
-        return _arrow_reader(self._relation, _AT_ONCE).read_all()
+        import pyarrow as pa
+
+        if self.held is not None:
+            return self.held.select(self.columns)
+        return pa.Table.from_batches(self.batches(self.columns, _AT_ONCE))
 
     def count(self) -> int:
         """The number of rows."""
-        return int(self._relation.aggregate("count(*)").fetchone()[0])
+        if self.held is not None:
+            return int(self.held.num_rows)
+        return int(_query("count(*)", self.paths).fetchone()[0])
 
 
-def _arrow_reader(relation: Any, size: int) -> Any:
-    """A reader of batches, by DuckDB's new method or by the one that it has deprecated."""
-    return (getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader)(size)
-
-
-def quoted(name: str) -> str:
+def _term(name: str) -> str:
     """A column in SQL."""
-    return '"' + name.replace('"', '""') + '"'
+    quoted = '"' + name.replace('"', '""') + '"'
+    return f"CAST({ONE_SCORE} AS DOUBLE) AS {quoted}" if name == NO_SCORE else quoted
 
 
-def open_rows(source: Any, columns: Sequence[str] | None = None) -> Rows:
-    """Some columns of a source that is not an Ibis table, or all; the rows keep their order."""
-    constants = {}
-    if columns is not None and NO_SCORE in columns:
-        columns = [name for name in columns if name != NO_SCORE]
-        constants = {NO_SCORE: f"CAST({ONE_SCORE} AS DOUBLE)"}
+def _query(terms: str, paths: Sequence[str], verb: str = "SELECT") -> Any:
+    """A cursor of DuckDB with terms of the rows of files."""
+    options = "".join(f", {name} = {value}" for name, value in _options_of(paths).items())
+    text = f"{verb} {terms} FROM {_reader_of(paths)}(?{options})"
+    return _cursor().execute(text, [[glob.escape(path) for path in paths]])
+
+
+def _arrow_reader(rows: Any, size: int) -> Any:
+    """A reader of record batches of a cursor or relation of DuckDB, by its newest method."""
+    names = ("to_arrow_reader", "fetch_arrow_reader", "fetch_record_batch")
+    return next(getattr(rows, name) for name in names if hasattr(rows, name))(size)
+
+
+def open_rows(source: Any, columns: Sequence[str] | None = None, hold: bool = True) -> Rows:
+    """Some columns of a source that is not an Ibis table, or all; small files are read at once.
+
+    Without `hold` no file is read to its end before its rows are asked for.
+    """
+    import pyarrow as pa
+
+    stored = [name for name in columns or () if name != NO_SCORE]
+    constant = columns is not None and len(stored) < len(columns)
     with readable(source):
         if kind_of(source) == "files":
-            rows = Rows(_open_files(_cursor(), paths_of(source)))
+            paths = paths_of(source)
+            if not hold or sum(map(os.path.getsize, paths)) > _MOST_HELD:
+                described = _query("*", paths, "DESCRIBE SELECT").fetchall()
+                types = {name: dtype for name, dtype, *_ in described}
+                chosen(list(types), stored)
+                names = list(types) if columns is None else columns
+                return Rows({name: types.get(name, "DOUBLE") for name in names}, None, paths)
+            table = _arrow_reader(_query("*", paths), _AT_ONCE).read_all()
+            table = table.select(chosen(table.column_names, None if columns is None else stored))
         else:
-            rows = Rows(_cursor().from_arrow(_in_memory(source, columns)))
-        names = {name: quoted(name) for name in chosen(rows.columns, columns)}
-        return rows.select(**names, **constants)
+            table = _in_memory(source, None if columns is None else stored)
+    if constant:
+        table = table.append_column(NO_SCORE, pa.array(np.full(table.num_rows, ONE_SCORE)))
+    return Rows({field.name: str(field.type) for field in table.schema}, table)
 
 
-def held(rows: Rows, source: Any) -> Rows:
-    """Rows, kept in memory if they are those of small files."""
-    if kind_of(source) == "files" and sum(map(os.path.getsize, paths_of(source))) <= _MOST_HELD:
-        with readable(source):
-            rows.hold()
-    return rows
-
-
-def opened(source: Any, columns: Sequence[str] | None = None) -> Any:
-    """Some columns of a source, or all: of an Ibis table another one, else `Rows`."""
-    return (open_table if kind_of(source) == "ibis" else open_rows)(source, columns)
+def opened(source: Any, columns: Sequence[str] | None = None, hold: bool = True) -> Any:
+    """Some columns of a source, or all: of an Ibis table another one, else `open_rows`."""
+    if kind_of(source) == "ibis":
+        return open_table(source, columns)
+    return open_rows(source, columns, hold)
 
 
 def count_of(table: Any) -> int:
@@ -225,7 +245,10 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
         if kind == "ibis":
             table = source
         elif kind == "files":
-            table = _open_files(connect(), paths_of(source), table_name="items")
+            paths = paths_of(source)
+            read = getattr(connect(), _reader_of(paths))
+            names = [glob.escape(path) for path in paths]
+            table = read(names, table_name="items", **_options_of(paths))
         else:
             connection = connect()
             connection.con.register("items", _in_memory(source, columns))
@@ -248,10 +271,10 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
 def batches(
     table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000, source: Any = None
 ) -> Iterator[Any]:
-    """Arrow record batches of an Ibis table or `Rows`, in their order, of at most `size` rows."""
+    """Arrow record batches of an Ibis table or of rows, in their order, of at most `size` rows."""
     with readable(source):
         names = chosen(table.columns, columns)
-        if isinstance(table, Rows):
+        if not hasattr(table, "get_backend"):
             parts = table.batches(names, size)
         elif (backend := table.get_backend()).name == "duckdb":
             parts = _arrow_reader(backend._to_duckdb_relation(table.select(*names)), size)
@@ -288,18 +311,24 @@ def paths_of(source: Any) -> list[str]:
     return paths
 
 
-def _open_files(connection: Any, paths: Sequence[str], **options: Any) -> Any:
-    """Relation of files, by a connection of DuckDB or of Ibis."""
-    names = [glob.escape(path) for path in paths]
+def _reader_of(paths: Sequence[str]) -> str:
+    """DuckDB's function that reads such files, and Ibis's method."""
     if all(path.lower().endswith((".parquet", ".pq")) for path in paths):
-        return connection.read_parquet(names, **_UNITED, **options)
+        return "read_parquet"
     if all(path.lower().endswith((".csv", ".tsv")) for path in paths):
-        # types are those of all lines of all files, as a fraction may come late
-        return connection.read_csv(names, header=True, sample_size=-1, **_UNITED, **options)
+        return "read_csv"
     raise ItemsError(
         f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or all "
         "*.csv, not compressed"
     )
+
+
+def _options_of(paths: Sequence[str]) -> dict[str, Any]:
+    """Its options."""
+    options: dict[str, Any] = {"union_by_name": True, "hive_partitioning": False}
+    # types are those of all lines of all files, as a fraction may come late
+    lines = {"header": True, "sample_size": -1} if _reader_of(paths) == "read_csv" else {}
+    return options | lines
 
 
 @contextmanager

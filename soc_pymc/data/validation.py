@@ -3,7 +3,8 @@
 import math
 import re
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -12,17 +13,18 @@ from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
-from .formulas import FOLD_PRIME, MOST_FOLDS, functions
+from .formulas import FOLD_PRIME, MOST_FOLDS, functions, near_whole
 from .items import CROSS, DAY, MARK, Items, is_group, is_label, key_roles
-from .sources import Rows, held, kind_of, open_rows, open_table, quoted, readable
+from .sources import Rows, kind_of, open_rows, open_table, readable
 
 FOLDS = Bounds(
     f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
 )
-# DuckDB's types of numbers and labels
-_WHOLE = "TINYINT|SMALLINT|INTEGER|BIGINT"
-_NUMBER = rf"{_WHOLE}|HUGEINT|U({_WHOLE}|HUGEINT)|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)"
-_LABEL = rf"{_WHOLE}|HUGEINT|U({_WHOLE}|HUGEINT)|VARCHAR|BOOLEAN|ENUM\(.*\)"
+# types of numbers, labels and days, of DuckDB and of Arrow
+_WHOLE = r"(TINY|SMALL|BIG)INT|INTEGER|int\d+"
+_NUMBER = rf"{_WHOLE}|U(TINY|SMALL|BIG)INT|UINTEGER|uint\d+|FLOAT|DOUBLE|float|double"
+_LABEL = rf"{_WHOLE}|VARCHAR|BOOLEAN|ENUM\(.*\)|(large_)?string|bool|dictionary<values=string, .*>"
+_DAY = r"VARCHAR|DATE|(large_)?string|date32\[day\]"
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
 _NEEDS = {
@@ -57,27 +59,55 @@ def _read(role: str, column: Any) -> Any:
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
 
 
-def plain(items: Items) -> Rows | None:
-    """Columns by role as `read` and `with_group` have them, but numbers are not yet rounded.
+@dataclass(frozen=True)
+class PlainRows:
+    """Columns by role as `read` and `with_group` have them, of a source that needs no Ibis."""
 
-    None if the items are an Ibis table, or have a type that Ibis has to read or to refuse.
-    """
+    rows: Rows
+    roles: Mapping[str, str]
+
+    @property
+    def columns(self) -> list[str]:
+        """The roles, and the role of joined groups."""
+        return list(dict.fromkeys([*self.roles, *["group"] * bool(key_roles(self.roles))]))
+
+    def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
+        """Arrow record batches of some roles, of at most `size` rows."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        parts = {role: [role] for role in self.roles} | {"group": [*key_roles(self.roles)]}
+        needed = {role: self.roles[role] for column in columns for role in parts[column]}
+        for batch in self.rows.batches([*needed.values()], size):
+            arrays = {role: self._as_read(role, batch[name]) for role, name in needed.items()}
+            if "group" in columns:
+                levels = [arrays[role] for role in parts["group"]]
+                arrays["group"] = pc.binary_join_element_wise(*levels, CROSS)
+            yield pa.RecordBatch.from_arrays([arrays[role] for role in columns], names=columns)
+
+    def _as_read(self, role: str, values: Any) -> Any:
+        import pyarrow as pa
+
+        rule = bounds_of(role)
+        if rule is None:
+            return values.cast(pa.int64() if role == "id" else pa.string())
+        numbers = values.cast(pa.float64(), safe=False)
+        if not rule.whole or pa.types.is_integer(values.type):
+            return numbers
+        return pa.array(near_whole(numbers.to_numpy(zero_copy_only=False)))
+
+
+def plain(items: Items) -> PlainRows | None:
+    """The items' columns; None for an Ibis table, and for types that Ibis has to read or refuse."""
     if kind_of(items.source) == "ibis":
         return None
-    rows, sql = open_rows(items.source, list(items.roles.values())), {}
-    if not _are_plain(items, rows):
-        return None
-    for role, name in items.roles.items():
-        dtype = "DOUBLE" if bounds_of(role) else "BIGINT" if role == "id" else "VARCHAR"
-        sql[role] = f"CAST({quoted(name)} AS {dtype})"
-    if labels := [sql[role] for role in key_roles(items.roles)]:
-        sql["group"] = f" || '{CROSS}' || ".join(labels)
-    return held(rows.select(**sql), items.source)
+    rows = open_rows(items.source, list(items.roles.values()))
+    return PlainRows(rows, items.roles) if _are_plain(items, rows) else None
 
 
 def _are_plain(items: Items, rows: Rows) -> bool:
-    """Return True if all types of DuckDB are right for their roles and read as they are."""
-    forms = {"id": _WHOLE, "date": "VARCHAR|DATE"}
+    """Return True if all types are right for their roles and read as they are."""
+    forms = {"id": _WHOLE, "date": _DAY}
     return all(
         re.fullmatch(_NUMBER if bounds_of(role) else forms.get(role, _LABEL), rows.types[name])
         for role, name in items.roles.items()

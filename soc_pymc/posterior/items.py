@@ -165,7 +165,7 @@ class _Scoring:
 
     def to_folder(self, made_by: Mapping[str, Any], progress: bool | None) -> Path:
         """Score each file of items to a file in a folder, except finished ones, several at once."""
-        self._checked_table()
+        self._checked_table(hold=False)
         files, folder = self._files(), Path(self.out)
         folder.mkdir(parents=True, exist_ok=True)
         records = [(path, target, _record(made_by, path)) for path, target in files]
@@ -186,21 +186,23 @@ class _Scoring:
                 running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
         return folder
 
-    def _table(self) -> Any:
+    def _table(self, hold: bool = True) -> Any:
         """Ibis table or `Rows` of the items, with the constant score of those without one."""
         source, columns = self.items.source, list(self.items.roles.values())
         if not self.out and sources.kind_of(source) not in _COPIED:
             return sources.opened(source, columns)  # others are copied with all columns
         all_columns = None if self.items.score else [*sources.column_names(source), NO_SCORE]
-        return sources.opened(source, all_columns)
+        return sources.opened(source, all_columns, hold)
 
-    def _checked_table(self) -> Any:
+    def _checked_table(self, hold: bool = True) -> Any:
         """The table, after a check of its columns and of the new names."""
-        source, table = self.items.source, self._table()
+        source, table = self.items.source, self._table(hold)
         sources.chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
         with sources.readable(source):
             check_types(self.items, table)
-        column_names = {*table.columns, *sources.column_names(source)}
+        column_names = set(table.columns)
+        if not self.out and sources.kind_of(source) not in _COPIED:  # some alone are opened
+            column_names.update(sources.column_names(source))
         if clash := [name for name in self.names if name in column_names]:
             remedy = "rename or drop them, or ask for other quantiles"
             columns = ", ".join(map(repr, clash))
