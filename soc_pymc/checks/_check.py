@@ -28,7 +28,7 @@ from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of
 from . import pit, results
 from .advice import Gains, advise
-from .comparison import LeftOut, cdf_without, leave_one_out, other_total
+from .comparison import LeftOut, leave_one_out, other_total
 from .observations import (
     ITEMS_OR_STATISTICS,
     clustered,
@@ -230,7 +230,7 @@ def _outcome_findings(
 
 def _summaries(fit: Fit, columns: Columns, rng: Generator, progress: bool | None) -> Findings:
     """Observed summaries of items over the medians of their replicates."""
-    posterior, middle = posterior_of(fit), posterior_of(thin(fit, _MIDDLE))
+    posterior, middle = posterior_of(fit), even_draws(fit, _MIDDLE)
     draws, outcome = even_draws(fit, _REPLICATES), posterior.outcome
     draws = np.tile(draws, -(-_REPLICATES // len(draws)))
     n, summaries = len(columns["score"]), outcome.forms.summaries
@@ -242,7 +242,7 @@ def _summaries(fit: Fit, columns: Columns, rng: Generator, progress: bool | None
         # summaries are about the median curves: about its own draw, the outcomes of new items
         # would scatter more than replicates of that draw, as the draw is not their truth; items
         # whose curve is hardly known weigh less, or the far draws of clusters would rule the sum
-        curves = middle.curves(part["score"], part.get("group"), part[outcome.size])
+        curves = posterior.curves(part["score"], part.get("group"), part[outcome.size], middle)
         mean, variance = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
         low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
         centres = part[outcome.size], mean, variance + ((high - low) / 2) ** 2
@@ -319,7 +319,7 @@ def _arviz_groups(
     share = rng.random(len(item))
     cdfs = {"pit_values": ends}
     if exact_draws:
-        cdfs["loo_pit"] = cdf_without(fit, columns, ends)
+        cdfs["loo_pit"] = np.stack(posterior.cdf_without(columns))
     by_item = {"observed_data": columns[name].astype(outcome.dtype)}
     by_item |= {group: below + share * (upto - below) for group, (below, upto) in cdfs.items()}
     coords = {"chain": draws["chain"], "draw": draws["draw"], "item": item}

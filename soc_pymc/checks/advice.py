@@ -24,7 +24,7 @@ from ..inference.results import Fit
 from ..posterior.curves import average_curves
 from ..posterior.predictive import posterior_of
 from .comparison import mixture_weights
-from .observations import Observations, thin
+from .observations import Observations, even_draws
 from .pit import NUMBER, equal_parts, is_cut, level_codes
 from .results import FAIL, OK, WARN, WARNS
 
@@ -225,8 +225,8 @@ class Gains:
         """Log density under the fit; on a grid it has no closed form in the curves."""
         if not self._fit.prior.gridded:
             return self._density(0.0, 0.0)
-        thinned = posterior_of(thin(self._fit, _DRAWS))
-        return np.asarray(thinned.log_density(self.items.columns).mean(axis=0))
+        draws = even_draws(self._fit, _DRAWS)
+        return np.asarray(self._posterior.log_density(self.items.columns, draws).mean(axis=0))
 
     @cached_property
     def _shifted(self) -> list[Floats]:

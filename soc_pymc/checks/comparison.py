@@ -20,8 +20,8 @@ from ..families.family import reads_joint
 from ..families.priors import Prior
 from ..inference.methods import NUTS, VI, FiveSteps
 from ..inference.results import PARETO_K, Fit, Status, named_fits, outcome_roles
-from ..posterior.item_columns import Columns, in_chunks, select
-from ..posterior.predictive import posterior_of, proper
+from ..posterior.item_columns import in_chunks, select
+from ..posterior.predictive import posterior_of
 from .observations import (
     ITEMS_OR_STATISTICS,
     Observations,
@@ -36,7 +36,8 @@ _CHUNK = 20_000  # rows at once
 _MOST_NUMBERS, _FEWEST_DRAWS = 4_000_000, 100  # log densities of smoothed rows, and draws
 _SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothed
 _SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
-_PIT_DRAWS = 32  # draws that say how far leaving an item out moves its predictive distribution
+# weights of mixtures: nats of an item that no step gains, most steps, and shares of one
+_CLOSE, _STEPS, _HALVINGS = 1e-9, 100, 30
 _SAME = 1e-6  # relative difference of totals of the same items in bins and in cells
 
 
@@ -102,17 +103,6 @@ def leave_one_out(
     log_weight, k[worst] = smoothed(-density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
     return LeftOut(n, by_row, k, float(n @ (full - by_row)), len(density))
-
-
-def cdf_without(fit: Fit, columns: Columns, ends: Floats) -> Floats:
-    """P(Y < y) and P(Y <= y), (2, n), of items left out: `ends` moved by weights of 32 draws."""
-    posterior, sizes = posterior_of(fit), fit.data["posterior"].sizes
-    draws = sizes["chain"] * sizes["draw"]
-    pick = np.unique(np.arange(_PIT_DRAWS) * draws // _PIT_DRAWS)
-    log_density = posterior.log_density(columns, pick)
-    weight = special.softmax(-log_density, axis=0) - 1.0 / len(pick)
-    shift = np.einsum("dn,edn->en", weight, posterior.cdf_by_draw(columns, pick))
-    return np.stack(proper(*(ends + shift)))
 
 
 @one_blas_thread
@@ -238,18 +228,32 @@ def elpd_table(loos: Mapping[str, LeftOut]) -> pd.DataFrame:
     return pd.DataFrame(columns | {"weight": mixture_weights(elpds, n) if names else []}, names)
 
 
+@np.errstate(divide="ignore")
 def mixture_weights(log_density: Floats, n: Ints) -> Floats:
     """Weights of the best mixture of densities (k, rows): of stacking (Yao et al. 2018)."""
     density, share = np.exp(log_density - log_density.max(axis=0)), n / n.sum()
-
-    def loss(x: Floats) -> tuple[float, Floats]:
-        weight = special.softmax(x)
-        mixed = weight @ density
-        return -float(share @ np.log(mixed)), weight * (1.0 - density @ (share / mixed))
-
-    start = np.zeros(len(density))
-    solution = optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-9})
-    return np.asarray(special.softmax(solution.x))
+    weight = np.full(len(density), 1.0 / len(density))
+    value = share @ np.log(weight @ density)
+    for _ in range(_STEPS):
+        # of a concave function of weights >= 0 whose sum is 1 at the best ones: its second order
+        ratio = density / (weight @ density)
+        slope = ratio @ share
+        if slope.max() - 1.0 < _CLOSE:  # nothing gains more than this
+            break
+        bend = (ratio * share) @ ratio.T
+        root = np.linalg.cholesky(bend + np.diag(_CLOSE * bend.diagonal() + 1e-300))
+        goal = np.linalg.solve(root, 2.0 * slope - 1.0)
+        best = optimize.nnls(root.T, goal)[0]
+        step = best / best.sum() - weight
+        for factor in 0.5 ** np.arange(_HALVINGS):
+            tried = weight + factor * step
+            gained = share @ np.log(tried @ density)
+            if gained > value:
+                break
+        else:
+            break
+        weight, value = tried, gained
+    return weight
 
 
 @one_blas_thread

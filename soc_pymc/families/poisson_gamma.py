@@ -118,7 +118,7 @@ class GammaRows(RowSums):
 
     @staticmethod
     def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
-        """Random counts of rows: the counts of items of one exposure have a Gamma sum of means."""
+        """Random counts of rows: the theta of items of one exposure have a sum that is Gamma."""
         exposure, items = cells[4:6]
         cv2 = np.exp(dispersion)[..., None]
         shape = items / cv2

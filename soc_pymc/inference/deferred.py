@@ -247,5 +247,6 @@ def _saved_draws(
 
 def _arrays(draws: xr.Dataset, names: Sequence[Sequence[str]]) -> dict[str, Floats]:
     """Variables (chain, draw, ...) of these names, if they are there."""
-    present = [name for each in names for name in each if name in draws]
-    return {name: draws[name].transpose(*_OVER, ...).to_numpy() for name in present}
+    present = [draws[name] for each in names for name in each if name in draws]
+    # in one order in memory, on which the rounding of products depends
+    return {str(x.name): np.ascontiguousarray(x.transpose(*_OVER, ...)) for x in present}

@@ -5,7 +5,7 @@ the outcome; over the draws it is a mixture. `draws` are indices of draws, chain
 other, and may repeat; None takes each once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,14 +53,19 @@ class Posterior:
     # --- by draw ---------------------------------------------------------------------------------
 
     def curves(
-        self, score: Floats, group: NDArray[Any] | None = None, exposure: Floats | None = None
+        self,
+        score: Floats,
+        group: NDArray[Any] | None = None,
+        exposure: Floats | None = None,
+        draws: Ints | None = None,
     ) -> dict[str, Floats]:
         """Variables of `calibration_curves`, (draws, n); of single trials the mean alone."""
         if self._weights:
             columns = {"score": score, "group": group, self.outcome.size: exposure}
             known = {role: np.asarray(v) for role, v in columns.items() if v is not None}
-            return self._weights.curves(known)
-        variables = self.family.curve_variables(*curve_draws(self.fit, score, group, exposure))
+            return self._weights.curves(known, draws)
+        curves = curve_draws(self.fit, score, group, exposure, chosen(draws))
+        variables = self.family.curve_variables(*curves)
         names = ("mean", self.family.curves[0]) if self.fit.mean_only else variables
         return {name: variables[name] for name in names}
 
@@ -230,8 +235,22 @@ class Posterior:
 
         By the prior table, which is close where the densities differ little from draw to draw.
         """
+        return self._over_members(columns, 3, _density_moments)
+
+    def cdf_without(self, columns: Columns) -> _Pair:
+        """`cdf_interval` of items that are left out of the fit, as draws weighted by 1 / p say."""
+        return proper(*self._over_members(columns, 2, _ends_without))
+
+    def _over_members(
+        self, columns: Columns, number: int, summarized: Callable[..., Floats]
+    ) -> Floats:
+        """Summaries (number, n) over the table's nodes; over all draws where these are not close.
+
+        They are functions of log densities (members, n) of the outcomes, ends (2, members, n) of
+        their `cdf_interval`, made when called, weights of the members and ways in which these vary.
+        """
         y, size = own_outcomes(self.outcome, columns)
-        out = np.full((3, len(y)), np.nan)
+        out = np.full((number, len(y)), np.nan)
         if not why_no_table(self.fit):
             before = self.items(self._before(columns))
             for part, theta in prior_table.posterior_nodes(table_of(self.fit), before):
@@ -241,17 +260,20 @@ class Posterior:
                     weight[-1] = theta.zero
                 if "spread" in columns:
                     curves = self.family.widened(*curves, columns["spread"][part])
-                log_density = self.family.log_density(y[part], size[part], *curves)
-                moments = _moments_over_nodes if self._weights is None else _moments_by_ways
-                out[:, part] = np.where(
-                    theta.flagged, np.nan, moments(log_density, weight, theta.ways)
-                )
+                known = y[part], size[part], *curves
+                log_density = self.family.log_density(*known)
+                ends = partial(self.family.cdf_interval, *known)
+                values = summarized(log_density, ends, weight, theta.ways)
+                out[:, part] = np.where(theta.flagged, np.nan, values)
         by_draws, step = np.flatnonzero(np.isnan(out).any(axis=0)), items_at_once(self.fit)
         for start in range(0, len(by_draws), step):
             chunk = by_draws[start : start + step]
-            log_density = self.log_density(select(columns, chunk))
-            equal = np.full((len(log_density), 1), 1.0 / len(log_density))
-            out[:, chunk] = _moments_over_nodes(log_density, equal)
+            items = select(columns, chunk)
+            log_density = self.log_density(items)
+            equal = np.full(log_density.shape, 1.0 / len(log_density))
+            out[:, chunk] = summarized(
+                log_density, partial(self.cdf_by_draw, items, None), equal, ()
+            )
         return out
 
     def _thetas(self, columns: Columns) -> Iterator[tuple[Ints, ThetaMixture]]:
@@ -397,24 +419,35 @@ class Posterior:
 
 
 @np.errstate(invalid="ignore", divide="ignore")  # of negative weights
-def _moments_over_nodes(log_density: Floats, weight: Floats, ways: Any = ()) -> Floats:
-    """`Posterior.density_moments` from log densities (nodes, n) with weights."""
+def _density_moments(
+    log_density: Floats, ends: Any, weight: Floats, ways: Sequence[Floats]
+) -> Floats:
+    """Summaries of `Posterior.density_moments`; where weights vary, as if p were lognormal."""
     low, high = log_density.min(axis=0), log_density.max(axis=0)
-    full = high + np.log((weight * np.exp(log_density - high)).sum(axis=0))
+    density = np.exp(log_density - high)
+    mean = (weight * density).sum(axis=0)
+    full = high + np.log(mean)
+    if ways:
+        variance = np.log1p(sum(((way * density).sum(axis=0) / mean) ** 2 for way in ways))
+        return np.stack([full, full - variance, variance])
     without = low - np.log((weight * np.exp(low - log_density)).sum(axis=0))
-    mean = (weight * log_density).sum(axis=0)
-    variance = (weight * (log_density - mean) ** 2).sum(axis=0)
+    centre = (weight * log_density).sum(axis=0)
+    variance = (weight * (log_density - centre) ** 2).sum(axis=0)
     return np.stack([full, without, variance])
 
 
-def _moments_by_ways(log_density: Floats, weight: Floats, ways: Sequence[Floats]) -> Floats:
-    """`Posterior.density_moments` of components whose weights vary: as if p were lognormal."""
-    high = log_density.max(axis=0)
-    density = np.exp(log_density - high)
-    mean = (weight * density).sum(axis=0)
-    variance = np.log1p(sum(((way * density).sum(axis=0) / mean) ** 2 for way in ways))
-    full = high + np.log(mean)
-    return np.stack([full, full - variance, variance])
+def _ends_without(log_density: Floats, ends: Any, weight: Floats, ways: Sequence[Floats]) -> Floats:
+    """Summaries of `Posterior.cdf_without`; where weights vary, to first order."""
+    below_and_upto = np.stack(ends())
+    if ways:
+        density = np.exp(log_density - log_density.max(axis=0))
+        mean = (weight * density).sum(axis=0)
+        moved = sum(
+            (way * below_and_upto).sum(axis=1) * (way * density).sum(axis=0) for way in ways
+        )
+        return np.asarray((weight * below_and_upto).sum(axis=1) - moved / mean)
+    inverse = weight * np.exp(log_density.min(axis=0) - log_density)
+    return np.asarray((inverse * below_and_upto).sum(axis=1) / inverse.sum(axis=0))
 
 
 def proper(below: Floats, upto: Floats) -> _Pair:

@@ -59,7 +59,7 @@ class BinWeights:
         weight = self._weight[bin_of(self._fit, columns["score"])]
         return np.broadcast_to(weight, (len(draws), *weight.shape))
 
-    def curves(self, columns: Columns) -> dict[str, Floats]:
+    def curves(self, columns: Columns, draws: Ints | None = None) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (1, n)."""
         (weight,) = self.by_draw(columns, np.zeros(1, dtype=int))
         nodes = (values.T for values in (weight, *self.parameters(columns)))
@@ -113,14 +113,14 @@ class SmoothWeights:
         theta = components.parameters(base.places(self._z), base.width(spread)[:, None])
         return with_zero(self._family, *theta) if self._fit.prior.zero else theta
 
-    def curves(self, columns: Columns) -> dict[str, Floats]:
+    def curves(self, columns: Columns, draws: Ints | None = None) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (draws, n)."""
-        curves = curve_draws(self._fit, *self._terms(columns))
+        curves = curve_draws(self._fit, *self._terms(columns), chosen(draws))
         curves = self._forms(columns).bounds.represented(*curves)
         variables = dict(self._family.curve_variables(*curves))
         if not self._fit.prior.zero:
             return variables
-        share = special.expit(self._further(columns)[..., -1])
+        share = special.expit(self._further(columns, draws)[..., -1])
         mean, variance = with_zeros(variables["mean"], variables["variance"], share)
         return {**moment_variables(mean, variance, variables), P_ZERO: share}
 

@@ -13,8 +13,10 @@ from scipy.special import logsumexp
 
 import soc_pymc as soc
 from soc_pymc import _fit
+from soc_pymc._model.pilot import find_pilot
 from soc_pymc.checks import comparison
-from soc_pymc.checks.comparison import LeftOut, leave_one_out
+from soc_pymc.checks.comparison import LeftOut, leave_one_out, mixture_weights
+from soc_pymc.families.family import family_of
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
@@ -203,6 +205,21 @@ def test_arviz_takes_checks_of_mixtures(example):
     assert len(az.compare({"a": result.elpd, "b": result.elpd})) == 2
 
 
+@pytest.mark.parametrize("spread", [0.05, 1.0, 30.0])
+def test_no_mixture_is_better(spread):
+    """No density gains on average over the mixture, and those with a weight are on a par."""
+    rng = np.random.default_rng(0)
+    log_density = spread * rng.normal(size=(8, 500)) + 0.1 * np.arange(8)[:, None]
+    log_density[7] = log_density[6]
+    n = rng.integers(1, 5, 500)
+    weight = mixture_weights(log_density, n)
+    assert weight.sum() == pytest.approx(1.0)
+    mixed = logsumexp(log_density, axis=0, b=weight[:, None])
+    slope = np.exp(log_density - mixed) @ n / n.sum()
+    assert slope.max() < 1.0 + 1e-8
+    np.testing.assert_allclose(slope[weight > 1e-3], 1.0, atol=1e-5)
+
+
 FAST = soc.VI(draws=400, seed=1)
 COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
 
@@ -229,6 +246,24 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     pd.testing.assert_frame_equal(again.selection, table, check_exact=True)
     assert again.data.attrs == fit.data.attrs
     assert "simplest within 2 dse" in repr(again)
+
+
+@pytest.mark.parametrize("fault", ["none", "exposure"])
+def test_what_a_term_gains_at_the_mode_is_not_less_than_left_out(fault):
+    """One nat below the gain in leave-one-out at most; a term that gains nothing is not fitted."""
+    frame = count_frame(1500, seed=7) if fault == "none" else faulty_frame("exposure")
+    stats = case_statistics("gamma", frame)
+    term = soc.Gamma(exposure=soc.Spline())
+    estimate = find_pilot(stats, family_of(term), term, False).gain_of("exposure")
+    fits = {"term": soc.fit(stats, term, **QUIET), "plain": soc.fit(stats, **QUIET)}
+    elpd = soc.compare(fits, stats, **QUIET)["elpd"]
+    gain = elpd["term"] - elpd["plain"]
+    assert estimate > gain - 1.0
+    if fault == "none":
+        assert gain < 0.0
+        assert estimate < 1.0
+        row = soc.fit(stats, "auto", **QUIET).selection.iloc[1]
+        assert row["reason"] == f"not fitted: at the mode it gains {estimate:.1f} nats"
 
 
 ONE_SIZE = {
