@@ -136,7 +136,7 @@ def _database(process: int, number_of_threads: int) -> Any:
     return duckdb.connect(config=config)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Columns of files or of a table in memory, in the order of their rows."""
 

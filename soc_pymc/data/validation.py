@@ -59,7 +59,7 @@ def _read(role: str, column: Any) -> Any:
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PlainRows:
     """Columns by role as `read` and `with_group` have them, of a source that needs no Ibis."""
 

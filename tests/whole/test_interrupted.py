@@ -223,7 +223,7 @@ def _fails_after_ctrl_c(*_, **__):
 def test_ctrl_c_in_a_library_stays_ctrl_c(monkeypatch, folder, small_items, small_fit):
     items = soc.PoissonItems(str(folder / "items.parquet"), **small_items.roles)
     places = {
-        "ibis.backends.duckdb.Backend.read_parquet": lambda: soc.item_posteriors(small_fit, items),
+        "soc_pymc.data.sources._query": lambda: soc.item_posteriors(small_fit, items),
         "xarray.open_datatree": lambda: soc.load_fit(folder / "fit.nc"),
         "h5py.File": lambda: small_fit.save(folder / "new.nc"),
     }
