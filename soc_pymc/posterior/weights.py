@@ -86,7 +86,7 @@ class SmoothWeights:
         # edges of panels on the mean's axis
         low, high = float(self._knots[0]), float(self._knots[-1])
         if fit.axis("mean").scale == RANK:
-            self._edges = np.linspace(0.0, 1.0, _PANELS + 1)
+            self._edges: Floats = np.linspace(0.0, 1.0, _PANELS + 1)
         else:
             width = (high - low) / _PANELS or 1e-9  # if there is one score
             self._edges = low + width * np.arange(
