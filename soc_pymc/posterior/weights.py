@@ -85,13 +85,12 @@ class SmoothWeights:
         self.number = len(self._z) + fit.prior.zero
         # edges of panels on the mean's axis
         low, high = float(self._knots[0]), float(self._knots[-1])
+        beyond = _BEYOND
         if fit.axis("mean").scale == RANK:
-            self._edges: Floats = np.linspace(0.0, 1.0, _PANELS + 1)
-        else:
-            width = (high - low) / _PANELS or 1e-9  # if there is one score
-            self._edges = low + width * np.arange(
-                -_BEYOND, (_PANELS if high > low else 0) + _BEYOND + 1
-            )
+            low, high, beyond = 0.0, 1.0, 0
+        width = (high - low) / _PANELS or 1e-9  # if there is one score
+        panels = _PANELS if high > low else 0
+        self._edges: Floats = low + width * np.arange(-beyond, panels + beyond + 1.0)
 
     def _terms(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
         """Scores, groups and sizes, as `curve_draws` takes them."""
