@@ -11,6 +11,7 @@ import pandas as pd
 from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, SocError, warn_user
 from ._lib.progress import phase
+from ._lib.threads import one_blas_thread
 from ._model.pilot import find_pilot
 from ._model.rows import sizes_vary
 from .checks._check import checks_of
@@ -35,6 +36,7 @@ _NOT_OF_SHAPE = {"noise", "clusters"}  # what no shape of theta can mend
 _COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
 
 
+@one_blas_thread
 def fit(
     stats: Statistics,
     prior: Prior | Literal["auto"] | None = None,
