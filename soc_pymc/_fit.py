@@ -11,6 +11,7 @@ import pandas as pd
 from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, SocError, warn_user
 from ._lib.progress import phase
+from ._lib.threads import one_blas_thread
 from ._model.pilot import find_pilot
 from ._model.rows import sizes_vary
 from .checks._check import checks_of
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
 _FEW = 0.01  # share of cells with a large Pareto k, beyond which leave-one-out is not trusted
 _NEAR = 2.0  # standard errors below the best
 _WORTH = 1.0  # nats that a term must be expected to gain, or it would not be preferred
+_NOT_OF_SHAPE = {"noise", "clusters"}  # what no shape of theta can mend
 _COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
 
 
+@one_blas_thread
 def fit(
     stats: Statistics,
     prior: Prior | Literal["auto"] | None = None,
@@ -156,7 +159,8 @@ def _compare(
     reason = f"the check of {simple} asks for no mixture"
     result = checks_of(fits[simple], stats, (), 0, 1, False, loo=results[simple][0])
     code = f"soc.{family.mixture.__name__}("
-    if FAIL in set(result.table["verdict"]) or any(code in line for line in result.advice):
+    failed = set(result.table.loc[result.table["verdict"] == FAIL, "what"]) - _NOT_OF_SHAPE
+    if failed or any(code in line for line in result.advice):
         reason = f"without a mixture, {simple} is preferred"
         number = 1 + list(fits).index(simple)  # the term in exposure if it pays
         for code in list(mixtures)[:number]:

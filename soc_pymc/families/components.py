@@ -172,7 +172,7 @@ def reciprocal(values: Floats) -> Floats:
 
 
 def _gamma_weights(
-    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
+    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid, slopes: bool
 ) -> tuple[Floats, list[Floats]]:
     """Log weights of log-normals, and of Gamma(a) as Beta(a, A - a) Gamma(A), a component."""
     place, inner = grid.base[0], grid.inner
@@ -180,8 +180,7 @@ def _gamma_weights(
     variance = np.log1p(cv2) - np.log1p(inner)
     y = (place - (mean_curve - 0.5 * variance)) / variance
     square = y * y
-    by_spread = (square - y) * (0.5 * cv2 / (1.0 + cv2))
-    normal = square * (-0.5 * variance), y, by_spread
+    normal: tuple[Floats, ...] = (square * (-0.5 * variance),)
     log_share = place + (np.log(inner * a) - mean_curve)
     share = np.exp(np.clip(log_share, LOWEST, -_UPPER))
     complement = 1.0 - share
@@ -189,15 +188,17 @@ def _gamma_weights(
     # beyond, a straight line, so that no weight is 0
     log_complement = np.log(complement) - slope * np.maximum(log_share + _UPPER, 0.0)
     power = 1.0 / inner - a - 1.0
-    slope *= power
-    gamma = a * log_share + power * log_complement
-    by_spread = slope + a * (log_complement - log_share - 1.0)
-    slope -= a
+    gamma: tuple[Floats, ...] = (a * log_share + power * log_complement,)
     # the first component also stands for what is below it
     cells = a * (place[:, 1:2] - place[:, :1])
-    gamma[:, :1] += np.log1p(1.0 / cells)
-    by_spread[:, :1] += 1.0 / (1.0 + cells)
-    return between(normal, (gamma, slope, by_spread), path, grid.base[2])
+    gamma[0][:, :1] += np.log1p(1.0 / cells)
+    if slopes:
+        normal += y, (square - y) * (0.5 * cv2 / (1.0 + cv2))
+        slope *= power
+        by_spread = slope + a * (log_complement - log_share - 1.0)
+        by_spread[:, :1] += 1.0 / (1.0 + cells)
+        gamma += slope - a, by_spread
+    return between(normal, gamma, path, grid.base[2])
 
 
 GAMMAS = Components(
@@ -228,13 +229,13 @@ def _relative_normals(base: Frame, parameters: Pair, z: Floats) -> Relative:
 
 
 def _normal_weights(
-    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
+    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid, slopes: bool
 ) -> tuple[Floats, list[Floats]]:
     total = np.exp(spread_curve)
     variance = total - grid.inner
     y = (grid.base[0] - mean_curve) / variance
     square = y * y
-    return square * (-0.5 * variance), [y, square * (0.5 * total)]
+    return square * (-0.5 * variance), [y, square * (0.5 * total)] if slopes else []
 
 
 NORMALS = Components(
@@ -366,7 +367,7 @@ def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds:
 
 
 def _law_weights(
-    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid
+    mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid, slopes: bool
 ) -> tuple[Floats, list[Floats]]:
     """Logits take the place of logarithms; Betas are exact where the curves are the pilot's."""
     log_mean, log_complement, floor, at_pilot = grid.base
@@ -378,14 +379,14 @@ def _law_weights(
     location = np.log(m) - np.log(1.0 - m) + variance * (m - 0.5)
     y = (log_mean - log_complement - location) / variance
     square = y * y
-    normal = (
-        square * (-0.5 * variance),
-        y * (1.0 + variance * m * (1.0 - m)),
-        (0.5 * square + y * (m - 0.5)) * odds_cv2,
-    )
+    normal: tuple[Floats, ...] = (square * (-0.5 * variance),)
     to_mean, to_complement = a * log_mean, b * log_complement
     total = to_mean + to_complement
-    beta = at_pilot + total, m * total - to_complement, total * (-odds_cv2 / variance)
+    beta: tuple[Floats, ...] = (at_pilot + total,)
+    if slopes:
+        by_mean = y * (1.0 + variance * m * (1.0 - m))
+        normal += by_mean, (0.5 * square + y * (m - 0.5)) * odds_cv2
+        beta += m * total - to_complement, total * (-odds_cv2 / variance)
     return between(normal, beta, path, floor)
 
 

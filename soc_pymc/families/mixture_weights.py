@@ -53,16 +53,19 @@ class Law(NamedTuple):
     """A family's law of theta."""
 
     name: str
-    # (both curves and the path (n, 1, draws), grid) -> log weights (n, R, draws), and their
-    # derivatives in these
-    weights: Callable[[Floats, Floats, Floats, Grid], tuple[Floats, list[Floats]]]
+    # (both curves and the path (n, 1, draws), grid, whether slopes are wanted) -> log weights
+    # (n, R, draws), and their derivatives in these
+    weights: Callable[[Floats, Floats, Floats, Grid, bool], tuple[Floats, list[Floats]]]
     has_path: bool  # from a normal law of log or logit theta (0) to the family's (1)
 
 
 def between(
     normal: tuple[Floats, ...], family: tuple[Floats, ...], path: Floats, floor: Floats
 ) -> tuple[Floats, list[Floats]]:
-    """Log weights on the path from a normal law of log or logit theta (0) to the family's (1)."""
+    """Log weights on the path from a normal law of log or logit theta (0) to the family's (1).
+
+    Both laws are log weights, and any derivatives.
+    """
     normal, family = _floored(normal, floor), _floored(family, floor)
     change = family[0] - normal[0]
     log, *slopes = (x + path * (y - x) for x, y in zip(normal, family, strict=True))
@@ -260,17 +263,22 @@ class Weights:
 def weights_of_draws(predictors: Floats, forms: WeightForms) -> Floats:
     """Weights (draws, n, R) at predictors (draws, n, P)."""
     bounded, _ = forms.bounded(np.moveaxis(predictors, 0, 2))
-    parts = solved(bounded, forms)
+    parts = solved(bounded, forms, slopes=False)
     return np.moveaxis(np.concatenate([weights.weight for _, weights in parts]), 2, 0)
 
 
-def solved(bounded: Floats, forms: WeightForms) -> Iterator[tuple[slice, Weights]]:
-    """Weights at bounded predictors (n, P, draws) by slices of scores; or as close as they come."""
+def solved(
+    bounded: Floats, forms: WeightForms, slopes: bool = True
+) -> Iterator[tuple[slice, Weights]]:
+    """Weights at bounded predictors (n, P, draws) by slices of scores; or as close as they come.
+
+    Without `slopes` they have no derivatives.
+    """
     tilt = _first_guesses(bounded, forms)
     step = max(1, _AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
     for begin in range(0, len(bounded), step):
         part = slice(begin, min(begin + step, len(bounded)))
-        yield part, _solved(bounded[part], tilt[:, part], forms.rows(part))
+        yield part, _solved(bounded[part], tilt[:, part], forms.rows(part), slopes)
 
 
 @np.errstate(all="ignore")
@@ -281,31 +289,31 @@ def _first_guesses(bounded: Floats, forms: WeightForms) -> Floats:
         return zero
     middle, sd = bounded.mean(axis=2, keepdims=True), bounded.std(axis=2, keepdims=True)
     points = middle + sd * np.eye(bounded.shape[1], 1 + bounded.shape[1], k=1)
-    weights = _solved(points, zero, forms)
+    weights = _solved(points, zero, forms, slopes=False)
     tilt = np.where(weights.error <= ROUGH, weights.tilt, 0.0)[:, :, None]
     line = tilt[..., 1:] - tilt[..., :1]
     return (tilt[..., :1] + line @ ((bounded - middle) / sd))[:, :, 0]
 
 
 @np.errstate(all="ignore")
-def _solved(bounded: Floats, tilt: Floats, forms: WeightForms) -> Weights:
+def _solved(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> Weights:
     """Weights at bounded predictors, from a first guess of the tilt."""
-    weights = _newton(bounded, tilt, forms)
+    weights = _newton(bounded, tilt, forms, slopes)
     row, draw = np.nonzero(~(weights.error <= ROUGH))
     if len(row):
-        others = _along_line(bounded[row, :, draw][..., None], forms.rows(row))
+        others = _along_line(bounded[row, :, draw][..., None], forms.rows(row), slopes)
         weights.replace(row, draw, others)
     return weights
 
 
-def _newton(bounded: Floats, tilt: Floats, forms: WeightForms) -> Weights:
+def _newton(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> Weights:
     """Weights by Newton's method from a first guess of the tilt."""
     from .kernels import solve_weights
 
     middle = forms.bounds.middle
     grid = Grid(forms.base[..., None], forms.bounds.inner[:, None, None], middle[:, None, None])
     mean_curve, spread_curve, path = (bounded[:, j : j + 1] for j in range(3))
-    fixed, along = forms.law.weights(mean_curve, spread_curve, path, grid)
+    fixed, along = forms.law.weights(mean_curve, spread_curve, path, grid, slopes)
     fixed += forms.functions @ bounded[:, 2:]
     # averages over components give the moments and what tilts do to them
     powers = np.stack([np.ones_like(forms.mean), forms.mean, forms.mean**2 + forms.variance], 1)
@@ -313,21 +321,21 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms) -> Weights:
     solution = np.empty((11, len(fixed), fixed.shape[2]))
     solution[:2] = tilt
     solve_weights(fixed, np.ascontiguousarray(bounded), parts, middle, forms.law.has_path, solution)
-    tilt, mean, slopes, inverse, error = np.split(solution, [2, 3, 6, 10])
+    tilt, mean, curve_slopes, inverse, error = np.split(solution, [2, 3, 6, 10])
     by_curve = inverse.reshape(2, 2, *error.shape[1:])
-    return Weights(forms, fixed, along, tilt, mean[0], slopes, by_curve, error[0])
+    return Weights(forms, fixed, along, tilt, mean[0], curve_slopes, by_curve, error[0])
 
 
-def _along_line(bounded: Floats, forms: WeightForms) -> Weights:
+def _along_line(bounded: Floats, forms: WeightForms, slopes: bool) -> Weights:
     """Weights (n, R, 1) as far as Newton's method follows the line from the pilot's predictors."""
     begin, tilt = forms.pilot(), np.zeros((2, len(bounded), 1))
     reached, step = np.zeros((len(begin), 1)), np.full((len(begin), 1), 0.5)
     while len(rows := np.flatnonzero((reached < 1.0) & (step >= _SHORTEST))):
         share = np.minimum(reached[rows] + step[rows], 1.0)
         points = begin[rows] + share[..., None] * (bounded - begin)[rows]
-        tried = _newton(points, tilt[:, rows], forms.rows(rows))
+        tried = _newton(points, tilt[:, rows], forms.rows(rows), slopes=False)
         met = tried.error <= ROUGH
         tilt[:, rows] = np.where(met, tried.tilt, tilt[:, rows])
         reached[rows] = np.where(met, share, reached[rows])
         step[rows] *= np.where(met, 1.5, 0.5)
-    return _newton(begin + reached[..., None] * (bounded - begin), tilt, forms)
+    return _newton(begin + reached[..., None] * (bounded - begin), tilt, forms, slopes)

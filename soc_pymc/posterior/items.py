@@ -24,7 +24,7 @@ from .._lib.arguments import PROBABILITY, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
-from .._lib.threads import ordered_map
+from .._lib.threads import one_blas_thread, ordered_map
 from ..data import sources
 from ..data.items import NO_SCORE, Items, check_items
 from ..data.validation import check_types
@@ -45,6 +45,7 @@ _RECORD = b"soc_pymc"  # key of the record in a file's description
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
+@one_blas_thread
 def item_posteriors(
     fit: Fit,
     items: Items,

@@ -24,7 +24,7 @@ from ..inference.results import FIT, Fit
 from .curves import atom_of, average_curves, chosen, curve_draws, items_at_once, place_of
 from .item_columns import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
 from .prior_build import table_of, why_no_table
-from .weights import BinWeights, SmoothWeights
+from .weights import BinWeights, SmoothWeights, smooth_weights
 
 # points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
 _POINTS, _LEAST_ITEMS = (0, 20, 20, 12), 80
@@ -48,7 +48,7 @@ class Posterior:
         self._weights: BinWeights | SmoothWeights | None = None
         if fit.prior.gridded:
             by_bin = COMPONENTS[0] in fit.data["posterior"]
-            self._weights = BinWeights(fit) if by_bin else SmoothWeights(fit)
+            self._weights = BinWeights(fit) if by_bin else smooth_weights(fit)
 
     # --- by draw ---------------------------------------------------------------------------------
 
@@ -457,6 +457,5 @@ def proper(below: Floats, upto: Floats) -> _Pair:
 
 
 def posterior_of(fit: Fit) -> Posterior:
-    """The posterior of a checked fit."""
-    FIT(fit, "fit")
-    return Posterior(fit)
+    """The posterior of a checked fit, made once."""
+    return FIT(fit, "fit")._once(Posterior, lambda: Posterior(fit))

@@ -26,8 +26,8 @@ from ..inference.results import Fit
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
 from .curves import SIZE_WIDTH, curve_draws, size_atoms, size_knots
 from .gauss_rules import gauss_rules
-from .item_columns import Columns, select
-from .weights import SmoothWeights
+from .item_columns import Columns
+from .weights import smooth_weights
 
 _CELLS, _SIZES = 16, 14  # least numbers of cells along score and size
 # how far cells extend beyond the knots, as a share of the range, and number of cells there
@@ -36,16 +36,23 @@ _WIDEST = 1.0  # spread of the curves from which a cell's nodes are not accurate
 _LEVELS = ((0.13, 2), (0.3, 3), (np.inf, 5))  # spread of the curves, and nodes a curve up to it
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
 _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score and size
-# points of a cell, which determine these: of Chebyshev, and of Padua (Caliari, De Marchi and
-# Vianello 2005), moved inside
-_POINTS = (np.cos(np.pi * (np.arange(4) + 0.5) / 4), 0.97 * np.cos(np.pi * np.arange(4) / 3))
+# points of a cell from -1 to 1, which determine these, and its centre: of Chebyshev, and of Padua
+# (Caliari, De Marchi and Vianello 2005), moved inside
+_POINTS = (
+    np.cos(np.pi * (np.arange(5) + 0.5) / 5),
+    np.append(0.97 * np.cos(np.pi * np.arange(4) / 3), 0.0),
+)
 _SIZE_POINTS = 0.97 * np.cos(np.pi * np.arange(5) / 4)
-_PAIRS = ([(i, 0) for i in range(4)], [(i, j) for i in range(4) for j in range(i % 2, 5, 2)])
+_PAIRS = (
+    [(i, 0) for i in range(5)],
+    [(4, 2), *((i, j) for i in range(4) for j in range(i % 2, 5, 2))],
+)
 # draws of a mixture, with the moments of all, and for means of weights at many sizes
 _DRAWS, _FEWER_DRAWS = 512, 192
 _FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
 _AT_ONCE = 50_000  # numbers in one array of points x draws, which fit in the cache
+_WEIGHTS_AT_ONCE = 4_000_000  # and of points x draws x components
 
 type Nodes = dict[str, NDArray[Any]]  # columns of nodes, cell by cell, as in a file
 
@@ -307,21 +314,24 @@ class _Cells:
 
     def _components(self, label: str, cells: Ints) -> Iterator[_Made]:
         """Components of a mixture, with mean and covariance of their weights over the draws."""
-        fit, weights = self._fit, SmoothWeights(self._fit)
-        score, size = self._score.ravel()[self._row[cells]], self._size.ravel()[self._column[cells]]
-        columns: Columns = {
-            "score": score.ravel(),
-            "group": np.full(score.size, label, dtype=object),
-            family_of(fit.prior).outcome.size: size.ravel(),
-        }
-        curves = np.broadcast_arrays(*family_of(fit.prior).to_curves(*weights.parameters(columns)))
+        fit, family, weights = self._fit, family_of(self._fit.prior), smooth_weights(self._fit)
         number = _DRAWS if fit.prior.exposure is None else _FEWER_DRAWS
-        mean = weights.few(columns, number).mean(axis=0)
-        values = np.stack([mean, *curves], axis=1).reshape(*score.shape, 3, -1)
-        middle = np.abs(self._places - 0.5).sum(axis=0).argmin()
-        inner = weights.few(select(columns, slice(middle, None, score.shape[1])), _DRAWS)
-        ways = np.stack([*map(_ways, inner.transpose(1, 0, 2))])
-        yield _Made(cells, values, ways, np.zeros(len(cells), dtype=bool))
+        middle = int(np.abs(self._places - 0.5).sum(axis=0).argmin())
+        step = max(1, _WEIGHTS_AT_ONCE // (number * self._places.shape[1] * weights.number))
+        for part in (cells[i : i + step] for i in range(0, len(cells), step)):
+            score = self._score.ravel()[self._row[part]]
+            columns: Columns = {
+                "score": score.ravel(),
+                "group": np.full(score.size, label, dtype=object),
+                family.outcome.size: self._size.ravel()[self._column[part]].ravel(),
+            }
+            sample = weights.sample(columns, number)
+            curves = family.to_curves(*weights.parameters(columns))
+            nodes = np.stack(np.broadcast_arrays(sample.mean(axis=0), *curves), axis=1)
+            values = nodes.reshape(*score.shape, 3, -1)
+            inner = sample[:, middle :: score.shape[1]].transpose(1, 0, 2)
+            ways = np.stack([*map(_ways, inner)])
+            yield _Made(part, values, ways, np.zeros(len(part), dtype=bool))
 
 
 def _sds_of_sums(first: Floats, second: Floats) -> Floats:
@@ -333,9 +343,10 @@ def _sds_of_sums(first: Floats, second: Floats) -> Floats:
 
 def _ways(weights: Floats) -> Floats:
     """Ways (nodes, k) in which weights (draws, nodes) vary, whose products are their covariance."""
-    residual = (weights - weights.mean(axis=0)) / np.sqrt(len(weights))
-    _, size, directions = np.linalg.svd(residual, full_matrices=False)
-    rank = min(int((np.cumsum(size**2) < (1.0 - _FAINT) * (size @ size)).sum()) + 1, _MOST_WAYS)
+    residual = weights - weights.mean(axis=0)
+    size, directions = np.linalg.eigh(residual.T @ residual / len(weights))
+    size, directions = np.maximum(size[::-1], 0.0), directions[:, ::-1]
+    rank = min(int((np.cumsum(size) < (1.0 - _FAINT) * size.sum()).sum()) + 1, _MOST_WAYS)
     out = np.zeros((weights.shape[1], _MOST_WAYS))
-    out[:, :rank] = (size[:rank, None] * directions[:rank]).T
+    out[:, :rank] = directions[:, :rank] * np.sqrt(size[:rank])
     return out

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints
 from .._model.splines import knots_in, spline_matrix
 from ..families.components import Frame
 from ..families.family import family_of, with_zero
@@ -33,8 +33,10 @@ from .curves import (
 from .item_columns import Columns, select
 
 _LEAST_LOG = -80.0  # of a weight: single precision holds its inverse
-_GRID = 150  # positions at which weights are solved for; others are interpolated
-_REACH = 0.25  # how far the grid extends beyond the outer knots, as a share of their range
+# between the outer knots weights are solved for at points of so many panels, and interpolated
+_PANELS, _POINTS = 8, 8
+_BEYOND = 2  # panels beyond each end
+_CHEBYSHEV = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
 _MOST_GROUPS = 24  # with more groups, weights are solved for at each score
 
 
@@ -81,11 +83,14 @@ class SmoothWeights:
         self._knots = knots_in(fit.data, "weight_knot")
         self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
         self.number = len(self._z) + fit.prior.zero
-        # positions on the mean's axis, which reach beyond the outer knots
+        # edges of panels on the mean's axis
         low, high = float(self._knots[0]), float(self._knots[-1])
-        reach = _REACH * (high - low) or 1e-9  # if there is one score
-        ends = (0.0, 1.0) if fit.axis("mean").scale == RANK else (low - reach, high + reach)
-        self._grid = np.linspace(*ends, _GRID)
+        beyond = _BEYOND
+        if fit.axis("mean").scale == RANK:
+            low, high, beyond = 0.0, 1.0, 0
+        width = (high - low) / _PANELS or 1e-9  # if there is one score
+        panels = _PANELS if high > low else 0
+        self._edges: Floats = low + width * np.arange(-beyond, panels + beyond + 1.0)
 
     def _terms(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
         """Scores, groups and sizes, as `curve_draws` takes them."""
@@ -129,7 +134,7 @@ class SmoothWeights:
         # beyond the outer knots they stay constant, because straight lines of logs would explode
         position = place_of(self._fit, "mean", columns["score"])
         basis = spline_matrix(np.clip(position, self._knots[0], self._knots[-1]), self._knots)
-        return np.einsum("nk,dkj->dnj", basis, chosen(draws)(self._coefficients))
+        return np.asarray(basis @ chosen(draws)(self._coefficients))
 
     def _predictors(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Both curves and the further predictors at items, (draws, n, 2 + F)."""
@@ -145,62 +150,81 @@ class SmoothWeights:
         share = special.expit(predictors[..., -1:])
         return np.concatenate([(1.0 - share) * weight, share], axis=-1)
 
-    def few(self, columns: Columns, number: int) -> Floats:
-        """Weights (number, n, R) of few draws, moved to have the mean and covariance of all."""
+    def sample(self, columns: Columns, number: int) -> Floats:
+        """Weights (draws, n, R) with the mean and covariance of all: of all, or of `number` draws.
+
+        These are moved to have the mean and covariance of all predictors.
+        """
+        draws = self._coefficients.shape[0]
+        if self.are_interpolated(columns).all() or draws <= number:
+            return self.by_draw(columns, np.arange(draws)).astype(float)
         predictors = self._predictors(columns)
-        draws = len(predictors)
-        even = np.linspace(0, draws - 1, min(number, draws)).astype(int)
+        even = np.linspace(0, draws - 1, number).astype(int)
         return self._solve(columns, _with_moments(predictors[even], predictors))
 
-    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
-        """Weights of items under some draws, (draws, n, R), interpolated where that is possible."""
+    def are_interpolated(self, columns: Columns) -> Bools:
+        """Return the items, (n,), whose weights are interpolated along the score."""
         position, prior = place_of(self._fit, "mean", columns["score"]), self._fit.prior
-        out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
-        inside = (position >= self._grid[0]) & (position <= self._grid[-1])
-        inside &= atom_of(self._fit, columns["score"]) == 0
         # bins and sizes matter too, or there are too many groups for tables in memory
         if prior.exposure is not None or prior.bin_effects or len(self._fit.groups) > _MOST_GROUPS:
-            inside[:] = False
-        if not inside.all():
-            part = select(columns, ~inside)
-            weight = self._solve(part, self._predictors(part, draws)).transpose(1, 0, 2)
-            out[~inside] = np.maximum(weight, np.exp(_LEAST_LOG))
+            return np.zeros(len(position), dtype=bool)
+        inside = (position >= self._edges[0]) & (position <= self._edges[-1])
+        return inside & (atom_of(self._fit, columns["score"]) == 0)
+
+    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
+        """Weights of items under some draws, (draws, n, R), interpolated where that pays."""
+        position = place_of(self._fit, "mean", columns["score"])
+        out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
+        to_solve = ~self.are_interpolated(columns)
+        panel = np.searchsorted(self._edges[1:-1], position)
         labels = columns["group"] if self._fit.groups and "group" in columns else np.array([""])
         labels = np.broadcast_to(labels, len(position))
-        for label in set(labels[inside].tolist()):
-            items = np.flatnonzero(inside & (labels == label))
-            place = (position[items] - self._grid[0]) / (self._grid[1] - self._grid[0])
-            table = self._fit._once(("weights", label), partial(self._table, label))
-            out[items] = _interpolated(place, table, draws)
+        for label in set(labels[~to_solve].tolist()):
+            of_label = ~to_solve & (labels == label)
+            for k in np.unique(panel[of_label]).tolist():
+                items, key = np.flatnonzero(of_label & (panel == k)), ("weights", label, k)
+                if key not in self._fit._computed and len(np.unique(position[items])) < _POINTS:
+                    to_solve[items] = True
+                    continue
+                table = self._fit._once(key, partial(self._table, label, k))
+                share = (position[items] - self._edges[k]) / (self._edges[k + 1] - self._edges[k])
+                out[items] = _interpolated(share, table, draws)
+        if to_solve.any():
+            part = select(columns, to_solve)
+            weight = self._solve(part, self._predictors(part, draws)).transpose(1, 0, 2)
+            out[to_solve] = np.maximum(weight, np.exp(_LEAST_LOG))
         return out.transpose(1, 0, 2)
 
-    def _table(self, label: str) -> NDArray[np.float32]:
-        """Log weights at the grid's positions, (positions, draws, R), of one group or all."""
-        columns: dict[str, Any] = {"score": self._fit.axis("mean").inverse(self._grid)}
+    def _table(self, label: str, panel: int) -> NDArray[np.float32]:
+        """Log weights at a panel's points, (points, draws, R), of one group or all."""
+        low, high = self._edges[panel : panel + 2]
+        position = low + (high - low) * (0.5 + 0.5 * _CHEBYSHEV)
+        columns: dict[str, Any] = {"score": self._fit.axis("mean").inverse(position)}
         if label:
-            columns["group"] = np.full(_GRID, label, dtype=object)
+            columns["group"] = np.full(_POINTS, label, dtype=object)
         weight = self._solve(columns, self._predictors(columns))
         log_weight = np.log(np.maximum(weight, np.exp(_LEAST_LOG))).transpose(1, 0, 2)
         return np.ascontiguousarray(log_weight, dtype=np.float32)
 
 
+def smooth_weights(fit: Fit) -> SmoothWeights:
+    """The weights of a fit, made once."""
+    return fit._once(SmoothWeights, lambda: SmoothWeights(fit))
+
+
 def _interpolated(
-    place: Floats, log_weight: NDArray[np.float32], draws: Ints
+    share: Floats, log_weight: NDArray[np.float32], draws: Ints
 ) -> NDArray[np.float32]:
-    """Weights (n, draws, R) at places in a table of logarithms, which are cubic in the place."""
+    """Weights (n, draws, R) at places from 0 to 1 of a panel, from logarithms at its points."""
+    apart = (2.0 * share - 1.0)[:, None] - _CHEBYSHEV
+    apart = np.where(apart == 0.0, 1e-30, apart)
+    basis = (-1.0) ** np.arange(_POINTS) * np.sqrt(1.0 - _CHEBYSHEV**2) / apart  # barycentric
+    basis /= basis.sum(axis=1, keepdims=True)
     number = log_weight.shape[2]
-    start = np.clip(place.astype(int) - 1, 0, len(log_weight) - 4)
-    step = (place - start)[:, None] - np.arange(4)  # from the four nodes around each place
-    others = np.array([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
-    share = step[:, others].prod(axis=-1) / np.array([-6.0, 2.0, -2.0, 6.0])
-    out = np.empty((len(place), len(draws) * number), dtype=np.float32)
-    for node in np.unique(start):
-        items = start == node
-        nodes = log_weight[node : node + 4, draws].reshape(4, -1)
-        out[items] = share[items].astype(np.float32) @ nodes
+    out = basis.astype(np.float32) @ log_weight[:, draws].reshape(_POINTS, -1)
     weight = np.exp(np.clip(out, _LEAST_LOG, 0.0, out=out), out=out).reshape(-1, number)
     weight /= (weight @ np.ones(number, dtype=np.float32))[:, None]
-    return weight.reshape(len(place), len(draws), number)
+    return weight.reshape(len(share), -1, number)
 
 
 def _pilot(fit: Fit) -> Fit:
@@ -216,11 +240,12 @@ def _pilot(fit: Fit) -> Fit:
 
 def _with_moments(thinned: Floats, draws: Floats) -> Floats:
     """Draws (k, n, P) moved to have the means and covariances of others (draws, n, P)."""
-    samples = [values.transpose(1, 0, 2) for values in (thinned, draws)]
+    samples = [np.ascontiguousarray(values.swapaxes(0, 1)) for values in (thinned, draws)]
     means = [values.mean(axis=1, keepdims=True) for values in samples]
     roots = []
     for values, mean in zip(samples, means, strict=True):
-        square = np.einsum("nda,ndb->nab", values - mean, values - mean) / values.shape[1]
+        off = values - mean
+        square = off.swapaxes(1, 2) @ off / values.shape[1]
         size = np.einsum("naa->na", square)[..., None]  # some may not vary
         roots.append(np.linalg.cholesky(square + (1e-12 * size + 1e-300) * np.eye(size.shape[1])))
     standard = np.linalg.solve(roots[0], (samples[0] - means[0]).transpose(0, 2, 1))
