@@ -148,7 +148,8 @@ def test_killed_while_scoring_a_folder(folder):
 
 @pytest.mark.slow
 def test_a_terminated_command_says_one_line(folder):
-    process = start(["fit", "stats.nc", "--out", "new.nc"], folder)
+    # so many draws take seconds
+    process = start(["fit", "stats.nc", "--draws", "300000", "--out", "new.nc"], folder)
     time.sleep(1.5)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
