@@ -1,5 +1,6 @@
 """Damaged and foreign files are refused, and fits come back exactly, or are not written at all."""
 
+import copy
 import json
 import os
 import re
@@ -164,7 +165,8 @@ def test_fits_come_back_exactly(example, name, tmp_path):
     assert (again.prior, again.method, again.status) == (fit.prior, fit.method, fit.status)
     assert again.groups == fit.groups
     items = example(name).case.items(example(name).frame.head(20))
-    scored = [soc.item_posteriors(f, items, **QUIET) for f in (fit, again)]
+    # a copy, as what a mixture has computed for other items moves the seventh digit
+    scored = [soc.item_posteriors(f, items, **QUIET) for f in (copy.copy(fit), again)]
     for column in scored[0].columns:
         np.testing.assert_array_equal(scored[0][column], scored[1][column])
     assert [path.name for path in tmp_path.iterdir()] == ["fit.nc"]
