@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,11 +11,13 @@ import pandas as pd
 from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, SocError, warn_user
 from ._lib.progress import phase
+from ._lib.threads import one_blas_thread
+from ._model.pilot import find_pilot
 from ._model.rows import sizes_vary
-from .checks._check import check
+from .checks._check import checks_of
 from .checks.advice import as_code
 from .checks.comparison import elpd_table, left_out, warn_of_clusters
-from .checks.results import FAIL
+from .checks.results import FAIL, OK
 from .data.statistics import Statistics, refuse_weights
 from .families.family import family_of
 from .families.priors import Prior, Spline
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
 
 _FEW = 0.01  # share of cells with a large Pareto k, beyond which leave-one-out is not trusted
 _NEAR = 2.0  # standard errors below the best
+_WORTH = 1.0  # nats that a term must be expected to gain, or it would not be preferred
+_NOT_OF_SHAPE = {"noise", "clusters"}  # what no shape of theta can mend
 _COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
 
 
+@one_blas_thread
 def fit(
     stats: Statistics,
     prior: Prior | Literal["auto"] | None = None,
@@ -50,11 +54,11 @@ def fit(
     prior
         The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
         ``soc.Beta()`` for successes. Groups of items deviate from shared curves, with partial
-        pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` fits the default and one with
-        ``exposure=soc.Spline()``, also as mixtures where `check` asks for it, and takes the
-        simplest within two standard errors of the best by `compare`: ``fit.selection`` is the
-        table. It needs joint cells (``joint=True`` of `summarize`). Where priors cannot be compared
-        it takes the default and says why.
+        pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` fits the default, one with
+        ``exposure=soc.Spline()`` unless that gains next to nothing at the mode, and mixtures where
+        `check` asks for them, and takes the simplest within two standard errors of the best by
+        `compare`: ``fit.selection`` is the table. It needs joint cells (``joint=True`` of
+        `summarize`). Where priors cannot be compared it takes the default and says why.
     method
         ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
         separately and takes neither groups nor `model`.
@@ -129,9 +133,7 @@ def _choose(
     except SocError as error:
         table = _table({code: results[code]}).assign(reason=f"not compared: {error}")
     chosen = fits[str(table["chosen"].idxmax())]
-    selected = replace(chosen, selection=table.rename_axis("prior").reset_index()[_COLUMNS])
-    selected._computed.update(chosen._computed)  # such as the prior table, of the same draws
-    return selected
+    return chosen.selected_by(table.rename_axis("prior").reset_index()[_COLUMNS])
 
 
 def _compare(
@@ -141,24 +143,38 @@ def _compare(
     [plain] = fits.values()
     family = family_of(plain.prior)
     terms: list[dict[str, Spline]] = [{}]
+    unfitted = []
     if sizes_vary(stats, family):
         terms.append({"exposure": Spline()})
-    for term in terms[1:]:
-        add(family.prior(**term))
+        prior = family.prior(exposure=Spline())
+        trusted = results[as_code(plain.prior)][1] == OK
+        gain = find_pilot(stats, family, prior, False).gain_of("exposure") if trusted else np.inf
+        if gain >= _WORTH:
+            add(prior)
+        else:
+            unfitted.append(_not_fitted([as_code(prior)], f"at the mode it gains {gain:.1f} nats"))
     table = _table(results)
     simple = str(table["chosen"].idxmax())
     mixtures = {as_code(prior): prior for prior in (family.mixture(**term) for term in terms)}
-    reason = f"not fitted: the check of {simple} asks for no mixture"
-    result = check(fits[simple], stats, progress=False)
+    reason = f"the check of {simple} asks for no mixture"
+    result = checks_of(fits[simple], stats, (), 0, 1, False, loo=results[simple][0])
     code = f"soc.{family.mixture.__name__}("
-    if FAIL in set(result.table["verdict"]) or any(code in line for line in result.advice):
-        reason = f"not fitted: without a mixture, {simple} is preferred"
+    failed = set(result.table.loc[result.table["verdict"] == FAIL, "what"]) - _NOT_OF_SHAPE
+    if failed or any(code in line for line in result.advice):
+        reason = f"without a mixture, {simple} is preferred"
         number = 1 + list(fits).index(simple)  # the term in exposure if it pays
         for code in list(mixtures)[:number]:
             add(mixtures.pop(code))
         table = _table(results)
-    unfitted = pd.DataFrame({"trust": "", "chosen": False, "reason": reason}, list(mixtures))
-    return pd.concat([table, unfitted]) if mixtures else table
+    if mixtures:
+        unfitted.append(_not_fitted(list(mixtures), reason))
+    return pd.concat([table, *unfitted])
+
+
+def _not_fitted(codes: list[str], reason: str) -> pd.DataFrame:
+    """Rows of the table for priors that were not tried."""
+    columns = {"trust": "", "chosen": False, "reason": f"not fitted: {reason}"}
+    return pd.DataFrame(columns, codes)
 
 
 def _table(results: Mapping[str, tuple[Any, str]]) -> pd.DataFrame:

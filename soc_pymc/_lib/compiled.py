@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Compiled[Result]:
-    """A function of arrays that is replaced by a kernel after arrays of `enough` numbers in all.
+    """A function of arrays, replaced by a kernel from `enough` numbers on, in one call or several.
 
     The kernel has the function's name in a module that imports Numba, and gives the same bits, so
     that no result depends on what the process did before.
@@ -17,21 +17,19 @@ class Compiled[Result]:
         update_wrapper(self, function)
         self.function = function
         self._module = module
-        self._missing = enough
+        self._left = enough
 
     @cached_property
     def kernel(self) -> Callable[..., Result]:
         """The compiled function."""
-        kernel: Callable[..., Result] = getattr(
-            import_module(self._module), self.function.__name__.lstrip("_")
-        )
+        name = self.function.__name__.lstrip("_")
+        kernel: Callable[..., Result] = getattr(import_module(self._module), name)
         return kernel
 
     def __call__(self, array: Any, *arrays: Any) -> Result:
-        if self._missing > 0:
-            self._missing -= len(array)
-            return self.function(array, *arrays)
-        return self.kernel(array, *arrays)
+        self._left -= len(array)
+        chosen = self.function if self._left > 0 else self.kernel
+        return chosen(array, *arrays)
 
 
 def compiled[Result](

@@ -10,13 +10,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
+from xarray import conventions
 
 from .arguments import Refusal, path_of
 from .threads import raising_interrupt
 
 _SEAL = b"\nsoc_pymc sha256 "
 _SEAL_SIZE = len(_SEAL) + 65
+_WITHOUT_VALUES = "This is a netCDF dimension but not a netCDF variable."
 
 
 @contextmanager
@@ -86,17 +89,49 @@ def save_netcdf(
     data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], error_type: Refusal
 ) -> None:
     """Write a Dataset or DataTree to one netCDF file, made in memory (a full disk crashes HDF5)."""
-    path, made = path_of(path, "path", error_type), io.BytesIO()
+    path = path_of(path, "path", error_type)
     try:
-        tree = data if isinstance(data, xr.DataTree) else xr.DataTree(data)
-        tree.map_over_datasets(xr.Dataset.drop_encoding).to_netcdf(made, engine="h5netcdf")
-    except Exception as error:  # xarray, h5netcdf and h5py raise many kinds
+        made = _netcdf(data if isinstance(data, xr.DataTree) else xr.DataTree(data))
+    except Exception as error:  # xarray and h5py raise many kinds
         raise error_type(
             f"{path} was not written: the data cannot be stored in a file ({_brief(error)})"
         ) from error
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(made.getbuffer())
         file.write(seal(made.getbuffer()))
+
+
+def _netcdf(tree: xr.DataTree) -> io.BytesIO:
+    """A netCDF4 file; xarray writes the same, but takes 10 times longer for many variables."""
+    import h5py
+
+    text, made = h5py.string_dtype(), io.BytesIO()
+
+    def stored(values: Any) -> Any:
+        array = np.asarray(values)
+        return array.astype(text) if array.dtype.kind in "OU" else array
+
+    with h5py.File(made, "w", track_order=True) as file:
+        for node in tree.subtree:
+            data = node.to_dataset(inherit=False)
+            group = file.create_group(node.path, track_order=True) if node.parent else file
+            encoded = conventions.encode_dataset_coordinates(data.drop_encoding())
+            variables, attributes = conventions.cf_encoder(*encoded)
+            group.attrs.update({name: stored(value) for name, value in attributes.items()})
+            for name, variable in variables.items():
+                values = group.create_dataset(name, data=stored(variable.to_numpy()))
+                values.attrs.update({key: stored(x) for key, x in variable.attrs.items()})
+            for dim, size in data.sizes.items():
+                if dim in variables:
+                    group[dim].make_scale(dim)
+                else:
+                    scale = group.create_dataset(dim, (size,), ">f4")
+                    scale.make_scale(f"{_WITHOUT_VALUES}{size:10d}")
+            for name, variable in variables.items():
+                if variable.dims != (name,):
+                    for axis, dim in enumerate(variable.dims):
+                        group[name].dims[axis].attach_scale(group[dim])
+    return made
 
 
 @raising_interrupt()

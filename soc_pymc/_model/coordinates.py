@@ -7,6 +7,7 @@ is that of the parameters' priors plus the log Jacobian; its gradient runs throu
 backwards. `pymc_model` builds the same parameters as PyMC variables.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -41,13 +42,16 @@ class Step(Protocol):
     """A parameter as a function of its coordinates and of earlier parameters."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Name of the parameter."""
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """Number of its coordinates."""
 
+    @abstractmethod
     def at(self, coordinates: Floats, before: Values) -> Move:
         """Return the parameter at coordinates (draws, size)."""
 
@@ -320,27 +324,34 @@ class Space(Protocol):
     """Parameters of a model as functions of one vector of coordinates."""
 
     @property
+    @abstractmethod
     def labels(self) -> Mapping[str, Any]:
         """Labels by dim."""
 
     @property
+    @abstractmethod
     def start(self) -> Floats:
         """Coordinates of the Laplace start."""
 
     @property
+    @abstractmethod
     def dims(self) -> Mapping[str, tuple[str, ...]]:
         """Dims of all variables of the posterior by name, first those of parameters."""
 
     @property
+    @abstractmethod
     def constants(self) -> Mapping[str, tuple[tuple[str, ...], Any]]:
         """Dims and values by name of all numbers that the parameters depend on."""
 
+    @abstractmethod
     def at(self, coordinates: Floats) -> Point:
         """Return all parameters at coordinates (draws, dim)."""
 
+    @abstractmethod
     def variables(self, coordinates: Floats) -> Mapping[str, Floats]:
         """Return the variables of `dims` at coordinates, (draws, ...)."""
 
+    @abstractmethod
     def densities(self, draws: Mapping[str, Floats]) -> tuple[Values, Values]:
         """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
 

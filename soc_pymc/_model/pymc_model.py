@@ -6,7 +6,6 @@ two before its random generator its coordinates.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -14,13 +13,11 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.distributions.custom import CustomDistRV
 from pymc.logprob.transforms import Transform
 from pytensor.gradient import grad_undefined
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.utils import safe_signature
 
 from .._lib.arrays import Floats
@@ -206,26 +203,11 @@ def observe_curves(name: str, curves: Mapping[str, Any], data: RowSums) -> None:
         *[pm.Deterministic(curve, values, dims="bin") for curve, values in curves.items()],
         *shared(cells),
         observed=data.total,
-        random=partial(_totals, sums.draw_row, signature),
+        random=lambda *inputs, rng, size: sums.replicates(rng, *inputs),
         signature=signature,
         logp=lambda _, *inputs: sums.log_marginal(pt, *inputs),
         dims="bin",
     )
-
-
-def _totals(
-    draw_row: Any, signature: str, *inputs: Any, rng: np.random.Generator, size: Any
-) -> Any:
-    return np.vectorize(partial(draw_row, rng), signature=signature)(*inputs)
-
-
-@numba_core_rv_funcify.register(CustomDistRV)
-def _compiled_totals(op: Any, node: Any) -> tuple[Any, None]:
-    """The compiled draw of a row's total; a user's own variable is drawn in Python."""
-    random = vars(type(op))["_random_fn"]
-    if getattr(random, "func", None) is not _totals:
-        raise NotImplementedError
-    return random.args[0], None
 
 
 def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Floats) -> None:

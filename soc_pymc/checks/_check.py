@@ -19,8 +19,8 @@ from .._lib.errors import FitError, ItemsError
 from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
 from .._lib.threads import one_blas_thread
-from ..data import sources
 from ..data.items import Items, group_roles
+from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, PARETO_K, Fit, Status
@@ -153,8 +153,12 @@ def check(
 def checks_of(
     fit: Fit, data: Items | Statistics, by: Sequence[str], seed: int, subset: int,
     progress: bool | None, all_items: Items | None = None, same_items: bool = False,
+    loo: LeftOut | None = None,
 ) -> CheckResult:  # fmt: skip
-    """Check a fit on `data`, some of `all_items`, which show the clusters and may have made it."""
+    """Check a fit on `data`, some of `all_items`, which show the clusters and may have made it.
+
+    `loo` is the leave-one-out of the same statistics, if that is known already.
+    """
     if fit.mean_only:
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
@@ -173,7 +177,7 @@ def checks_of(
     groups["pit_by_score"] = pit.pits_by_score(ends, items.n, items.columns["score"], rngs[3])
     # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
-    sample, where, loo = items, ALL, None
+    sample, where = items, ALL
     if not isinstance(data, Statistics):
         chosen, sample = items.sample(subset, rngs[1])
         where = ALL if len(chosen) == n else f"{len(chosen):,} random items"
@@ -184,7 +188,7 @@ def checks_of(
             values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
             rows.append(pit.loo_pit_finding(values, where))
     if not fit.one_draw:
-        loo = leave_one_out(fit, sample, progress)
+        loo = loo or leave_one_out(fit, sample, progress)
         if exact_draws:
             k = float(np.nanmax(loo.pareto_k))
             verdict = OK if k <= PARETO_K else WARN
@@ -203,10 +207,10 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
     if isinstance(data, Statistics):
         return []
     columns: list[str] = []
-    for name in sources.word_columns(data.source):
+    for name in word_columns(data.source):
         if len(columns) < _MOST_COLUMNS and name not in {*by, *data.roles.values()}:
             with suppress(ItemsError):  # objects of several types
-                sources.check_readable(data.source, [name])
+                opened(data.source, [name])
                 columns.append(name)
     return columns
 
@@ -281,10 +285,10 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
 
 
 def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
-    from ..inference.clusters import cluster_factor  # which loads PyMC
-
     if not (fit.widened or clustered(data)):
         return []
+    from ..inference.clusters import cluster_factor  # which loads PyMC
+
     if not (fit.widened or isinstance(data, Statistics)):
         data = totals_without_folds(data, progress=False)
     factor = cluster_factor(fit, data)

@@ -41,7 +41,7 @@ _CLOSE, _STEPS, _HALVINGS = 1e-9, 100, 30
 _SAME = 1e-6  # relative difference of totals of the same items in bins and in cells
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LeftOut:
     """Rows of `n` items each, of which one is left out in turn."""
 

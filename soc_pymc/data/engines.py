@@ -69,6 +69,23 @@ class Grouped:
         totals = {name: pile.total() for name, pile in piles.items()}
         return sums_of(totals, list(self._codes), self._n)
 
+    def repeated_scores(
+        self, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
+    ) -> dict[float, int]:
+        """Scores in some cells that `least` items share, or that are `ends`, with their items."""
+        import ibis
+
+        if not len(cells):
+            return {}
+        score = self.table.score
+        bounds = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
+        inside = [(score >= exact(low)) & (score < exact(high)) for low, high in bounds]
+        counted = self.table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())
+        repeated = counted.filter((ibis._.n >= least) | ibis._.score.isin(ends))
+        with readable():
+            rows = repeated.order_by("score").to_pyarrow().to_pydict()
+        return dict(zip(rows["score"], rows["n"], strict=True))
+
     def _keyed(self, edges: Floats) -> Any:
         """The table of items with columns of their group, fold, bin and cells."""
         import ibis
@@ -142,20 +159,3 @@ def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score")
     joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
     cuts_below = ((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
     return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + reduce(add, cuts_below)})
-
-
-def repeated_scores(
-    table: Any, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
-) -> dict[float, int]:
-    """Scores in some cells that `least` items share, or that are `ends`, with their items."""
-    import ibis
-
-    if not len(cells):
-        return {}
-    bounds = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
-    inside = [(table.score >= exact(low)) & (table.score < exact(high)) for low, high in bounds]
-    counted = table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())
-    repeated = counted.filter((ibis._.n >= least) | ibis._.score.isin(ends))
-    with readable():
-        rows = repeated.order_by("score").to_pyarrow().to_pydict()
-    return dict(zip(rows["score"], rows["n"], strict=True))

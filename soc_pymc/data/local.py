@@ -1,63 +1,34 @@
-"""Passes over items in this process: blocks of rows, and one compiled loop that sums them."""
+"""Passes over items in this process: blocks of rows, whose sums are compiled if many."""
 
-import math
 import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
+from .._lib.compiled import compiled
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families.outcomes import OUTCOMES, Outcome, sum_of
 from . import formulas
 from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
-from .formulas import Folds, block_of_labels, fold_of, rebound, summand
+from .formulas import Folds, block_of_labels, fold_of, summand
 from .items import CROSS, MARK, Items, is_day, key_roles
-from .sources import batches, kind_of, readable
-from .validation import FOLDS, bounds_of, check_total, read, scan, with_group
+from .sources import batches, count_of, kind_of, readable
+from .validation import FOLDS, bounds_of, check_total, plain, read, scan, with_group
 
 _BLOCK = 1_000_000  # items of a block
-_EMPTY = -1
 _ROWS = 1 << 10  # initial rows of a table
-_STRIP = 1 << 14  # items added at once; the table has room for as many new rows
-_HEAD = 3  # columns before the real sums: the key, the number of items, the outcome as a whole
-_MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci hashing
-_NEAR, _MASK = 3, 7  # neighbouring keys are looked for near each other
+HEAD = 3  # columns before the real sums: the key, the number of items, the outcome as a whole
 _KEY_BITS = 62
 _BUCKET_BITS = 16  # bits of the numbers that order items
-_OPERANDS = ("outcome", "size", "rest")
-_GRIDS = ("exposure", "count", "noise", "value")
-_compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
-# functions of arrays are inlined, because reference counting would cost more than their work
-_inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
-
-_FORMULAS = rebound(
-    {
-        "where": _compiled(lambda condition, yes, no: yes if condition else no),
-        "low": min,
-        "high": max,
-        "log": math.log,
-        "floor": math.floor,
-        "whole": np.int64,
-        "real": np.float64,
-        "literal": np.float64,
-        "modulo": operator.mod,
-        "bits": _compiled(lambda number: np.float64(number).view(np.int64)),
-        "power_of_two": _compiled(lambda exponent: math.ldexp(1.0, exponent)),
-    },
-    _compiled,
-)
-_exposure_cell, _count_cell, _noise_cell, _value_cell = (
-    _FORMULAS[f"{grid}_cell"] for grid in _GRIDS
-)
-_square, _without_small = _FORMULAS["square"], _FORMULAS["without_small"]
-_score_cell = _FORMULAS["score_cell"]
+_KERNELS = "soc_pymc.data.kernels"
+_ENOUGH, _ENOUGH_SUMS = 400_000, 800_000  # items, in one table or several, to compile a loop for
 
 
 class Local:
@@ -69,7 +40,8 @@ class Local:
         self._n: int | None = None
         self._codes: dict[str, int] = {}  # of the labels of groups
         self._lock = threading.Lock()  # of the codes
-        self.table = with_group(read(items))
+        rows = plain(items)
+        self.table = with_group(read(items)) if rows is None else rows
 
     def weights(self, grid: Grid, weight: str | None) -> Weights:
         """Count blocks in threads; only the needed columns are read."""
@@ -103,7 +75,7 @@ class Local:
         if self._n is None and kind_of(self.items.source) == "ibis":
             # another query on the user's connection would end a stream early, without an error
             with readable(self.items.source):
-                self._n = self.table.count().to_pyarrow().as_py()
+                self._n = count_of(self.table)
         pile = Pile(outcome.tables["part"].keys, outcome.sums("part"))
         names = [*outcome.margins, *["joint"] * (most_joint > 0)]
         cells = {name: GroupSum(outcome, name) for name in names}
@@ -143,6 +115,25 @@ class Local:
             for name, sums in cells.items()
         }
         return sums_of({"part": pile.total(), **tables}, list(self._codes) or [""], n)
+
+    def repeated_scores(
+        self, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
+    ) -> dict[float, int]:
+        """Scores in some cells that `least` items share, or that are `ends`, with their items."""
+
+        def count(block: Mapping[str, Any]) -> Columns:
+            inside = np.isin(grid.cell(block["score"]), cells)
+            scores, n = np.unique(block["score"][inside] + 0.0, return_counts=True)  # no -0
+            return {"score": scores, "n": n}
+
+        if not len(cells):
+            return {}
+        pile = Pile(("score",), ("n",))
+        for rows in self._mapped("choosing bins", ("score",), count):
+            pile.add(rows)
+        scores, n = pile.total().values()
+        chosen = (n >= least) | np.isin(scores, ends)
+        return dict(zip(scores[chosen].tolist(), n[chosen].tolist(), strict=True))
 
     def _parts(self, block: Mapping[str, Any]) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
@@ -203,71 +194,34 @@ class _NotValidError(Exception):
     """A block of items is not valid; a scan of all items says why."""
 
 
-@_inlined
-def _row_of(index, counts, key, used, shift):  # type: ignore[no-untyped-def]
-    """Row of a key; `used`, the next one, if the key is new."""
-    mask = len(index) - 1
-    place = (np.int64((np.uint64(key >> _NEAR) * _MIX) >> shift) << _NEAR) + (key & _MASK)
-    while index[place, 0] != key:
-        if index[place, 1] == _EMPTY:
-            index[place, 0], index[place, 1], counts[used, 0] = key, used, key
-            return used
-        place = (place + 1) & mask
-    return index[place, 1]
-
-
-@_compiled
-def _enter(index, counts, rows):  # type: ignore[no-untyped-def]
-    """Enter the rows of distinct keys into an empty index."""
-    shift = np.uint64(64 + _NEAR - np.log2(len(index)))
-    for row in range(rows):
-        _row_of(index, counts, counts[row, 0], row, shift)
-
-
-@_inlined
-def _key(number, outcome, x, complement, cells):  # type: ignore[no-untyped-def]
-    """The number with an item's cells packed behind it."""
-    key, noise = number, 0
-    for c in range(len(cells)):
-        grid, operand, bits, lowest = cells[c]
-        value = outcome if operand == 0 else x if operand == 1 else complement
-        if grid == 0:
-            cell = _exposure_cell(value)
-        elif grid == 1:
-            cell = _count_cell(value)
-        elif grid == 2:
-            cell = noise = _noise_cell(value)
-        else:
-            cell = _value_cell(value, noise)
-        key = (key << bits) + (cell - lowest)
-    return key
-
-
-@_compiled
-def _add(number, items, cells, powers, form, index, counts, real, used):  # type: ignore[no-untyped-def]
-    """Add items to the rows of their keys; returns how many rows there are now."""
-    size_power, least = form
-    shift = np.uint64(64 + _NEAR - np.log2(len(index)))
-    power = np.ones((3, 4))  # of outcomes, sizes and their difference
-    last, row = _EMPTY, 0
-    for i in range(len(number)):
-        y, x = items[1, i], items[2, i]
-        outcome = _without_small(y, least)
-        key = _key(number[i], outcome, x, x - y, cells)
-        if key != last:
-            row, last = _row_of(index, counts, key, used, shift), key
-            used += row == used
-        r = np.uint64(row)  # unsigned, as negative indices count from the end
-        counts[r, 1] += 1
-        counts[r, 2] += np.int64(y)
-        power[0, 1], power[1, 1], power[2, 1] = outcome, x if size_power == 1 else _square(x), x - y
-        for f in range(3):
-            power[f, 2] = power[f, 1] * power[f, 1]
-            power[f, 3] = power[f, 2] * power[f, 1]
-        for j in range(len(powers)):
-            p_y, p_x, p_rest = powers[j]
-            real[r, _HEAD + j] += power[0, p_y] * power[1, p_x] * power[2, p_rest]
-    return used
+@compiled(_KERNELS, _ENOUGH_SUMS)
+def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
+    """Add items to the rows of their keys, which are in the order of their first items."""
+    y = formulas.without_small(items[1], sums.least)
+    size, rest = items[2], items[2] - items[1]
+    operands = {"outcome": y, "size": size, "rest": rest}
+    key = number
+    noise: Any = 0
+    for cell in sums.cells.values():
+        arguments = (operands[cell.role], noise) if cell.grid == "value" else (operands[cell.role],)
+        place = getattr(formulas, f"{cell.grid}_cell")(*arguments)
+        noise = place if cell.grid == "noise" else noise
+        key = (key << cell.bits) + (place - cell.low)
+    used, both = sums.used, np.concatenate([sums.counts[: sums.used, 0], key])
+    keys, first, row = np.unique(both, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    sums.make_room(len(keys) - used)
+    sums.counts[used : len(keys), 0] = keys[order[used:]]
+    sums.used, sums.index = len(keys), None
+    row = np.argsort(order)[row[used:]]
+    np.add.at(sums.counts[:, 1], row, 1)
+    if sums.whole:
+        np.add.at(sums.counts[:, 2], row, items[1].astype(np.int64))
+    sized = size if sums.size_power == 1 else formulas.square(size)
+    powers = [(x, x * x, x * x * x) for x in (y, sized, rest)]
+    for column, exponents in zip(sums.real[:, HEAD:].T, sums.powers, strict=True):
+        factors = [power[k - 1] for power, k in zip(powers, exponents, strict=True) if k]
+        np.add.at(column, row, reduce(operator.mul, factors))
 
 
 class GroupSum:
@@ -275,16 +229,25 @@ class GroupSum:
 
     def __init__(self, outcome: Outcome, table: str) -> None:
         layout = outcome.tables[table]
-        self._names = layout.reals
-        self._cells = layout.cells
-        cells, sums = self._cells.values(), [sum_of(name) for name in self._names]
-        grids = [(_GRIDS.index(c.grid), _OPERANDS.index(c.role), c.bits, c.low) for c in cells]
-        powers = np.array([(s.outcome, s.size, s.complement) for s in sums if s], dtype=np.uint64)
-        form = outcome.size_power, outcome.validity.outcome.negligible
-        self._form = np.array(grids, dtype=np.int64).reshape(-1, 4), powers, form
-        self._bits = sum(cell.bits for cell in cells)
-        self.used, self._real = 0, np.zeros((_ROWS, _HEAD + len(self._names)))
-        self._index = np.full((4 * _ROWS, 2), _EMPTY)
+        self.cells, self._names = layout.cells, layout.reals
+        terms = [term for term in map(sum_of, self._names) if term]
+        self.powers = [(term.outcome, term.size, term.complement) for term in terms]
+        self.whole = outcome.whole
+        self.size_power, self.least = outcome.size_power, outcome.validity.outcome.negligible
+        self._bits = sum(cell.bits for cell in self.cells.values())
+        self.used, self.real = 0, np.zeros((_ROWS, HEAD + len(self._names)))
+        self.index: Ints | None = None  # of compiled loops
+
+    @property
+    def counts(self) -> Ints:
+        """The columns of whole numbers."""
+        return self.real.view(np.int64)
+
+    def make_room(self, rows: int) -> None:
+        """Make room for further rows."""
+        while self.used + rows > len(self.real):
+            self.real = np.concatenate([self.real, np.zeros_like(self.real)])
+            self.index = None
 
     def has_keys(self, number: Ints) -> bool:
         """Return True if keys have bits enough for these numbers beside the cells."""
@@ -297,22 +260,14 @@ class GroupSum:
                 "there are too many groups, folds and bins for one table: ask for fewer bins, or "
                 "summarize the groups one by one"
             )
-        for start in range(0, len(number), _STRIP):
-            while self.used + _STRIP > len(self._real):
-                self._real = np.concatenate([self._real, np.zeros_like(self._real)])
-                self._index = np.full((4 * len(self._real), 2), _EMPTY)
-                _enter(self._index, self._real.view(np.int64), self.used)
-            strip = slice(start, start + _STRIP)
-            rows = self._index, self._real.view(np.int64), self._real, self.used
-            self.used = _add(number[strip], items[:, strip], *self._form, *rows)
+        _add(number, items, self)
 
     def rows(self) -> dict[str, NDArray[Any]]:
         """All rows: their ``number``, cells and sums."""
-        real = self._real[: self.used]
-        key, n, sum_y = real.view(np.int64)[:, :_HEAD].T
+        key, n, sum_y = self.counts[: self.used, :HEAD].T
         columns = {"n": n, "sum_y": sum_y}
-        columns |= zip(self._names, real[:, _HEAD:].T, strict=True)
-        for name, cell in reversed([*self._cells.items()]):
+        columns |= zip(self._names, self.real[: self.used, HEAD:].T, strict=True)
+        for name, cell in reversed([*self.cells.items()]):
             columns[name] = (key & ((1 << cell.bits) - 1)) + cell.low
             key = key >> cell.bits
         return columns | {"number": key}
@@ -333,44 +288,18 @@ def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArra
     return sums
 
 
-@_compiled
-def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
-    """Fill in the part times bins plus the bin; short loops become vector instructions."""
-    edges, below, ends, grid, most = finder
-    for i in range(len(score)):
-        clipped = min(max(score[i], ends[0]), ends[1])
-        number[i] = _score_cell(clipped, grid[0], grid[1]) - grid[2]
-    for i in range(len(score)):
-        lower = below[number[i]]
-        passed = 0
-        for k in range(most):  # an unpredictable branch costs more than several comparisons
-            passed += edges[lower + k] <= score[i]
-        number[i] = lower + passed + part[i] * bins
-
-
-@_compiled
-def _sorted(score, outcome, size, number, shift):  # type: ignore[no-untyped-def]
-    start = np.zeros((number.max() >> shift) + 2, np.int64)
-    ordered, items = np.empty_like(number), np.empty((3, len(number)))
-    for i in range(len(score)):
-        start[(number[i] >> shift) + 1] += 1
-    for k in range(len(start) - 1):
-        start[k + 1] += start[k]
-    for i in range(len(score)):
-        bucket = number[i] >> shift
-        place = start[bucket]
-        start[bucket] += 1
-        items[0, place], items[1, place], items[2, place] = score[i], outcome[i], size[i]
-        ordered[place] = number[i]
-    return ordered, items
-
-
+@compiled(_KERNELS, _ENOUGH)
 def in_order(
     score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:
     """Row numbers (part times bins plus bin) and the items, nearly sorted by these numbers."""
-    number, grid = np.empty(len(score), np.int64), lookup.grid
-    ends, steps = (lookup.low, lookup.high), (grid.floor, grid.steps, lookup.lowest)
-    _number(score, part, bins, (lookup.edges, lookup.below, ends, steps, lookup.most), number)
+    edges = lookup.edges[: len(lookup.edges) - lookup.most]
+    number = np.searchsorted(edges, score, side="right") + part * bins
+    order = np.argsort(number >> bucket_shift(part, bins), kind="stable")
+    return number[order], np.stack([score, outcome, size])[:, order]
+
+
+def bucket_shift(part: Ints, bins: int) -> int:
+    """Bits of row numbers below those that order items."""
     numbers = (int(part.max()) + 1) * bins
-    return _sorted(score, outcome, size, number, max(numbers.bit_length() - _BUCKET_BITS, 0))
+    return max(numbers.bit_length() - _BUCKET_BITS, 0)

@@ -1,6 +1,8 @@
 """Open sources of items (tables in memory, files, Ibis tables) and read them in order.
 
-An Ibis table stays on its backend; a private in-memory DuckDB reads all others.
+An Ibis table stays on its backend; a private in-memory DuckDB reads all others. Their rows need no
+Ibis (`Rows`), which takes longer to import than reading some thousand items; formulas of columns do
+(`open_table`).
 """
 
 import difflib
@@ -9,9 +11,12 @@ import glob
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
@@ -24,8 +29,9 @@ _KINDS = {
     "pyarrow.Table": "arrow",
     "ibis.Table": "ibis",
 }
-_WORDS = ("str", "large_str", "object", "cat", "dict", "enum", "bool")
-_UNITED = {"table_name": "items", "union_by_name": True, "hive_partitioning": False}
+_WORDS = ("str", "large_str", "varchar", "object", "cat", "dict", "enum", "bool")
+_MOST_HELD = 1 << 24  # bytes of files that are read once, and held for several passes
+_AT_ONCE = 1_000_000  # rows of a batch
 _MOST_NAMES = 20  # in an error
 _IN_PROCESS = ("duckdb", "polars", "datafusion")  # engines of Ibis that run in this process
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
@@ -65,13 +71,16 @@ def is_remote(source: Any) -> bool:
 def _types(source: Any) -> list[tuple[str, str]]:
     """Names and types of the columns of a source; no column of a table in memory is read."""
     kind = kind_of(source)
+    pairs: Iterable[tuple[Any, Any]]
     if kind in ("pandas", "polars"):
         pairs = zip(source.columns, source.dtypes, strict=True)
     elif kind == "arrow":
         pairs = zip(source.column_names, source.schema.types, strict=True)
+    elif kind == "ibis":
+        with readable(source):
+            pairs = source.schema().items()
     else:
-        table = source if kind == "ibis" else open_table(source)
-        pairs = table.schema().items()
+        pairs = open_rows(source, hold=False).types.items()
     return [(str(name), str(dtype).lower()) for name, dtype in pairs]
 
 
@@ -110,7 +119,11 @@ def connect() -> Any:
     """A new connection to this process's DuckDB in memory; its tables are its own."""
     import ibis
 
-    return ibis.duckdb.from_connection(_database(os.getpid(), threads()).cursor())
+    return ibis.duckdb.from_connection(_cursor())
+
+
+def _cursor() -> Any:
+    return _database(os.getpid(), threads()).cursor()
 
 
 @functools.cache
@@ -121,6 +134,102 @@ def _database(process: int, number_of_threads: int) -> Any:
     # cached contents would hide that a file was written again within a second
     config: dict[str, Any] = {"threads": number_of_threads, "enable_external_file_cache": False}
     return duckdb.connect(config=config)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Columns of files or of a table in memory, in the order of their rows."""
+
+    types: Mapping[str, str]
+    """Types by column: DuckDB's of files that are read again by each pass, else Arrow's."""
+    held: Any  # Arrow table; None for such files
+    paths: Sequence[str] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.types)
+
+    def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
+        """Arrow record batches of some columns, of at most `size` rows."""
+        if self.held is None:
+            yield from _arrow_reader(_query(", ".join(map(_term, columns)), self.paths), size)
+            return
+        table = self.held.select(columns)
+        for start in range(0, table.num_rows, size):
+            yield from table.slice(start, size).combine_chunks().to_batches()
+
+    def table(self) -> Any:
+        """All rows as an Arrow table."""
+        import pyarrow as pa
+
+        if self.held is not None:
+            return self.held.select(self.columns)
+        return pa.Table.from_batches(self.batches(self.columns, _AT_ONCE))
+
+    def count(self) -> int:
+        """The number of rows."""
+        if self.held is not None:
+            return int(self.held.num_rows)
+        return int(_query("count(*)", self.paths).fetchone()[0])
+
+
+def _term(name: str) -> str:
+    """A column in SQL."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    return f"CAST({ONE_SCORE} AS DOUBLE) AS {quoted}" if name == NO_SCORE else quoted
+
+
+def _query(terms: str, paths: Sequence[str], verb: str = "SELECT") -> Any:
+    """A cursor of DuckDB with terms of the rows of files."""
+    options = "".join(f", {name} = {value}" for name, value in _options_of(paths).items())
+    text = f"{verb} {terms} FROM {_reader_of(paths)}(?{options})"
+    return _cursor().execute(text, [[glob.escape(path) for path in paths]])
+
+
+def _arrow_reader(rows: Any, size: int) -> Any:
+    """A reader of record batches of a cursor or relation of DuckDB, by its newest method."""
+    names = ("to_arrow_reader", "fetch_arrow_reader", "fetch_record_batch")
+    return next(getattr(rows, name) for name in names if hasattr(rows, name))(size)
+
+
+def open_rows(source: Any, columns: Sequence[str] | None = None, hold: bool = True) -> Rows:
+    """Some columns of a source that is not an Ibis table, or all; small files are read at once.
+
+    Without `hold` no file is read to its end before its rows are asked for.
+    """
+    import pyarrow as pa
+
+    stored = [name for name in columns or () if name != NO_SCORE]
+    constant = columns is not None and len(stored) < len(columns)
+    with readable(source):
+        if kind_of(source) == "files":
+            paths = paths_of(source)
+            if not hold or sum(map(os.path.getsize, paths)) > _MOST_HELD:
+                described = _query("*", paths, "DESCRIBE SELECT").fetchall()
+                types = {name: dtype for name, dtype, *_ in described}
+                chosen(list(types), stored)
+                names = list(types) if columns is None else columns
+                return Rows({name: types.get(name, "DOUBLE") for name in names}, None, paths)
+            table = _arrow_reader(_query("*", paths), _AT_ONCE).read_all()
+            table = table.select(chosen(table.column_names, None if columns is None else stored))
+        else:
+            table = _in_memory(source, None if columns is None else stored)
+    if constant:
+        table = table.append_column(NO_SCORE, pa.array(np.full(table.num_rows, ONE_SCORE)))
+    return Rows({field.name: str(field.type) for field in table.schema}, table)
+
+
+def opened(source: Any, columns: Sequence[str] | None = None, hold: bool = True) -> Any:
+    """Some columns of a source, or all: of an Ibis table another one, else `open_rows`."""
+    if kind_of(source) == "ibis":
+        return open_table(source, columns)
+    return open_rows(source, columns, hold)
+
+
+def count_of(table: Any) -> int:
+    """Number of rows of an Ibis table or of `Rows`."""
+    return table.count() if isinstance(table, Rows) else int(table.count().to_pyarrow().as_py())
 
 
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
@@ -136,7 +245,10 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
         if kind == "ibis":
             table = source
         elif kind == "files":
-            table = _open_files(paths_of(source))
+            paths = paths_of(source)
+            read = getattr(connect(), _reader_of(paths))
+            names = [glob.escape(path) for path in paths]
+            table = read(names, table_name="items", **_options_of(paths))
         else:
             connection = connect()
             connection.con.register("items", _in_memory(source, columns))
@@ -159,46 +271,26 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
 def batches(
     table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000, source: Any = None
 ) -> Iterator[Any]:
-    """Arrow record batches of an Ibis or Arrow table, in the order of its rows, `size` at most."""
+    """Arrow record batches of an Ibis table or of rows, in their order, of at most `size` rows."""
     with readable(source):
-        if kind_of(table) == "arrow":
-            yield from table.select(chosen(table.column_names, columns)).to_batches(size)
-            return
-        table = table.select(*chosen(table.columns, columns))
-        backend = table.get_backend()
-        if backend.name == "duckdb":  # Ibis calls a method that DuckDB has deprecated
-            relation = backend._to_duckdb_relation(table)
-            reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
-            parts = reader(size)
+        names = chosen(table.columns, columns)
+        if not hasattr(table, "get_backend"):
+            parts = table.batches(names, size)
+        elif (backend := table.get_backend()).name == "duckdb":
+            parts = _arrow_reader(backend._to_duckdb_relation(table.select(*names)), size)
         else:
-            parts = table.to_pyarrow_batches(chunk_size=size)
+            parts = table.select(*names).to_pyarrow_batches(chunk_size=size)
         for part in parts:
             yield from (part.slice(start, size) for start in range(0, part.num_rows, size))
-
-
-def number_of_rows(table: Any) -> int:
-    """Number of rows of an Ibis or Arrow table."""
-    return int(table.num_rows if kind_of(table) == "arrow" else table.count().to_pyarrow().as_py())
-
-
-def check_readable(source: Any, columns: Sequence[str]) -> None:
-    """Refuse columns that cannot be read; those of files and engines are only looked up."""
-    if _is_in_memory(source):
-        arrow_table(source, columns)
-    else:
-        open_table(source, columns)
-
-
-def _is_in_memory(source: Any) -> bool:
-    return kind_of(source) not in ("ibis", "files")
 
 
 def arrow_table(source: Any, columns: Sequence[str]) -> Any:
     """Arrow table of some columns of a source, in the order of its rows."""
     with readable(source):
-        if _is_in_memory(source) and NO_SCORE not in columns:
+        if kind_of(source) not in ("ibis", "files") and NO_SCORE not in columns:
             return _in_memory(source, columns)
-        return open_table(source, columns).to_pyarrow()
+        rows = opened(source, columns)
+        return rows.table() if isinstance(rows, Rows) else rows.to_pyarrow()
 
 
 def paths_of(source: Any) -> list[str]:
@@ -219,17 +311,24 @@ def paths_of(source: Any) -> list[str]:
     return paths
 
 
-def _open_files(paths: Sequence[str]) -> Any:
-    names = [glob.escape(path) for path in paths]
+def _reader_of(paths: Sequence[str]) -> str:
+    """DuckDB's function that reads such files, and Ibis's method."""
     if all(path.lower().endswith((".parquet", ".pq")) for path in paths):
-        return connect().read_parquet(names, **_UNITED)
+        return "read_parquet"
     if all(path.lower().endswith((".csv", ".tsv")) for path in paths):
-        # types are those of all lines of all files, as a fraction may come late
-        return connect().read_csv(names, header=True, sample_size=-1, **_UNITED)
+        return "read_csv"
     raise ItemsError(
         f"{', '.join(paths[:3])}: items are read from files that are all named *.parquet, or all "
         "*.csv, not compressed"
     )
+
+
+def _options_of(paths: Sequence[str]) -> dict[str, Any]:
+    """Its options."""
+    options: dict[str, Any] = {"union_by_name": True, "hive_partitioning": False}
+    # types are those of all lines of all files, as a fraction may come late
+    lines = {"header": True, "sample_size": -1} if _reader_of(paths) == "read_csv" else {}
+    return options | lines
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from .._lib.progress import is_shown
 from ..families.outcomes import OUTCOMES
 from ..families.scales import MOST_VALUE_CELL
 from . import binning
-from .engines import Grouped, repeated_scores
+from .engines import Grouped
 from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
 from .local import Local
@@ -240,7 +240,7 @@ def _atoms(reader: Grouped | Local, scores: binning.Weights) -> dict[float, int]
     stand_out = binning.stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
     cells = scores.cell[stand_out | np.isin(scores.cell, grid.cell(ends))]
     least = binning.fewest_in_atom(int(scores.items.sum()))
-    return repeated_scores(reader.table, grid, cells, least, ends)
+    return reader.repeated_scores(grid, cells, least, ends)
 
 
 def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) -> None:

@@ -1,8 +1,10 @@
 """Columns of items by role, and their validity; one error reports all problems of a table."""
 
 import math
+import re
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -11,13 +13,18 @@ from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
-from .formulas import FOLD_PRIME, MOST_FOLDS, functions
+from .formulas import FOLD_PRIME, MOST_FOLDS, functions, near_whole
 from .items import CROSS, DAY, MARK, Items, is_group, is_label, key_roles
-from .sources import kind_of, open_table, readable
+from .sources import Rows, kind_of, open_rows, open_table, readable
 
 FOLDS = Bounds(
     f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
 )
+# types of numbers, labels and days, of DuckDB and of Arrow
+_WHOLE = r"(TINY|SMALL|BIG)INT|INTEGER|int\d+"
+_NUMBER = rf"{_WHOLE}|U(TINY|SMALL|BIG)INT|UINTEGER|uint\d+|FLOAT|DOUBLE|float|double"
+_LABEL = rf"{_WHOLE}|VARCHAR|BOOLEAN|ENUM\(.*\)|(large_)?string|bool|dictionary<values=string, .*>"
+_DAY = r"VARCHAR|DATE|(large_)?string|date32\[day\]"
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
 _NEEDS = {
@@ -50,6 +57,61 @@ def _read(role: str, column: Any) -> Any:
     if dtype.is_boolean():
         return column.ifelse("true", "false")  # engines spell true and false differently
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
+
+
+@dataclass(frozen=True, eq=False)
+class PlainRows:
+    """Columns by role as `read` and `with_group` have them, of a source that needs no Ibis."""
+
+    rows: Rows
+    roles: Mapping[str, str]
+
+    @property
+    def columns(self) -> list[str]:
+        """The roles, and the role of joined groups."""
+        return list(dict.fromkeys([*self.roles, *["group"] * bool(key_roles(self.roles))]))
+
+    def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
+        """Arrow record batches of some roles, of at most `size` rows."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        parts = {role: [role] for role in self.roles} | {"group": [*key_roles(self.roles)]}
+        needed = {role: self.roles[role] for column in columns for role in parts[column]}
+        for batch in self.rows.batches([*needed.values()], size):
+            arrays = {role: self._as_read(role, batch[name]) for role, name in needed.items()}
+            if "group" in columns:
+                levels = [arrays[role] for role in parts["group"]]
+                arrays["group"] = pc.binary_join_element_wise(*levels, CROSS)
+            yield pa.RecordBatch.from_arrays([arrays[role] for role in columns], names=columns)
+
+    def _as_read(self, role: str, values: Any) -> Any:
+        import pyarrow as pa
+
+        rule = bounds_of(role)
+        if rule is None:
+            return values.cast(pa.int64() if role == "id" else pa.string())
+        numbers = values.cast(pa.float64(), safe=False)
+        if not rule.whole or pa.types.is_integer(values.type):
+            return numbers
+        return pa.array(near_whole(numbers.to_numpy(zero_copy_only=False)))
+
+
+def plain(items: Items) -> PlainRows | None:
+    """The items' columns; None for an Ibis table, and for types that Ibis has to read or refuse."""
+    if kind_of(items.source) == "ibis":
+        return None
+    rows = open_rows(items.source, list(items.roles.values()))
+    return PlainRows(rows, items.roles) if _are_plain(items, rows) else None
+
+
+def _are_plain(items: Items, rows: Rows) -> bool:
+    """Return True if all types are right for their roles and read as they are."""
+    forms = {"id": _WHOLE, "date": _DAY}
+    return all(
+        re.fullmatch(_NUMBER if bounds_of(role) else forms.get(role, _LABEL), rows.types[name])
+        for role, name in items.roles.items()
+    )
 
 
 def with_group(table: Any) -> Any:
@@ -171,12 +233,13 @@ def _needs(role: str) -> str:
 
 
 def check_types(items: Items, table: Any) -> None:
-    """Refuse columns of an Ibis or Arrow table whose type does not suit their role."""
-    import ibis
-    import pyarrow as pa
-
-    if isinstance(table, pa.Table):
-        table = ibis.memtable(table)
+    """Refuse columns of `Rows` or of an Arrow or Ibis table whose type does not suit their role."""
+    if not isinstance(table, Rows) and kind_of(table) == "arrow":
+        table = open_rows(table)
+    if isinstance(table, Rows):
+        if _are_plain(items, table):
+            return
+        table = open_table(items.source, list(items.roles.values()))
     wrong = [
         f"column {name!r} holds {words}; {_needs(role)}: convert it first"
         for role, name in items.roles.items()
@@ -218,10 +281,10 @@ def check_total(items: Items, total: float) -> None:
 
 def check_ids(items: Items, progress: bool = True) -> None:
     """Refuse ids that several rows have, on one day if the items have dates."""
-    import ibis.expr.operations as ops
-
     if items.id is None:
         return
+    import ibis.expr.operations as ops
+
     table = open_table(items.source, list(items.roles.values()))
     keys = [role for role in ("id", "date") if role in items.roles]
     table = table.select(**{role: table[items.roles[role]] for role in keys})

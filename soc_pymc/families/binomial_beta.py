@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from .special_functions import beta_binomial_cdf, beta_kernel, beta_tail, log_be
 BETA = FAMILIES["Beta"]
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
+_LEAST_SIZE, _LEAST_SHAPE = 1e-100, 1e-300  # of a Beta with theta at 0 or 1, which can be drawn
 _TAIL = 20.0  # extent of a grid of further successes, in Gamma tails
 _SUMS = {
     "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
@@ -51,29 +51,6 @@ def _shares(xp: Any, location: Any) -> Pair:
     return xp.exp(-_softplus(xp, -location)), xp.exp(-_softplus(xp, location))
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def draw_row(  # type: ignore[no-untyped-def]
-    rng, location, dispersion, y_step, y_over, y_excess, y_weight, z_step, z_over, z_excess,
-    z_weight, n_step, n_over, n_excess, n_weight, total, failures, constant, spread,
-):  # fmt: skip
-    """Successes of a row: one Beta-Binomial with the mean and variance of their sum."""
-    mu, complement = 1.0 / (1.0 + np.exp(-location)), 1.0 / (1.0 + np.exp(location))
-    tilt, within = complement - mu, np.exp(dispersion)
-    f = location + 0.5 * spread * tilt
-    within += spread * (1.0 + tilt * tilt * within / (1.0 + mu * complement * within))
-    mean, size = 1.0 / (1.0 + np.exp(-f)), (1.0 + np.exp(f)) * (1.0 + np.exp(-f)) / within
-    trials = n_over.sum() + (n_weight * n_excess).sum()
-    pairs = (n_step * n_over).sum()  # of trials of one item, whose correlation is 1/(size + 1)
-    pairs += (n_weight * n_excess * (EXACT_COUNTS + 0.5 * (n_excess - 1.0))).sum()
-    theta, share = mean, 2.0 * pairs / max(trials * (trials - 1.0), 1.0)
-    total_size = (size + 1.0) / share - 1.0 if share > 0.0 else np.inf
-    if total_size < _NO_SPREAD:
-        x, y = rng.gamma(mean * total_size, 1.0), rng.gamma((1.0 - mean) * total_size, 1.0)
-        # both are 0 where the Beta is at its ends
-        theta = x / (x + y) if x + y > 0.0 else (1.0 if rng.random() < mean else 0.0)
-    return float(rng.binomial(int(np.rint(trials)), theta))
-
-
 @dataclass(frozen=True, eq=False)
 class BetaRows(RowSums):
     """The three histograms of all rows: of successes y, failures z and trials n."""
@@ -89,7 +66,6 @@ class BetaRows(RowSums):
     constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
     spread: Floats  # (rows,): variance of the items' logits of the mean around the row's
 
-    draw_row = staticmethod(draw_row)
     margins = ("trials", "failures", "successes")
     size_cell = "trials_cell"
     nothing = "all trials are 0"
@@ -112,6 +88,23 @@ class BetaRows(RowSums):
         value = value + rising(xp, xp.exp(dispersion - up), *cells[:4])
         value = value + rising(xp, xp.exp(dispersion - down), *cells[4:8])
         return value - rising(xp, xp.exp(dispersion - up - down), *cells[8:12])
+
+    @staticmethod
+    def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+        """Random successes of rows: one Beta-Binomial with the mean and variance of their sum."""
+        step, over, excess, weight = cells[8:12]
+        trials = np.rint(over.sum(axis=-1) + (weight * excess).sum(axis=-1))
+        # pairs of trials of one item, whose correlation is 1/(a + b + 1)
+        pairs = (step * over).sum(axis=-1)
+        pairs = pairs + (weight * excess * (EXACT_COUNTS + 0.5 * (excess - 1.0))).sum(axis=-1)
+        share = 2.0 * pairs / np.maximum(trials * (trials - 1.0), 1.0)
+        means = _shares(np, location)
+        size = np.exp(-dispersion) / (means[0] * means[1])
+        size = np.fmax((size + 1.0) / share - 1.0, _LEAST_SIZE)
+        varies = size < _NO_SPREAD
+        shapes = (np.where(varies, np.fmax(size * mean, _LEAST_SHAPE), 1.0) for mean in means)
+        theta = np.where(varies, rng.beta(*shapes), means[0])
+        return rng.binomial(trials.astype(np.int64), theta).astype(float)
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BetaRows":

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.random import Generator
 from scipy import special
@@ -31,14 +30,6 @@ _NOISE_SUMS = [
 # --- rows ----------------------------------------------------------------------------------------
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def draw_row(rng, location, dispersion, noise, moments, centre, spread):  # type: ignore[no-untyped-def]
-    """Mean value of a row."""
-    n = moments[:, 0, 0]
-    variance = (n * (np.exp(dispersion) + spread + noise)).sum()
-    return location + rng.normal() * np.sqrt(variance) / n.sum()
-
-
 @dataclass(frozen=True, eq=False)
 class NormalRows(RowSums):
     """Cells over the noise of all rows, rows one after the other."""
@@ -49,7 +40,6 @@ class NormalRows(RowSums):
     total: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
     spread: Floats  # (rows,): variance of the items' means around that of the row's position
 
-    draw_row = staticmethod(draw_row)
     most = (np.inf, 600.0)
     farthest = (np.inf, 3.0)
     reach = float(np.inf)  # in the mean the log marginal is a parabola
@@ -76,6 +66,16 @@ class NormalRows(RowSums):
             scatter = square[..., k] - gap * (2.0 * plain[..., k] - gap * n[..., k])
             value = value + (-1.0) ** k * inverse ** (k + 1) * scatter
         return -0.5 * value.sum(axis=-1)
+
+    @staticmethod
+    def draw_totals(
+        rng: Generator, location: Any, dispersion: Any, noise: Any, moments: Any, centre: Any
+    ) -> Any:
+        """Random mean values of rows."""
+        n = moments[..., 0, 0]
+        variance = (n * (np.exp(dispersion)[..., None] + noise)).sum(axis=-1)
+        sd = np.sqrt(variance) / n.sum(axis=-1)
+        return location + sd * rng.standard_normal(sd.shape)
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalRows":

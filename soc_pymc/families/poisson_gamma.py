@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
@@ -84,24 +83,6 @@ def two_points(
     )
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def draw_row(  # type: ignore[no-untyped-def]
-    rng, location, dispersion, step, over, wide_excess, wide_weight, exposure, items, counts, total,
-    constant, spread,
-):  # fmt: skip
-    """Total count of a row: items of one exposure have a negative binomial sum."""
-    cv2 = np.exp(dispersion) + spread * (1.0 + np.exp(dispersion))
-    if not cv2 < np.inf:  # theta is 0 with probability 1
-        return 0.0
-    expected = 0.0
-    for i in range(len(items)):
-        shape = items[i] / cv2
-        share = rng.gamma(shape, 1.0) / shape if 0.0 < shape < _NO_SPREAD else 1.0
-        expected += exposure[i] * items[i] * share
-    expected *= np.exp(location + 0.5 * spread)
-    return float(rng.poisson(expected)) if expected < _NO_NOISE else expected
-
-
 @dataclass(frozen=True, eq=False)
 class GammaRows(RowSums):
     """The two histograms of all rows as weighted points."""
@@ -113,7 +94,6 @@ class GammaRows(RowSums):
     constant: Floats  # (rows,): sum of y log N - log y!, which makes a log probability
     spread: Floats  # (rows,): variance of the items' log means around that of the row's centre
 
-    draw_row = staticmethod(draw_row)
     margins = ("count", "exposure")
     size_cell = "exposure_cell"
     nothing = "every exposure is 0"
@@ -135,6 +115,20 @@ class GammaRows(RowSums):
         known = (items * (1.0 / cv2)[..., None] + counts) * xp.log1p(ratio)
         of_counts = rising(xp, cv2, step, over, wide_excess, wide_weight)
         return of_counts + total * location - known.sum(axis=-1) + constant
+
+    @staticmethod
+    def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+        """Random counts of rows: the theta of items of one exposure have a sum that is Gamma."""
+        exposure, items = cells[4:6]
+        cv2 = np.exp(dispersion)[..., None]
+        shape = items / cv2
+        sharp = shape >= _NO_SPREAD
+        drawn = (shape > 0.0) & ~sharp  # for an infinite cv2 theta is 0 with probability 1
+        gamma = cv2 * rng.standard_gamma(np.where(drawn, shape, 0.0))
+        theta_sums = np.select([sharp, drawn], [items, gamma], 0.0)
+        expected = np.exp(location) * (exposure * theta_sums).sum(axis=-1)
+        noisy = expected < _NO_NOISE
+        return np.where(noisy, rng.poisson(np.where(noisy, expected, 0.0)), expected)
 
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "GammaRows":

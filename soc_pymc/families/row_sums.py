@@ -5,9 +5,9 @@ family writes the log marginal once, in functions that NumPy and PyTensor share.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -114,7 +114,6 @@ class RowSums(ABC):
     most: ClassVar[tuple[float, float]] = (300.0, 60.0)  # largest parameters that cells can resolve
     farthest: ClassVar[tuple[float, float]] = (3.0, 3.0)  # longest step of curves in Fisher scoring
     reach: ClassVar[float] = 1.0  # longest Newton step of the first parameter in a row
-    draw_row: ClassVar[Any]  # compiled: the total of one row at random
 
     if TYPE_CHECKING:
         total: Any  # (rows,): observed total of each row
@@ -129,6 +128,11 @@ class RowSums(ABC):
     @abstractmethod
     def log_probability(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
         """Log marginal of rows (..., k) whose items have the same parameters (..., k)."""
+
+    @staticmethod
+    @abstractmethod
+    def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+        """Random totals (..., k) of rows whose items have the same parameters (..., k)."""
 
     @classmethod
     @abstractmethod
@@ -149,6 +153,14 @@ class RowSums(ABC):
         *others, spread = cells
         curves = cls.widened(xp, location, dispersion, spread)
         return cls.log_probability(xp, *curves, *others)
+
+    @classmethod
+    def replicates(cls, rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+        """Random totals (..., k) of rows from `cells`, given both curves (..., k)."""
+        *others, spread = cells
+        with np.errstate(all="ignore"):
+            curves = cls.widened(np, location, dispersion, spread)
+            return cls.draw_totals(rng, *curves, *others)
 
     def cells(self, rows: Ints | None = None) -> tuple[NDArray[Any], ...]:
         """All arrays of some rows; columns of cells are padded with zeros to (k, most cells)."""
@@ -189,6 +201,20 @@ class RowSums(ABC):
 
     def values(self, location: Floats, dispersion: Floats, rows: Ints | None = None) -> Floats:
         """Log marginal of some rows, by default all, at parameters (draws, k)."""
+        return self._in_parts(partial(self.log_marginal, np), location, dispersion, rows)
+
+    def draw(self, location: Floats, dispersion: Floats, rng: Generator) -> Floats:
+        """Replicates of the observed totals of all rows at given curves (draws, rows)."""
+        return self._in_parts(partial(self.replicates, rng), location, dispersion)
+
+    def _in_parts(
+        self,
+        function: Callable[..., Floats],
+        location: Floats,
+        dispersion: Floats,
+        rows: Ints | None = None,
+    ) -> Floats:
+        """Values (draws, k) of a function of both curves and padded cells, for some rows or all."""
         result = np.empty(location.shape)
         parts = self._every_part if rows is None else self._parts(rows)
         for part, draws, cells in parts:
@@ -196,7 +222,7 @@ class RowSums(ABC):
                 chunk = slice(begin, begin + draws)
                 curves = location[chunk, part], dispersion[chunk, part]
                 with np.errstate(all="ignore"):
-                    result[chunk, part] = self.log_marginal(np, *curves, *cells)
+                    result[chunk, part] = function(*curves, *cells)
         return result
 
     def _around(
@@ -232,16 +258,6 @@ class RowSums(ABC):
             mixed / (2.0 * _STEP * step[0]),
             (along - 2.0 * middle) / _STEP**2,
         )
-
-    def draw(self, location: Floats, dispersion: Floats, rng: Generator) -> Floats:
-        """Replicates of the observed totals of all rows at given curves (..., rows)."""
-        rows = np.arange(len(self.total))
-        drawn = np.empty((len(rows), location[..., 0].size))
-        for b in rows:
-            cells = [x[0] for x in self.cells(rows[b : b + 1])]
-            pairs = zip(location[..., b].ravel(), dispersion[..., b].ravel(), strict=True)
-            drawn[b] = [self.draw_row(rng, *pair, *cells) for pair in pairs]
-        return drawn.T.reshape(location.shape)
 
     def with_spread(self, spread: Floats) -> Self:
         """Return these rows with other spreads."""

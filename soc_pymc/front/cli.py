@@ -63,6 +63,8 @@ def _handlers(arrived: list[int]) -> Iterator[None]:
 
 def _run(arguments: Sequence[str] | None) -> int:
     """Run one command, as `main`, without handling signals."""
+    # matrices are small: threads of BLAS would wait for each other, and are set when it is loaded
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from .._lib.errors import SocError
     from .commands import make_parser, sql
 

@@ -87,13 +87,7 @@ def _added_to_levels(
     """Factors (levels, k, knots) that clusters add to levels' curves, given the shared ones."""
     terms, split = levels.rows.terms, [len(levels.rows.terms[0].kind)]
     level = terms[0].grouping.code[built.pilot.rows.group]
-    curves = [
-        part.design.whole @ part.laplace.state.coefficients
-        + (term.design * deviation[level]).sum(axis=1)
-        for part, term, deviation in zip(
-            built.coordinates.parts, terms, np.split(levels.mode, split, axis=1), strict=True
-        )
-    ]
+    curves = built.pilot.at_rows(built.pilot.coefficients)
     rows = _block_rows(built, stats, *curves)
     tau = np.array([scale.tau for scale in levels.scales])[levels.rows.kind]
     factors = np.zeros(levels.information.shape)

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -139,6 +139,12 @@ class Fit:
     def _computed(self) -> dict[Hashable, Any]:
         return {}
 
+    def selected_by(self, selection: pd.DataFrame) -> "Fit":
+        """Return the fit with the table by which it was chosen; what was computed is kept."""
+        fit = replace(self, selection=selection)
+        fit._computed.update(self._computed)
+        return fit
+
     def __getstate__(self) -> dict[str, Any]:  # copies and pickles compute again
         return {name: value for name, value in self.__dict__.items() if name != "_computed"}
 
@@ -205,6 +211,8 @@ class Fit:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, whole or not at all, for `load_fit`.
 
+        Of groups that are computed when read, the file holds what computes them.
+
         Parameters
         ----------
         path
@@ -215,7 +223,9 @@ class Fit:
         FitError
             If `path` is not the name of a file, or the fit could not be loaded again.
         """
-        tree = self.data.copy()
+        from .deferred import with_recipes
+
+        tree = with_recipes(self.data)
         for name in ("prior", "method", "status"):
             record = getattr(self, name)
             content = {"name": type(record).__name__, **asdict(record)}
@@ -292,6 +302,8 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     >>> again.prior == fit.prior, again.data.equals(fit.data)
     (True, True)
     """
+    from .deferred import without_recipes
+
     tree = read_saved(path, xr.open_datatree, _FORMAT, FitError, "a fit", "soc-pymc fit").copy()
     attrs = {name: value for name, value in tree.attrs.items() if name != "format"}
     try:
@@ -299,6 +311,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         table = attrs.pop("selection", None)
         selection = None if table is None else pd.DataFrame(json.loads(table))
         tree.attrs = attrs
+        tree = without_recipes(tree, records["prior"])
         return Fit(tree, **records, selection=selection)
     except (KeyError, TypeError, ValueError) as error:
         text = error.args[0] if error.args else type(error).__name__

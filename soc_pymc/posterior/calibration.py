@@ -12,6 +12,7 @@ from .._lib import arguments
 from .._lib.arguments import DRAWS, PROBABILITY, SEED, A, numbers_of, shown, switch
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsWarning, warn_user
+from .._lib.threads import one_blas_thread
 from ..data.items import CROSS, MARK, column_of, label_of, roles_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.family import family_of, family_of_kind
@@ -36,6 +37,7 @@ _POSITIVE = ("variance", "shape", "rate", "a", "b")  # banded on the log scale
 _LEAST = 1e-12  # a variance below this share of the square is rounding
 
 
+@one_blas_thread
 def calibration_curves(
     fit: Fit,
     score: ArrayLike | None = None,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .._lib.arguments import path_of
 from .._lib.errors import FitError
 from .._lib.files import replacing
+from .._lib.threads import one_blas_thread
 from ..inference.results import FIT, Fit
 from ..prior_table import PriorTable, by_group, checksum, posterior_rows
 from .predictive import posterior_of
@@ -24,6 +25,7 @@ _MOST_ITEMS = 0.99  # share of them whose errors must be smaller
 _TIMES = (0.25, 1.0, 4.0, 16.0)  # sizes of these items, in those of their bins
 
 
+@one_blas_thread
 def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     """Write a fit's prior to a small file, for scoring items without this package.
 

@@ -24,7 +24,7 @@ from .._lib.arguments import PROBABILITY, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
-from .._lib.threads import ordered_map
+from .._lib.threads import one_blas_thread, ordered_map
 from ..data import sources
 from ..data.items import NO_SCORE, Items, check_items
 from ..data.validation import check_types
@@ -45,6 +45,7 @@ _RECORD = b"soc_pymc"  # key of the record in a file's description
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
+@one_blas_thread
 def item_posteriors(
     fit: Fit,
     items: Items,
@@ -158,14 +159,14 @@ class _Scoring:
         """Score the items to a table, or to one file."""
         table, files = self._checked_table(), self._files() if self.out else []
         with sources.readable(self.items.source):
-            total = sources.number_of_rows(table) if is_shown(progress) else None
+            total = sources.count_of(table) if is_shown(progress) else None
         with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
             scored = self._batches(table, running)
             return _write(scored, files[0][1], self.names) if files else self._attached(scored)
 
     def to_folder(self, made_by: Mapping[str, Any], progress: bool | None) -> Path:
         """Score each file of items to a file in a folder, except finished ones, several at once."""
-        self._checked_table()
+        self._checked_table(hold=False)
         files, folder = self._files(), Path(self.out)
         folder.mkdir(parents=True, exist_ok=True)
         records = [(path, target, _record(made_by, path)) for path, target in files]
@@ -186,22 +187,23 @@ class _Scoring:
                 running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
         return folder
 
-    def _table(self) -> Any:
-        """Arrow or Ibis table of the items, with the constant score of those without one."""
+    def _table(self, hold: bool = True) -> Any:
+        """Ibis table or `Rows` of the items, with the constant score of those without one."""
         source, columns = self.items.source, list(self.items.roles.values())
         if not self.out and sources.kind_of(source) not in _COPIED:
-            return sources.arrow_table(source, columns)  # others are copied with all columns
+            return sources.opened(source, columns)  # others are copied with all columns
         all_columns = None if self.items.score else [*sources.column_names(source), NO_SCORE]
-        return sources.open_table(source, all_columns)
+        return sources.opened(source, all_columns, hold)
 
-    def _checked_table(self) -> Any:
+    def _checked_table(self, hold: bool = True) -> Any:
         """The table, after a check of its columns and of the new names."""
-        source, table = self.items.source, self._table()
-        names = sources.column_names(table)
-        sources.chosen(names, list(self.items.roles.values()))  # refuses missing columns
+        source, table = self.items.source, self._table(hold)
+        sources.chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
         with sources.readable(source):
             check_types(self.items, table)
-        column_names = {*names, *sources.column_names(source)}
+        column_names = set(table.columns)
+        if not self.out and sources.kind_of(source) not in _COPIED:  # some alone are opened
+            column_names.update(sources.column_names(source))
         if clash := [name for name in self.names if name in column_names]:
             remedy = "rename or drop them, or ask for other quantiles"
             columns = ", ".join(map(repr, clash))
@@ -224,8 +226,7 @@ class _Scoring:
             names = [*batch.schema.names, *self.names]
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
-        columns = len(sources.column_names(table))
-        size, empty = self.batch * _WIDE // max(_WIDE, columns), True
+        size, empty = self.batch * _WIDE // max(_WIDE, len(table.columns)), True
         parts = sources.batches(table, size=size, source=self.items.source)
         for batch in ordered_map(scored, parts):
             empty = False

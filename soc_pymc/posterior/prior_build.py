@@ -29,7 +29,7 @@ from .gauss_rules import gauss_rules
 from .item_columns import Columns
 from .weights import smooth_weights
 
-_CELLS, _SIZES = 16, 14  # least numbers of cells along score and size
+_CELLS, _SIZES = 16, 21  # least numbers of cells along score and size
 # how far cells extend beyond the knots, as a share of the range, and number of cells there
 _BEYOND, _OUTER = 0.5, 4
 _WIDEST = 1.0  # spread of the curves from which a cell's nodes are not accurate
@@ -147,7 +147,7 @@ def _size_edges(fit: Fit) -> Floats:
     knots = size_knots(fit)
     if len(knots) == 1:  # of items of one size, whose cell has some width
         return knots + np.array([-0.5, 0.5])
-    number = _SIZES // 2 if fit.prior.gridded else _SIZES  # weights are costly to solve for
+    number = _SIZES // 3 if fit.prior.gridded else _SIZES  # weights are costly to solve for
     edges, atoms = _divided(knots, number), np.log(size_atoms(fit))
     # an atom has a cell of its own, and sizes beyond the outermost one a further cell
     ends = (atoms + SIZE_WIDTH * np.array([[-2.0], [-1.0], [1.0], [2.0]])).ravel()

@@ -85,12 +85,12 @@ class SmoothWeights:
         self.number = len(self._z) + fit.prior.zero
         # edges of panels on the mean's axis
         low, high = float(self._knots[0]), float(self._knots[-1])
+        beyond = _BEYOND
         if fit.axis("mean").scale == RANK:
-            self._edges = np.linspace(0.0, 1.0, _PANELS + 1)
-        else:
-            width = (high - low) / _PANELS or 1e-9  # if there is one score
-            number = _PANELS if high > low else 0
-            self._edges = low + width * np.arange(-_BEYOND, number + _BEYOND + 1.0)
+            low, high, beyond = 0.0, 1.0, 0
+        width = (high - low) / _PANELS or 1e-9  # if there is one score
+        panels = _PANELS if high > low else 0
+        self._edges: Floats = low + width * np.arange(-beyond, panels + beyond + 1.0)
 
     def _terms(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
         """Scores, groups and sizes, as `curve_draws` takes them."""
@@ -157,7 +157,7 @@ class SmoothWeights:
         """
         draws = self._coefficients.shape[0]
         if self.are_interpolated(columns).all() or draws <= number:
-            return self.by_draw(columns, np.arange(draws)).astype(float)
+            return self.by_draw(columns, np.arange(draws), least=0).astype(float)
         predictors = self._predictors(columns)
         even = np.linspace(0, draws - 1, number).astype(int)
         return self._solve(columns, _with_moments(predictors[even], predictors))
@@ -171,8 +171,11 @@ class SmoothWeights:
         inside = (position >= self._edges[0]) & (position <= self._edges[-1])
         return inside & (atom_of(self._fit, columns["score"]) == 0)
 
-    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
-        """Weights of items under some draws, (draws, n, R), interpolated where that pays."""
+    def by_draw(self, columns: Columns, draws: Ints, least: int = _POINTS) -> NDArray[Any]:
+        """Weights of items under some draws, (draws, n, R), interpolated where that pays.
+
+        That is in panels with the `least` number of scores, or with points that are solved for.
+        """
         position = place_of(self._fit, "mean", columns["score"])
         out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
         to_solve = ~self.are_interpolated(columns)
@@ -183,7 +186,7 @@ class SmoothWeights:
             of_label = ~to_solve & (labels == label)
             for k in np.unique(panel[of_label]).tolist():
                 items, key = np.flatnonzero(of_label & (panel == k)), ("weights", label, k)
-                if key not in self._fit._computed and len(np.unique(position[items])) < _POINTS:
+                if key not in self._fit._computed and len(np.unique(position[items])) < least:
                     to_solve[items] = True
                     continue
                 table = self._fit._once(key, partial(self._table, label, k))

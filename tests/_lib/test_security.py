@@ -3,11 +3,13 @@
 import ast
 from pathlib import Path
 
+import h5py
 import ibis
 import numpy as np
 import pytest
 
 import soc_pymc as soc
+from soc_pymc._lib.files import seal
 from soc_pymc.data.items import arguments_of
 
 PACKAGE = Path(soc.__file__).parent
@@ -77,6 +79,17 @@ def test_hostile_names_come_back_and_are_shown_as_text(hostile, tmp_path):
         assert "\x1b" not in repr(shown) + shown._repr_html_()
     assert "\x1b" not in repr(items)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fit.nc", "stats.nc"]
+
+
+def test_places_outside_of_arrays_are_refused(small_fit, tmp_path):
+    """A sealed file cannot make products of matrices read memory that is not theirs."""
+    path = tmp_path / "fit.nc"
+    small_fit.save(path)
+    with h5py.File(path, "r+") as file:
+        file["deferred/matrix_0.1"][-1] = 2**30
+    path.write_bytes(path.read_bytes() + seal(path.read_bytes()))
+    with pytest.raises(soc.FitError, match="damaged"):
+        soc.load_fit(path)
 
 
 def test_hostile_names_pass_through_an_engine(hostile):

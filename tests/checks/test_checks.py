@@ -481,21 +481,21 @@ def test_a_notebook_shows_verdicts_and_the_picture(small_fit, small_items):
     assert all(verdict in page for verdict in result.table["verdict"].unique())
 
 
-ITEMS = 25_000
+ITEMS = {"gamma": 60_000, "normal": 25_000}  # of few, chance hides the error of the curves
 
 
 @pytest.mark.parametrize("name", thinned(["gamma", "normal"], ["normal"]))
 def test_items_of_one_draw_of_the_curves_pass(name, example):
-    """Of 20 draws as the truth of 25,000 items, at most 4 are rejected at 5% (0.3% by chance).
+    """Of 20 draws as the truth of many items, at most 4 are rejected at 5% (0.3% by chance).
 
     The test that takes items as independent rejects more than that.
     """
     case, rng = example(name), np.random.default_rng(0)
     fit, truth = case.fit, posterior_of(thin(case.fit, 20))
-    rows = case.frame.iloc[rng.integers(len(case.frame), size=ITEMS)]
+    rows = case.frame.iloc[rng.integers(len(case.frame), size=ITEMS[name])]
     columns = dict(frame_columns(fit, case.case.items(rows)))
     outcomes = truth.simulate(columns, rng)
-    ones, p_values = np.ones(ITEMS, dtype=int), []
+    ones, p_values = np.ones(ITEMS[name], dtype=int), []
     for own in outcomes:
         items = Observations(columns | {truth.outcome.observed: own}, ones, {}, {})
         ends = pit.cdf_ends(posterior_of(fit), items.columns)
@@ -504,7 +504,7 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
         independent = pit.with_p_values(pit.slice_pits(ends, ones, masks, rng))
         p_values.append([float(test["p_value"][0]) for test in (pits, independent)])
     allowed, independent = (np.array(p_values) < 0.05).sum(axis=0)
-    assert allowed <= 4 < independent
+    assert allowed <= 4 < independent, p_values
 
 
 def test_without_error_of_the_curves_the_test_is_kolmogorov_and_smirnovs():

@@ -13,8 +13,10 @@ from scipy.special import logsumexp
 
 import soc_pymc as soc
 from soc_pymc import _fit
+from soc_pymc._model.pilot import find_pilot
 from soc_pymc.checks import comparison
 from soc_pymc.checks.comparison import LeftOut, leave_one_out, mixture_weights
+from soc_pymc.families.family import family_of
 from soc_pymc.inference.results import Status
 from soc_pymc.posterior.predictive import posterior_of
 from soc_pymc.posterior.prior_build import table_of
@@ -247,6 +249,24 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     pd.testing.assert_frame_equal(again.selection, table, check_exact=True)
     assert again.data.attrs == fit.data.attrs
     assert "simplest within 2 dse" in repr(again)
+
+
+@pytest.mark.parametrize("fault", ["none", "exposure"])
+def test_what_a_term_gains_at_the_mode_is_not_less_than_left_out(fault):
+    """One nat below the gain in leave-one-out at most; a term that gains nothing is not fitted."""
+    frame = count_frame(1500, seed=7) if fault == "none" else faulty_frame("exposure")
+    stats = case_statistics("gamma", frame)
+    term = soc.Gamma(exposure=soc.Spline())
+    estimate = find_pilot(stats, family_of(term), term, False).gain_of("exposure")
+    fits = {"term": soc.fit(stats, term, **QUIET), "plain": soc.fit(stats, **QUIET)}
+    elpd = soc.compare(fits, stats, **QUIET)["elpd"]
+    gain = elpd["term"] - elpd["plain"]
+    assert estimate > gain - 1.0
+    if fault == "none":
+        assert gain < 0.0
+        assert estimate < 1.0
+        row = soc.fit(stats, "auto", **QUIET).selection.iloc[1]
+        assert row["reason"] == f"not fitted: at the mode it gains {estimate:.1f} nats"
 
 
 ONE_SIZE = {

@@ -11,6 +11,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.data import local as local_passes
+from soc_pymc.data import sources
 from soc_pymc.data.sources import is_remote
 from tests.data.cell_references import (
     assert_plain,
@@ -137,6 +138,24 @@ def test_expressions_are_summed_as_their_rows_are(engine, put_on):
         soc.summarize(soc.PoissonItems(rows, **roles), **options) for rows in (ads, ads.to_pandas())
     )
     assert_same(found, expected)
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize(("kind", "task"), [("counts", "clusters"), ("values", "folds")])
+def test_large_files_are_read_in_passes(kind, task, form, tmp_path, monkeypatch):
+    """Small ones are held in memory; rows and statistics are the same, also without a score."""
+    path, results = source_of(form, hard_table(kind), tmp_path), []
+    items_of, roles = KINDS[kind]
+    alone = items_of(path, **roles | {"score": None})
+    for most in (sources._MOST_HELD, 0):
+        monkeypatch.setattr(sources, "_MOST_HELD", most)
+        rows = sources.open_rows(path, [roles["score"], "label", sources.NO_SCORE])
+        table = pa.Table.from_batches(sources.batches(rows, rows.columns, 700))
+        assert rows.count() == table.num_rows
+        statistics = [summarized(kind, path, task), soc.summarize(alone, folds=0, progress=False)]
+        results.append([table, rows.table(), *(stats.data for stats in statistics)])
+    for held, read in zip(*results, strict=True):
+        assert held.equals(read)
 
 
 def test_a_query_that_ends_a_pass_is_told(put_on, monkeypatch):

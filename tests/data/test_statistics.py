@@ -8,13 +8,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import soc_pymc as soc
+from soc_pymc.data import local
 from tests.data.cell_references import assert_same, fold_of_id
 from tests.examples import CASES, SINGLE_FAMILIES, thinned
-from tests.tables import VALUE_ROLES, remote
+from tests.tables import KINDS, VALUE_ROLES, hard_table, remote
 
 QUIET = {"on_leakage": "ignore", "progress": False}
 
@@ -59,6 +61,22 @@ def test_a_forgotten_exposure_is_warned_of(column, example):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "exposures are whole numbers")
         soc.summarize(replace(items, exposure="exposure"), bins=20, **QUIET)
+
+
+@pytest.mark.parametrize("form", ["double", "extreme", "decimal"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiled_loops_give_the_same_bits(kind, form, monkeypatch):
+    """In several blocks, also where loops are compiled between two of them."""
+    items_of, roles = KINDS[kind]
+    items = items_of(hard_table(kind, form), **roles, group="label", fold="fold")
+    monkeypatch.setattr(local, "_BLOCK", 700)
+    results = []
+    for enough in (10**9, 1000, 0):
+        for loop in (local._add, local.in_order):
+            monkeypatch.setattr(loop, "_left", enough)
+        results.append(soc.summarize(items, bins=30, joint="auto", **QUIET))
+    for other in results[1:]:
+        xr.testing.assert_identical(results[0].data, other.data)
 
 
 @pytest.mark.parametrize("roles", ROLES, ids=["-".join(roles) for roles in ROLES])

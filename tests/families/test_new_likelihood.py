@@ -9,13 +9,13 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
 import soc_pymc as soc
+from soc_pymc._model.coordinates import Space, Step
 from soc_pymc._model.mode import Target
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families import family, outcomes, scales
@@ -31,14 +31,6 @@ POWERS = "sum_y", "sum_y2", "sum_y3"
 ROLES = {"score": "score", "time": "time", "events": "events"}
 
 
-@numba.njit(cache=False)
-def draw_row(rng, location, dispersion, time, items, total, spread):
-    cv2, waited = np.exp(dispersion), 0.0
-    for _ in range(int(np.rint(items.sum()))):
-        waited += rng.exponential() / (rng.gamma(1.0 / cv2, cv2) * np.exp(location))
-    return waited
-
-
 @dataclass(frozen=True)
 class WaitingRows(RowSums):
     """Waiting times of all rows as weighted points."""
@@ -47,7 +39,6 @@ class WaitingRows(RowSums):
     total: Any
     spread: Any
 
-    draw_row = staticmethod(draw_row)
     widened = staticmethod(family.GAMMA.rows.widened)
     margins, size_cell = ("time",), "time_cell"
 
@@ -56,6 +47,16 @@ class WaitingRows(RowSums):
         cv2 = xp.exp(dispersion)
         tails = (1.0 + 1.0 / cv2)[..., None] * xp.log1p(time * (xp.exp(location) * cv2)[..., None])
         return (items * (location[..., None] - tails)).sum(axis=-1)
+
+    @staticmethod
+    def draw_totals(rng, location, dispersion, time, items, total):
+        number = np.rint(items.sum(axis=-1))
+        shape = np.exp(-dispersion)
+        totals = np.zeros(location.shape)
+        for item in range(int(number.max())):
+            theta = rng.standard_gamma(shape) / shape * np.exp(location)
+            totals += np.where(item < number, rng.exponential(1.0 / theta), 0.0)
+        return totals
 
     @classmethod
     def of(cls, rows, cells):
@@ -200,7 +201,7 @@ def test_forms_of_waiting_times_are_those_of_draws():
     np.testing.assert_allclose(forms.noise(1.0, 1.0 / 40.0), (theta**-2).mean(), rtol=0.01)
 
 
-BASES = (family.Family, OutcomeForms, RowSums, Target)
+BASES = (family.Family, OutcomeForms, RowSums, Target, Space, Step)
 
 
 def test_every_method_without_a_body_is_abstract():

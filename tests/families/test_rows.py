@@ -8,7 +8,7 @@ import pandas as pd
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from scipy.stats import norm
+from scipy.stats import bernoulli, betabinom, binom, nbinom, norm, poisson
 
 import soc_pymc as soc
 from soc_pymc._model import problem
@@ -211,20 +211,94 @@ def test_single_trials_say_nothing_of_the_variance():
     assert np.ptp(single) < 1e-12
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.2])
 @pytest.mark.parametrize("second", [-9.0, -0.5])
-def test_drawn_totals_have_the_mean_and_variance_of_sums(name, second):
+def test_drawn_totals_have_the_mean_and_variance_of_sums(name, second, spread):
     """20,000 draws: 4 standard errors of the mean, 5% of the variance."""
     record, first = RECORDS[name], 0.4
     sizes = np.repeat({"Normal": [0.5, 2.0]}.get(name, [1.0, 40.0]), [50, 4])
-    sums = made_rows(name, [(np.zeros(54), sizes)])
+    sums = made_rows(name, [(np.zeros(54), sizes)]).with_spread(np.array([spread]))
     curves = np.full((20_000, 1), first), np.full((20_000, 1), second)
     totals = sums.draw(*curves, np.random.default_rng(3))[:, 0]
-    law = record.marginal(*record.family.to_parameters(first, second), sizes)
+    wide = record.family.widened(first, second, spread)
+    law = record.marginal(*record.family.to_parameters(*wide), sizes)
     mean, variance = (np.sum(moment) for moment in law.stats("mv"))
     if name == "Normal":  # the row's mean
         mean, variance = mean / 54, variance / 54**2
     assert totals.mean() == pytest.approx(mean, abs=4 * np.sqrt(variance / 20_000))
     assert totals.var() == pytest.approx(variance, rel=0.05)
+
+
+# sizes of a row's items, its curves, and the exact law of its total
+SHAPES = np.exp(0.7) * (1.0 + np.exp(0.4)), np.exp(0.7) * (1.0 + np.exp(-0.4))
+LAWS = {
+    "counts": (
+        "Gamma",
+        [2.0] * 3,
+        (0.4, -0.7),
+        nbinom(3 * np.exp(0.7), 1 / (1 + 2 * np.exp(-0.3))),
+    ),
+    "counts of small shape": (
+        "Gamma",
+        [50.0],
+        (0.4, 4.0),
+        nbinom(np.exp(-4), 1 / (1 + 50 * np.exp(4.4))),
+    ),
+    "counts of tiny shape": ("Gamma", [50.0] * 2, (0.4, 600.0), poisson(0.0)),
+    "counts of infinite cv2": ("Gamma", [50.0] * 2, (0.4, 800.0), poisson(0.0)),
+    "counts of large shape": ("Gamma", [2.0] * 3, (0.4, -30.0), poisson(6 * np.exp(0.4))),
+    "counts of cv2 0": ("Gamma", [2.0, 5.0, 0.0], (0.4, -800.0), poisson(7 * np.exp(0.4))),
+    "trials": ("Beta", [20], (0.4, -0.7), betabinom(20, *SHAPES)),
+    "single trials": ("Beta", [1] * 9, (0.4, 3.0), binom(9, 1 / (1 + np.exp(-0.4)))),
+    "trials of equal theta": ("Beta", [20, 7, 0], (0.4, -800.0), binom(27, 1 / (1 + np.exp(-0.4)))),
+    "values": (
+        "Normal",
+        [0.5, 2.0, 2.0],
+        (0.4, -0.7),
+        norm(0.4, np.sqrt(8.25 / 9 + np.exp(-0.7) / 3)),
+    ),
+    "values of equal theta": ("Normal", [0.5] * 4, (1e3, -800.0), norm(1e3, 0.25)),
+}
+
+
+@pytest.mark.parametrize("case", LAWS)
+def test_drawn_totals_have_their_exact_law(case):
+    """20,000 draws beside another row: shares below each percentile to 4 standard errors."""
+    family_name, sizes, point, law = LAWS[case]
+    sums = made_rows(family_name, [(np.zeros(len(sizes)), sizes), ([0], [3])])
+    curves = (np.full((20_000, 2), value) for value in point)
+    totals = np.sort(sums.draw(*curves, np.random.default_rng(4))[:, 0])
+    cuts = np.unique(np.quantile(totals, np.linspace(0.01, 0.99, 99), method="nearest"))
+    below = np.searchsorted(totals, cuts, side="right") / len(totals)
+    share = law.cdf(cuts)
+    error = np.sqrt(share * (1.0 - share) / len(totals))
+    assert (np.abs(below - share) <= 4.0 * error + 1e-9).all()
+
+
+@pytest.mark.parametrize("second", [40.0, 800.0])
+@pytest.mark.parametrize("first", [-2.0, 1.0, 700.0, -700.0])
+def test_drawn_successes_are_all_or_none_where_theta_is_0_or_1(first, second):
+    sums = made_rows("Beta", [([0], [20]), ([0, 0], [20, 7])])
+    curves = (np.full((20_000, 2), value) for value in (first, second))
+    one, two = sums.draw(*curves, np.random.default_rng(4)).T
+    assert set(one) <= {0.0, 20.0}
+    # the sum of two Beta-Binomials is drawn as one
+    assert ((two >= 0) & (two <= 27)).all()
+    for totals, trials in ((one, 20), (two, 27)):
+        law = bernoulli(1.0 / (1.0 + np.exp(-first)))
+        error = law.std() / np.sqrt(len(totals))
+        assert totals.mean() / trials == pytest.approx(law.mean(), abs=4.0 * error + 1e-12)
+
+
+def test_drawn_counts_beyond_the_digits_of_numbers_are_their_means():
+    """Where one event more is below rounding, and numpy cannot draw."""
+    sums = made_rows("Gamma", [([0, 0], [1e9, 2e9]), ([0], [1.0])])
+    curves = np.full((50, 2), 30.0), np.full((50, 2), -60.0)
+    totals = sums.draw(*curves, np.random.default_rng(4))
+    np.testing.assert_allclose(totals[:, 0], 3e9 * np.exp(30.0), rtol=1e-12)
+    mean = np.exp(30.0)
+    assert totals[:, 1].mean() == pytest.approx(mean, abs=4.0 * np.sqrt(mean / 50))
+    assert totals[:, 1].std() == pytest.approx(np.sqrt(mean), rel=0.4)
 
 
 @pytest.mark.slow

@@ -3,14 +3,17 @@
 import copy
 import pickle
 import warnings
+from dataclasses import replace
 from functools import cache
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
 
 import soc_pymc as soc
+from soc_pymc.families.row_sums import RowSums
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import OVER, QUIET, ROLES, SMALL_MIXTURE, thinned
 
@@ -167,6 +170,43 @@ def test_groups_are_computed_when_read_and_copied(small_fit):
     for name in GROUPS:
         assert again.data[name].equals(small_fit.data[name])
         assert copied.data[name].equals(small_fit.data[name])
+
+
+def with_other_draws(tree):
+    """Returns a fit's tree with draws that the log likelihood and the replicates are not of."""
+    return tree.assign(posterior=tree["posterior"].map_over_datasets(np.negative))
+
+
+CHANGES = {
+    "nothing": lambda tree: tree,
+    "values are read": lambda tree: tree.copy(deep=True).load(),
+    "fewer draws": lambda tree: tree.isel(draw=slice(None, None, 3), missing_dims="ignore"),
+    "fewer bins": lambda tree: tree.isel(bin=slice(4), missing_dims="ignore"),
+    "no draws of the prior": lambda tree: tree.drop_nodes("prior"),
+    "no replicates": lambda tree: tree.drop_nodes("posterior_predictive"),
+    "other draws": with_other_draws,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_saved_groups_are_computed_when_read(small_fit, change, tmp_path, monkeypatch):
+    """They are those of the fit, whatever was changed; only parts of them are computed to save."""
+    fit = replace(small_fit, data=CHANGES[change](small_fit.data))
+    with monkeypatch.context() as patch:
+        if not change.startswith("fewer"):
+            patch.setattr(RowSums, "_in_parts", None)
+        fit.save(tmp_path / "fit.nc")
+        once = soc.load_fit(tmp_path / "fit.nc")
+        once.save(tmp_path / "again.nc")
+        twice = soc.load_fit(tmp_path / "again.nc")
+    assert once.data.equals(fit.data)
+    assert twice.data.equals(fit.data)
+
+
+def test_arviz_reads_a_loaded_fit(small_fit, tmp_path):
+    small_fit.save(tmp_path / "fit.nc")
+    again = soc.load_fit(tmp_path / "fit.nc")
+    assert az.loo(again.data).elpd == az.loo(small_fit.data).elpd
 
 
 @pytest.mark.slow

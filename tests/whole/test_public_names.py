@@ -195,6 +195,41 @@ def test_importing_is_light_and_configures_nothing():
     assert process.stdout.strip() == "[] [] [] True", process.stderr
 
 
+SMALL = """
+import sys
+import numpy as np
+import soc_pymc as soc
+from soc_pymc.front.cli import main
+table = soc.simulation.s1(2000, seed=0)
+table.to_csv("items.csv")
+columns = ["--score", "score", "--count", "count", "--exposure", "exposure"]
+main(["run", "items.csv", *columns, "--out", "posteriors.parquet", "--keep", "kept", "--quiet"])
+fit = soc.load_fit("kept/fit.nc")
+items = soc.PoissonItems(table, score="score", count="count", exposure="exposure")
+str(soc.check(fit, items, progress=False))
+rng = np.random.default_rng(1)
+table["sd"], table["trials"] = 0.1, 20
+table["value"] = rng.normal(table["score"], 0.2)
+table["wins"] = rng.binomial(20, rng.beta(9 * table["score"], 9 * (1 - table["score"])))
+for items in (
+    soc.NormalItems(table, score="score", value="value", noise_sd="sd"),
+    soc.BinomialItems(table, score="score", successes="wins", trials="trials"),
+):
+    fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    soc.item_posteriors(fit, items, progress=False)
+    soc.check(fit, items, progress=False)
+slow = {"numba", "pymc", "pytensor", "arviz_base", "arviz_stats", "scipy.stats", "ibis", "sklearn"}
+print("loaded", sorted((slow | {"matplotlib", "rich"}) & set(sys.modules)))
+"""
+
+
+def test_small_tables_need_no_compiler_and_no_engine(tmp_path):
+    """Each of these libraries takes longer to import, or to compile, than the work itself."""
+    command = [sys.executable, "-c", SMALL]
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert process.stdout.splitlines()[-1:] == ["loaded []"], process.stdout + process.stderr
+
+
 def test_nothing_is_printed(small_items, capfd):
     stats = soc.summarize(small_items, bins=20, progress=False)
     soc.fit(stats, method=soc.FiveSteps(), progress=False)

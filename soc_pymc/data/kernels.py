@@ -1,0 +1,176 @@
+"""Compiled loops that sum many items; few are summed by the functions of these names in `local`."""
+
+import math
+import operator
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+from .._lib.arrays import Floats, Ints
+from .binning import Lookup
+from .formulas import rebound
+from .local import HEAD, bucket_shift
+
+if TYPE_CHECKING:
+    from .local import GroupSum
+
+_EMPTY = -1
+_STRIP = 1 << 14  # items added at once; the table has room for as many new rows
+_MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci hashing
+_NEAR, _MASK = 3, 7  # neighbouring keys are looked for near each other
+_OPERANDS = ("outcome", "size", "rest")
+_GRIDS = ("exposure", "count", "noise", "value")
+_compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
+# functions of arrays are inlined, because reference counting would cost more than their work
+_inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
+
+_FORMULAS = rebound(
+    {
+        "where": _compiled(lambda condition, yes, no: yes if condition else no),
+        "low": min,
+        "high": max,
+        "log": math.log,
+        "floor": math.floor,
+        "whole": np.int64,
+        "real": np.float64,
+        "literal": np.float64,
+        "modulo": operator.mod,
+        "bits": _compiled(lambda number: np.float64(number).view(np.int64)),
+        "power_of_two": _compiled(lambda exponent: math.ldexp(1.0, exponent)),
+    },
+    _compiled,
+)
+_exposure_cell, _count_cell, _noise_cell, _value_cell = (
+    _FORMULAS[f"{grid}_cell"] for grid in _GRIDS
+)
+_square, _without_small = _FORMULAS["square"], _FORMULAS["without_small"]
+_score_cell = _FORMULAS["score_cell"]
+
+
+def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
+    """Add items to the rows of their keys."""
+    cells = [
+        (_GRIDS.index(cell.grid), _OPERANDS.index(cell.role), cell.bits, cell.low)
+        for cell in sums.cells.values()
+    ]
+    layout = np.array(cells, dtype=np.int64).reshape(-1, 4)
+    powers, form = np.array(sums.powers, dtype=np.uint64), (sums.size_power, sums.least)
+    for start in range(0, len(number), _STRIP):
+        sums.make_room(_STRIP)
+        if sums.index is None:
+            sums.index = np.full((4 * len(sums.real), 2), _EMPTY)
+            _enter(sums.index, sums.counts, sums.used)
+        strip = slice(start, start + _STRIP)
+        table = sums.index, sums.counts, sums.real, sums.used
+        sums.used = _add(number[strip], items[:, strip], layout, powers, form, *table)
+
+
+@_inlined
+def _row_of(index, counts, key, used, shift):  # type: ignore[no-untyped-def]
+    """Row of a key; `used`, the next one, if the key is new."""
+    mask = len(index) - 1
+    place = (np.int64((np.uint64(key >> _NEAR) * _MIX) >> shift) << _NEAR) + (key & _MASK)
+    while index[place, 0] != key:
+        if index[place, 1] == _EMPTY:
+            index[place, 0], index[place, 1], counts[used, 0] = key, used, key
+            return used
+        place = (place + 1) & mask
+    return index[place, 1]
+
+
+@_compiled
+def _enter(index, counts, rows):  # type: ignore[no-untyped-def]
+    """Enter the rows of distinct keys into an empty index."""
+    shift = np.uint64(64 + _NEAR - np.log2(len(index)))
+    for row in range(rows):
+        _row_of(index, counts, counts[row, 0], row, shift)
+
+
+@_inlined
+def _key(number, outcome, x, complement, cells):  # type: ignore[no-untyped-def]
+    """The number with an item's cells packed behind it."""
+    key, noise = number, 0
+    for c in range(len(cells)):
+        grid, operand, bits, lowest = cells[c]
+        value = outcome if operand == 0 else x if operand == 1 else complement
+        if grid == 0:
+            cell = _exposure_cell(value)
+        elif grid == 1:
+            cell = _count_cell(value)
+        elif grid == 2:
+            cell = noise = _noise_cell(value)
+        else:
+            cell = _value_cell(value, noise)
+        key = (key << bits) + (cell - lowest)
+    return key
+
+
+@_compiled
+def _add(number, items, cells, powers, form, index, counts, real, used):  # type: ignore[no-untyped-def]
+    """Add items to the rows of their keys; returns how many rows there are now."""
+    size_power, least = form
+    shift = np.uint64(64 + _NEAR - np.log2(len(index)))
+    power = np.ones((3, 4))  # of outcomes, sizes and their difference
+    last, row = _EMPTY, 0
+    for i in range(len(number)):
+        y, x = items[1, i], items[2, i]
+        outcome = _without_small(y, least)
+        key = _key(number[i], outcome, x, x - y, cells)
+        if key != last:
+            row, last = _row_of(index, counts, key, used, shift), key
+            used += row == used
+        r = np.uint64(row)  # unsigned, as negative indices count from the end
+        counts[r, 1] += 1
+        counts[r, 2] += np.int64(y)
+        power[0, 1], power[1, 1], power[2, 1] = outcome, x if size_power == 1 else _square(x), x - y
+        for f in range(3):
+            power[f, 2] = power[f, 1] * power[f, 1]
+            power[f, 3] = power[f, 2] * power[f, 1]
+        for j in range(len(powers)):
+            p_y, p_x, p_rest = powers[j]
+            real[r, HEAD + j] += power[0, p_y] * power[1, p_x] * power[2, p_rest]
+    return used
+
+
+def in_order(
+    score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
+) -> tuple[Ints, Floats]:
+    """Row numbers (part times bins plus bin) and the items, nearly sorted by these numbers."""
+    number, grid = np.empty(len(score), np.int64), lookup.grid
+    ends, steps = (lookup.low, lookup.high), (grid.floor, grid.steps, lookup.lowest)
+    _number(score, part, bins, (lookup.edges, lookup.below, ends, steps, lookup.most), number)
+    ordered, items = _sorted(score, outcome, size, number, bucket_shift(part, bins))
+    return ordered, items
+
+
+@_compiled
+def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
+    """Fill in the part times bins plus the bin; short loops become vector instructions."""
+    edges, below, ends, grid, most = finder
+    for i in range(len(score)):
+        clipped = min(max(score[i], ends[0]), ends[1])
+        number[i] = _score_cell(clipped, grid[0], grid[1]) - grid[2]
+    for i in range(len(score)):
+        lower = below[number[i]]
+        passed = 0
+        for k in range(most):  # an unpredictable branch costs more than several comparisons
+            passed += edges[lower + k] <= score[i]
+        number[i] = lower + passed + part[i] * bins
+
+
+@_compiled
+def _sorted(score, outcome, size, number, shift):  # type: ignore[no-untyped-def]
+    start = np.zeros((number.max() >> shift) + 2, np.int64)
+    ordered, items = np.empty_like(number), np.empty((3, len(number)))
+    for i in range(len(score)):
+        start[(number[i] >> shift) + 1] += 1
+    for k in range(len(start) - 1):
+        start[k + 1] += start[k]
+    for i in range(len(score)):
+        bucket = number[i] >> shift
+        place = start[bucket]
+        start[bucket] += 1
+        items[0, place], items[1, place], items[2, place] = score[i], outcome[i], size[i]
+        ordered[place] = number[i]
+    return ordered, items
